@@ -1,0 +1,210 @@
+//! What a message carries: a body and properties.
+
+use bytes::Bytes;
+use compact_str::CompactString;
+
+use crate::Invalid;
+
+/// What the producer said the body is; it becomes the content type at the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ContentKind {
+    /// UTF-8 text.
+    Text,
+    /// A JSON value.
+    Json,
+    /// Any bytes.
+    #[default]
+    Bytes,
+}
+
+impl ContentKind {
+    /// The MIME type that targets are told.
+    pub fn mime(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; charset=utf-8",
+            Self::Json => "application/json",
+            Self::Bytes => "application/octet-stream",
+        }
+    }
+}
+
+/// The body of a message. Cloning shares the bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    kind: ContentKind,
+    bytes: Bytes,
+}
+
+impl Body {
+    /// A body of UTF-8 text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { kind: ContentKind::Text, bytes: Bytes::from(text.into()) }
+    }
+
+    /// A body of any bytes.
+    pub fn bytes(bytes: impl Into<Bytes>) -> Self {
+        Self { kind: ContentKind::Bytes, bytes: bytes.into() }
+    }
+
+    /// A body of JSON.
+    pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, Invalid> {
+        let bytes = serde_json::to_vec(value).map_err(|e| {
+            Invalid::new("bad_json", "json", format!("the value cannot be written as JSON: {e}"))
+        })?;
+        Ok(Self { kind: ContentKind::Json, bytes: bytes.into() })
+    }
+
+    /// A body read back from a store, its kind as it was.
+    pub fn from_parts(kind: ContentKind, bytes: impl Into<Bytes>) -> Self {
+        Self { kind, bytes: bytes.into() }
+    }
+
+    /// What the producer said it is.
+    pub fn kind(&self) -> ContentKind {
+        self.kind
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes, shared.
+    pub fn to_bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// Two bodies are the same when their bytes are: how they were written down does not count.
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+impl Eq for Body {}
+
+/// String → string, in the order of the names; they become headers of the target.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Properties(Vec<(CompactString, CompactString)>);
+
+/// The brokers' own delay properties: they would delay a second time at the target.
+const DELAYS_OF_BROKERS: [&str; 3] = ["x-delay", "delay", "timer_deliver_ms"];
+const DELAY_PREFIXES: [&str; 4] = ["duly-", "amq_scheduled_", "nats-schedule", "timer_delay_"];
+
+impl Properties {
+    /// The most bytes of a name, and of a value.
+    pub const NAME_MAX: usize = 255;
+    /// The most bytes of a value.
+    pub const VALUE_MAX: usize = 4096;
+
+    /// Checks and sets one property; a second value for a name replaces the first.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Invalid> {
+        let fault = |code, detail: String| Err(Invalid::new(code, format!("properties.{name}"), detail));
+        if name.is_empty() || name.len() > Self::NAME_MAX || value.len() > Self::VALUE_MAX {
+            let (names, values) = (Self::NAME_MAX, Self::VALUE_MAX);
+            return fault(
+                "bad_property",
+                format!("a name has 1 to {names} bytes and a value up to {values}"),
+            );
+        }
+        if name.chars().any(|c| c.is_control() || c == ':')
+            || value.chars().any(|c| c.is_control() && c != '\t')
+        {
+            return fault("bad_property", "no control characters, and no colon in a name".into());
+        }
+        let lower = name.to_ascii_lowercase();
+        if DELAYS_OF_BROKERS.contains(&lower.as_str()) || DELAY_PREFIXES.iter().any(|p| lower.starts_with(p))
+        {
+            return fault(
+                "reserved_property",
+                "Duly sets it itself, or the broker would delay a second time; leave it out".into(),
+            );
+        }
+        self.put(name, value);
+        Ok(())
+    }
+
+    /// Sets a property read back from a store, unchecked.
+    pub fn put(&mut self, name: &str, value: &str) {
+        match self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(place) => self.0[place].1 = value.into(),
+            Err(place) => self.0.insert(place, (name.into(), value.into())),
+        }
+    }
+
+    /// The value of `name`.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .binary_search_by(|(known, _)| known.as_str().cmp(name))
+            .ok()
+            .map(|place| self.0[place].1.as_str())
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_properties_are_refused_whatever_their_case() {
+        let mut properties = Properties::default();
+        for name in [
+            "duly-id",
+            "Duly-Due",
+            "x-delay",
+            "DELAY",
+            "TIMER_DELIVER_MS",
+            "AMQ_SCHEDULED_DELAY",
+            "Nats-Schedule-TTL",
+        ] {
+            assert_eq!(properties.set(name, "1").unwrap_err().code, "reserved_property", "{name}");
+        }
+        assert!(properties.is_empty());
+    }
+
+    #[test]
+    fn header_injection_is_refused() {
+        let mut properties = Properties::default();
+        for (name, value) in [("a\r\nb", "x"), ("a", "x\r\nEvil: 1"), ("a:b", "x"), ("", "x")] {
+            assert_eq!(properties.set(name, value).unwrap_err().code, "bad_property", "{name:?}");
+        }
+    }
+
+    #[test]
+    fn properties_are_equal_in_any_order_of_setting() {
+        let (mut one, mut two) = (Properties::default(), Properties::default());
+        for (name, value) in [("a", "1"), ("b", "2")] {
+            one.set(name, value).unwrap();
+        }
+        for (name, value) in [("b", "2"), ("a", "0"), ("a", "1")] {
+            two.set(name, value).unwrap();
+        }
+        assert_eq!(one, two);
+        assert_eq!(two.get("a"), Some("1"));
+    }
+}

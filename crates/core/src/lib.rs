@@ -1,0 +1,41 @@
+//! The domain of Duly: what a message is, where it may wait, where it may go, and when.
+//!
+//! Nothing in this crate does I/O, reads a clock or draws a random number. Read it in the order of a
+//! message's life:
+//!
+//! 1. [`Message`] and its validated parts ([`MessageId`], [`SinkName`], [`Topic`], [`Body`] …), bounded by [`Limits`];
+//! 2. [`Store`], the port behind which it waits, divided in [`Lane`]s;
+//! 3. [`schedule`], the pure value that decides when to claim, deliver, retry or give up;
+//! 4. [`Sink`], the port through which it leaves;
+//! 5. [`Clock`], the only door for time.
+
+mod clock;
+mod content;
+mod id;
+mod invalid;
+mod limits;
+mod message;
+mod names;
+mod receipt;
+mod record;
+mod retry;
+pub mod schedule;
+mod sink;
+pub mod store;
+mod time;
+mod time_text;
+
+pub use clock::{Clock, Sleep};
+pub use content::{Body, ContentKind, Properties};
+pub use id::MessageId;
+pub use invalid::Invalid;
+pub use limits::Limits;
+pub use message::{Message, Priority};
+pub use names::{Key, Lane, SinkName, Tag, Topic};
+pub use receipt::Receipt;
+pub use record::{Attempt, DeadReason, Lost, Outcome, Record, State};
+pub use retry::{Backoff, RetryOverride, RetryPolicy};
+pub use sink::{Delivery, Sink, SinkError, SinkErrorKind};
+pub use store::Store;
+pub use time::{Monotonic, Now, Timestamp};
+pub use time_text::{parse_delay, parse_time};

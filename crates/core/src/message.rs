@@ -1,0 +1,135 @@
+//! A message: what is to be delivered, where, and when.
+
+use std::time::Duration;
+
+use crate::{
+    Body, Invalid, Key, Lane, Limits, MessageId, Properties, RetryOverride, SinkName, Tag, Timestamp, Topic,
+};
+
+/// 0–9; among messages of one lane and one due millisecond the higher goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// Checks the number.
+    pub fn new(value: u8) -> Result<Self, Invalid> {
+        if value > 9 {
+            return Err(Invalid::new(
+                "bad_priority",
+                "priority",
+                format!("a priority is 0 to 9, this one is {value}"),
+            ));
+        }
+        Ok(Self(value))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self(4)
+    }
+}
+
+/// A message as accepted: every field checked, its due time decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its name, unique in one Duly.
+    pub id: MessageId,
+    /// Where it goes.
+    pub sink: SinkName,
+    /// The topic there.
+    pub topic: Topic,
+    /// Optional tag.
+    pub tag: Option<Tag>,
+    /// Optional partition or ordering key.
+    pub key: Option<Key>,
+    /// What it carries.
+    pub body: Body,
+    /// Headers of the target.
+    pub properties: Properties,
+    /// When it is due. A retry does not change it.
+    pub due: Timestamp,
+    /// Who goes first among equals.
+    pub priority: Priority,
+    /// If not delivered by `due` plus this, it is dead with the reason `expired`.
+    pub max_lateness: Option<Duration>,
+    /// What this message says about its own retries.
+    pub retry: Option<Box<RetryOverride>>,
+}
+
+impl Message {
+    /// A message with nothing but the necessary.
+    pub fn new(id: MessageId, sink: SinkName, topic: Topic, due: Timestamp) -> Self {
+        Self {
+            id,
+            sink,
+            topic,
+            tag: None,
+            key: None,
+            body: Body::default(),
+            properties: Properties::default(),
+            due,
+            priority: Priority::default(),
+            max_lateness: None,
+            retry: None,
+        }
+    }
+
+    /// The lane it travels in.
+    pub fn lane(&self) -> Lane {
+        Lane::of(&self.sink, &self.topic)
+    }
+
+    /// Whether `other` is the same message submitted again: time, priority and retry do not count.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.sink == other.sink
+            && self.topic == other.topic
+            && self.tag == other.tag
+            && self.key == other.key
+            && self.body == other.body
+            && self.properties == other.properties
+    }
+
+    /// A hash of what [`same_content`](Self::same_content) compares, for stores that no longer have the body.
+    pub fn content_hash(&self) -> u64 {
+        let mut bytes = Vec::with_capacity(64 + self.body.len());
+        let mut part = |part: &[u8]| {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        };
+        part(self.sink.as_str().as_bytes());
+        part(self.topic.as_str().as_bytes());
+        part(self.tag.as_ref().map_or("", Tag::as_str).as_bytes());
+        part(self.key.as_ref().map_or("", Key::as_str).as_bytes());
+        for (name, value) in self.properties.iter() {
+            part(name.as_bytes());
+            part(value.as_bytes());
+        }
+        part(self.body.as_bytes());
+        rapidhash::v3::rapidhash_v3(&bytes)
+    }
+
+    /// Refuses what is larger than the limits allow.
+    pub fn check(&self, now: Timestamp, limits: &Limits) -> Result<(), Invalid> {
+        if self.body.len() > limits.body_bytes_max {
+            let detail =
+                format!("the body has {} bytes, the limit is {}", self.body.len(), limits.body_bytes_max);
+            return Err(Invalid::new("body_too_large", "body", detail));
+        }
+        if self.properties.len() > limits.properties_max {
+            let detail =
+                format!("{} properties, the limit is {}", self.properties.len(), limits.properties_max);
+            return Err(Invalid::new("too_many_properties", "properties", detail));
+        }
+        if self.due > now.saturating_add(limits.delay_max) {
+            let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
+            return Err(Invalid::new("too_far", "deliver_at", detail));
+        }
+        Ok(())
+    }
+}

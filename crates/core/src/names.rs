@@ -1,0 +1,146 @@
+//! Validated names: sinks, topics, tags, keys, and the lanes they make.
+
+use std::{fmt, str::FromStr};
+
+use compact_str::CompactString;
+
+use crate::Invalid;
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $code:literal, $max:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(CompactString);
+
+        impl $name {
+            /// The most bytes it may have.
+            pub const LEN_MAX: usize = $max;
+
+            /// Checks the text: not empty, not too long, no control characters.
+            pub fn parse(text: &str) -> Result<Self, Invalid> {
+                check(text, $field, $code, Self::LEN_MAX)?;
+                Ok(Self(CompactString::new(text)))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
+                Self::parse(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", self.0.as_str())
+            }
+        }
+    };
+}
+
+fn check(text: &str, field: &str, code: &'static str, max: usize) -> Result<(), Invalid> {
+    if text.is_empty() || text.len() > max {
+        let detail = format!("a {field} has 1 to {max} bytes, this one has {}", text.len());
+        return Err(Invalid::new(code, field, detail));
+    }
+    // Control characters would end up in headers of the target: header injection stops here.
+    if text.chars().any(char::is_control) {
+        return Err(Invalid::new(code, field, format!("a {field} has no control characters")));
+    }
+    Ok(())
+}
+
+name!(
+    /// Where messages go: the name of a configured sink, or `queue`, the built-in queue.
+    SinkName, "sink", "bad_sink", 64
+);
+name!(
+    /// The topic, stream, queue, subject or path at the sink.
+    Topic, "topic", "bad_topic", 255
+);
+name!(
+    /// A tag: RocketMQ's tag, AMQP routing, a header elsewhere.
+    Tag, "tag", "bad_tag", 255
+);
+name!(
+    /// A partition or ordering key.
+    Key, "key", "bad_key", 255
+);
+
+impl SinkName {
+    /// The reserved name of the built-in queue.
+    pub const QUEUE: &str = "queue";
+
+    /// The built-in queue.
+    pub fn queue() -> Self {
+        Self(CompactString::const_new(Self::QUEUE))
+    }
+
+    /// Whether this is the built-in queue.
+    pub fn is_queue(&self) -> bool {
+        self.0 == Self::QUEUE
+    }
+}
+
+/// A stream of work that stands alone: blocked, paused or failing, it never delays another lane.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// Everything that goes to one push sink.
+    Sink(SinkName),
+    /// One topic of the built-in queue, taken by handlers and receivers.
+    Queue(Topic),
+}
+
+impl Lane {
+    /// The lane in which a message for `sink` and `topic` travels.
+    pub fn of(sink: &SinkName, topic: &Topic) -> Self {
+        if sink.is_queue() { Self::Queue(topic.clone()) } else { Self::Sink(sink.clone()) }
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sink(sink) => f.write_str(sink.as_str()),
+            Self::Queue(topic) => write!(f, "{}/{topic}", SinkName::QUEUE),
+        }
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lane({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_topics_are_lanes_of_their_own_and_a_sink_is_one_lane() {
+        let (orders, mail) = (Topic::parse("orders").unwrap(), Topic::parse("mail").unwrap());
+        let kafka = SinkName::parse("kafka").unwrap();
+        assert_ne!(Lane::of(&SinkName::queue(), &orders), Lane::of(&SinkName::queue(), &mail));
+        assert_eq!(Lane::of(&kafka, &orders), Lane::of(&kafka, &mail));
+    }
+
+    #[test]
+    fn control_characters_and_bad_lengths_are_refused() {
+        for bad in ["", "a\r\nb", "a\0", &"x".repeat(256)] {
+            assert_eq!(Topic::parse(bad).unwrap_err().code, "bad_topic", "{bad:?}");
+        }
+        assert!(Topic::parse("заказ/истёк").is_ok());
+    }
+}

@@ -1,0 +1,66 @@
+//! The proof of a claim.
+
+use std::{fmt, str::FromStr};
+
+use crate::{Invalid, MessageId};
+
+/// Who holds a message: self-contained, so that any node can settle it, also after a restart.
+///
+/// The token is a fencing token: it grows with every claim, and a settle with an old one changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    /// The shard that the message lives in.
+    pub shard: u16,
+    /// The claim's fencing token.
+    pub token: u64,
+    /// The message.
+    pub id: MessageId,
+}
+
+/// `<shard>.<token>.<id>`, the first two in hexadecimal.
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{:x}.{}", self.shard, self.token, self.id)
+    }
+}
+
+impl FromStr for Receipt {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let parse = || {
+            let (shard, rest) = text.split_once('.')?;
+            let (token, id) = rest.split_once('.')?;
+            Some(Self {
+                shard: u16::from_str_radix(shard, 16).ok()?,
+                token: u64::from_str_radix(token, 16).ok()?,
+                id: MessageId::parse(id).ok()?,
+            })
+        };
+        parse().ok_or_else(|| {
+            Invalid::new(
+                "bad_receipt",
+                "receipt",
+                "not a receipt: give back the one that came with the message",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_reads_back_what_it_wrote() {
+        let receipt = Receipt { shard: 15, token: u64::MAX, id: MessageId::parse("a.b:c-d").unwrap() };
+        assert_eq!(receipt.to_string().parse(), Ok(receipt));
+    }
+
+    #[test]
+    fn rubbish_is_not_a_receipt() {
+        for bad in ["", ".", "1.2", "1.2.", "x.2.a", "1.2.a b", "10000.1.a"] {
+            assert_eq!(bad.parse::<Receipt>().unwrap_err().code, "bad_receipt", "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The life of a message as a store remembers it.
+
+use crate::{Message, Timestamp};
+
+/// Where a message stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Waiting for its time, or for its next try.
+    Pending,
+    /// Claimed: somebody is delivering it now.
+    InFlight,
+    /// The target took it.
+    Delivered,
+    /// Given up, kept with its body until replayed or purged.
+    Dead,
+    /// Cancelled before it was claimed.
+    Cancelled,
+}
+
+impl State {
+    /// The word that users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::InFlight => "in_flight",
+            Self::Delivered => "delivered",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// How one try ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The target acknowledged it.
+    Delivered,
+    /// Nothing reached the target.
+    Unreachable,
+    /// The target said "slower".
+    Throttled,
+    /// No answer: it may have arrived.
+    Unknown,
+    /// The target refused this message.
+    Refused,
+    /// The target refuses every message.
+    Misconfigured,
+    /// The handler or receiver said no.
+    Again,
+    /// The handler failed or panicked.
+    Failed,
+    /// The lease ran out, or the process ended with the message in hand.
+    Lost,
+}
+
+impl Outcome {
+    /// The word that users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Unreachable => "unreachable",
+            Self::Throttled => "throttled",
+            Self::Unknown => "unknown",
+            Self::Refused => "refused",
+            Self::Misconfigured => "misconfigured",
+            Self::Again => "again",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// Whether the target may have the message although nobody heard so.
+    pub fn maybe_delivered(self) -> bool {
+        matches!(self, Self::Unknown | Self::Lost)
+    }
+
+    /// Whether it uses up one of the message's attempts: an outage uses up nothing.
+    pub fn counts(self) -> bool {
+        !matches!(self, Self::Unreachable | Self::Throttled | Self::Misconfigured)
+    }
+}
+
+/// One try, as told to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// When its outcome was known.
+    pub at: Timestamp,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The target's or the handler's words, at most [`DETAIL_MAX`](Self::DETAIL_MAX) bytes.
+    pub detail: String,
+}
+
+impl Attempt {
+    /// The most bytes of detail kept.
+    pub const DETAIL_MAX: usize = 512;
+    /// How many tries a record keeps, the latest ones.
+    pub const KEPT_MAX: usize = 16;
+
+    /// A try; a longer detail is cut at a character.
+    pub fn new(at: Timestamp, outcome: Outcome, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        if detail.len() > Self::DETAIL_MAX {
+            let end = (0..=Self::DETAIL_MAX).rev().find(|&i| detail.is_char_boundary(i)).unwrap_or(0);
+            detail.truncate(end);
+        }
+        Self { at, outcome, detail }
+    }
+}
+
+/// Why a message is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeadReason {
+    /// All its attempts are used up.
+    Exhausted,
+    /// The target will never take it.
+    Refused,
+    /// Not delivered within its `max_lateness`.
+    Expired,
+    /// What was stored is not a message.
+    Invalid,
+}
+
+impl DeadReason {
+    /// The word that users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Refused => "refused",
+            Self::Expired => "expired",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// How the last claim of a message ended, if nobody settled it.
+///
+/// A message that kills its process takes everything claimed beside it along. So that only the culprit is
+/// blamed, what was lost is claimed alone the next time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Lost {
+    /// It was settled, or there was none.
+    #[default]
+    No,
+    /// Lost together with others: any of them may be the cause.
+    InCompany,
+    /// Lost while it was claimed alone: it is the suspect.
+    Alone,
+}
+
+/// All that a store knows of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The message. Delivered and cancelled ones have lost their body.
+    pub message: Message,
+    /// Where it stands.
+    pub state: State,
+    /// When it may be claimed next: its due time, or later after a failed try.
+    pub ready: Timestamp,
+    /// Tries that count.
+    pub attempts: u32,
+    /// The latest tries, oldest first.
+    pub history: Vec<Attempt>,
+    /// An earlier try may have arrived.
+    pub maybe_delivered: bool,
+    /// When it was delivered, given up or cancelled.
+    pub ended: Option<Timestamp>,
+    /// What the target gave as proof.
+    pub receipt: Option<String>,
+    /// Why it is dead.
+    pub reason: Option<DeadReason>,
+}
+
+impl Record {
+    /// The record of a message just accepted.
+    pub fn accepted(message: Message) -> Self {
+        Self {
+            ready: message.due,
+            message,
+            state: State::Pending,
+            attempts: 0,
+            history: Vec::new(),
+            maybe_delivered: false,
+            ended: None,
+            receipt: None,
+            reason: None,
+        }
+    }
+}

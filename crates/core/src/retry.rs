@@ -1,0 +1,120 @@
+//! How often and how soon a delivery is tried again.
+
+use std::time::Duration;
+
+/// How the longest wait grows from try to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backoff {
+    /// Always `min`.
+    Fixed,
+    /// `min`, 2 × `min`, 3 × `min` …
+    Linear,
+    /// `min`, 2 × `min`, 4 × `min` …
+    Exponential,
+}
+
+/// The retries of a lane: total tries, and the wait between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Total tries; then the message is a dead letter.
+    pub attempts: u32,
+    /// How the wait grows.
+    pub backoff: Backoff,
+    /// The first wait.
+    pub min: Duration,
+    /// The longest wait.
+    pub max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 16,
+            backoff: Backoff::Exponential,
+            min: Duration::from_secs(1),
+            max: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What one message says about its own retries; what it leaves out is the lane's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RetryOverride {
+    /// Total tries.
+    pub attempts: Option<u32>,
+    /// How the wait grows.
+    pub backoff: Option<Backoff>,
+    /// The first wait.
+    pub min: Option<Duration>,
+    /// The longest wait.
+    pub max: Option<Duration>,
+}
+
+impl RetryPolicy {
+    /// This policy with what the message says instead.
+    pub fn with(&self, message: Option<&RetryOverride>) -> Self {
+        let Some(own) = message else { return self.clone() };
+        Self {
+            attempts: own.attempts.unwrap_or(self.attempts).max(1),
+            backoff: own.backoff.unwrap_or(self.backoff),
+            min: own.min.unwrap_or(self.min),
+            max: own.max.unwrap_or(self.max),
+        }
+    }
+
+    /// The wait after try number `attempt` (from 1). Full jitter: `random` picks from the whole span between
+    /// `min` and the grown wait, so that what failed together does not come back together.
+    pub fn wait(&self, attempt: u32, random: u64) -> Duration {
+        let attempt = attempt.max(1);
+        let grown = match self.backoff {
+            Backoff::Fixed => self.min,
+            Backoff::Linear => self.min.saturating_mul(attempt),
+            Backoff::Exponential => {
+                self.min.saturating_mul(1u32.checked_shl(attempt - 1).unwrap_or(u32::MAX))
+            }
+        };
+        let top = grown.min(self.max).max(self.min);
+        let spread = u64::try_from((top - self.min).as_millis()).unwrap_or(u64::MAX);
+        if spread == 0 {
+            return self.min;
+        }
+        self.min + Duration::from_millis(random % (spread + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(backoff: Backoff) -> RetryPolicy {
+        RetryPolicy { attempts: 5, backoff, min: Duration::from_secs(1), max: Duration::from_secs(10) }
+    }
+
+    /// The longest wait that any randomness can draw.
+    fn longest(policy: &RetryPolicy, attempt: u32) -> u64 {
+        (0..20_000).map(|random| policy.wait(attempt, random).as_millis() as u64).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn waits_grow_as_named_and_stop_at_the_maximum() {
+        let seconds = |backoff| (1..=6).map(|n| longest(&policy(backoff), n) / 1000).collect::<Vec<_>>();
+        assert_eq!(seconds(Backoff::Fixed), [1, 1, 1, 1, 1, 1]);
+        assert_eq!(seconds(Backoff::Linear), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(seconds(Backoff::Exponential), [1, 2, 4, 8, 10, 10]);
+        assert_eq!(longest(&policy(Backoff::Exponential), u32::MAX), 10_000);
+    }
+
+    #[test]
+    fn no_wait_is_shorter_than_the_minimum() {
+        assert!(
+            (0..1000).all(|random| policy(Backoff::Exponential).wait(4, random) >= Duration::from_secs(1))
+        );
+    }
+
+    #[test]
+    fn a_message_overrides_only_what_it_names() {
+        let own = RetryOverride { attempts: Some(2), ..RetryOverride::default() };
+        let merged = policy(Backoff::Linear).with(Some(&own));
+        assert_eq!(merged, RetryPolicy { attempts: 2, ..policy(Backoff::Linear) });
+    }
+}

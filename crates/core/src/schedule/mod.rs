@@ -1,0 +1,1 @@
+//! The scheduler: a pure value that decides when to claim, deliver, retry or give up.

@@ -1,0 +1,81 @@
+//! The port through which messages leave.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{Message, Outcome};
+
+/// One message on its way out.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// What to deliver. Its id travels as `duly-id`, its due time as `duly-due`.
+    pub message: Message,
+    /// The number of this try, from 1; travels as `duly-attempt`.
+    pub attempt: u32,
+}
+
+/// Where messages go.
+///
+/// The contract, each line proved by the case of that name in `testkit::sink`:
+/// - `one_outcome_per_message_in_order`: the answer has as many entries as the batch.
+/// - `ok_means_the_target_has_it`: `Ok` only after the target's positive acknowledgement.
+/// - `a_refusal_hurts_no_neighbour`: one bad message fails alone.
+/// - A sink classifies and never decides: it neither retries a message nor drops it.
+#[async_trait]
+pub trait Sink: Send + Sync + 'static {
+    /// Delivers a batch: per message the target's proof, or why not.
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>>;
+
+    /// Whether the target could take messages now, without delivering one.
+    async fn probe(&self) -> Result<(), SinkError>;
+}
+
+/// Why a delivery did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind:?}: {detail}")]
+pub struct SinkError {
+    /// What the scheduler does next.
+    pub kind: SinkErrorKind,
+    /// The target's words.
+    pub detail: String,
+    /// When the target wants to be asked again.
+    pub retry_after: Option<Duration>,
+}
+
+/// Why a delivery did not happen, sorted by what the scheduler does next.
+///
+/// A classifier dead-letters nothing that it cannot name: what is unknown is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SinkErrorKind {
+    /// Nothing reached the target. Try again.
+    Unreachable,
+    /// The target is alive and says "slower". Try again, later.
+    Throttled,
+    /// No answer in time: the message may have arrived. Try again, same id.
+    Unknown,
+    /// The target will never take this message. Dead-letter it.
+    Refused,
+    /// The target will never take any message. Pause the lane until a probe says otherwise.
+    Misconfigured,
+}
+
+impl SinkErrorKind {
+    /// The same, as the end of a try.
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Self::Unreachable => Outcome::Unreachable,
+            Self::Throttled => Outcome::Throttled,
+            Self::Unknown => Outcome::Unknown,
+            Self::Refused => Outcome::Refused,
+            Self::Misconfigured => Outcome::Misconfigured,
+        }
+    }
+}
+
+impl SinkError {
+    /// An error of `kind` with the target's words.
+    pub fn new(kind: SinkErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), retry_after: None }
+    }
+}

@@ -1,0 +1,419 @@
+//! The port behind which messages wait until they are due.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    Attempt, DeadReason, Lane, Lost, Message, MessageId, Monotonic, Now, Receipt, Record, SinkName, State,
+    Timestamp, Topic,
+};
+
+/// Where messages wait until they are due.
+///
+/// The contract, each line proved by the case of that name in `testkit::store`:
+///
+/// **Accepting**
+/// - `insert_twice_keeps_the_first`: a known id with the same content changes nothing and is a duplicate.
+/// - `insert_with_other_content_conflicts`: a known id with other content changes nothing.
+/// - `a_cancelled_id_is_accepted_afresh`, and so is one purged or past retention.
+/// - `delivered_and_dead_ids_are_duplicates`.
+/// - `equal_payloads_stay_two_messages`.
+/// - `insert_into_the_past_is_due_at_once`.
+///
+/// **Claiming** — the one point of decision between delivery and cancel
+/// - `claim_is_ordered_and_never_early`: results ascend by `(ready, priority descending, id)`, all `ready <= now`.
+/// - `claim_takes_one_lane_only`, and `a_full_lane_does_not_hide_another`.
+/// - `claim_hides_until_the_lease_ends`: no other claim sees the message before that.
+/// - `a_lost_lease_counts_an_attempt`, and its history says so.
+/// - `tokens_grow`: a later claim has the larger fencing token.
+/// - `what_was_lost_is_claimed_alone`: a claim gives either messages never lost, or exactly one that was.
+/// - `claim_says_when_to_look_again`: nothing of the lane is due before [`Claimed::next`].
+/// - `an_earlier_insert_after_a_look_is_found`, also after wall time stepped back.
+/// - `a_paused_lane_gives_nothing`.
+///
+/// **Settling**
+/// - `settle_with_a_lost_lease_changes_nothing`: the caller is told [`Settled::Lost`].
+/// - `settle_twice_is_lost_the_second_time`.
+/// - `a_retry_waits_and_counts`, `an_outage_counts_nothing`, `a_hand_back_counts_nothing_and_is_ready_at_once`.
+/// - `a_retry_keeps_the_due_time`.
+/// - `dead_letters_keep_their_bodies`, `delivered_ones_lose_them`.
+/// - `extend_keeps_the_lease`, and with a lost lease says so.
+///
+/// **Changing one's mind**
+/// - `cancel_before_the_claim_is_done`, `cancel_after_the_claim_is_too_late`, `cancel_of_a_stranger_is_unknown`.
+/// - `cancel_after_an_unknown_outcome_says_maybe`.
+/// - `reschedule_moves_both_ways`, `reschedule_in_flight_is_too_late`.
+/// - `replay_starts_afresh`, `purge_forgets`.
+///
+/// **Looking**
+/// - `get_tells_the_whole_life`, `list_pages_are_stable`, `list_filters`.
+/// - `books_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
+/// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
+/// - `pause_is_durable`.
+///
+/// A store never reads a clock: every instant it needs is an argument. Batches are answered in their order.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// What it survives, for `/readyz` and `doctor`.
+    fn durability(&self) -> Durability;
+
+    /// Takes messages. Once this returns `Ok`, every message answered `Accepted` is durable.
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError>;
+
+    /// Leases what is due in one lane. Recorded before this returns, so that what kills the process is counted.
+    async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError>;
+
+    /// Ends claims. Durable once this returns.
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError>;
+
+    /// Starts the leases afresh: they end `lease` after `now`.
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError>;
+
+    /// Cancels what is pending.
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
+
+    /// Gives what is pending another due time; tries so far and `maybe_delivered` stay.
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError>;
+
+    /// Makes dead letters pending again: due now, attempts afresh, same id.
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
+
+    /// Forgets dead letters for good.
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
+
+    /// What is known of each id.
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError>;
+
+    /// A page of what matches, by `(due, id)` within a state. Bodies are left out.
+    async fn list(&self, query: &Query) -> Result<Page, StoreError>;
+
+    /// Stops or restarts claims of a lane, durably and for every node.
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError>;
+
+    /// Every lane that holds something or is paused.
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError>;
+
+    /// The totals.
+    async fn books(&self) -> Result<Books, StoreError>;
+
+    /// How many pending messages come due in each of `buckets` equal parts of `from..to`. From counters, never a scan:
+    /// exact to the width of the store's own buckets.
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError>;
+
+    /// The bounded look that backs up wake-ups: ends leases that ran out, and says when each of `lanes` is next due.
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError>;
+
+    /// The next wake-up from outside this process, e.g. another node accepted something. Only a hint: it may be lost.
+    async fn hint(&self) -> Hint {
+        std::future::pending().await
+    }
+
+    /// Finishes background work and lets go of what is open. Nothing is lost without it.
+    async fn close(&self) -> Result<(), StoreError>;
+}
+
+/// One message to take.
+#[derive(Debug, Clone)]
+pub struct Insert {
+    /// The message.
+    pub message: Message,
+    /// Whether Duly made the id: then it is new, and need not be looked for.
+    pub made_id: bool,
+}
+
+/// What became of an insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inserted {
+    /// Durable.
+    Accepted,
+    /// Known with the same content: nothing changed. The first one's time and state.
+    Duplicate {
+        /// When the first one is or was due.
+        due: Timestamp,
+        /// Where the first one stands.
+        state: State,
+    },
+    /// The id is known with other content: nothing changed.
+    Conflict,
+}
+
+/// A wish to lease what is due.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// From where.
+    pub lane: Lane,
+    /// At most so many.
+    pub limit: usize,
+    /// For how long.
+    pub lease: Duration,
+    /// Who asks.
+    pub holder: Holder,
+}
+
+/// Who holds a lease, and so what a restart means for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// This process: a sink's batch or a handler. If the process ends, the claim is lost with it.
+    Process,
+    /// A client with a receipt: the claim outlives the process, until its lease ends.
+    Client,
+}
+
+/// What a claim gave.
+#[derive(Debug, Clone, Default)]
+pub struct Claimed {
+    /// The leased messages, in order.
+    pub messages: Vec<Leased>,
+    /// Nothing else of this lane is due before then; `None`: nothing is known to come.
+    pub next: Option<Timestamp>,
+}
+
+/// A message in hand.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    /// The message.
+    pub message: Message,
+    /// The proof of the claim.
+    pub receipt: Receipt,
+    /// When it became claimable: its due time or the end of its last wait.
+    pub ready: Timestamp,
+    /// The number of this try, from 1: tries that counted before, plus one.
+    pub attempt: u32,
+    /// Whether its last claim was lost.
+    pub lost: Lost,
+}
+
+/// The end of one claim.
+#[derive(Debug, Clone)]
+pub struct Settle {
+    /// The proof of the claim.
+    pub receipt: Receipt,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// How a claim ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The target took it.
+    Delivered {
+        /// What the target gave as proof.
+        receipt: Option<String>,
+    },
+    /// Try again at `at`. Whether this try counts says its outcome.
+    Retry {
+        /// Not before then.
+        at: Timestamp,
+        /// How the try ended.
+        attempt: Attempt,
+    },
+    /// Give up.
+    Dead {
+        /// Why.
+        reason: DeadReason,
+        /// How the last try ended, if there was one.
+        attempt: Option<Attempt>,
+    },
+    /// Never begun: as it was before the claim.
+    HandBack,
+}
+
+/// Whether a claim was still the caller's to settle or extend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Settled {
+    /// It was.
+    Done,
+    /// The lease had ended, or the claim was settled before: nothing changed.
+    Lost,
+}
+
+/// What became of a cancel, reschedule, replay or purge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Changed {
+    /// Done.
+    Done {
+        /// An earlier try has no known outcome: it may have arrived.
+        maybe_delivered: bool,
+    },
+    /// It is not in a state that allows it.
+    TooLate(State),
+    /// No such message.
+    Unknown,
+}
+
+/// Which messages to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// In this state.
+    pub state: State,
+    /// Only this sink.
+    pub sink: Option<SinkName>,
+    /// Only this topic.
+    pub topic: Option<Topic>,
+    /// Due at or after.
+    pub due_from: Option<Timestamp>,
+    /// Due before.
+    pub due_to: Option<Timestamp>,
+    /// After this one: the last `(due, id)` of the page before.
+    pub after: Option<(Timestamp, MessageId)>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Query {
+    /// Everything in `state`, the first hundred.
+    pub fn all(state: State) -> Self {
+        Self { state, sink: None, topic: None, due_from: None, due_to: None, after: None, limit: 100 }
+    }
+
+    /// Whether `message` is one of those asked for, the state and the page aside.
+    pub fn matches(&self, message: &Message) -> bool {
+        self.sink.as_ref().is_none_or(|sink| *sink == message.sink)
+            && self.topic.as_ref().is_none_or(|topic| *topic == message.topic)
+            && self.due_from.is_none_or(|from| message.due >= from)
+            && self.due_to.is_none_or(|to| message.due < to)
+            && self.after.as_ref().is_none_or(|(due, id)| (message.due, &message.id) > (*due, id))
+    }
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// By `(due, id)`, bodies left out.
+    pub records: Vec<Record>,
+    /// What to ask for as `after`, if there may be more.
+    pub next: Option<(Timestamp, MessageId)>,
+}
+
+/// One lane at a glance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneStatus {
+    /// Which.
+    pub lane: Lane,
+    /// Paused by an operator.
+    pub paused: bool,
+    /// Waiting, due or not.
+    pub pending: u64,
+    /// Waiting and due.
+    pub ready: u64,
+    /// Claimed.
+    pub in_flight: u64,
+    /// Given up.
+    pub dead: u64,
+    /// The oldest time among those waiting and due.
+    pub oldest_ready: Option<Timestamp>,
+}
+
+/// The totals since the store was made. Always balanced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Taken, duplicates aside.
+    pub accepted: u64,
+    /// Waiting now.
+    pub pending: u64,
+    /// Claimed now.
+    pub in_flight: u64,
+    /// Ever delivered.
+    pub delivered: u64,
+    /// Ever cancelled.
+    pub cancelled: u64,
+    /// Dead letters now.
+    pub dead: u64,
+    /// Dead letters ever purged.
+    pub purged: u64,
+}
+
+impl Books {
+    /// Whether nothing is missing and nothing is there twice.
+    pub fn balance(&self) -> bool {
+        self.accepted
+            == self.pending + self.in_flight + self.delivered + self.cancelled + self.dead + self.purged
+    }
+}
+
+/// What a sweep saw.
+#[derive(Debug, Clone, Default)]
+pub struct Sweep {
+    /// Per lane asked for: nothing of it is due before then. Lanes with nothing to come are left out.
+    pub next: Vec<(Lane, Timestamp)>,
+    /// How many leases had run out.
+    pub leases_ended: usize,
+    /// When the next lease runs out.
+    pub next_lease_end: Option<Monotonic>,
+    /// The store wants to be swept again within this span, e.g. to read ahead in time.
+    pub again_within: Option<Duration>,
+}
+
+/// Something of `lane` is due at `due`. The sweep finds it too if this is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// Where.
+    pub lane: Lane,
+    /// When.
+    pub due: Timestamp,
+}
+
+/// What an accepted message survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: it is gone with the process.
+    Memory,
+    /// Our crash and a power cut: synced to this machine's disk.
+    Disk,
+    /// Our crash; the crash of the server behind as far as that one is durable.
+    Server,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory: lost when the process ends",
+            Self::Disk => {
+                "disk: synced before every acknowledgement; survives kill -9, OS crash and power cut"
+            }
+            Self::Server => "server: survives our crash, and the server's as far as it is durable",
+        })
+    }
+}
+
+/// Why a store could not do its work, sorted by what the caller does next.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct StoreError {
+    /// What to do next.
+    pub kind: StoreErrorKind,
+    /// What happened, to what, and what to do now.
+    pub what: String,
+}
+
+/// Why a store could not do its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreErrorKind {
+    /// Not now; nothing happened. Try again.
+    Unavailable,
+    /// No room for new messages; what is there still goes out.
+    Full,
+    /// More pending messages than allowed.
+    TooMany,
+    /// What is stored cannot be trusted. A person must look.
+    Damaged,
+    /// The store is closed, or stopped after a failed sync.
+    Closed,
+}
+
+impl StoreError {
+    /// An error of `kind`.
+    pub fn new(kind: StoreErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into() }
+    }
+}
