@@ -1,0 +1,80 @@
+//! Looks that change nothing.
+
+use duly_core::{
+    Body, Lane, MessageId, Now, Record, Timestamp,
+    store::{Books, LaneStatus, Page, Query, Sweep},
+};
+
+use super::shelf::Shelf;
+
+impl Shelf {
+    pub(super) fn get(&self, id: &MessageId) -> Option<Record> {
+        self.entries.get(id).map(|entry| entry.record.clone())
+    }
+
+    pub(super) fn list(&self, query: &Query) -> Page {
+        let mut found: Vec<&Record> = self
+            .entries
+            .values()
+            .map(|entry| &entry.record)
+            .filter(|record| record.state == query.state && query.matches(&record.message))
+            .collect();
+        found.sort_by(|a, b| (a.message.due, &a.message.id).cmp(&(b.message.due, &b.message.id)));
+        let more = found.len() > query.limit;
+        found.truncate(query.limit);
+        let last = found.last().map(|record| (record.message.due, record.message.id.clone()));
+        Page { records: found.into_iter().cloned().map(without_body).collect(), next: last.filter(|_| more) }
+    }
+
+    pub(super) fn lanes(&self, now: Now) -> Vec<LaneStatus> {
+        let status = self.lanes.iter().map(|(lane, shelf)| {
+            let due = || shelf.waiting.iter().take_while(|(ready, ..)| *ready <= now.wall());
+            LaneStatus {
+                lane: lane.clone(),
+                paused: shelf.paused,
+                pending: shelf.waiting.len() as u64,
+                ready: due().count() as u64,
+                in_flight: shelf.in_flight,
+                dead: shelf.dead,
+                oldest_ready: due().next().map(|(ready, ..)| *ready),
+            }
+        });
+        status.filter(|lane| lane.paused || lane.pending + lane.in_flight + lane.dead > 0).collect()
+    }
+
+    pub(super) fn books(&self) -> Books {
+        self.books
+    }
+
+    pub(super) fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Vec<u64> {
+        let mut counts = vec![0; buckets];
+        let span = to.since(from).as_millis();
+        if span == 0 || buckets == 0 {
+            return counts;
+        }
+        for (at, count) in self.forecast.range(from..to) {
+            let bucket = at.since(from).as_millis() * buckets as u128 / span;
+            counts[bucket as usize] += count;
+        }
+        counts
+    }
+
+    pub(super) fn sweep(&self, lanes: &[Lane]) -> Sweep {
+        Sweep {
+            next: lanes.iter().filter_map(|lane| Some((lane.clone(), self.next_of(lane)?))).collect(),
+            next_lease_end: self.leases.first().map(|(end, _)| *end),
+            ..Sweep::default()
+        }
+    }
+
+    /// When the first of the lane may be claimed; a paused one gives nothing at any time.
+    pub(super) fn next_of(&self, lane: &Lane) -> Option<Timestamp> {
+        let lane = self.lanes.get(lane).filter(|lane| !lane.paused)?;
+        lane.waiting.first().map(|(ready, ..)| *ready)
+    }
+}
+
+fn without_body(mut record: Record) -> Record {
+    record.message.body = Body::default();
+    record
+}

@@ -1,0 +1,178 @@
+//! Messages in the memory of this process: for tests, and the reference that other stores are measured by.
+
+mod claims;
+mod looks;
+mod shelf;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{
+    Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
+    store::{
+        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, Sweep,
+    },
+};
+
+use shelf::Shelf;
+
+/// What a [`MemoryStore`] keeps, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How long a delivered or cancelled message can still be asked for.
+    pub retention: Duration,
+    /// How many of them at most; the oldest go first.
+    pub retention_max: usize,
+    /// How many messages may wait at the same time.
+    pub pending_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            retention: Duration::from_secs(24 * 3600),
+            retention_max: 1_000_000,
+            pending_max: 1_000_000_000,
+        }
+    }
+}
+
+/// Messages in memory. Clones share what is stored.
+///
+/// It is the reference of the [`Store`] port: plain maps, nothing clever, every line of the contract.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStore {
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// An empty store with these options.
+    pub fn with(options: Options) -> Self {
+        Self { shelf: Arc::new(Mutex::new(Shelf::new(options))) }
+    }
+
+    /// What a restart of the process would find, if memory survived it.
+    ///
+    /// Claims of [`Holder::Process`](duly_core::store::Holder::Process) are lost; those of clients go on until
+    /// their lease ends, also if the monotonic clock started anew.
+    pub fn restart(&self, now: Now) {
+        self.shelf().restart(now);
+    }
+
+    /// Every change is made under the lock and leaves the shelf whole, so a panic elsewhere does no harm to it.
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shelf as it is at `now`: ended leases are lost, old records forgotten.
+    fn shelf_at(&self, now: Now) -> MutexGuard<'_, Shelf> {
+        let mut shelf = self.shelf();
+        shelf.end_leases(now);
+        shelf.forget_old(now);
+        shelf
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn durability(&self) -> Durability {
+        Durability::Memory
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.shelf_at(now).insert(batch)
+    }
+
+    async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        Ok(self.shelf_at(now).claim(now, &claim))
+    }
+
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        let settled = batch.into_iter().map(|settle| shelf.settle(now, settle)).collect();
+        shelf.forget_old(now);
+        Ok(settled)
+    }
+
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        Ok(receipts.iter().map(|receipt| shelf.extend(now, receipt, lease)).collect())
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        let changed = ids.iter().map(|id| shelf.cancel(now, id)).collect();
+        shelf.forget_old(now);
+        Ok(changed)
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        Ok(batch.iter().map(|(id, due)| shelf.reschedule(id, *due)).collect())
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        Ok(ids.iter().map(|id| shelf.replay(now, id)).collect())
+    }
+
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        Ok(ids.iter().map(|id| shelf.purge(id)).collect())
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let shelf = self.shelf();
+        Ok(ids.iter().map(|id| shelf.get(id)).collect())
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        Ok(self.shelf().list(query))
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        self.shelf().set_paused(lane, paused);
+        Ok(())
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        Ok(self.shelf_at(now).lanes(now))
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        Ok(self.shelf().books())
+    }
+
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
+        Ok(self.shelf().forecast(from, to, buckets))
+    }
+
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        let mut shelf = self.shelf();
+        let leases_ended = shelf.end_leases(now);
+        shelf.forget_old(now);
+        Ok(Sweep { leases_ended, ..shelf.sweep(lanes) })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+//! What is stored, and every change of it that is no matter of leases.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use duly_core::{
+    Body, Lane, Lost, Message, MessageId, Monotonic, Now, Priority, Record, State, Timestamp,
+    store::{Books, Changed, Holder, Insert, Inserted, StoreError, StoreErrorKind},
+};
+
+use super::Options;
+
+/// One message with what only the store needs to know of it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) record: Record,
+    /// What [`Message::same_content`] compares, for when the body is gone.
+    pub(super) content: u64,
+    pub(super) lost: Lost,
+    /// Set exactly while the message is in flight.
+    pub(super) lease: Option<Lease>,
+}
+
+/// One claim.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) token: u64,
+    pub(super) holder: Holder,
+    pub(super) end: Monotonic,
+    /// The same moment in wall time: what a restart, whose monotonic clock starts anew, goes by.
+    pub(super) end_wall: Timestamp,
+}
+
+/// The order in which a lane gives its messages out.
+type Turn = (Timestamp, Reverse<Priority>, MessageId);
+
+#[derive(Debug, Default)]
+pub(super) struct LaneShelf {
+    pub(super) paused: bool,
+    pub(super) waiting: BTreeSet<Turn>,
+    pub(super) in_flight: u64,
+    pub(super) dead: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    options: Options,
+    pub(super) entries: BTreeMap<MessageId, Entry>,
+    pub(super) lanes: BTreeMap<Lane, LaneShelf>,
+    /// What is in flight, by the end of its lease.
+    pub(super) leases: BTreeSet<(Monotonic, MessageId)>,
+    /// Delivered and cancelled, by their end.
+    ended: BTreeSet<(Timestamp, MessageId)>,
+    /// How many pending messages come due when.
+    pub(super) forecast: BTreeMap<Timestamp, u64>,
+    pub(super) books: Books,
+    pub(super) last_token: u64,
+}
+
+pub(super) fn turn(record: &Record) -> Turn {
+    (record.ready, Reverse(record.message.priority), record.message.id.clone())
+}
+
+impl Shelf {
+    pub(super) fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// Puts an entry into every index that its state calls for.
+    pub(super) fn put(&mut self, entry: Entry) {
+        let record = &entry.record;
+        let id = record.message.id.clone();
+        let lane = self.lanes.entry(record.message.lane()).or_default();
+        match record.state {
+            State::Pending => {
+                lane.waiting.insert(turn(record));
+                *self.forecast.entry(record.ready).or_default() += 1;
+                self.books.pending += 1;
+            }
+            State::InFlight => {
+                lane.in_flight += 1;
+                self.leases.extend(entry.lease.map(|lease| (lease.end, id.clone())));
+                self.books.in_flight += 1;
+            }
+            State::Dead => {
+                lane.dead += 1;
+                self.books.dead += 1;
+            }
+            State::Delivered | State::Cancelled => {
+                self.ended.insert((record.ended.unwrap_or_default(), id.clone()));
+            }
+        }
+        self.entries.insert(id, entry);
+    }
+
+    /// Takes an entry out of every index. Whatever changes it does so between `take` and `put`.
+    pub(super) fn take(&mut self, id: &MessageId) -> Option<Entry> {
+        let entry = self.entries.remove(id)?;
+        let record = &entry.record;
+        let lane = self.lanes.entry(record.message.lane()).or_default();
+        match record.state {
+            State::Pending => {
+                lane.waiting.remove(&turn(record));
+                if let Some(count) = self.forecast.get_mut(&record.ready) {
+                    *count -= 1;
+                }
+                if self.forecast.get(&record.ready) == Some(&0) {
+                    self.forecast.remove(&record.ready);
+                }
+                self.books.pending -= 1;
+            }
+            State::InFlight => {
+                lane.in_flight -= 1;
+                if let Some(lease) = &entry.lease {
+                    self.leases.remove(&(lease.end, id.clone()));
+                }
+                self.books.in_flight -= 1;
+            }
+            State::Dead => {
+                lane.dead -= 1;
+                self.books.dead -= 1;
+            }
+            State::Delivered | State::Cancelled => {
+                self.ended.remove(&(record.ended.unwrap_or_default(), id.clone()));
+            }
+        }
+        Some(entry)
+    }
+
+    /// Takes the entry if it is in `state`, else says what answers the caller.
+    fn take_in(&mut self, id: &MessageId, state: State) -> Result<Entry, Changed> {
+        match self.entries.get(id).map(|entry| entry.record.state) {
+            Some(found) if found == state => self.take(id).ok_or(Changed::Unknown),
+            Some(other) => Err(Changed::TooLate(other)),
+            None => Err(Changed::Unknown),
+        }
+    }
+
+    pub(super) fn insert(&mut self, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        let new = batch.iter().filter(|insert| self.known(&insert.message).is_none()).count() as u64;
+        let max = self.options.pending_max;
+        if self.books.pending + new > max {
+            let what = format!("{} messages are waiting and the limit is {max}", self.books.pending);
+            return Err(StoreError::new(StoreErrorKind::TooMany, what));
+        }
+        Ok(batch.into_iter().map(|insert| self.insert_one(insert.message)).collect())
+    }
+
+    fn insert_one(&mut self, message: Message) -> Inserted {
+        if let Some(entry) = self.known(&message) {
+            let same = entry.content == message.content_hash();
+            let Record { message: first, state, .. } = &entry.record;
+            return if same {
+                Inserted::Duplicate { due: first.due, state: *state }
+            } else {
+                Inserted::Conflict
+            };
+        }
+        self.take(&message.id);
+        let content = message.content_hash();
+        self.put(Entry { record: Record::accepted(message), content, lost: Lost::No, lease: None });
+        self.books.accepted += 1;
+        Inserted::Accepted
+    }
+
+    /// The entry that makes `message` a duplicate or a conflict. A cancelled one does not.
+    fn known(&self, message: &Message) -> Option<&Entry> {
+        self.entries.get(&message.id).filter(|entry| entry.record.state != State::Cancelled)
+    }
+
+    pub(super) fn cancel(&mut self, now: Now, id: &MessageId) -> Changed {
+        let mut entry = match self.take_in(id, State::Pending) {
+            Ok(entry) => entry,
+            Err(answer) => return answer,
+        };
+        let record = &mut entry.record;
+        record.state = State::Cancelled;
+        record.ended = Some(now.wall());
+        record.message.body = Body::default();
+        let maybe_delivered = record.maybe_delivered;
+        self.put(entry);
+        self.books.cancelled += 1;
+        Changed::Done { maybe_delivered }
+    }
+
+    pub(super) fn reschedule(&mut self, id: &MessageId, due: Timestamp) -> Changed {
+        let mut entry = match self.take_in(id, State::Pending) {
+            Ok(entry) => entry,
+            Err(answer) => return answer,
+        };
+        entry.record.message.due = due;
+        entry.record.ready = due;
+        let maybe_delivered = entry.record.maybe_delivered;
+        self.put(entry);
+        Changed::Done { maybe_delivered }
+    }
+
+    pub(super) fn replay(&mut self, now: Now, id: &MessageId) -> Changed {
+        let mut entry = match self.take_in(id, State::Dead) {
+            Ok(entry) => entry,
+            Err(answer) => return answer,
+        };
+        let maybe_delivered = entry.record.maybe_delivered;
+        let mut message = entry.record.message;
+        message.due = now.wall();
+        // An earlier try that may have arrived stays one: a later cancel must say so.
+        entry.record = Record { maybe_delivered, ..Record::accepted(message) };
+        entry.lost = Lost::No;
+        self.put(entry);
+        Changed::Done { maybe_delivered }
+    }
+
+    pub(super) fn purge(&mut self, id: &MessageId) -> Changed {
+        match self.take_in(id, State::Dead) {
+            Ok(entry) => {
+                self.books.purged += 1;
+                Changed::Done { maybe_delivered: entry.record.maybe_delivered }
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    pub(super) fn set_paused(&mut self, lane: &Lane, paused: bool) {
+        self.lanes.entry(lane.clone()).or_default().paused = paused;
+    }
+
+    /// Drops what is past retention, by time and by count.
+    pub(super) fn forget_old(&mut self, now: Now) {
+        while let Some((ended, id)) = self.ended.first().cloned() {
+            let too_old = ended.saturating_add(self.options.retention) <= now.wall();
+            if !too_old && self.ended.len() <= self.options.retention_max {
+                return;
+            }
+            self.take(&id);
+        }
+    }
+}
