@@ -1,0 +1,30 @@
+//! `cargo xtask bench`: tables for people, or with `-o json` one object per line on stdout.
+
+use clap::ValueEnum;
+
+use crate::step::{Failure, Steps, testkit};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What to measure
+    what: What,
+    /// Passed on to the benchmark, e.g. `-o json`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// The embedded store, beside a raw append and fdatasync of the same bytes
+    Store,
+    /// Lateness, beside the machine's own sleep jitter
+    Timer,
+}
+
+pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
+    let (name, program) = match arguments.what {
+        What::Store => ("benchmark of the store", "bench_store"),
+        What::Timer => ("benchmark of the timer", "bench_timer"),
+    };
+    steps.run(name, testkit(program).args(&arguments.arguments))
+}

@@ -1,0 +1,99 @@
+//! Style as a test: the rules of the house that neither rustfmt nor clippy can keep.
+
+mod rules;
+mod sources;
+
+use std::collections::BTreeSet;
+
+use sources::{Source, sources};
+
+/// Every source that one of `rules` complains of is named, with its line.
+fn complaints(rule: fn(&Source) -> Vec<String>) -> Vec<String> {
+    sources().iter().flat_map(rule).collect()
+}
+
+fn assert_none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn no_rust_file_is_too_long_to_read() {
+    assert_none(&complaints(rules::length));
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    assert_none(&complaints(rules::unfinished));
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    assert_none(&complaints(rules::switched_off));
+}
+
+#[test]
+fn no_test_sleeps() {
+    assert_none(&complaints(rules::sleeping_tests));
+}
+
+#[test]
+fn lints_are_expected_and_never_allowed() {
+    assert_none(&complaints(rules::allowed_lints));
+}
+
+#[test]
+fn every_module_is_named_for_what_it_does() {
+    assert_none(&complaints(rules::empty_names));
+}
+
+#[test]
+fn every_crate_inherits_the_lints_of_the_workspace() {
+    assert_none(&complaints(rules::own_lints));
+}
+
+#[test]
+fn no_path_of_one_machine_is_written_down() {
+    assert_none(&complaints(rules::machine_paths));
+}
+
+#[test]
+fn the_readme_names_tests_that_exist() {
+    let sources = sources();
+    let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
+    let readmes: Vec<_> = sources.iter().filter(|source| source.name().starts_with("README")).collect();
+    assert_eq!(readmes.len(), 2, "README.md and README.zh-CN.md");
+    let named: Vec<BTreeSet<&str>> =
+        readmes.iter().map(|readme| rules::named_tests(readme).collect()).collect();
+    let missing: Vec<_> = named[0].iter().filter(|name| !tests.contains(**name)).collect();
+    assert!(missing.is_empty(), "named in the README, but no such test: {missing:?}");
+    assert_eq!(named[0], named[1], "both languages name the same tests");
+}
+
+#[test]
+fn the_rules_see_what_they_are_there_for() {
+    let rust = |path: &str, text: String| Source::new(path, text);
+    let src = |text: &str| rust("crates/a/src/b.rs", text.into());
+
+    assert_eq!(rules::length(&src(&"\n".repeat(rules::LINES_MAX))).len(), 0);
+    assert_eq!(rules::length(&src(&"\n".repeat(rules::LINES_MAX + 1))).len(), 1);
+    assert_eq!(rules::unfinished(&src(concat!("fn a() { to", "do!() }"))).len(), 1);
+    assert_eq!(rules::unfinished(&src(concat!("fn a() { unimpl", "emented!() }"))).len(), 1);
+    assert_eq!(rules::switched_off(&src(concat!("#[test]\n#[ign", "ore]\nfn a() {}"))).len(), 1);
+    assert_eq!(rules::allowed_lints(&src(concat!("#![al", "low(dead_code)]"))).len(), 1);
+
+    let sleep = concat!("std::thread::sl", "eep(x)");
+    assert_eq!(rules::sleeping_tests(&src(sleep)).len(), 0, "clippy looks after what is no test");
+    assert_eq!(rules::sleeping_tests(&src(&format!("#[cfg(test)]\nmod tests {{ {sleep} }}"))).len(), 1);
+    assert_eq!(rules::sleeping_tests(&rust("crates/a/tests/b.rs", sleep.into())).len(), 1);
+
+    assert_eq!(rules::empty_names(&rust(concat!("crates/a/src/ut", "il.rs"), String::new())).len(), 1);
+    assert_eq!(rules::empty_names(&rust(concat!("crates/a/src/hel", "pers/mod.rs"), String::new())).len(), 1);
+    assert_eq!(rules::empty_names(&src(concat!("mod com", "mon { }"))).len(), 1);
+
+    let manifest = |text: &str| rules::own_lints(&Source::new("crates/a/Cargo.toml", text.into())).len();
+    assert_eq!(manifest("[package]\nname = \"a\"\n"), 1);
+    assert_eq!(manifest("[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n"), 0);
+
+    assert_eq!(rules::machine_paths(&src(concat!("\"/ho", "me/somebody/x\""))).len(), 1);
+    assert_eq!(rules::machine_paths(&src(concat!("see crates/ho", "me/x"))).len(), 0);
+}
