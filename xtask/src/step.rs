@@ -74,7 +74,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// A program of the testkit, built for speed.
 pub(crate) fn testkit(program: &str) -> Command {
-    cargo(&["run", "--release", "--quiet", "--package", "duly-testkit", "--bin", program, "--"])
+    cargo(&["run", "--release", "--package", "duly-testkit", "--bin", program, "--"])
 }
 
 /// Whether `cargo <arguments>` works here; what it prints is not shown.
