@@ -1,0 +1,3 @@
+//! Every store, the same suite.
+
+testkit::store_suite!(memory, testkit::memory());

@@ -1,0 +1,83 @@
+//! Where the stores under test live, and how each is restarted.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use async_trait::async_trait;
+use duly_core::{Now, Store};
+use duly_stores::{MemoryStore, memory};
+
+use super::bench::{BEGIN, Bench, Keep};
+
+/// One store's data, and the store opened on it.
+#[async_trait]
+pub trait Home: Send + Sync {
+    /// The store as it is open now.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Closes the store cleanly and opens it again.
+    async fn reopen(&mut self, now: Now);
+
+    /// The process dies without a word; another one opens the store.
+    async fn crash(&mut self, now: Now);
+}
+
+/// Wraps every store that a lab opens, e.g. to plant a bug.
+pub type Wrap = Arc<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
+
+/// A home being made.
+pub type Making = Pin<Box<dyn Future<Output = Box<dyn Home>> + Send>>;
+
+/// Makes fresh stores of one kind for the cases of the suite.
+pub struct Lab {
+    make: Box<dyn Fn(Keep, Now) -> Making + Send + Sync>,
+    wrap: Wrap,
+}
+
+impl Lab {
+    /// A lab whose stores `make` makes: each call a fresh and empty one.
+    pub fn new(make: impl Fn(Keep, Now) -> Making + Send + Sync + 'static) -> Self {
+        Self { make: Box::new(make), wrap: Arc::new(|store| store) }
+    }
+
+    /// The same lab with every store wrapped.
+    pub fn wrapped(self, wrap: Wrap) -> Self {
+        Self { wrap, ..self }
+    }
+
+    /// A fresh store on the bench.
+    pub async fn bench(&self) -> Bench {
+        self.bench_with(Keep::default()).await
+    }
+
+    /// A fresh store that keeps so much.
+    pub async fn bench_with(&self, keep: Keep) -> Bench {
+        Bench::new((self.make)(keep, BEGIN).await, self.wrap.clone())
+    }
+}
+
+struct MemoryHome(MemoryStore);
+
+#[async_trait]
+impl Home for MemoryHome {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn reopen(&mut self, now: Now) {
+        self.0.close().await.unwrap();
+        self.0.restart(now);
+    }
+
+    async fn crash(&mut self, now: Now) {
+        self.0.restart(now);
+    }
+}
+
+/// The lab of [`MemoryStore`].
+pub fn memory() -> Lab {
+    Lab::new(|keep, _| {
+        let Keep { retention, retention_max, pending_max } = keep;
+        let store = MemoryStore::with(memory::Options { retention, retention_max, pending_max });
+        Box::pin(async { Box::new(MemoryHome(store)) as Box<dyn Home> })
+    })
+}
