@@ -1,0 +1,137 @@
+//! A target that is away is left alone, and tried again by itself.
+
+use std::time::Duration;
+
+use super::Random;
+use crate::Monotonic;
+
+/// The first wait after a target went away.
+const WAIT_MIN: Duration = Duration::from_millis(500);
+/// The longest wait before a target is tried again, unless it asks for more.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// The longest that a target's own wish ("retry after") is believed.
+const WISH_MAX: Duration = Duration::from_secs(3600);
+
+/// How much a breaker lets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allow {
+    All,
+    /// One message, to see whether the target is back.
+    One,
+    Nothing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open { until: Monotonic },
+    Probing,
+    HalfOpen,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Breaker {
+    state: State,
+    /// Failures since it was last closed.
+    failures: u32,
+}
+
+impl Breaker {
+    pub(super) fn new() -> Self {
+        Self { state: State::Closed, failures: 0 }
+    }
+
+    pub(super) fn allows(&self) -> Allow {
+        match self.state {
+            State::Closed => Allow::All,
+            State::HalfOpen => Allow::One,
+            State::Open { .. } | State::Probing => Allow::Nothing,
+        }
+    }
+
+    /// When the target is to be probed.
+    pub(super) fn probe_at(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Open { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// The target is away. Says until when it is left alone.
+    pub(super) fn trip(&mut self, now: Monotonic, wish: Option<Duration>, random: &mut Random) -> Monotonic {
+        let wish = wish.unwrap_or_default().min(WISH_MAX);
+        // Calls that were already under way fail together: one outage is one failure.
+        if let State::Open { until } = &mut self.state {
+            *until = (*until).max(now.saturating_add(wish));
+            return *until;
+        }
+        let top = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
+        let spread = u64::try_from((top / 2).as_micros()).unwrap_or(u64::MAX).max(1);
+        let wait = (top / 2 + Duration::from_micros(random.draw() % spread)).max(wish);
+        self.failures = self.failures.saturating_add(1);
+        let until = now.saturating_add(wait);
+        self.state = State::Open { until };
+        until
+    }
+
+    /// A probe goes out.
+    pub(super) fn probing(&mut self) {
+        self.state = State::Probing;
+    }
+
+    /// A probe went well: one message may try.
+    pub(super) fn probed_well(&mut self) {
+        if self.state == State::Probing {
+            self.state = State::HalfOpen;
+        }
+    }
+
+    /// A message reached the target. Says whether that closed the breaker.
+    pub(super) fn reached(&mut self) -> bool {
+        if self.state != State::HalfOpen {
+            return false;
+        }
+        *self = Self::new();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_breaker_opens_probes_half_opens_and_closes() {
+        let (mut breaker, mut random) = (Breaker::new(), Random::new(1));
+        assert_eq!(breaker.allows(), Allow::All);
+        let until = breaker.trip(Monotonic::from_micros(0), None, &mut random);
+        assert_eq!((breaker.allows(), breaker.probe_at()), (Allow::Nothing, Some(until)));
+        breaker.probing();
+        assert_eq!((breaker.allows(), breaker.probe_at()), (Allow::Nothing, None));
+        breaker.probed_well();
+        assert_eq!(breaker.allows(), Allow::One);
+        assert!(breaker.reached());
+        assert_eq!(breaker.allows(), Allow::All);
+    }
+
+    #[test]
+    fn waits_grow_to_a_bound_and_a_wish_is_honoured() {
+        let (mut breaker, mut random) = (Breaker::new(), Random::new(1));
+        let start = Monotonic::from_micros(0);
+        for _ in 0..40 {
+            let until = breaker.trip(start, None, &mut random);
+            assert!(until.since(start) >= WAIT_MIN / 2 && until.since(start) <= WAIT_MAX);
+            breaker.probing();
+        }
+        let until = breaker.trip(start, Some(Duration::from_secs(120)), &mut random);
+        assert_eq!(until.since(start), Duration::from_secs(120));
+    }
+
+    #[test]
+    fn calls_that_fail_together_are_one_failure() {
+        let (mut breaker, mut random) = (Breaker::new(), Random::new(1));
+        let until = breaker.trip(Monotonic::from_micros(0), None, &mut random);
+        assert_eq!(breaker.trip(Monotonic::from_micros(1), None, &mut random), until);
+        assert_eq!(breaker.failures, 1);
+    }
+}

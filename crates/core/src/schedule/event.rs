@@ -1,0 +1,161 @@
+//! What the scheduler is told.
+
+use std::time::Duration;
+
+use super::{DeliveryKey, Job, LaneKey, LaneSettings, Terms};
+use crate::{Monotonic, Outcome, SinkError, Timestamp};
+
+/// Something happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Time went by.
+    Tick,
+    /// Serve a lane from now on.
+    LaneAdded {
+        /// Its name between the two.
+        lane: LaneKey,
+        /// How to serve it.
+        settings: LaneSettings,
+        /// Whether an operator paused it before.
+        paused: bool,
+    },
+    /// Serve a lane no more: what runs may finish until `grace_end`, the rest is handed back.
+    LaneStopped {
+        /// Which.
+        lane: LaneKey,
+        /// When what still runs is given up.
+        grace_end: Monotonic,
+    },
+    /// The same for every lane.
+    Shutdown {
+        /// When what still runs is given up.
+        grace_end: Monotonic,
+    },
+    /// Something of the lane is due at `due`. May be lost, may be wrong.
+    Hint {
+        /// Where.
+        lane: LaneKey,
+        /// When.
+        due: Timestamp,
+    },
+    /// A claim was answered.
+    Claimed {
+        /// For whom.
+        lane: LaneKey,
+        /// What came, in order.
+        taken: Vec<Taken>,
+        /// Nothing else is due before then.
+        next: Option<Timestamp>,
+        /// When it was asked: leases run from here.
+        asked: Monotonic,
+    },
+    /// A claim failed in the store.
+    ClaimFailed {
+        /// For whom.
+        lane: LaneKey,
+    },
+    /// A delivery ended: one end per job, in the order of the jobs.
+    Delivered {
+        /// Which.
+        delivery: DeliveryKey,
+        /// How each ended.
+        ends: Vec<End>,
+    },
+    /// A settle was answered.
+    Settled {
+        /// Which.
+        settle: u64,
+        /// Those whose lease had ended before: nothing changed for them.
+        lost: Vec<Job>,
+    },
+    /// A settle failed in the store.
+    SettleFailed {
+        /// Which.
+        settle: u64,
+    },
+    /// Leases were renewed.
+    Extended {
+        /// Whose.
+        jobs: Vec<Job>,
+        /// Those of them whose lease had ended before.
+        lost: Vec<Job>,
+        /// When it was asked: the leases run from here.
+        asked: Monotonic,
+    },
+    /// The sweep was answered.
+    Swept {
+        /// Per lane: nothing due before then.
+        next: Vec<(LaneKey, Timestamp)>,
+        /// How many leases had run out.
+        leases_ended: usize,
+        /// When the next lease runs out.
+        next_lease_end: Option<Monotonic>,
+        /// The store wants to be swept again within this span.
+        again_within: Option<Duration>,
+    },
+    /// The sweep failed in the store.
+    SweepFailed,
+    /// A probe was answered.
+    Probed {
+        /// Which lane's.
+        lane: LaneKey,
+        /// What the target said.
+        result: Result<(), SinkError>,
+    },
+    /// An operator wants the target tried now rather than at the breaker's next time.
+    ProbeNow {
+        /// Which lane's.
+        lane: LaneKey,
+    },
+    /// An operator paused the lane.
+    Paused {
+        /// Which.
+        lane: LaneKey,
+    },
+    /// An operator resumed the lane.
+    Resumed {
+        /// Which.
+        lane: LaneKey,
+    },
+}
+
+/// A claimed message, as much of it as the scheduler needs.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// Its name between scheduler and runtime.
+    pub job: Job,
+    /// What decides about it.
+    pub terms: Terms,
+}
+
+/// How the delivery of one message ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The target or handler took it.
+    Done {
+        /// What the target gave as proof.
+        receipt: Option<String>,
+    },
+    /// It did not.
+    Not {
+        /// Why, by kind. Never [`Outcome::Delivered`].
+        outcome: Outcome,
+        /// Why, in words.
+        detail: String,
+        /// When the target wants to be asked again.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl End {
+    /// A failure with no wish for a time.
+    pub fn not(outcome: Outcome, detail: impl Into<String>) -> Self {
+        Self::Not { outcome, detail: detail.into(), retry_after: None }
+    }
+}
+
+impl From<SinkError> for End {
+    fn from(error: SinkError) -> Self {
+        Self::Not { outcome: error.kind.outcome(), detail: error.detail, retry_after: error.retry_after }
+    }
+}

@@ -1,0 +1,301 @@
+//! One lane: what it holds, and whether to ask the store for more.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use super::{
+    Action, Job, LaneKey, LaneSettings, Random, Taken, Terms,
+    breaker::{Allow, Breaker},
+    rate::Bucket,
+    settling::Settling,
+    suspect::Suspect,
+    wheel::Wheel,
+};
+use crate::{Attempt, Lost, Monotonic, Now, Outcome, Timestamp, store::Verdict};
+
+/// A wake-up further away than this is set in steps, so that a slewing wall clock is followed.
+const WAKE_AHEAD_MAX: Duration = Duration::from_secs(10);
+/// After a claim that gave nothing although its lower bound had passed: doubles up to the maximum.
+const EMPTY_PAUSE_MIN: Duration = Duration::from_millis(1);
+const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(64);
+/// One claim asks for at most so many.
+const CLAIM_MAX: usize = 1_024;
+
+/// A reason to look at a lane, or at the settles, at a given time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timer {
+    Wake(LaneKey, Monotonic),
+    Probe(LaneKey),
+    Renew(LaneKey),
+    Timeout(LaneKey),
+    Grace(LaneKey),
+    Settle,
+}
+
+/// What the lanes share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) wheel: Wheel<Timer>,
+    pub(super) random: Random,
+    pub(super) settling: Settling,
+    pub(super) suspect: Suspect,
+    pub(super) serial: u64,
+    /// Lanes that may go on because a suspect was settled.
+    pub(super) unblocked: Vec<LaneKey>,
+}
+
+/// One step: its time, what the lanes share, and what is to be done.
+pub(super) struct Step<'a> {
+    pub(super) now: Now,
+    pub(super) shared: &'a mut Shared,
+    pub(super) actions: &'a mut Vec<Action>,
+}
+
+impl Step<'_> {
+    pub(super) fn mono(&self) -> Monotonic {
+        self.now.mono()
+    }
+}
+
+/// A claimed message.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) terms: Terms,
+    pub(super) lease_end: Monotonic,
+    /// Goes out in a call of its own.
+    pub(super) alone: bool,
+    /// Why nobody knows whether an earlier call within this claim delivered it.
+    pub(super) unknown: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) key: LaneKey,
+    pub(super) settings: LaneSettings,
+    pub(super) paused: bool,
+    pub(super) stopping: bool,
+    /// A suspect of this lane waits for another lane's.
+    pub(super) blocked: bool,
+    /// Nothing is due before then, as far as anybody told.
+    pub(super) look_at: Option<Timestamp>,
+    /// Told while a claim was under way: its answer may not know of it.
+    hinted: Option<Timestamp>,
+    /// No claim before then, after a failure.
+    not_before: Monotonic,
+    /// The limit of the claim under way.
+    claiming: Option<usize>,
+    pub(super) held: HashMap<u64, Held>,
+    pub(super) buffer: VecDeque<Job>,
+    pub(super) running: HashMap<u64, Vec<Job>>,
+    /// By time: calls all have the same timeout.
+    pub(super) timeouts: VecDeque<(Monotonic, u64)>,
+    pub(super) timeout_armed: bool,
+    pub(super) renew_armed: bool,
+    pub(super) breaker: Breaker,
+    bucket: Option<Bucket>,
+    failures: u32,
+    empties: u32,
+    armed: Option<Monotonic>,
+}
+
+impl Lane {
+    pub(super) fn new(key: LaneKey, settings: LaneSettings, paused: bool, now: Now) -> Self {
+        let settings = settings.bounded();
+        Self {
+            key,
+            bucket: settings.rate.map(|rate| Bucket::new(rate, now.mono())),
+            settings,
+            paused,
+            stopping: false,
+            blocked: false,
+            // What waited from before is unknown: look once.
+            look_at: Some(now.wall()),
+            hinted: None,
+            not_before: Monotonic::default(),
+            claiming: None,
+            held: HashMap::new(),
+            buffer: VecDeque::new(),
+            running: HashMap::new(),
+            timeouts: VecDeque::new(),
+            timeout_armed: false,
+            renew_armed: false,
+            breaker: Breaker::new(),
+            failures: 0,
+            empties: 0,
+            armed: None,
+        }
+    }
+
+    /// Something is due at `due`. Says whether that was news.
+    pub(super) fn hint(&mut self, due: Timestamp) -> bool {
+        if self.claiming.is_some() {
+            self.hinted = earliest(self.hinted, Some(due));
+            return false;
+        }
+        let news = self.look_at.is_none_or(|known| due < known);
+        self.look_at = earliest(self.look_at, Some(due));
+        news
+    }
+
+    /// Does all that can be done now: hands over, hands back, asks for more, or sets the next wake-up.
+    pub(super) fn advance(&mut self, step: &mut Step<'_>) {
+        if self.paused || self.stopping || self.breaker.allows() == Allow::Nothing {
+            self.hand_back_buffer(step);
+        }
+        self.deliver(step);
+        self.claim(step);
+    }
+
+    fn claim(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        if self.claiming.is_some() || self.paused || self.stopping || self.blocked {
+            return;
+        }
+        let Some(look_at) = self.look_at else { return };
+        if look_at > now.wall() {
+            return self.wake(now.mono_at(look_at), step);
+        }
+        if self.not_before > now.mono() {
+            return self.wake(self.not_before, step);
+        }
+        let mut limit = match self.room() {
+            0 => return,
+            room => room.min(CLAIM_MAX),
+        };
+        if let Some(bucket) = &mut self.bucket {
+            limit = limit.min(bucket.available(now.mono()));
+            if limit == 0 {
+                let next = bucket.next();
+                return self.wake(next, step);
+            }
+            bucket.take(limit);
+        }
+        self.claiming = Some(limit);
+        step.actions.push(Action::Claim { lane: self.key, limit, lease: self.settings.lease });
+    }
+
+    /// How many more it may hold.
+    fn room(&self) -> usize {
+        let room = self.settings.in_flight.saturating_sub(self.held.len());
+        let room = room.min(LaneSettings::BUFFERED_MAX.saturating_sub(self.buffer.len()));
+        match self.breaker.allows() {
+            Allow::Nothing => 0,
+            Allow::One => usize::from(self.held.is_empty()),
+            Allow::All => {
+                // While there is enough to do, a claim waits until it is worth its while.
+                let worth = self.settings.batch.min(self.settings.in_flight / 4).max(1);
+                let hungry = self.buffer.is_empty() && self.running.len() < self.settings.concurrency;
+                if hungry || room >= worth { room } else { 0 }
+            }
+        }
+    }
+
+    fn wake(&mut self, at: Monotonic, step: &mut Step<'_>) {
+        let at = at.min(step.mono().saturating_add(WAKE_AHEAD_MAX));
+        if self.armed.is_none_or(|armed| at < armed) {
+            self.armed = Some(at);
+            step.shared.wheel.set(at, Timer::Wake(self.key, at));
+        }
+    }
+
+    /// A wake-up fired. Says whether it was the one that counts.
+    pub(super) fn woken(&mut self, at: Monotonic) -> bool {
+        let counts = self.armed == Some(at);
+        if counts {
+            self.armed = None;
+        }
+        counts
+    }
+
+    pub(super) fn claimed(
+        &mut self,
+        taken: Vec<Taken>,
+        next: Option<Timestamp>,
+        asked: Monotonic,
+        step: &mut Step<'_>,
+    ) {
+        let limit = self.claiming.take().unwrap_or_default();
+        self.failures = 0;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.give_back(limit.saturating_sub(taken.len()));
+        }
+        let now = step.now;
+        let more = !taken.is_empty() && (taken.len() >= limit || taken.iter().any(is_suspect));
+        if taken.is_empty() && next.is_some_and(|next| next <= now.wall()) {
+            let pause = EMPTY_PAUSE_MIN.saturating_mul(1 << self.empties.min(10)).min(EMPTY_PAUSE_MAX);
+            self.empties += 1;
+            self.not_before = now.mono().saturating_add(pause);
+        } else {
+            self.empties = 0;
+        }
+        self.look_at = earliest(earliest(next, self.hinted.take()), more.then(|| now.wall()));
+        let lease_end = asked.saturating_add(self.settings.lease);
+        for Taken { job, terms } in taken {
+            let suspect = terms.lost != Lost::No;
+            self.held.insert(job.serial, Held { terms, lease_end, alone: suspect, unknown: None });
+            if suspect && !step.shared.suspect.admit(job) {
+                self.blocked = true;
+                self.hand_back(job, step);
+            } else {
+                self.buffer.push_back(job);
+            }
+        }
+        self.arm_renewal(step);
+    }
+
+    /// Says how often in a row the store failed.
+    pub(super) fn claim_failed(&mut self, now: Monotonic, wait: impl FnOnce(u32) -> Duration) -> u32 {
+        let limit = self.claiming.take().unwrap_or_default();
+        if let Some(bucket) = &mut self.bucket {
+            bucket.give_back(limit);
+        }
+        self.look_at = earliest(self.look_at, self.hinted.take());
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now.saturating_add(wait(self.failures));
+        self.failures
+    }
+
+    /// The claim never led to a try: as it was before.
+    pub(super) fn hand_back(&mut self, job: Job, step: &mut Step<'_>) {
+        let verdict = match self.held.get(&job.serial).and_then(|held| held.unknown.clone()) {
+            None => Verdict::HandBack,
+            // A call did go out, and nobody knows what became of it: the record must say so.
+            Some(why) => {
+                let at = step.now.wall();
+                Verdict::Retry { at, attempt: Attempt::new(at, Outcome::Unknown, why) }
+            }
+        };
+        step.shared.settling.push(job, verdict);
+    }
+
+    fn hand_back_buffer(&mut self, step: &mut Step<'_>) {
+        for job in std::mem::take(&mut self.buffer) {
+            self.hand_back(job, step);
+        }
+    }
+
+    /// The message is in hand no more.
+    pub(super) fn let_go(&mut self, job: Job, shared: &mut Shared) {
+        if self.held.remove(&job.serial).is_some() {
+            shared.unblocked.extend(shared.suspect.release(job));
+        }
+    }
+
+    /// Whether a lane that is to stop holds nothing any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stopping && self.held.is_empty() && self.running.is_empty() && self.claiming.is_none()
+    }
+}
+
+fn is_suspect(taken: &Taken) -> bool {
+    taken.terms.lost != Lost::No
+}
+
+pub(super) fn earliest(one: Option<Timestamp>, two: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, two) {
+        (Some(one), Some(two)) => Some(one.min(two)),
+        (one, two) => one.or(two),
+    }
+}

@@ -1,0 +1,79 @@
+//! Leases are renewed while a message is in hand; a lost one is told.
+
+use super::{
+    Action, Job, Report,
+    lane::{Lane, Shared, Step, Timer},
+};
+use crate::Monotonic;
+
+/// A lease is looked at so many times in its span: two renewals may fail before it is lost.
+const LOOKS: u32 = 4;
+
+impl Lane {
+    pub(super) fn arm_renewal(&mut self, step: &mut Step<'_>) {
+        if !self.renew_armed && !self.held.is_empty() {
+            self.renew_armed = true;
+            let at = step.mono().saturating_add(self.settings.lease / LOOKS);
+            step.shared.wheel.set(at, Timer::Renew(self.key));
+        }
+    }
+
+    /// Renews what has been in hand for a while, and lets go of what is surely lost.
+    pub(super) fn renew(&mut self, step: &mut Step<'_>) {
+        self.renew_armed = false;
+        let now = step.mono();
+        let fresh = now.saturating_add(self.settings.lease - self.settings.lease / LOOKS);
+        let (mut lost, mut old) = (Vec::new(), Vec::new());
+        for (&serial, held) in &self.held {
+            let job = Job { lane: self.key, serial };
+            if held.lease_end <= now {
+                lost.push(job);
+            } else if held.lease_end <= fresh {
+                old.push(job);
+            }
+        }
+        // The order of a map differs from run to run; a simulation must not.
+        old.sort_unstable();
+        lost.sort_unstable();
+        self.lose(lost, step);
+        if !old.is_empty() {
+            step.actions.push(Action::Extend { jobs: old, lease: self.settings.lease });
+        }
+        self.arm_renewal(step);
+    }
+
+    /// The store says how the renewal went.
+    pub(super) fn extended(&mut self, jobs: &[Job], lost: &[Job], asked: Monotonic, step: &mut Step<'_>) {
+        let end = asked.saturating_add(self.settings.lease);
+        for job in jobs {
+            if let Some(held) = self.held.get_mut(&job.serial) {
+                held.lease_end = held.lease_end.max(end);
+            }
+        }
+        // What is being settled at the same time may be answered "lost" here, although it is just done.
+        let lost = lost.iter().filter(|job| self.holds(**job) && !step.shared.settling.has(**job));
+        let lost = lost.copied().collect();
+        self.lose(lost, step);
+    }
+
+    fn holds(&self, job: Job) -> bool {
+        self.held.contains_key(&job.serial)
+    }
+
+    fn lose(&mut self, lost: Vec<Job>, step: &mut Step<'_>) {
+        if lost.is_empty() {
+            return;
+        }
+        let report = Report::LeasesLost { lane: self.key, count: lost.len() };
+        step.actions.push(Action::Report(report));
+        self.forget(lost, step.shared, step.actions);
+    }
+
+    /// These are somebody else's now.
+    pub(super) fn forget(&mut self, jobs: Vec<Job>, shared: &mut Shared, actions: &mut Vec<Action>) {
+        for job in &jobs {
+            self.let_go(*job, shared);
+        }
+        actions.push(Action::Forget { jobs });
+    }
+}

@@ -1,0 +1,222 @@
+//! The scheduler itself: every event finds its lane, every timer its owner.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Action, Event, LaneKey, Random, Report, Settings,
+    lane::{Lane, Shared, Step, Timer},
+    settling::{Settling, store_wait},
+    suspect::Suspect,
+    sweep::{Found, Sweeper},
+    wheel::Wheel,
+};
+use crate::{Monotonic, Now, Timestamp};
+
+/// Wall time that moves against monotonic time by more than this between two steps has jumped.
+const JUMP_MIN_US: u64 = 250_000;
+/// Less than that is slewing: it is followed without a word.
+const SLEW_MIN_US: u64 = 500;
+
+/// Decides when to claim, deliver, retry or give up.
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(super) lanes: BTreeMap<LaneKey, Lane>,
+    shared: Option<Box<Shared>>,
+    sweeper: Sweeper,
+    /// Lanes that something happened to in this step.
+    touched: Vec<LaneKey>,
+    fired: Vec<Timer>,
+    /// Wall minus monotonic time, at the last step and when wake-ups were last set by it.
+    offset: Option<i64>,
+    offset_followed: i64,
+}
+
+impl Scheduler {
+    /// A scheduler with no lanes.
+    pub fn new(settings: Settings) -> Self {
+        let shared = Shared {
+            wheel: Wheel::new(),
+            random: Random::new(settings.seed),
+            settling: Settling::default(),
+            suspect: Suspect::default(),
+            serial: 0,
+            unblocked: Vec::new(),
+        };
+        Self {
+            lanes: BTreeMap::new(),
+            shared: Some(Box::new(shared)),
+            sweeper: Sweeper::new(settings.pace),
+            touched: Vec::new(),
+            fired: Vec::new(),
+            offset: None,
+            offset_followed: 0,
+        }
+    }
+
+    /// When the scheduler wants the next [`Event::Tick`], if nothing else happens before.
+    pub fn next_wake(&self) -> Option<Monotonic> {
+        let timer = self.shared.as_ref().and_then(|shared| shared.wheel.next());
+        [timer, self.sweeper.next()].into_iter().flatten().min()
+    }
+
+    /// Whether a lane is being served, or still stopping.
+    pub fn has_lane(&self, lane: LaneKey) -> bool {
+        self.lanes.contains_key(&lane)
+    }
+
+    /// Takes note of `event` at `now` and pushes what is to be done.
+    pub fn step(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
+        // Lent to the step as a whole, so that lanes and what they share can be used side by side.
+        let Some(mut shared) = self.shared.take() else { return };
+        let mut step = Step { now, shared: &mut shared, actions };
+        self.watch_clock(&mut step);
+        self.take_note(event, &mut step);
+        self.fire(&mut step);
+        self.advance_touched(&mut step);
+        if self.sweeper.begin(now.mono()) {
+            let lanes = self.lanes.iter().filter(|(_, lane)| !lane.stopping).map(|(key, _)| *key);
+            step.actions.push(Action::Sweep { lanes: lanes.collect() });
+        }
+        self.flush(&mut step);
+        self.shared = Some(shared);
+    }
+
+    pub(super) fn touch(&mut self, lane: LaneKey) {
+        if self.touched.last() != Some(&lane) {
+            self.touched.push(lane);
+        }
+    }
+
+    /// Wall time is followed in both directions: wake-ups are set anew, and a jump is told.
+    fn watch_clock(&mut self, step: &mut Step<'_>) {
+        let offset = step.now.wall_micros().wrapping_sub(step.mono().as_micros()) as i64;
+        let by_us = offset.wrapping_sub(*self.offset.get_or_insert(offset));
+        self.offset = Some(offset);
+        if by_us.unsigned_abs() > JUMP_MIN_US {
+            step.actions.push(Action::Report(Report::ClockJumped { by_us }));
+            self.sweeper.hurry(step.mono());
+        }
+        if offset.wrapping_sub(self.offset_followed).unsigned_abs() > SLEW_MIN_US {
+            self.offset_followed = offset;
+            self.touched.extend(self.lanes.keys());
+        }
+    }
+
+    fn take_note(&mut self, event: Event, step: &mut Step<'_>) {
+        match event {
+            Event::Tick => {}
+            Event::LaneAdded { lane: key, settings, paused } => {
+                self.lanes.insert(key, Lane::new(key, settings, paused, step.now));
+                self.touch(key);
+            }
+            Event::LaneStopped { lane, grace_end } => self.with(lane, |lane| lane.stop(grace_end, step)),
+            Event::Shutdown { grace_end } => {
+                for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
+                    self.with(lane, |lane| lane.stop(grace_end, step));
+                }
+            }
+            Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.hint(due)),
+            Event::Claimed { lane, taken, next, asked } => {
+                self.with(lane, |lane| lane.claimed(taken, next, asked, step));
+            }
+            Event::ClaimFailed { lane } => self.with(lane, |lane| {
+                let random = &mut step.shared.random;
+                let times = lane.claim_failed(step.now.mono(), |times| store_wait(times, random));
+                step.actions.push(Action::Report(Report::StoreFailing { times }));
+            }),
+            Event::Delivered { delivery, ends } => {
+                self.with(delivery.lane, |lane| lane.delivered(delivery.serial, ends, step));
+            }
+            Event::Settled { settle, lost } => self.settled(settle, &lost, step),
+            Event::SettleFailed { settle } => self.settle_failed(settle, step),
+            Event::Extended { jobs, lost, asked } => {
+                if let Some(lane) = jobs.first().map(|job| job.lane) {
+                    self.with(lane, |lane| lane.extended(&jobs, &lost, asked, step));
+                }
+            }
+            Event::Swept { next, leases_ended, next_lease_end, again_within } => {
+                let news = leases_ended > 0;
+                self.swept(next, Found { news, near: false, again_within, next_lease_end }, step);
+            }
+            Event::SweepFailed => {
+                let random = &mut step.shared.random;
+                let times = self.sweeper.failed(step.now.mono(), |times| store_wait(times, random));
+                step.actions.push(Action::Report(Report::StoreFailing { times }));
+            }
+            Event::Probed { lane, result } => self.with(lane, |lane| match result {
+                Ok(()) => lane.breaker.probed_well(),
+                Err(error) => _ = lane.trip(error.retry_after, error.detail, step),
+            }),
+            Event::ProbeNow { lane } => self.with(lane, |lane| lane.probe(true, step)),
+            Event::Paused { lane } => self.with(lane, |lane| lane.paused = true),
+            Event::Resumed { lane } => self.with(lane, |lane| {
+                lane.paused = false;
+                lane.hint(step.now.wall());
+            }),
+        }
+    }
+
+    /// Does something to a lane, if it is there, and sees to it afterwards.
+    fn with(&mut self, key: LaneKey, act: impl FnOnce(&mut Lane)) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            act(lane);
+            self.touch(key);
+        }
+    }
+
+    fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>, mut found: Found, step: &mut Step<'_>) {
+        let now = step.now.wall();
+        for (key, due) in next {
+            self.with(key, |lane| found.news |= lane.hint(due) && due <= now);
+        }
+        let near = now.saturating_add(self.sweeper.idle_max());
+        found.near = self.lanes.values().any(|lane| lane.look_at.is_some_and(|due| due <= near));
+        self.sweeper.found(step.mono(), found);
+    }
+
+    fn fire(&mut self, step: &mut Step<'_>) {
+        let mut fired = std::mem::take(&mut self.fired);
+        step.shared.wheel.advance(step.now.mono(), &mut fired);
+        for timer in fired.drain(..) {
+            match timer {
+                Timer::Wake(key, at) => {
+                    if self.lanes.get_mut(&key).is_some_and(|lane| lane.woken(at)) {
+                        self.touch(key);
+                    }
+                }
+                Timer::Probe(key) => self.with(key, |lane| lane.probe(false, step)),
+                Timer::Renew(key) => self.with(key, |lane| lane.renew(step)),
+                Timer::Timeout(key) => self.with(key, |lane| lane.time_out(step)),
+                Timer::Grace(key) => self.with(key, |lane| lane.give_up(step)),
+                // The flush at the end of every step does it.
+                Timer::Settle => {}
+            }
+        }
+        self.fired = fired;
+    }
+
+    /// Lets every lane that something happened to do what it now can. All lanes have limits of their own, so
+    /// none can use up another's share.
+    fn advance_touched(&mut self, step: &mut Step<'_>) {
+        for key in std::mem::take(&mut step.shared.unblocked) {
+            self.with(key, |lane| lane.blocked = false);
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for key in touched.drain(..) {
+            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            lane.advance(step);
+            if lane.is_gone() {
+                self.lanes.remove(&key);
+                step.actions.push(Action::LaneGone { lane: key });
+            }
+        }
+        self.touched = touched;
+    }
+
+    /// The longest that an idle scheduler sleeps.
+    pub fn idle_max(&self) -> Duration {
+        self.sweeper.idle_max()
+    }
+}

@@ -1,0 +1,75 @@
+//! What the scheduler is told once.
+
+use std::time::Duration;
+
+use super::Pace;
+use crate::RetryPolicy;
+
+/// The settings of one scheduler.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// How often the sweep looks.
+    pub pace: Pace,
+    /// Where the jitter starts. The runtime draws it; the same seed gives the same run.
+    pub seed: u64,
+}
+
+/// The settings of one lane.
+#[derive(Debug, Clone)]
+pub struct LaneSettings {
+    /// Messages claimed and not yet settled, at most.
+    pub in_flight: usize,
+    /// Calls of the sink or handler at the same time.
+    pub concurrency: usize,
+    /// Messages in one call.
+    pub batch: usize,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// How long a claim lasts without renewal.
+    pub lease: Duration,
+    /// Total tries, and the waits between them.
+    pub retry: RetryPolicy,
+    /// Messages per second, if limited.
+    pub rate: Option<Rate>,
+    /// Who does the work.
+    pub work: Work,
+}
+
+/// Who does the work of a lane, and so what its failures mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// A sink: waits grow by the retry policy, and a breaker guards it.
+    Sink,
+    /// A handler in this process: fixed waits, no breaker.
+    Handler {
+        /// The wait after "no, again".
+        again: Duration,
+        /// The wait after a failure or a panic.
+        failed: Duration,
+    },
+}
+
+/// A limit of messages per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Messages per second, at least one.
+    pub per_second: u32,
+    /// How many may go at once after a quiet time, at least one.
+    pub burst: u32,
+}
+
+impl LaneSettings {
+    /// The most that any lane may hold claimed at the same time: what a hanging target costs in memory.
+    pub const IN_FLIGHT_MAX: usize = 10_000;
+    /// The most that any lane may hold claimed but not yet handed to its sink or handler.
+    pub const BUFFERED_MAX: usize = 2_048;
+
+    /// The settings with every number inside its bounds.
+    pub(super) fn bounded(mut self) -> Self {
+        self.in_flight = self.in_flight.clamp(1, Self::IN_FLIGHT_MAX);
+        self.concurrency = self.concurrency.max(1);
+        self.batch = self.batch.clamp(1, Self::BUFFERED_MAX);
+        self.retry.attempts = self.retry.attempts.max(1);
+        self
+    }
+}

@@ -1,0 +1,129 @@
+//! The ends of claims on their way to the store: gathered, and repeated until they are recorded.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    Action, Job, Random, Report, Scheduler,
+    lane::{Step, Timer},
+};
+use crate::{Monotonic, store::Verdict};
+
+/// Settles under way at the same time; meanwhile the next ones gather, so that batches grow with the load.
+const AT_ONCE: usize = 2;
+/// One settle carries at most so many.
+const BATCH_MAX: usize = 1_024;
+/// The waits after a store failed.
+const STORE_WAIT_MIN: Duration = Duration::from_millis(50);
+const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    queue: VecDeque<(Job, Verdict)>,
+    under_way: HashMap<u64, Arc<[(Job, Verdict)]>>,
+    jobs: HashSet<Job>,
+    serial: u64,
+    failures: u32,
+    not_before: Monotonic,
+}
+
+impl Settling {
+    pub(super) fn push(&mut self, job: Job, verdict: Verdict) {
+        self.jobs.insert(job);
+        self.queue.push_back((job, verdict));
+    }
+
+    pub(super) fn has(&self, job: Job) -> bool {
+        self.jobs.contains(&job)
+    }
+}
+
+/// The wait after `times` failures in a row of a store.
+pub(super) fn store_wait(times: u32, random: &mut Random) -> Duration {
+    let top = STORE_WAIT_MIN.saturating_mul(1 << times.min(12)).min(STORE_WAIT_MAX);
+    top / 2 + Duration::from_micros(random.draw() % (top.as_micros() as u64 / 2))
+}
+
+impl Scheduler {
+    /// Sends what has gathered, as far as the store is free for it.
+    pub(super) fn flush(&mut self, step: &mut Step<'_>) {
+        let settling = &mut step.shared.settling;
+        if settling.not_before > step.now.mono() {
+            return;
+        }
+        while settling.under_way.len() < AT_ONCE && !settling.queue.is_empty() {
+            let count = settling.queue.len().min(BATCH_MAX);
+            let mut batch = Vec::with_capacity(count);
+            for (job, verdict) in settling.queue.drain(..count) {
+                if self.lanes.get(&job.lane).is_some_and(|lane| lane.held.contains_key(&job.serial)) {
+                    batch.push((job, verdict));
+                } else {
+                    settling.jobs.remove(&job);
+                }
+            }
+            if batch.is_empty() {
+                continue;
+            }
+            settling.serial += 1;
+            let batch: Arc<[_]> = batch.into();
+            settling.under_way.insert(settling.serial, batch.clone());
+            step.actions.push(Action::Settle { settle: settling.serial, batch });
+        }
+    }
+
+    pub(super) fn settled(&mut self, settle: u64, lost: &[Job], step: &mut Step<'_>) {
+        let Some(batch) = step.shared.settling.under_way.remove(&settle) else { return };
+        step.shared.settling.failures = 0;
+        step.shared.settling.not_before = Monotonic::default();
+        for (job, verdict) in batch.iter() {
+            step.shared.settling.jobs.remove(job);
+            let Some(lane) = self.lanes.get_mut(&job.lane) else { continue };
+            lane.let_go(*job, step.shared);
+            match verdict {
+                // The sweep finds what was lost.
+                _ if lost.contains(job) => {}
+                Verdict::Retry { at, .. } => _ = lane.hint(*at),
+                Verdict::HandBack => _ = lane.hint(step.now.wall()),
+                Verdict::Delivered { .. } | Verdict::Dead { .. } => {}
+            }
+            self.touch(job.lane);
+        }
+    }
+
+    /// Repeats a failed settle; gives up on those whose lease is surely over: they come again.
+    pub(super) fn settle_failed(&mut self, settle: u64, step: &mut Step<'_>) {
+        let Some(batch) = step.shared.settling.under_way.remove(&settle) else { return };
+        let now = step.mono();
+        let mut given_up = Vec::new();
+        for (job, verdict) in batch.iter().rev() {
+            let lane = self.lanes.get(&job.lane);
+            match lane.and_then(|lane| lane.held.get(&job.serial)) {
+                Some(held) if held.lease_end > now => {
+                    step.shared.settling.queue.push_front((*job, verdict.clone()));
+                    continue;
+                }
+                Some(_) => given_up.push(*job),
+                None => {}
+            }
+            step.shared.settling.jobs.remove(job);
+        }
+        if !given_up.is_empty() {
+            step.actions.push(Action::Report(Report::OutcomesLost { count: given_up.len() }));
+        }
+        for job in given_up {
+            if let Some(lane) = self.lanes.get_mut(&job.lane) {
+                lane.forget(vec![job], step.shared, step.actions);
+                self.touch(job.lane);
+            }
+        }
+        let settling = &mut step.shared.settling;
+        settling.failures = settling.failures.saturating_add(1);
+        let times = settling.failures;
+        settling.not_before = now.saturating_add(store_wait(times, &mut step.shared.random));
+        step.shared.wheel.set(step.shared.settling.not_before, Timer::Settle);
+        step.actions.push(Action::Report(Report::StoreFailing { times }));
+    }
+}

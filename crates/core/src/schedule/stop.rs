@@ -1,0 +1,37 @@
+//! A clean stop: what runs may finish, the rest is handed back.
+
+use super::{
+    Action, DeliveryKey, End, Work,
+    lane::{Lane, Step, Timer},
+};
+use crate::{Monotonic, Outcome};
+
+impl Lane {
+    /// No more claims; what runs has until `grace_end`.
+    pub(super) fn stop(&mut self, grace_end: Monotonic, step: &mut Step<'_>) {
+        self.stopping = true;
+        step.shared.wheel.set(grace_end, Timer::Grace(self.key));
+    }
+
+    /// The time of grace is over: what still runs is given up.
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>) {
+        if !self.stopping {
+            return;
+        }
+        let mut running: Vec<_> = self.running.drain().collect();
+        running.sort_unstable_by_key(|(serial, _)| *serial);
+        for (serial, jobs) in running {
+            step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
+            match self.settings.work {
+                Work::Handler { .. } => jobs.into_iter().for_each(|job| self.hand_back(job, step)),
+                // A call to a target cannot be taken back: its outcome is unknown, and that is recorded.
+                Work::Sink => {
+                    for job in jobs {
+                        let end = End::not(Outcome::Unknown, "stopped before the target answered");
+                        self.ended(vec![job], vec![end], step);
+                    }
+                }
+            }
+        }
+    }
+}

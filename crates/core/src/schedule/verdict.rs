@@ -1,0 +1,151 @@
+//! From the end of a try to the end of its claim.
+
+use std::time::Duration;
+
+use super::{End, LaneSettings, Terms, Work};
+use crate::{Attempt, DeadReason, Outcome, RetryPolicy, Timestamp, store::Verdict};
+
+/// Decides what a try's end means for the message. `outage_end` is when an absent target is tried again.
+pub fn verdict(
+    now: Timestamp,
+    settings: &LaneSettings,
+    terms: &Terms,
+    end: End,
+    outage_end: Timestamp,
+    random: u64,
+) -> Verdict {
+    let (outcome, detail, retry_after) = match end {
+        End::Done { receipt } => return Verdict::Delivered { receipt },
+        End::Not { outcome, detail, retry_after } => (outcome, detail, retry_after.unwrap_or_default()),
+    };
+    let attempt = Attempt::new(now, outcome, detail);
+    if !outcome.counts() {
+        return Verdict::Retry { at: outage_end.max(now.saturating_add(retry_after)), attempt };
+    }
+    if outcome == Outcome::Refused {
+        return Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) };
+    }
+    if terms.attempt >= terms.attempts(&settings.retry) {
+        return Verdict::Dead { reason: DeadReason::Exhausted, attempt: Some(attempt) };
+    }
+    let wait = wait(settings, terms, outcome, random).max(retry_after);
+    Verdict::Retry { at: now.saturating_add(wait), attempt }
+}
+
+fn wait(settings: &LaneSettings, terms: &Terms, outcome: Outcome, random: u64) -> Duration {
+    let own = terms.retry.as_deref();
+    match settings.work {
+        Work::Handler { again, .. } if outcome == Outcome::Again => again,
+        // A message that names its own waits means them for handlers too.
+        Work::Handler { failed, .. } => match own {
+            Some(own) if own.min.is_some() || own.max.is_some() || own.backoff.is_some() => {
+                settings.retry.with(Some(own)).wait(terms.attempt, random)
+            }
+            _ => failed,
+        },
+        Work::Sink => policy(settings, terms).wait(terms.attempt, random),
+    }
+}
+
+fn policy(settings: &LaneSettings, terms: &Terms) -> RetryPolicy {
+    settings.retry.with(terms.retry.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backoff, Lost, RetryOverride};
+
+    const NOW: Timestamp = Timestamp::from_millis(10_000);
+    const OUTAGE_END: Timestamp = Timestamp::from_millis(12_345);
+
+    fn settings(work: Work) -> LaneSettings {
+        LaneSettings {
+            in_flight: 10,
+            concurrency: 1,
+            batch: 10,
+            timeout: Duration::from_secs(1),
+            lease: Duration::from_secs(10),
+            retry: RetryPolicy {
+                attempts: 3,
+                backoff: Backoff::Fixed,
+                min: Duration::from_secs(2),
+                max: Duration::from_secs(2),
+            },
+            rate: None,
+            work,
+        }
+    }
+
+    fn handler() -> LaneSettings {
+        settings(Work::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) })
+    }
+
+    fn terms(attempt: u32) -> Terms {
+        Terms { due: NOW, attempt, lost: Lost::No, max_lateness: None, retry: None }
+    }
+
+    fn retry_at(verdict: Verdict) -> u64 {
+        match verdict {
+            Verdict::Retry { at, .. } => at.as_millis(),
+            other => panic!("not a retry: {other:?}"),
+        }
+    }
+
+    fn decide(settings: &LaneSettings, terms: &Terms, end: End) -> Verdict {
+        verdict(NOW, settings, terms, end, OUTAGE_END, 0)
+    }
+
+    #[test]
+    fn an_outage_waits_for_its_end_whatever_the_attempt() {
+        for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured] {
+            let verdict = decide(&settings(Work::Sink), &terms(99), End::not(outcome, "away"));
+            assert_eq!(retry_at(verdict), OUTAGE_END.as_millis());
+        }
+    }
+
+    #[test]
+    fn an_unknown_outcome_waits_by_the_policy_until_the_attempts_are_used_up() {
+        let unknown = || End::not(Outcome::Unknown, "no answer");
+        assert_eq!(retry_at(decide(&settings(Work::Sink), &terms(2), unknown())), 12_000);
+        assert!(matches!(
+            decide(&settings(Work::Sink), &terms(3), unknown()),
+            Verdict::Dead { reason: DeadReason::Exhausted, attempt: Some(_) }
+        ));
+    }
+
+    #[test]
+    fn a_refusal_is_dead_at_once() {
+        assert!(matches!(
+            decide(&settings(Work::Sink), &terms(1), End::not(Outcome::Refused, "no")),
+            Verdict::Dead { reason: DeadReason::Refused, .. }
+        ));
+    }
+
+    #[test]
+    fn a_handler_that_says_no_waits_less_than_one_that_fails() {
+        assert_eq!(retry_at(decide(&handler(), &terms(1), End::not(Outcome::Again, ""))), 11_000);
+        assert_eq!(retry_at(decide(&handler(), &terms(1), End::not(Outcome::Failed, "x"))), 15_000);
+        assert!(matches!(
+            decide(&handler(), &terms(3), End::not(Outcome::Again, "")),
+            Verdict::Dead { reason: DeadReason::Exhausted, .. }
+        ));
+    }
+
+    #[test]
+    fn the_targets_wish_and_the_messages_own_policy_are_honoured() {
+        let end = End::Not {
+            outcome: Outcome::Unknown,
+            detail: String::new(),
+            retry_after: Some(Duration::from_secs(60)),
+        };
+        assert_eq!(retry_at(decide(&settings(Work::Sink), &terms(1), end)), 70_000);
+        let own = RetryOverride {
+            min: Some(Duration::from_secs(7)),
+            max: Some(Duration::from_secs(7)),
+            ..RetryOverride::default()
+        };
+        let terms = Terms { retry: Some(Box::new(own)), ..terms(1) };
+        assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Failed, "x"))), 17_000);
+    }
+}
