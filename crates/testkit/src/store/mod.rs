@@ -144,13 +144,6 @@ macro_rules! tables {
 }
 with_store_cases!(tables,);
 
-/// Runs one case to its end on a runtime of its own.
-pub fn run(case: impl for<'a> AsyncFnOnce(&'a Lab), lab: &Lab) {
-    // Several threads, as in the product: a store may well wait for its own background work.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(case(lab));
-}
-
 /// Every case of the [`Store`](duly_core::Store) suite as a test of its own, in a module named after the store.
 #[macro_export]
 macro_rules! store_suite {
@@ -168,13 +161,13 @@ macro_rules! store_tests {
         $(
             #[test]
             fn $line() {
-                $crate::store::run($crate::store::$line, &$lab);
+                $crate::block_on($crate::store::$line(&$lab));
             }
         )*
         $(
             #[test]
             fn $meaning() {
-                $crate::store::run($crate::store::$meaning, &$lab);
+                $crate::block_on($crate::store::$meaning(&$lab));
             }
         )*
     };
@@ -184,21 +177,10 @@ macro_rules! store_tests {
 mod tests {
     use super::*;
 
-    /// The names between backticks in the list items of the port's documentation.
-    fn documented() -> Vec<&'static str> {
-        let source = include_str!("../../../core/src/store.rs");
-        let (contract, _) = source.split_once("#[async_trait]").unwrap();
-        contract
-            .lines()
-            .filter(|line| line.starts_with("/// - "))
-            .flat_map(|line| line.split('`').skip(1).step_by(2))
-            .filter(|word| word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
-            .collect()
-    }
-
     #[test]
     fn every_line_of_the_contract_has_its_case_and_every_case_its_line() {
         let cases: Vec<_> = CONTRACT.iter().map(|case| case.name).collect();
-        assert_eq!(documented(), cases);
+        let documented = crate::contract_lines(include_str!("../../../core/src/store.rs"), "#[async_trait]");
+        assert_eq!(documented, cases);
     }
 }

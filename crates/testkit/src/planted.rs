@@ -1,0 +1,322 @@
+//! Bugs on purpose: a suite that lets one of them pass proves nothing.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{
+    Attempt, Lane, Lost, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
+    store::{
+        Books, Changed, Claim, Claimed, Durability, Hint, Holder, Insert, Inserted, LaneStatus, Leased, Page,
+        Query, Settle, Settled, StoreError, Sweep, Verdict,
+    },
+};
+
+/// One mistake that a store could make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Claims what is due within the next second.
+    ClaimsEarly,
+    /// Accepts every third message without keeping it.
+    ForgetsAnInsert,
+    /// Takes "try again" for "done".
+    LosesTheMessageOnRetry,
+    /// Answers "cancelled" and does nothing.
+    IgnoresCancel,
+    /// Answers "moved" and does nothing.
+    IgnoresReschedule,
+    /// Gives every message out twice.
+    HandsOutTwice,
+    /// Never ends a lease.
+    ForgetsLostLeases,
+    /// Never says when to look again.
+    ForgetsToWake,
+    /// Counts an unreachable target as a try.
+    CountsAnOutage,
+    /// Gives a claim's messages out in the wrong order.
+    IgnoresTheOrder,
+    /// Says "done" to whoever holds a lost lease.
+    TrustsEveryReceipt,
+    /// Leaves a dead process's claims standing.
+    KeepsClaimsOfTheDead,
+    /// Does not say that a message was lost before.
+    ForgetsSuspicion,
+    /// Says of no cancelled message that it may have arrived.
+    NeverDoubts,
+    /// Does not pause.
+    IgnoresPause,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::ClaimsEarly,
+        Self::ForgetsAnInsert,
+        Self::LosesTheMessageOnRetry,
+        Self::IgnoresCancel,
+        Self::IgnoresReschedule,
+        Self::HandsOutTwice,
+        Self::ForgetsLostLeases,
+        Self::ForgetsToWake,
+        Self::CountsAnOutage,
+        Self::IgnoresTheOrder,
+        Self::TrustsEveryReceipt,
+        Self::KeepsClaimsOfTheDead,
+        Self::ForgetsSuspicion,
+        Self::NeverDoubts,
+        Self::IgnoresPause,
+    ];
+}
+
+/// A store with a bug in it, or without one.
+pub struct Planted {
+    inner: Arc<dyn Store>,
+    bug: Option<Bug>,
+    inserts: AtomicU64,
+    repeat: Mutex<Vec<Leased>>,
+    repeated: Mutex<BTreeSet<u64>>,
+    first_seen: OnceLock<Monotonic>,
+}
+
+impl Planted {
+    /// Plants `bug` in front of `inner`.
+    pub fn new(inner: Arc<dyn Store>, bug: Option<Bug>) -> Self {
+        Self {
+            inner,
+            bug,
+            inserts: AtomicU64::new(0),
+            repeat: Mutex::default(),
+            repeated: Mutex::default(),
+            first_seen: OnceLock::new(),
+        }
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// The time that the store is told.
+    fn told(&self, now: Now) -> Now {
+        if self.has(Bug::ForgetsLostLeases) {
+            return Now::new(now.wall_micros(), *self.first_seen.get_or_init(|| now.mono()));
+        }
+        now
+    }
+
+    fn repeat(&self, claimed: &mut Claimed, limit: usize) {
+        let (mut repeat, mut repeated) = (self.repeat.lock().unwrap(), self.repeated.lock().unwrap());
+        let fresh: Vec<_> = claimed.messages.clone();
+        let room = limit.saturating_sub(fresh.len()).min(repeat.len());
+        claimed.messages.extend(repeat.drain(..room));
+        repeat.extend(fresh.into_iter().filter(|leased| repeated.insert(leased.receipt.token)));
+    }
+
+    /// Ends the claim as the bug would have it.
+    async fn settle_one(&self, now: Now, mut settle: Settle) -> Result<Settled, StoreError> {
+        let mut lose = false;
+        if let Verdict::Retry { attempt, .. } = &mut settle.verdict {
+            if self.has(Bug::CountsAnOutage) && !attempt.outcome.counts() {
+                *attempt = Attempt { outcome: Outcome::Failed, ..attempt.clone() };
+            }
+            lose = self.has(Bug::LosesTheMessageOnRetry);
+        }
+        if lose {
+            settle.verdict = Verdict::Delivered { receipt: None };
+        }
+        let settled = self.inner.settle(now, vec![settle]).await?;
+        let answer = settled.first().copied().unwrap_or(Settled::Lost);
+        Ok(if self.has(Bug::TrustsEveryReceipt) { Settled::Done } else { answer })
+    }
+}
+
+/// What a store that did nothing would answer.
+async fn pretended(store: &dyn Store, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+    let records = store.get(ids).await?;
+    let answer = |record: Option<Record>| match record {
+        Some(record) if record.state == duly_core::State::Pending => {
+            Changed::Done { maybe_delivered: record.maybe_delivered }
+        }
+        Some(record) => Changed::TooLate(record.state),
+        None => Changed::Unknown,
+    };
+    Ok(records.into_iter().map(answer).collect())
+}
+
+#[async_trait]
+impl Store for Planted {
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        if !self.has(Bug::ForgetsAnInsert) {
+            return self.inner.insert(self.told(now), batch).await;
+        }
+        let mut answers = Vec::new();
+        for insert in batch {
+            let forgotten = self.inserts.fetch_add(1, Ordering::Relaxed) % 3 == 2;
+            if forgotten {
+                answers.push(Inserted::Accepted);
+            } else {
+                answers.extend(self.inner.insert(now, vec![insert]).await?);
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn claim(&self, now: Now, mut claim: Claim) -> Result<Claimed, StoreError> {
+        let mut now = self.told(now);
+        if self.has(Bug::ClaimsEarly) {
+            now = Now::new(now.wall_micros() + 1_000_000, now.mono());
+        }
+        if self.has(Bug::KeepsClaimsOfTheDead) {
+            claim.holder = Holder::Client;
+        }
+        let limit = claim.limit;
+        let mut claimed = self.inner.claim(now, claim).await?;
+        match self.bug {
+            Some(Bug::HandsOutTwice) => self.repeat(&mut claimed, limit),
+            Some(Bug::ForgetsToWake) => claimed.next = None,
+            Some(Bug::IgnoresTheOrder) => claimed.messages.reverse(),
+            Some(Bug::ForgetsSuspicion) => {
+                claimed.messages.iter_mut().for_each(|leased| leased.lost = Lost::No);
+            }
+            _ => {}
+        }
+        Ok(claimed)
+    }
+
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        let now = self.told(now);
+        let mut answers = Vec::with_capacity(batch.len());
+        for settle in batch {
+            answers.push(self.settle_one(now, settle).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.inner.extend(self.told(now), receipts, lease).await
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        if self.has(Bug::IgnoresCancel) {
+            return pretended(&*self.inner, ids).await;
+        }
+        let mut changed = self.inner.cancel(self.told(now), ids).await?;
+        if self.has(Bug::NeverDoubts) {
+            for answer in &mut changed {
+                if let Changed::Done { maybe_delivered } = answer {
+                    *maybe_delivered = false;
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        if self.has(Bug::IgnoresReschedule) {
+            let ids: Vec<_> = batch.iter().map(|(id, _)| id.clone()).collect();
+            return pretended(&*self.inner, &ids).await;
+        }
+        self.inner.reschedule(self.told(now), batch).await
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.inner.replay(self.told(now), ids).await
+    }
+
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.inner.purge(self.told(now), ids).await
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.inner.get(ids).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.inner.list(query).await
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        if self.has(Bug::IgnoresPause) {
+            return Ok(());
+        }
+        self.inner.set_paused(lane, paused).await
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        self.inner.lanes(self.told(now)).await
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        self.inner.books().await
+    }
+
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
+        self.inner.forecast(from, to, buckets).await
+    }
+
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        let mut sweep = self.inner.sweep(self.told(now), lanes).await?;
+        if self.has(Bug::ForgetsToWake) {
+            sweep.next.clear();
+        }
+        Ok(sweep)
+    }
+
+    async fn hint(&self) -> Hint {
+        self.inner.hint().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::store::{CONTRACT, Case, MEANINGS};
+
+    /// The cases of the store suite that fail with `bug` planted.
+    fn caught(bug: Option<Bug>) -> Vec<&'static str> {
+        let fails = |case: &&Case| {
+            let lab = crate::memory().wrapped(Arc::new(move |store| Arc::new(Planted::new(store, bug))));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            catch_unwind(AssertUnwindSafe(|| runtime.block_on((case.run)(&lab)))).is_err()
+        };
+        CONTRACT.iter().chain(MEANINGS).filter(fails).map(|case| case.name).collect()
+    }
+
+    #[test]
+    fn the_suite_catches_every_planted_bug() {
+        for bug in Bug::ALL {
+            let cases = caught(Some(bug));
+            println!("{bug:?}: {} cases, e.g. {:?}", cases.len(), cases.first());
+            assert!(!cases.is_empty(), "no case of the suite catches {bug:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_planted_nothing_caught() {
+        assert_eq!(caught(None), [""; 0]);
+    }
+}
