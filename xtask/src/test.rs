@@ -20,7 +20,8 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
 fn rust(steps: &Steps) -> Result<(), Failure> {
     steps.run("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     steps.run("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    steps.run("tests", &mut cargo(&["test", "--workspace", "--lib", "--bins", "--tests"]))?;
+    steps
+        .run("tests", &mut cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]))?;
     steps.run("documentation tests", &mut cargo(&["test", "--workspace", "--doc"]))?;
     steps.run(
         "documentation",
