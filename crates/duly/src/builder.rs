@@ -1,0 +1,193 @@
+//! Putting a Duly together.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use duly_core::{
+    Clock, Invalid, Lane, Limits, RetryPolicy, Sink, SinkName, Store,
+    schedule::{Pace, Settings},
+};
+
+use crate::{
+    Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock,
+    engine::{Driver, Hints, Note, Parts, Worker},
+    events::Bell,
+    open, seconds,
+};
+
+/// Puts a [`Duly`] together: where messages wait, where they go, and how.
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder {
+    place: Option<Place>,
+    clock: Option<Arc<dyn Clock>>,
+    sinks: Vec<(String, Arc<dyn Sink>, SinkOptions)>,
+    pub(crate) levels: Levels,
+    pub(crate) limits: Limits,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) handlers: HandlerOptions,
+    pace: Pace,
+    pub(crate) lease: Duration,
+    pub(crate) grace: Duration,
+    seed: Option<u64>,
+}
+
+enum Place {
+    Folder(PathBuf),
+    Store(Arc<dyn Store>),
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            place: None,
+            clock: None,
+            sinks: Vec::new(),
+            levels: Levels::default(),
+            limits: Limits::default(),
+            retry: RetryPolicy::default(),
+            handlers: HandlerOptions::default(),
+            pace: Pace::default(),
+            lease: seconds(10),
+            grace: seconds(20),
+            seed: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Messages wait in a folder of this machine, in this process.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.place = Some(Place::Folder(folder.into()));
+        self
+    }
+
+    /// Messages wait in this store.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.place = Some(Place::Store(store));
+        self
+    }
+
+    /// Time comes from this clock; the machine's, unless told otherwise.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Messages to `name` go to this sink.
+    pub fn sink(mut self, name: impl Into<String>, sink: Arc<dyn Sink>, options: SinkOptions) -> Self {
+        self.sinks.push((name.into(), sink, options));
+        self
+    }
+
+    /// The named delays.
+    pub fn levels(mut self, levels: Levels) -> Self {
+        self.levels = levels;
+        self
+    }
+
+    /// What is refused as too large or too far away.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The retries of every sink that names none of its own.
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How handlers are served unless they say otherwise.
+    pub fn handlers(mut self, handlers: HandlerOptions) -> Self {
+        self.handlers = handlers;
+        self
+    }
+
+    /// How often the sweep looks that backs up wake-ups.
+    pub fn scan(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// How long a claim lasts without renewal: how soon another node takes over what this one held.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long handlers and sinks may finish at a clean stop.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Where jitter and made ids start, for runs that can be repeated. Drawn anew unless set.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Checks the settings, opens the store and starts delivering.
+    pub async fn start(mut self) -> Result<Duly, Error> {
+        let sinks = self.checked_sinks()?;
+        let clock = match self.clock.take() {
+            Some(clock) => clock,
+            None => Arc::new(SystemClock::new().map_err(|e| Error::NoThread(e.to_string()))?),
+        };
+        let store = match self.place.take() {
+            Some(Place::Store(store)) => store,
+            Some(Place::Folder(folder)) => open::embedded(&folder, &*clock).await?,
+            None => {
+                let detail = "nowhere to keep messages: call folder(...) or store(...)";
+                return Err(Invalid::new("no_store", "store", detail).into());
+            }
+        };
+        let (notes, inbox) = tokio::sync::mpsc::unbounded_channel();
+        let (hints, bell) = (Arc::new(Hints::default()), Arc::new(Bell::new()));
+        let parts = Parts { store, clock, hints, bell, notes };
+        // The hasher's keys come from the system: randomness without another dependency.
+        let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        let paused = parts.store.lanes(parts.clock.now()).await?;
+        let settings = Settings { pace: self.pace.clone(), seed };
+        tokio::spawn(Driver::new(parts.clone(), inbox, settings).run());
+        for (name, (sink, options)) in &sinks {
+            let lane = Lane::Sink(name.clone());
+            let paused = paused.iter().any(|status| status.paused && status.lane == lane);
+            let settings = options.lane(self.lease, &self.retry);
+            let worker = Worker::Sink(sink.clone());
+            let _ = parts.notes.send(Note::AddLane { lane, settings, worker, paused });
+        }
+        Ok(Duly::new(parts, sinks.into_keys().collect(), self, seed))
+    }
+
+    #[expect(clippy::type_complexity, reason = "used once, right above")]
+    fn checked_sinks(&mut self) -> Result<HashMap<SinkName, (Arc<dyn Sink>, SinkOptions)>, Invalid> {
+        let mut sinks = HashMap::new();
+        for (name, sink, options) in std::mem::take(&mut self.sinks) {
+            let path = format!("sinks.{name}");
+            let name = SinkName::parse(&name)?;
+            if name.is_queue() {
+                let detail = "this name is the built-in queue's; choose another";
+                return Err(Invalid::new("reserved_sink", path, detail));
+            }
+            if name.as_str().contains('/') {
+                let detail = "a sink's name has no slash: the slash ends it in sink/topic";
+                return Err(Invalid::new("bad_sink", path, detail));
+            }
+            if options.timeout >= self.lease {
+                let (timeout, lease) = (options.timeout, self.lease);
+                let detail = format!("the timeout, {timeout:?}, must be shorter than the lease, {lease:?}");
+                return Err(Invalid::new("bad_timeout", format!("{path}.timeout"), detail));
+            }
+            if sinks.insert(name, (sink, options)).is_some() {
+                return Err(Invalid::new("sink_twice", path, "two sinks have this name"));
+            }
+        }
+        Ok(sinks)
+    }
+}

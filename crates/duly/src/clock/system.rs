@@ -1,0 +1,187 @@
+//! The machine's clocks, with an alarm of their own.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use duly_core::{Clock, Monotonic, Now, Sleep};
+
+/// The machine's wall and monotonic clocks.
+///
+/// Sleeps are kept by a thread of its own that waits for the exact moment: the timers of the async runtime
+/// have a grain of a millisecond, and that would be the lateness of every message.
+#[derive(Debug, Clone)]
+pub struct SystemClock {
+    alarm: Arc<Alarm>,
+    _last: Arc<Last>,
+}
+
+/// Dropped with the last clock and the last sleep: then the thread ends.
+#[derive(Debug)]
+struct Last(Arc<Alarm>);
+
+#[derive(Debug)]
+struct Alarm {
+    start: Instant,
+    state: Mutex<Sleepers>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    by_time: BinaryHeap<Reverse<(Monotonic, u64)>>,
+    /// A sleep that was dropped is missing here; its time is passed over.
+    wakers: HashMap<u64, Waker>,
+    serial: u64,
+    closed: bool,
+}
+
+/// Without a sleeper the thread sleeps this long at a time.
+const IDLE: Duration = Duration::from_secs(3600);
+
+impl SystemClock {
+    /// Starts the alarm thread.
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock that everybody else asks")]
+    pub fn new() -> std::io::Result<Self> {
+        let alarm = Arc::new(Alarm {
+            start: Instant::now(),
+            state: Mutex::new(Sleepers::default()),
+            changed: Condvar::new(),
+        });
+        let rung = alarm.clone();
+        std::thread::Builder::new().name("duly-alarm".into()).spawn(move || ring(&rung))?;
+        Ok(Self { _last: Arc::new(Last(alarm.clone())), alarm })
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock that everybody else asks")]
+    fn now(&self) -> Now {
+        let mono = self.alarm.mono();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now::new(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX), mono)
+    }
+
+    fn sleep_until(&self, until: Monotonic) -> Sleep {
+        Box::pin(SystemSleep { clock: self.clone(), until, serial: None })
+    }
+}
+
+impl Alarm {
+    fn mono(&self) -> Monotonic {
+        Monotonic::from_micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The alarm thread: sleeps until the first sleeper's time, wakes all whose time has come.
+fn ring(alarm: &Alarm) {
+    let mut sleepers = alarm.lock();
+    while !sleepers.closed {
+        let now = alarm.mono();
+        let mut due = Vec::new();
+        while let Some(&Reverse((until, serial))) = sleepers.by_time.peek() {
+            if until > now && sleepers.wakers.contains_key(&serial) {
+                break;
+            }
+            sleepers.by_time.pop();
+            due.extend(sleepers.wakers.remove(&serial));
+        }
+        if !due.is_empty() {
+            drop(sleepers);
+            due.into_iter().for_each(Waker::wake);
+            sleepers = alarm.lock();
+            continue;
+        }
+        let wait = sleepers.by_time.peek().map_or(IDLE, |Reverse((until, _))| until.since(now));
+        sleepers = alarm.changed.wait_timeout(sleepers, wait).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+struct SystemSleep {
+    clock: SystemClock,
+    until: Monotonic,
+    serial: Option<u64>,
+}
+
+impl Future for SystemSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.clock.alarm.mono() >= self.until {
+            return Poll::Ready(());
+        }
+        let until = self.until;
+        let alarm = self.clock.alarm.clone();
+        let mut sleepers = alarm.lock();
+        match self.serial {
+            // Still waiting: only the waker may be another.
+            Some(serial) if sleepers.wakers.contains_key(&serial) => {
+                sleepers.wakers.insert(serial, context.waker().clone());
+            }
+            _ => {
+                sleepers.serial += 1;
+                let serial = sleepers.serial;
+                self.serial = Some(serial);
+                let first = sleepers.by_time.peek().is_none_or(|Reverse((first, _))| until < *first);
+                sleepers.by_time.push(Reverse((until, serial)));
+                sleepers.wakers.insert(serial, context.waker().clone());
+                if first {
+                    alarm.changed.notify_one();
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SystemSleep {
+    fn drop(&mut self) {
+        if let Some(serial) = self.serial {
+            self.clock.alarm.lock().wakers.remove(&serial);
+        }
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleep_never_ends_early_and_one_into_the_past_ends_at_once() {
+        let clock = SystemClock::new().unwrap();
+        for millis in [0, 1, 5, 2] {
+            let until = clock.now().mono().saturating_add(Duration::from_millis(millis));
+            clock.sleep_until(until).await;
+            assert!(clock.now().mono() >= until);
+        }
+        clock.sleep_until(Monotonic::default()).await;
+    }
+
+    #[tokio::test]
+    async fn a_dropped_sleep_leaves_no_waker_behind() {
+        let clock = SystemClock::new().unwrap();
+        let far = clock.now().mono().saturating_add(Duration::from_secs(3600));
+        let mut sleep = clock.sleep_until(far);
+        let pending = std::future::poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx).is_pending())).await;
+        assert!(pending);
+        drop(sleep);
+        assert!(clock.alarm.lock().wakers.is_empty());
+    }
+}

@@ -1,0 +1,225 @@
+//! The one task that owns the scheduler.
+
+use std::{collections::HashMap, sync::Arc};
+
+use duly_core::{
+    Clock, Lane, Monotonic, Now, Sleep, Store,
+    schedule::{Action, DeliveryKey, Event, Job, LaneKey, Scheduler, Settings, Taken, Terms},
+    store::{Claimed, Leased, Settled, Sweep},
+};
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender},
+        oneshot,
+    },
+    task::AbortHandle,
+};
+
+use super::{Hints, Note, Worker};
+use crate::{events::Bell, task::Hold};
+
+/// What the driver shares with the library's front.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) hints: Arc<Hints>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) notes: UnboundedSender<Note>,
+}
+
+/// A claimed message in the driver's hands.
+pub(super) struct Held {
+    pub(super) leased: Leased,
+    /// How late its try began, in microseconds.
+    pub(super) late_us: u64,
+    /// Tells a handler that the lease is lost.
+    pub(super) hold: Option<Arc<Hold>>,
+}
+
+/// A call of a sink or handler under way.
+pub(super) struct Running {
+    pub(super) call: AbortHandle,
+    pub(super) hold: Option<Arc<Hold>>,
+}
+
+pub(super) struct Served {
+    pub(super) lane: Lane,
+    pub(super) worker: Worker,
+    pub(super) gone: Vec<oneshot::Sender<()>>,
+}
+
+pub(crate) struct Driver {
+    pub(super) parts: Parts,
+    scheduler: Scheduler,
+    notes: UnboundedReceiver<Note>,
+    actions: Vec<Action>,
+    pub(super) lanes: HashMap<LaneKey, Served>,
+    keys: HashMap<Lane, LaneKey>,
+    pub(super) held: HashMap<Job, Held>,
+    pub(super) running: HashMap<DeliveryKey, Running>,
+    serial: u64,
+    lane_serial: u32,
+    closing: Option<oneshot::Sender<()>>,
+    sleep: Option<(Monotonic, Sleep)>,
+}
+
+impl Driver {
+    pub(crate) fn new(parts: Parts, notes: UnboundedReceiver<Note>, settings: Settings) -> Self {
+        Self {
+            parts,
+            scheduler: Scheduler::new(settings),
+            notes,
+            actions: Vec::new(),
+            lanes: HashMap::new(),
+            keys: HashMap::new(),
+            held: HashMap::new(),
+            running: HashMap::new(),
+            serial: 0,
+            lane_serial: 0,
+            closing: None,
+            sleep: None,
+        }
+    }
+
+    /// Runs until shut down.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let now = self.parts.clock.now();
+            self.step(now, Event::Tick);
+            for (lane, due) in self.parts.hints.take() {
+                if let Some(&lane) = self.keys.get(&lane) {
+                    self.step(now, Event::Hint { lane, due });
+                }
+            }
+            while let Ok(note) = self.notes.try_recv() {
+                self.take_note(note);
+            }
+            if self.closing.is_some() && self.lanes.is_empty() {
+                break;
+            }
+            let hints = self.parts.hints.clone();
+            let note = tokio::select! {
+                biased;
+                note = self.notes.recv() => note,
+                () = hints.news.notified() => None,
+                () = sleep(&mut self.sleep, self.scheduler.next_wake(), &*self.parts.clock) => {
+                    self.sleep = None;
+                    None
+                }
+            };
+            if let Some(note) = note {
+                self.take_note(note);
+            }
+        }
+        if let Some(gone) = self.closing.take() {
+            let _ = gone.send(());
+        }
+    }
+
+    fn step(&mut self, now: Now, event: Event) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.scheduler.step(now, event, &mut actions);
+        for action in actions.drain(..) {
+            self.perform(now, action);
+        }
+        self.actions = actions;
+    }
+
+    fn take_note(&mut self, note: Note) {
+        let now = self.parts.clock.now();
+        if let Some(event) = self.event_of(note, now) {
+            self.step(now, event);
+        }
+    }
+
+    /// What a note means to the scheduler.
+    fn event_of(&mut self, note: Note, now: Now) -> Option<Event> {
+        Some(match note {
+            Note::AddLane { lane, settings, worker, paused } => {
+                self.lane_serial += 1;
+                let key = LaneKey(self.lane_serial);
+                self.keys.insert(lane.clone(), key);
+                self.lanes.insert(key, Served { lane, worker, gone: Vec::new() });
+                Event::LaneAdded { lane: key, settings, paused }
+            }
+            Note::StopLane { lane, grace_end, gone } => {
+                // Dropping `gone` tells the caller too: there is nothing to wait for.
+                let key = self.keys.remove(&lane)?;
+                self.lanes.get_mut(&key)?.gone.push(gone);
+                Event::LaneStopped { lane: key, grace_end }
+            }
+            Note::Pause { lane, paused } => {
+                let lane = *self.keys.get(&lane)?;
+                if paused { Event::Paused { lane } } else { Event::Resumed { lane } }
+            }
+            Note::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
+            Note::Shutdown { grace_end, gone } => {
+                self.closing = Some(gone);
+                self.keys.clear();
+                Event::Shutdown { grace_end }
+            }
+            Note::Claimed { lane, asked, result: Ok(claimed) } => self.claimed(lane, asked, claimed),
+            Note::Claimed { lane, result: Err(error), .. } => {
+                tracing::warn!(%error, "a claim failed");
+                Event::ClaimFailed { lane }
+            }
+            Note::Delivered { delivery, ends } => {
+                self.running.remove(&delivery)?;
+                Event::Delivered { delivery, ends }
+            }
+            Note::Settled { settle, batch, result: Ok(results) } => {
+                let lost = self.settled(&batch, &results, now);
+                Event::Settled { settle, lost }
+            }
+            Note::Settled { settle, result: Err(error), .. } => {
+                tracing::warn!(%error, "a settle failed");
+                Event::SettleFailed { settle }
+            }
+            Note::Extended { jobs, asked, result } => {
+                let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
+                let lost = jobs.iter().zip(results).filter(|(_, settled)| *settled == Settled::Lost);
+                Event::Extended { lost: lost.map(|(job, _)| *job).collect(), jobs, asked }
+            }
+            Note::Swept { result: Ok(sweep) } => self.swept(sweep),
+            Note::Swept { result: Err(error) } => {
+                tracing::warn!(%error, "a sweep failed");
+                Event::SweepFailed
+            }
+            Note::Probed { lane, result } => Event::Probed { lane, result },
+        })
+    }
+
+    fn claimed(&mut self, lane: LaneKey, asked: Monotonic, claimed: Claimed) -> Event {
+        let mut taken = Vec::with_capacity(claimed.messages.len());
+        for leased in claimed.messages {
+            self.serial += 1;
+            let job = Job { lane, serial: self.serial };
+            taken.push(Taken { job, terms: Terms::of(&leased) });
+            self.held.insert(job, Held { leased, late_us: 0, hold: None });
+        }
+        Event::Claimed { lane, taken, next: claimed.next, asked }
+    }
+
+    fn swept(&self, sweep: Sweep) -> Event {
+        let next = sweep.next.into_iter();
+        Event::Swept {
+            next: next.filter_map(|(lane, due)| Some((*self.keys.get(&lane)?, due))).collect(),
+            leases_ended: sweep.leases_ended,
+            next_lease_end: sweep.next_lease_end,
+            again_within: sweep.again_within,
+        }
+    }
+}
+
+/// Sleeps until `wake`. A sleep already begun is kept unless it would end too late.
+async fn sleep(kept: &mut Option<(Monotonic, Sleep)>, wake: Option<Monotonic>, clock: &dyn Clock) {
+    let Some(wake) = wake else { return std::future::pending().await };
+    match kept {
+        Some((until, sleep)) if *until <= wake => sleep.await,
+        _ => {
+            let (_, sleep) = kept.insert((wake, clock.sleep_until(wake)));
+            sleep.await;
+        }
+    }
+}

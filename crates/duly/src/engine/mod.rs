@@ -1,0 +1,40 @@
+//! The runtime: one task that performs what the scheduler decides.
+//!
+//! [`Driver`] owns the scheduler and every claimed message. Calls to the store and to sinks run as tasks of
+//! their own and come back as [`Note`]s, so that nothing slow ever holds up the driver. How many there can be
+//! is bounded by the limits of the lanes.
+
+mod driver;
+mod guard;
+mod hints;
+mod perform;
+mod tell;
+mod work;
+
+use std::sync::Arc;
+
+use duly_core::{
+    Lane, Monotonic, SinkError,
+    schedule::{DeliveryKey, End, Job, LaneKey, LaneSettings},
+    store::{Claimed, Settled, StoreError, Sweep, Verdict},
+};
+use tokio::sync::oneshot;
+
+pub(crate) use driver::{Driver, Parts};
+pub(crate) use hints::Hints;
+pub(crate) use work::{Worker, caught};
+
+/// Something that the driver is told: a wish from outside, or the answer to something it started.
+pub(crate) enum Note {
+    AddLane { lane: Lane, settings: LaneSettings, worker: Worker, paused: bool },
+    StopLane { lane: Lane, grace_end: Monotonic, gone: oneshot::Sender<()> },
+    Pause { lane: Lane, paused: bool },
+    Probe { lane: Lane },
+    Shutdown { grace_end: Monotonic, gone: oneshot::Sender<()> },
+    Claimed { lane: LaneKey, asked: Monotonic, result: Result<Claimed, StoreError> },
+    Delivered { delivery: DeliveryKey, ends: Vec<End> },
+    Settled { settle: u64, batch: Arc<[(Job, Verdict)]>, result: Result<Vec<Settled>, StoreError> },
+    Extended { jobs: Vec<Job>, asked: Monotonic, result: Result<Vec<Settled>, StoreError> },
+    Swept { result: Result<Sweep, StoreError> },
+    Probed { lane: LaneKey, result: Result<(), SinkError> },
+}

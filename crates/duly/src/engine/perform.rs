@@ -1,0 +1,164 @@
+//! Performing what the scheduler decided.
+
+use std::sync::Arc;
+
+use duly_core::{
+    Delivery, Lane, Now, Sink, SinkError, SinkErrorKind,
+    schedule::{Action, DeliveryKey, End, Job, LaneKey},
+    store::{Claim, Holder, Settle, StoreError, StoreErrorKind, Verdict},
+};
+
+use super::{
+    Driver, Note, Worker, caught,
+    driver::Running,
+    guard::Answer,
+    work::{Handle, deliver},
+};
+use crate::task::{Hold, Task};
+
+impl Driver {
+    pub(super) fn perform(&mut self, now: Now, action: Action) {
+        match action {
+            Action::Claim { lane, limit, lease } => self.claim(lane, limit, lease),
+            Action::Deliver { delivery, jobs } => self.deliver(now, delivery, jobs),
+            Action::Abandon { delivery } => {
+                if let Some(running) = self.running.remove(&delivery) {
+                    // A handler that blocks its thread cannot be ended, only told.
+                    running.hold.iter().for_each(|hold| hold.lose());
+                    running.call.abort();
+                }
+            }
+            Action::Settle { settle, batch } => self.settle(settle, batch),
+            Action::Extend { jobs, lease } => self.extend(jobs, lease),
+            Action::Forget { jobs } => {
+                for hold in jobs.iter().filter_map(|job| self.held.remove(job)?.hold) {
+                    hold.lose();
+                }
+            }
+            Action::Sweep { lanes } => self.sweep(lanes),
+            Action::Probe { lane } => self.probe(lane),
+            Action::LaneGone { lane } => {
+                // Dropping them tells whoever waits.
+                self.lanes.remove(&lane);
+            }
+            Action::Report(report) => self.report(report),
+        }
+    }
+
+    fn answer(&self, otherwise: Note) -> Answer {
+        Answer::new(self.parts.notes.clone(), otherwise)
+    }
+
+    fn claim(&mut self, key: LaneKey, limit: usize, lease: std::time::Duration) {
+        let Some(served) = self.lanes.get(&key) else { return };
+        let claim = Claim { lane: served.lane.clone(), limit, lease, holder: Holder::Process };
+        let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
+        let asked = clock.now().mono();
+        let answer = self.answer(Note::Claimed { lane: key, asked, result: Err(panicked()) });
+        tokio::spawn(async move {
+            let now = clock.now();
+            let result = store.claim(now, claim).await;
+            answer.give(Note::Claimed { lane: key, asked: now.mono(), result });
+        });
+    }
+
+    fn deliver(&mut self, now: Now, delivery: DeliveryKey, jobs: Vec<Job>) {
+        let Some(worker) = self.lanes.get(&delivery.lane).map(|served| served.worker.clone()) else { return };
+        for job in &jobs {
+            let Some(held) = self.held.get_mut(job) else { continue };
+            held.late_us = now.wall_micros().saturating_sub(held.leased.ready.as_millis() * 1000);
+            self.parts.bell.lateness.record(held.late_us);
+        }
+        match worker {
+            Worker::Sink(sink) => self.call_sink(sink, delivery, &jobs),
+            Worker::Handler(handle) => jobs.iter().for_each(|job| self.call_handler(&handle, delivery, *job)),
+        }
+    }
+
+    fn call_sink(&mut self, sink: Arc<dyn Sink>, delivery: DeliveryKey, jobs: &[Job]) {
+        let batch: Vec<Delivery> = jobs
+            .iter()
+            .filter_map(|job| {
+                let leased = &self.held.get(job)?.leased;
+                Some(Delivery { message: leased.message.clone(), attempt: leased.attempt })
+            })
+            .collect();
+        let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });
+        let call = tokio::spawn(async move {
+            let ends = deliver(&*sink, &batch).await;
+            answer.give(Note::Delivered { delivery, ends });
+        });
+        self.running.insert(delivery, Running { call: call.abort_handle(), hold: None });
+    }
+
+    fn call_handler(&mut self, handle: &Arc<Handle>, delivery: DeliveryKey, job: Job) {
+        let Some(held) = self.held.get_mut(&job) else { return };
+        let hold = Arc::new(Hold::default());
+        held.hold = Some(hold.clone());
+        let task = Task::new(&held.leased, hold.clone());
+        let handle = handle.clone();
+        let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });
+        let call = tokio::spawn(async move {
+            let end = caught(async move { handle(task).await }).await;
+            let end = end.unwrap_or_else(|panic| End::not(duly_core::Outcome::Failed, panic));
+            answer.give(Note::Delivered { delivery, ends: vec![end] });
+        });
+        self.running.insert(delivery, Running { call: call.abort_handle(), hold: Some(hold) });
+    }
+
+    fn settle(&mut self, settle: u64, batch: Arc<[(Job, Verdict)]>) {
+        let settles: Vec<Settle> = batch
+            .iter()
+            .filter_map(|(job, verdict)| {
+                let receipt = self.held.get(job)?.leased.receipt.clone();
+                Some(Settle { receipt, verdict: verdict.clone() })
+            })
+            .collect();
+        debug_assert_eq!(settles.len(), batch.len(), "the scheduler settles only what is held");
+        let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
+        let answer = self.answer(Note::Settled { settle, batch: batch.clone(), result: Err(panicked()) });
+        tokio::spawn(async move {
+            let result = store.settle(clock.now(), settles).await;
+            answer.give(Note::Settled { settle, batch, result });
+        });
+    }
+
+    fn extend(&mut self, jobs: Vec<Job>, lease: std::time::Duration) {
+        let held = |job: &Job| Some((*job, self.held.get(job)?.leased.receipt.clone()));
+        let (jobs, receipts): (Vec<_>, Vec<_>) = jobs.iter().filter_map(held).unzip();
+        let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
+        let notes = self.parts.notes.clone();
+        tokio::spawn(async move {
+            let now = clock.now();
+            let result = store.extend(now, &receipts, lease).await;
+            let _ = notes.send(Note::Extended { jobs, asked: now.mono(), result });
+        });
+    }
+
+    fn sweep(&mut self, keys: Vec<LaneKey>) {
+        let lanes: Vec<Lane> =
+            keys.iter().filter_map(|key| Some(self.lanes.get(key)?.lane.clone())).collect();
+        let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
+        let answer = self.answer(Note::Swept { result: Err(panicked()) });
+        tokio::spawn(async move {
+            let result = store.sweep(clock.now(), &lanes).await;
+            answer.give(Note::Swept { result });
+        });
+    }
+
+    fn probe(&mut self, lane: LaneKey) {
+        let Some(Worker::Sink(sink)) = self.lanes.get(&lane).map(|served| served.worker.clone()) else {
+            return;
+        };
+        let panicked = SinkError::new(SinkErrorKind::Unreachable, "the sink panicked while probing");
+        let answer = self.answer(Note::Probed { lane, result: Err(panicked) });
+        tokio::spawn(async move {
+            let result = sink.probe().await;
+            answer.give(Note::Probed { lane, result });
+        });
+    }
+}
+
+fn panicked() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, "the store panicked; what it did is unknown")
+}

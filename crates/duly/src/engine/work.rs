@@ -1,0 +1,49 @@
+//! Who takes the messages of a lane.
+
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
+
+use duly_core::{Delivery, Outcome, Sink, schedule::End};
+
+use crate::Task;
+
+pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = End> + Send>> + Send + Sync;
+
+/// Who takes the messages of a lane.
+#[derive(Clone)]
+pub(crate) enum Worker {
+    Sink(Arc<dyn Sink>),
+    Handler(Arc<Handle>),
+}
+
+/// Runs a future; a panic becomes an `Err` with its words.
+pub(crate) async fn caught<T>(work: impl Future<Output = T> + Send) -> Result<T, String> {
+    let mut work = Box::pin(work);
+    std::future::poll_fn(move |context| {
+        // The future is dropped after a panic and never looked at again.
+        match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(words(panic.as_ref()))),
+        }
+    })
+    .await
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("without a word"))
+}
+
+pub(crate) async fn deliver(sink: &dyn Sink, batch: &[Delivery]) -> Vec<End> {
+    match caught(sink.deliver(batch)).await {
+        Ok(ends) => ends
+            .into_iter()
+            .map(|end| match end {
+                Ok(receipt) => End::Done { receipt: Some(receipt) },
+                Err(error) => End::from(error),
+            })
+            .collect(),
+        Err(panic) => vec![End::not(Outcome::Unknown, panic); batch.len()],
+    }
+}

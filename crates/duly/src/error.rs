@@ -1,0 +1,46 @@
+//! What can go wrong, and what to do about it.
+
+use duly_core::{Invalid, MessageId, Topic, store::StoreError};
+
+/// Why a call of the library did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A value that Duly does not take. Mend it and call again.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The id is known with other content: nothing changed. Choose another id, or cancel the first message.
+    #[error(
+        "id {0}: a message with this id and other content is known; choose another id or cancel it [id_conflict]"
+    )]
+    IdConflict(MessageId),
+    /// The store could not do its work; its kind says whether to try again.
+    #[error("store: {0}")]
+    Store(#[from] StoreError),
+    /// The queue has a handler already. Stop that one first.
+    #[error("queue {0}: a handler is running already; call stop_handling first [already_handling]")]
+    AlreadyHandling(Topic),
+    /// Nobody handles the queue.
+    #[error("queue {0}: no handler is running [not_handling]")]
+    NotHandling(Topic),
+    /// This Duly was shut down. Open another.
+    #[error("this Duly was shut down; open another [closed]")]
+    Closed,
+    /// The machine gave no thread for the alarm clock.
+    #[error("cannot start the alarm clock's thread: {0}; free some threads or raise the limit [no_thread]")]
+    NoThread(String),
+}
+
+impl Error {
+    /// A stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(invalid) => invalid.code,
+            Self::IdConflict(_) => "id_conflict",
+            Self::Store(_) => "store",
+            Self::AlreadyHandling(_) => "already_handling",
+            Self::NotHandling(_) => "not_handling",
+            Self::Closed => "closed",
+            Self::NoThread(_) => "no_thread",
+        }
+    }
+}

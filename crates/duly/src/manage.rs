@@ -1,0 +1,177 @@
+//! Looking at messages, and changing one's mind.
+
+use duly_core::{
+    Invalid, Lane, MessageId, Record, SinkName, State, Timestamp, Topic,
+    store::{Books, Changed, Durability, LaneStatus, Page, Query},
+};
+
+use crate::{
+    Duly, Error, Named,
+    engine::Note,
+    events::{Count, Event},
+};
+
+impl Duly {
+    /// All that is known of a message.
+    pub async fn get(&self, id: impl Named) -> Result<Option<Record>, Error> {
+        Ok(self.inner.parts.store.get(&[id.id()?]).await?.pop().flatten())
+    }
+
+    /// A page of messages in one state, by due time. Bodies are left out.
+    pub async fn list(&self, query: &Query) -> Result<Page, Error> {
+        Ok(self.inner.parts.store.list(query).await?)
+    }
+
+    /// Cancels a message that waits. Done means: it will not be delivered, unless the answer says that an earlier try
+    /// may have arrived.
+    pub async fn cancel(&self, id: impl Named) -> Result<Changed, Error> {
+        one(self.cancel_many(&[id.id()?]).await?)
+    }
+
+    /// Cancels many; one answer each, in their order.
+    pub async fn cancel_many(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+        self.check_open()?;
+        let parts = &self.inner.parts;
+        let changes = parts.store.cancel(parts.clock.now(), ids).await?;
+        for (id, _) in ids.iter().zip(&changes).filter(|(_, change)| matches!(change, Changed::Done { .. })) {
+            parts.bell.count(Count::Cancelled);
+            if parts.bell.heard() {
+                parts.bell.ring(Event::Cancelled { id: id.clone() });
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Gives a message that waits another due time.
+    pub async fn reschedule(&self, id: impl Named, due: Timestamp) -> Result<Changed, Error> {
+        one(self.reschedule_many(&[(id.id()?, due)]).await?)
+    }
+
+    /// Gives many another due time; one answer each, in their order.
+    pub async fn reschedule_many(&self, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, Error> {
+        self.check_open()?;
+        let (parts, limits) = (&self.inner.parts, &self.inner.limits);
+        let now = parts.clock.now();
+        if batch.iter().any(|(_, due)| *due > now.wall().saturating_add(limits.delay_max)) {
+            let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
+            return Err(Invalid::new("too_far", "deliver_at", detail).into());
+        }
+        let changes = parts.store.reschedule(now, batch).await?;
+        self.tell(batch.iter().map(|(id, _)| id), &changes).await?;
+        Ok(changes)
+    }
+
+    /// Delivers a message that waits now rather than later.
+    pub async fn fire(&self, id: impl Named) -> Result<Changed, Error> {
+        self.reschedule(id, self.now()).await
+    }
+
+    /// Delivers many now; one answer each, in their order.
+    pub async fn fire_many(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+        let now = self.now();
+        let batch: Vec<_> = ids.iter().map(|id| (id.clone(), now)).collect();
+        self.reschedule_many(&batch).await
+    }
+
+    /// The first hundred dead letters.
+    pub async fn dead(&self) -> Result<Page, Error> {
+        self.list(&Query::all(State::Dead)).await
+    }
+
+    /// Delivers dead letters afresh: due now, attempts from the beginning, same ids.
+    pub async fn replay(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+        self.check_open()?;
+        let parts = &self.inner.parts;
+        let changes = parts.store.replay(parts.clock.now(), ids).await?;
+        self.tell(ids.iter(), &changes).await?;
+        Ok(changes)
+    }
+
+    /// Forgets dead letters for good.
+    pub async fn purge(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+        self.check_open()?;
+        let parts = &self.inner.parts;
+        Ok(parts.store.purge(parts.clock.now(), ids).await?)
+    }
+
+    /// Wakes whoever serves the lanes of what changed.
+    async fn tell(&self, ids: impl Iterator<Item = &MessageId>, changes: &[Changed]) -> Result<(), Error> {
+        let done = |(_, change): &(&MessageId, &Changed)| matches!(change, Changed::Done { .. });
+        let ids: Vec<_> = ids.zip(changes).filter(done).map(|(id, _)| id.clone()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for record in self.inner.parts.store.get(&ids).await?.into_iter().flatten() {
+            self.inner.parts.hints.tell(record.message.lane(), record.ready);
+        }
+        Ok(())
+    }
+
+    /// Stops deliveries of a sink, durably and on every node; what is under way finishes.
+    pub async fn pause_sink(&self, sink: &str) -> Result<(), Error> {
+        self.set_paused(Lane::Sink(SinkName::parse(sink)?), true).await
+    }
+
+    /// Lets a sink go on.
+    pub async fn resume_sink(&self, sink: &str) -> Result<(), Error> {
+        self.set_paused(Lane::Sink(SinkName::parse(sink)?), false).await
+    }
+
+    /// Stops a queue, durably and on every node: nothing is handled or received until it is resumed.
+    pub async fn pause_queue(&self, queue: &str) -> Result<(), Error> {
+        self.set_paused(Lane::Queue(Topic::parse(queue)?), true).await
+    }
+
+    /// Lets a queue go on.
+    pub async fn resume_queue(&self, queue: &str) -> Result<(), Error> {
+        self.set_paused(Lane::Queue(Topic::parse(queue)?), false).await
+    }
+
+    async fn set_paused(&self, lane: Lane, paused: bool) -> Result<(), Error> {
+        self.check_open()?;
+        let parts = &self.inner.parts;
+        parts.store.set_paused(&lane, paused).await?;
+        if !paused {
+            parts.hints.tell(lane.clone(), self.now());
+        }
+        let _ = parts.notes.send(Note::Pause { lane, paused });
+        Ok(())
+    }
+
+    /// Tries a target that is away now rather than at its next time.
+    pub fn probe(&self, sink: &str) -> Result<(), Error> {
+        let lane = Lane::Sink(SinkName::parse(sink)?);
+        let _ = self.inner.parts.notes.send(Note::Probe { lane });
+        Ok(())
+    }
+
+    /// Every lane that holds something or is paused.
+    pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Error> {
+        let parts = &self.inner.parts;
+        Ok(parts.store.lanes(parts.clock.now()).await?)
+    }
+
+    /// The totals since the store was made.
+    pub async fn books(&self) -> Result<Books, Error> {
+        Ok(self.inner.parts.store.books().await?)
+    }
+
+    /// How many messages come due in each of `buckets` equal parts of `from..to`.
+    pub async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, Error> {
+        Ok(self.inner.parts.store.forecast(from, to, buckets).await?)
+    }
+
+    /// What an accepted message survives.
+    pub fn durability(&self) -> Durability {
+        self.inner.parts.store.durability()
+    }
+
+    /// The named delays.
+    pub fn levels(&self) -> &crate::Levels {
+        &self.inner.levels
+    }
+}
+
+fn one(mut changes: Vec<Changed>) -> Result<Changed, Error> {
+    Ok(changes.pop().unwrap_or(Changed::Unknown))
+}

@@ -1,0 +1,93 @@
+//! Settings of sinks and handlers.
+
+use std::time::Duration;
+
+use duly_core::{
+    RetryPolicy,
+    schedule::{LaneSettings, Rate, Work},
+};
+
+use crate::{minutes, seconds};
+
+/// How a sink is served.
+#[derive(Debug, Clone)]
+pub struct SinkOptions {
+    /// Messages claimed and not yet settled, at most: also the most duplicates that a crash can leave.
+    pub in_flight: usize,
+    /// Calls of the sink at the same time.
+    pub concurrency: usize,
+    /// Messages in one call.
+    pub batch: usize,
+    /// Messages per second, if limited.
+    pub rate: Option<Rate>,
+    /// How long one call may take. Must be shorter than the lease.
+    pub timeout: Duration,
+    /// Its own retries, if not the general ones.
+    pub retry: Option<RetryPolicy>,
+}
+
+impl Default for SinkOptions {
+    fn default() -> Self {
+        Self { in_flight: 1_024, concurrency: 4, batch: 256, rate: None, timeout: seconds(8), retry: None }
+    }
+}
+
+impl SinkOptions {
+    pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
+        LaneSettings {
+            in_flight: self.in_flight,
+            concurrency: self.concurrency,
+            batch: self.batch,
+            timeout: self.timeout,
+            lease,
+            retry: self.retry.clone().unwrap_or_else(|| retry.clone()),
+            rate: self.rate,
+            work: Work::Sink,
+        }
+    }
+}
+
+/// How a handler is served, unless it says otherwise itself.
+#[derive(Debug, Clone)]
+pub struct HandlerOptions {
+    /// Tasks handled at the same time.
+    pub concurrency: usize,
+    /// Tasks taken from the store at once.
+    pub batch: usize,
+    /// How long one task may take; its lease is renewed until then.
+    pub timeout: Duration,
+    /// The wait after the handler said no.
+    pub again: Duration,
+    /// The wait after the handler failed or panicked.
+    pub failed: Duration,
+    /// Total tries; then the task is a dead letter.
+    pub attempts: u32,
+}
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        Self {
+            concurrency: 32,
+            batch: 100,
+            timeout: minutes(5),
+            again: seconds(1),
+            failed: seconds(5),
+            attempts: 16,
+        }
+    }
+}
+
+impl HandlerOptions {
+    pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
+        LaneSettings {
+            in_flight: self.batch.max(self.concurrency),
+            concurrency: self.concurrency,
+            batch: 1,
+            timeout: self.timeout,
+            lease,
+            retry: RetryPolicy { attempts: self.attempts, ..retry.clone() },
+            rate: None,
+            work: Work::Handler { again: self.again, failed: self.failed },
+        }
+    }
+}

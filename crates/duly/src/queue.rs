@@ -1,0 +1,198 @@
+//! The built-in queue: take with a lease, give back with a receipt.
+
+use std::time::Duration;
+
+use duly_core::{
+    Invalid, Lane, Monotonic, Outcome, Receipt, RetryPolicy, Topic,
+    schedule::{End, LaneSettings, Random, Terms, Triage, triage, verdict},
+    store::{Claim, Holder, Leased, Settle, Settled, Verdict},
+};
+
+use crate::{Duly, Error, seconds};
+
+/// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
+const LOOK: Duration = Duration::from_millis(500);
+/// One receive gives at most so many.
+const RECEIVE_MAX: usize = 1_000;
+
+/// What a receiver wants.
+#[derive(Debug, Clone)]
+pub struct Receive {
+    /// At most so many messages.
+    pub max: usize,
+    /// How long to wait for the first.
+    pub wait: Duration,
+    /// How long the receiver has before they are given to somebody else.
+    pub lease: Duration,
+}
+
+impl Default for Receive {
+    fn default() -> Self {
+        Self { max: 10, wait: Duration::ZERO, lease: seconds(30) }
+    }
+}
+
+/// A message in a receiver's hands.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// The message.
+    pub message: duly_core::Message,
+    /// The proof, for [`Duly::ack`], [`Duly::nack`] and [`Duly::extend`]. Good in any process on the same store.
+    pub receipt: String,
+    /// The number of this try, from 1.
+    pub attempt: u32,
+}
+
+impl Received {
+    /// Its id within the queue: what [`Duly::add_task`] was given.
+    pub fn task_id(&self) -> &str {
+        crate::task::bare_id(&self.message.topic, &self.message.id)
+    }
+}
+
+impl Duly {
+    /// Takes due messages of a queue, waiting up to [`Receive::wait`] for the first.
+    pub async fn receive(&self, queue: &str, want: Receive) -> Result<Vec<Received>, Error> {
+        let topic = Topic::parse(queue)?;
+        let parts = &self.inner.parts;
+        let end = parts.clock.now().mono().saturating_add(want.wait);
+        let bell = parts.hints.listen(&topic);
+        loop {
+            self.check_open()?;
+            let told = bell.notified();
+            tokio::pin!(told);
+            // Listening begins before the look, so that nothing falls between the two.
+            told.as_mut().enable();
+            let look_again = match self.take(&topic, &want).await? {
+                Taken::Some(received) => return Ok(received),
+                Taken::OnlyDead => continue,
+                Taken::None(look_again) => look_again,
+            };
+            let now = parts.clock.now().mono();
+            if now >= end {
+                return Ok(Vec::new());
+            }
+            let until = look_again.min(now.saturating_add(LOOK)).min(end);
+            tokio::select! {
+                () = told => {}
+                () = parts.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn take(&self, topic: &Topic, want: &Receive) -> Result<Taken, Error> {
+        let parts = &self.inner.parts;
+        let claim = Claim {
+            lane: Lane::Queue(topic.clone()),
+            limit: want.max.clamp(1, RECEIVE_MAX),
+            lease: want.lease,
+            holder: Holder::Client,
+        };
+        let now = parts.clock.now();
+        let claimed = parts.store.claim(now, claim).await?;
+        if claimed.messages.is_empty() {
+            // A lower bound that has passed already must not make this a busy loop.
+            let soon = now.mono().saturating_add(Duration::from_millis(1));
+            let next = claimed.next.map(|next| now.mono_at(next).max(soon));
+            return Ok(Taken::None(next.unwrap_or(Monotonic::from_micros(u64::MAX))));
+        }
+        let policy = self.queue_settings().retry;
+        let (mut received, mut settles) = (Vec::new(), Vec::new());
+        for leased in claimed.messages {
+            let verdict = match triage(now.wall(), &Terms::of(&leased), &policy) {
+                Triage::Deliver => {
+                    received.push(in_hand(leased));
+                    continue;
+                }
+                Triage::Dead(reason) => Verdict::Dead { reason, attempt: None },
+                Triage::Early => Verdict::HandBack,
+            };
+            settles.push(Settle { receipt: leased.receipt, verdict });
+        }
+        if !settles.is_empty() {
+            parts.store.settle(now, settles).await?;
+        }
+        Ok(if received.is_empty() { Taken::OnlyDead } else { Taken::Some(received) })
+    }
+
+    /// The messages were worked on: they are done. One answer per receipt.
+    pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
+        let settle = |receipt| Settle { receipt, verdict: Verdict::Delivered { receipt: None } };
+        let settles = parse(receipts)?.into_iter().map(settle).collect();
+        let parts = &self.inner.parts;
+        Ok(parts.store.settle(parts.clock.now(), settles).await?)
+    }
+
+    /// The messages were not worked on: again after `delay`, or after the handlers' wait for "again". That counts as a
+    /// try; after the last one they are dead letters. One answer per receipt.
+    pub async fn nack<R: AsRef<str>>(
+        &self,
+        receipts: &[R],
+        delay: Option<Duration>,
+    ) -> Result<Vec<Settled>, Error> {
+        let receipts = parse(receipts)?;
+        let parts = &self.inner.parts;
+        let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
+        let records = parts.store.get(&ids).await?;
+        let now = parts.clock.now();
+        let mut settings = self.queue_settings();
+        if let (Some(delay), duly_core::schedule::Work::Handler { again, .. }) = (delay, &mut settings.work) {
+            *again = delay;
+        }
+        let mut settles = Vec::new();
+        for (receipt, record) in receipts.iter().zip(&records) {
+            let Some(record) = record else { continue };
+            let terms = Terms {
+                due: record.message.due,
+                attempt: record.attempts + 1,
+                lost: duly_core::Lost::No,
+                max_lateness: record.message.max_lateness,
+                retry: record.message.retry.clone(),
+            };
+            let end = End::not(Outcome::Again, "the receiver said: again");
+            let random = Random::new(receipt.token).draw();
+            let verdict = verdict(now.wall(), &settings, &terms, end, now.wall(), random);
+            if let Verdict::Retry { at, .. } = &verdict {
+                parts.hints.tell(record.message.lane(), *at);
+            }
+            settles.push(Settle { receipt: receipt.clone(), verdict });
+        }
+        let mut results = parts.store.settle(now, settles).await?.into_iter();
+        let answer = |record: &Option<_>| match record {
+            Some(_) => results.next().unwrap_or(Settled::Lost),
+            None => Settled::Lost,
+        };
+        Ok(records.iter().map(answer).collect())
+    }
+
+    /// Gives the receiver more time: the leases end `lease` from now. One answer per receipt.
+    pub async fn extend<R: AsRef<str>>(
+        &self,
+        receipts: &[R],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, Error> {
+        let parts = &self.inner.parts;
+        Ok(parts.store.extend(parts.clock.now(), &parse(receipts)?, lease).await?)
+    }
+
+    fn queue_settings(&self) -> LaneSettings {
+        let inner = &self.inner;
+        let retry = RetryPolicy { attempts: inner.handlers.attempts, ..inner.retry.clone() };
+        inner.handlers.lane(inner.lease, &retry)
+    }
+}
+
+enum Taken {
+    Some(Vec<Received>),
+    OnlyDead,
+    /// Nothing is due before then.
+    None(Monotonic),
+}
+
+fn in_hand(leased: Leased) -> Received {
+    Received { receipt: leased.receipt.to_string(), attempt: leased.attempt, message: leased.message }
+}
+
+fn parse<R: AsRef<str>>(receipts: &[R]) -> Result<Vec<Receipt>, Invalid> {
+    receipts.iter().map(|receipt| receipt.as_ref().parse()).collect()
+}
