@@ -1,1 +1,12 @@
+//! The rules of the scheduler, each with plain values.
 
+mod bench;
+
+mod breaking;
+mod claiming;
+mod clock;
+mod delivering;
+mod leasing;
+mod settling;
+mod stopping;
+mod suspecting;

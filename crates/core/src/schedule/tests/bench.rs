@@ -1,0 +1,227 @@
+//! A scheduler with hand-made answers.
+
+use std::time::Duration;
+
+use crate::{
+    Lost, Monotonic, Now, Outcome, RetryPolicy, Timestamp,
+    schedule::{
+        Action, DeliveryKey, End, Event, Job, LaneKey, LaneSettings, Report, Scheduler, Settings, Taken,
+        Terms, Work,
+    },
+    store::Verdict,
+};
+
+pub(super) const A: LaneKey = LaneKey(1);
+pub(super) const B: LaneKey = LaneKey(2);
+/// The wall time at which every test starts.
+pub(super) const START_MS: u64 = 1_000_000_000;
+
+pub(super) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Wall time, so many milliseconds after the start.
+pub(super) fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(START_MS + millis)
+}
+
+pub(super) fn sink() -> LaneSettings {
+    LaneSettings {
+        in_flight: 100,
+        concurrency: 2,
+        batch: 10,
+        timeout: Duration::from_secs(5),
+        lease: Duration::from_secs(12),
+        retry: RetryPolicy { attempts: 3, ..RetryPolicy::default() },
+        rate: None,
+        work: Work::Sink,
+    }
+}
+
+pub(super) fn handler() -> LaneSettings {
+    let work = Work::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) };
+    LaneSettings { batch: 1, work, timeout: Duration::from_secs(60), ..sink() }
+}
+
+pub(super) fn done() -> End {
+    End::Done { receipt: None }
+}
+
+pub(super) fn unreachable() -> End {
+    End::not(Outcome::Unreachable, "refused connection")
+}
+
+/// A scheduler, its time, and what it wanted done since last asked.
+pub(super) struct Bench {
+    pub(super) scheduler: Scheduler,
+    pub(super) mono_us: u64,
+    pub(super) wall_us: u64,
+    pub(super) actions: Vec<Action>,
+    serial: u64,
+}
+
+impl Bench {
+    /// Without lanes.
+    pub(super) fn empty() -> Self {
+        Self {
+            scheduler: Scheduler::new(Settings { seed: 7, ..Settings::default() }),
+            mono_us: 5_000_000,
+            wall_us: START_MS * 1000,
+            actions: Vec::new(),
+            serial: 0,
+        }
+    }
+
+    /// With lane A, which has asked for what is there already.
+    pub(super) fn with(settings: LaneSettings) -> Self {
+        let mut bench = Self::empty();
+        bench.add(A, settings);
+        bench
+    }
+
+    /// Adds a lane; its first claim found nothing.
+    pub(super) fn add(&mut self, lane: LaneKey, settings: LaneSettings) {
+        self.tell(Event::LaneAdded { lane, settings, paused: false });
+        assert!(self.claim_of(lane).is_some(), "a new lane looks once");
+        self.nothing(lane, None);
+        self.sweeps();
+    }
+
+    pub(super) fn now(&self) -> Now {
+        Now::new(self.wall_us, Monotonic::from_micros(self.mono_us))
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        self.scheduler.step(self.now(), event, &mut self.actions);
+    }
+
+    /// Lets time pass, waking the scheduler whenever it wants; sweeps find nothing.
+    pub(super) fn pass(&mut self, span: Duration) {
+        let end = self.mono_us + span.as_micros() as u64;
+        while let Some(wake) = self.scheduler.next_wake().map(Monotonic::as_micros).filter(|w| *w <= end) {
+            let by = wake.saturating_sub(self.mono_us);
+            self.mono_us += by;
+            self.wall_us += by;
+            self.tell(Event::Tick);
+            self.sweeps();
+        }
+        self.wall_us += end - self.mono_us;
+        self.mono_us = end;
+        self.tell(Event::Tick);
+        self.sweeps();
+    }
+
+    /// Answers sweeps with nothing.
+    pub(super) fn sweeps(&mut self) {
+        let before = self.actions.len();
+        self.actions.retain(|action| !matches!(action, Action::Sweep { .. }));
+        if self.actions.len() < before {
+            self.swept(Vec::new());
+        }
+    }
+
+    pub(super) fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>) {
+        self.tell(Event::Swept { next, leases_ended: 0, next_lease_end: None, again_within: None });
+    }
+
+    pub(super) fn hint(&mut self, lane: LaneKey, due: Timestamp) {
+        self.tell(Event::Hint { lane, due });
+    }
+
+    /// The limit of the claim that the lane asked for, if it did.
+    pub(super) fn claim_of(&mut self, key: LaneKey) -> Option<usize> {
+        let mut found = None;
+        self.actions.retain(|action| match action {
+            Action::Claim { lane, limit, .. } if *lane == key => {
+                assert!(found.replace(*limit).is_none(), "one claim at a time");
+                false
+            }
+            _ => true,
+        });
+        found
+    }
+
+    pub(super) fn nothing(&mut self, lane: LaneKey, next: Option<Timestamp>) {
+        self.give(lane, Vec::new(), next);
+    }
+
+    pub(super) fn give(&mut self, lane: LaneKey, terms: Vec<Terms>, next: Option<Timestamp>) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        let mut taken = Vec::new();
+        for terms in terms {
+            self.serial += 1;
+            let job = Job { lane, serial: self.serial };
+            jobs.push(job);
+            taken.push(Taken { job, terms });
+        }
+        let asked = Monotonic::from_micros(self.mono_us);
+        self.tell(Event::Claimed { lane, taken, next, asked });
+        jobs
+    }
+
+    /// Terms of a message that is due now.
+    pub(super) fn due(&self) -> Terms {
+        Terms { due: self.now().wall(), attempt: 1, lost: Lost::No, max_lateness: None, retry: None }
+    }
+
+    /// Wakes the lane and gives it `count` due messages.
+    pub(super) fn feed(&mut self, lane: LaneKey, count: usize) -> Vec<Job> {
+        self.hint(lane, self.now().wall());
+        assert!(self.claim_of(lane).is_some_and(|limit| limit >= count), "the lane asks for {count}");
+        let terms = vec![self.due(); count];
+        self.give(lane, terms, None)
+    }
+
+    /// The deliveries begun since last asked.
+    pub(super) fn deliveries(&mut self) -> Vec<(DeliveryKey, Vec<Job>)> {
+        let mut found = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Deliver { delivery, jobs } => {
+                found.push((*delivery, jobs.clone()));
+                false
+            }
+            _ => true,
+        });
+        found
+    }
+
+    pub(super) fn delivered(&mut self, delivery: DeliveryKey, ends: Vec<End>) {
+        self.tell(Event::Delivered { delivery, ends });
+    }
+
+    /// The settles asked for since last asked, each answered as done.
+    pub(super) fn settles(&mut self) -> Vec<(Job, Verdict)> {
+        let mut settled = Vec::new();
+        loop {
+            let batches = self.settle_batches();
+            if batches.is_empty() {
+                return settled;
+            }
+            for (settle, batch) in batches {
+                self.tell(Event::Settled { settle, lost: Vec::new() });
+                settled.extend(batch);
+            }
+        }
+    }
+
+    /// The settles asked for since last asked, unanswered.
+    pub(super) fn settle_batches(&mut self) -> Vec<(u64, Vec<(Job, Verdict)>)> {
+        let mut found = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Settle { settle, batch } => {
+                found.push((*settle, batch.to_vec()));
+                false
+            }
+            _ => true,
+        });
+        found
+    }
+
+    pub(super) fn reports(&self) -> Vec<Report> {
+        let report = |action: &Action| match action {
+            Action::Report(report) => Some(report.clone()),
+            _ => None,
+        };
+        self.actions.iter().filter_map(report).collect()
+    }
+}

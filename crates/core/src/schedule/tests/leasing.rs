@@ -1,0 +1,84 @@
+//! Leases: renewed while in hand, told when lost.
+
+use std::time::Duration;
+
+use super::bench::*;
+use crate::{
+    Monotonic,
+    schedule::{Action, Event, Job, LaneSettings, Report},
+    store::Verdict,
+};
+
+fn extends(bench: &mut Bench) -> Vec<Vec<Job>> {
+    let mut found = Vec::new();
+    bench.actions.retain(|action| match action {
+        Action::Extend { jobs, .. } => {
+            found.push(jobs.clone());
+            false
+        }
+        _ => true,
+    });
+    found
+}
+
+fn forgotten(bench: &Bench) -> Vec<Job> {
+    let jobs = |action: &Action| match action {
+        Action::Forget { jobs } => jobs.clone(),
+        _ => Vec::new(),
+    };
+    bench.actions.iter().flat_map(jobs).collect()
+}
+
+#[test]
+fn a_lease_is_renewed_while_the_handler_runs() {
+    let mut bench = Bench::with(handler());
+    let jobs = bench.feed(A, 1);
+    let (delivery, _) = bench.deliveries().remove(0);
+    for _ in 0..15 {
+        bench.pass(Duration::from_secs(3));
+        for jobs in extends(&mut bench) {
+            let asked = Monotonic::from_micros(bench.mono_us);
+            bench.tell(Event::Extended { jobs, lost: Vec::new(), asked });
+        }
+    }
+    assert_eq!(forgotten(&bench), []);
+    bench.delivered(delivery, vec![done()]);
+    assert_eq!(bench.settles(), [(jobs[0], Verdict::Delivered { receipt: None })]);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(extends(&mut bench), Vec::<Vec<Job>>::new());
+}
+
+#[test]
+fn a_handler_that_lost_its_lease_is_told_and_its_result_ignored() {
+    let mut bench = Bench::with(handler());
+    let jobs = bench.feed(A, 1);
+    let (delivery, _) = bench.deliveries().remove(0);
+    bench.pass(Duration::from_secs(3));
+    let asked = Monotonic::from_micros(bench.mono_us);
+    bench.tell(Event::Extended { jobs: jobs.clone(), lost: jobs.clone(), asked });
+    assert_eq!(forgotten(&bench), jobs);
+    assert!(bench.reports().contains(&Report::LeasesLost { lane: A, count: 1 }));
+    bench.delivered(delivery, vec![done()]);
+    assert_eq!(bench.settles(), []);
+}
+
+#[test]
+fn a_lease_that_could_not_be_renewed_is_given_up_when_it_ends() {
+    let mut bench = Bench::with(handler());
+    let jobs = bench.feed(A, 1);
+    bench.pass(Duration::from_secs(12));
+    assert!(extends(&mut bench).len() >= 3, "it was tried more than once");
+    assert_eq!(forgotten(&bench), jobs);
+}
+
+#[test]
+fn what_waited_so_long_that_its_lease_nearly_ends_is_handed_back() {
+    let mut bench = Bench::with(LaneSettings { concurrency: 1, batch: 1, timeout: ms(11_000), ..sink() });
+    bench.feed(A, 2);
+    let (delivery, _) = bench.deliveries().remove(0);
+    bench.pass(Duration::from_secs(10));
+    bench.delivered(delivery, vec![done()]);
+    assert_eq!(bench.deliveries(), []);
+    let verdicts: Vec<_> = bench.settles().into_iter().map(|(_, verdict)| verdict).collect();
+    assert_eq!(verdicts, [Verdict::Delivered { receipt: None }, Verdict::HandBack]);
+}
