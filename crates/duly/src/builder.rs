@@ -154,7 +154,7 @@ impl Builder {
         let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let paused = parts.store.lanes(parts.clock.now()).await?;
         let settings = Settings { pace: self.pace.clone(), seed };
-        tokio::spawn(Driver::new(parts.clone(), inbox, settings).run());
+        let driver = tokio::spawn(Driver::new(parts.clone(), inbox, settings).run()).abort_handle();
         for (name, (sink, options)) in &sinks {
             let lane = Lane::Sink(name.clone());
             let paused = paused.iter().any(|status| status.paused && status.lane == lane);
@@ -162,7 +162,7 @@ impl Builder {
             let worker = Worker::Sink(sink.clone());
             let _ = parts.notes.send(Note::AddLane { lane, settings, worker, paused });
         }
-        Ok(Duly::new(parts, sinks.into_keys().collect(), self, seed))
+        Ok(Duly::new(parts, driver, sinks.into_keys().collect(), self, seed))
     }
 
     #[expect(clippy::type_complexity, reason = "used once, right above")]

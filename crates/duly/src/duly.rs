@@ -29,7 +29,10 @@ const RECORDING: Duration = seconds(5);
 /// A message due later than this needs no wake-up: the sweep tells of it long before.
 const HINT_AHEAD: Duration = seconds(10);
 
-/// Delayed messages in this process. Cloning shares it; the last one to call is [`shutdown`](Self::shutdown).
+/// Delayed messages in this process. Cloning shares it.
+///
+/// End it with [`shutdown`](Self::shutdown). Dropping the last one without is like a crash: deliveries stop at once,
+/// nothing is lost, and what was under way comes again when the store is opened next.
 #[derive(Clone)]
 pub struct Duly {
     pub(crate) inner: Arc<Inner>,
@@ -47,7 +50,7 @@ pub(crate) struct Inner {
     pub(crate) handling: Mutex<HashSet<Topic>>,
     ids: Mutex<Random>,
     closed: AtomicBool,
-    listener: tokio::task::AbortHandle,
+    tasks: [tokio::task::AbortHandle; 2],
 }
 
 /// A message that Duly has taken: it is durable, and will be delivered.
@@ -75,7 +78,13 @@ impl Duly {
         Builder::default()
     }
 
-    pub(crate) fn new(parts: Parts, sinks: HashSet<SinkName>, from: Builder, seed: u64) -> Self {
+    pub(crate) fn new(
+        parts: Parts,
+        driver: tokio::task::AbortHandle,
+        sinks: HashSet<SinkName>,
+        from: Builder,
+        seed: u64,
+    ) -> Self {
         let (store, hints) = (parts.store.clone(), parts.hints.clone());
         let listener = tokio::spawn(async move {
             loop {
@@ -95,7 +104,7 @@ impl Duly {
             handling: Mutex::default(),
             ids: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
             closed: AtomicBool::new(false),
-            listener: listener.abort_handle(),
+            tasks: [driver, listener.abort_handle()],
         };
         Self { inner: Arc::new(inner) }
     }
@@ -207,12 +216,12 @@ impl Duly {
         if self.inner.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
-        self.inner.listener.abort();
         self.handling().clear();
         let grace_end = self.grace_end();
         let (gone, waiting) = oneshot::channel();
         let _ = self.inner.parts.notes.send(Note::Shutdown { grace_end, gone });
         self.bounded(grace_end, waiting).await;
+        self.inner.tasks.iter().for_each(tokio::task::AbortHandle::abort);
         self.inner.parts.store.close().await?;
         Ok(())
     }
@@ -242,7 +251,7 @@ impl Duly {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.listener.abort();
+        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
     }
 }
 

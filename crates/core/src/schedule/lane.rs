@@ -139,6 +139,12 @@ impl Lane {
         news
     }
 
+    /// Whether it may have something to do by `time`. A lane that is held up needs no close watch.
+    pub(super) fn due_by(&self, time: Timestamp) -> bool {
+        let held_up = self.paused || self.stopping || self.breaker.allows() == Allow::Nothing;
+        !held_up && self.look_at.is_some_and(|due| due <= time)
+    }
+
     /// Does all that can be done now: hands over, hands back, asks for more, or sets the next wake-up.
     pub(super) fn advance(&mut self, step: &mut Step<'_>) {
         if self.paused || self.stopping || self.breaker.allows() == Allow::Nothing {

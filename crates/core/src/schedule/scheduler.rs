@@ -170,7 +170,7 @@ impl Scheduler {
             self.with(key, |lane| found.news |= lane.hint(due) && due <= now);
         }
         let near = now.saturating_add(self.sweeper.idle_max());
-        found.near = self.lanes.values().any(|lane| lane.look_at.is_some_and(|due| due <= near));
+        found.near = self.lanes.values().any(|lane| lane.due_by(near));
         self.sweeper.found(step.mono(), found);
     }
 

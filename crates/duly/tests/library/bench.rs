@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use duly::{
     Builder, Clock, Delivery, Duly, ManualClock, Message, MessageId, Record, Sink, SinkError, SinkErrorKind,
-    Timestamp,
+    SinkOptions, Timestamp,
 };
 use duly_stores::MemoryStore;
 
@@ -147,5 +147,16 @@ impl Sink for Target {
             Mood::Bad(kind) if !kind.outcome().counts() => Err(Self::fail(kind)),
             _ => Ok(()),
         }
+    }
+}
+
+impl Bench {
+    /// With one sink, `orders`, that behaves as told.
+    pub(crate) async fn with_target(mood: Mood, options: SinkOptions) -> (Self, Arc<Target>) {
+        let clock = ManualClock::new();
+        let target = Target::new(&clock, mood);
+        let sink = target.clone();
+        let bench = Self::on(Arc::new(MemoryStore::new()), clock, |b| b.sink("orders", sink, options)).await;
+        (bench, target)
     }
 }

@@ -1,4 +1,12 @@
 //! The library from the outside: a manual clock, a store in memory, no sleeping.
 
 mod bench;
+mod crashing;
+mod events;
+mod handling;
+mod managing;
+mod outages;
+mod receiving;
 mod sending;
+mod stopping;
+mod tasks;

@@ -1,21 +1,12 @@
-//! Sending, cancelling, rescheduling.
+//! Sending: never early, in time, checked, once.
 
-use duly::{Changed, Levels, Message, SinkErrorKind, SinkOptions, State, millis, minutes, seconds};
+use duly::{Levels, Limits, Message, SinkOptions, State, StoreError, millis, minutes, seconds};
 
 use crate::bench::{Bench, Mood, Target};
 
-async fn with_target(mood: Mood) -> (Bench, std::sync::Arc<Target>) {
-    let clock = duly::ManualClock::new();
-    let target = Target::new(&clock, mood);
-    let sink = target.clone();
-    let store = std::sync::Arc::new(duly_stores::MemoryStore::new());
-    let bench = Bench::on(store, clock, |b| b.sink("orders", sink, SinkOptions::default())).await;
-    (bench, target)
-}
-
 #[tokio::test]
 async fn a_message_goes_out_at_its_time_and_not_before() {
-    let (bench, target) = with_target(Mood::Good).await;
+    let (bench, target) = Bench::with_target(Mood::Good, SinkOptions::default()).await;
     let due = bench.in_ms(15 * 60_000);
     let id = bench.send(Message::to("orders/unpaid").text("x").after(minutes(15))).await;
     bench.pass(minutes(15) - millis(1)).await;
@@ -25,4 +16,86 @@ async fn a_message_goes_out_at_its_time_and_not_before() {
     let record = bench.record(&id).await;
     assert_eq!(record.state, State::Delivered);
     assert_eq!(record.receipt, Some(format!("proof of {id}")));
+}
+
+#[tokio::test]
+async fn many_due_in_one_millisecond_go_out_in_few_calls_by_priority() {
+    let (bench, target) = Bench::with_target(Mood::Good, SinkOptions::default()).await;
+    let messages = (0..200u8).map(|n| Message::to("orders/x").priority(n % 10).after(seconds(1)));
+    assert!(bench.duly.send_batch(messages).await.iter().all(Result::is_ok));
+    bench.pass(seconds(1)).await;
+    assert_eq!(target.arrivals().len(), 200);
+    assert!(target.arrivals().iter().all(|(_, _, at)| *at == bench.duly.now()));
+    assert_eq!(*target.calls.lock().unwrap(), [200]);
+}
+
+#[tokio::test]
+async fn the_same_id_again_is_a_duplicate_and_with_other_content_a_conflict() {
+    let bench = Bench::start().await;
+    let message = || Message::to("order").id("order-42").text("x").after(minutes(1));
+    let first = bench.duly.send(message()).await.unwrap();
+    bench.pass(seconds(1)).await;
+    let again = bench.duly.send(message()).await.unwrap();
+    assert!(again.duplicate && !first.duplicate);
+    assert_eq!((again.due, again.state), (first.due, State::Pending));
+    let other = bench.duly.send(message().text("y")).await;
+    assert_eq!(other.unwrap_err().code(), "id_conflict");
+}
+
+#[tokio::test]
+async fn a_level_is_resolved_when_the_message_is_accepted() {
+    let levels = Levels::default().set("P2", minutes(15)).fallback("other");
+    let bench = Bench::with(|builder| builder.levels(levels)).await;
+    for (level, wait) in [("P0", 5), ("P1", 10), ("P2", 15), ("other", 20), ("unheard of", 20)] {
+        let accepted = bench.duly.send(Message::to("check").level(level)).await.unwrap();
+        assert_eq!(accepted.due, bench.in_ms(wait * 60_000), "{level}");
+    }
+    let strict = Bench::start().await;
+    let refused = strict.duly.send(Message::to("check").level("P7")).await;
+    assert_eq!(refused.unwrap_err().code(), "unknown_level");
+}
+
+#[tokio::test]
+async fn a_sink_that_is_not_set_up_is_refused() {
+    let bench = Bench::start().await;
+    assert_eq!(bench.duly.send(Message::to("nowhere/x")).await.unwrap_err().code(), "unknown_sink");
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_message_in_its_place() {
+    let limits = Limits { batch_max: 3, ..Limits::default() };
+    let bench = Bench::with(|builder| builder.limits(limits)).await;
+    let batch = [
+        Message::to("order"),
+        Message::to("nowhere/x"),
+        Message::to("order").priority(12),
+        Message::to("order"),
+    ];
+    let answers = bench.duly.send_batch(batch).await;
+    let codes: Vec<_> =
+        answers.iter().map(|answer| answer.as_ref().map_err(duly::Error::code).err()).collect();
+    assert_eq!(codes, [None, Some("unknown_sink"), Some("bad_priority"), Some("batch_too_large")]);
+    assert_eq!(bench.duly.books().await.unwrap().accepted, 1);
+}
+
+#[tokio::test]
+async fn wrong_settings_are_refused_at_the_start() {
+    let clock = duly::ManualClock::new();
+    let build = |name: &str, timeout| {
+        let options = SinkOptions { timeout, ..SinkOptions::default() };
+        duly::Duly::builder()
+            .store(std::sync::Arc::new(duly_stores::MemoryStore::new()))
+            .sink(name, Target::new(&clock, Mood::Good), options)
+            .start()
+    };
+    assert_eq!(build("queue", seconds(1)).await.unwrap_err().code(), "reserved_sink");
+    assert_eq!(build("a/b", seconds(1)).await.unwrap_err().code(), "bad_sink");
+    assert_eq!(build("slow", seconds(10)).await.unwrap_err().code(), "bad_timeout");
+    assert_eq!(duly::Duly::builder().start().await.unwrap_err().code(), "no_store");
+}
+
+#[tokio::test]
+async fn a_store_that_says_no_is_quoted() {
+    let error = duly::Error::from(StoreError::new(duly::StoreErrorKind::Full, "the disk is full"));
+    assert_eq!(error.to_string(), "store: the disk is full");
 }

@@ -1,0 +1,121 @@
+//! Targets that are away, slow, refusing or poisoned.
+
+use std::sync::Arc;
+
+use duly::{
+    DeadReason, ManualClock, Message, Pace, SinkErrorKind, SinkOptions, State, days, millis, minutes, seconds,
+};
+use duly_stores::MemoryStore;
+
+use crate::bench::{Bench, Mood, Target};
+
+#[tokio::test]
+async fn a_sink_that_is_down_for_two_days_loses_nothing_and_dead_letters_nothing() {
+    for kind in [SinkErrorKind::Unreachable, SinkErrorKind::Throttled, SinkErrorKind::Misconfigured] {
+        let clock = ManualClock::new();
+        let target = Target::new(&clock, Mood::Bad(kind));
+        let sink = target.clone();
+        let bench = Bench::on(Arc::new(MemoryStore::new()), clock, |builder| {
+            let pace = Pace { idle_max: minutes(5), max: minutes(5), ..Pace::default() };
+            builder.sink("orders", sink, SinkOptions::default()).scan(pace)
+        })
+        .await;
+        let mut ids = Vec::new();
+        for n in 0..500 {
+            ids.push(bench.send(Message::to("orders/x").after(seconds(n))).await.to_string());
+        }
+        bench.pass(days(2)).await;
+        let books = bench.duly.books().await.unwrap();
+        assert_eq!((books.dead, books.delivered, books.pending + books.in_flight), (0, 0, 500), "{kind:?}");
+        target.set(Mood::Good);
+        bench.pass(minutes(2)).await;
+        let mut arrived = target.ids();
+        arrived.sort_unstable();
+        ids.sort_unstable();
+        assert_eq!(arrived, ids, "{kind:?}");
+        assert!(target.arrivals().iter().all(|(_, attempt, _)| *attempt == 1), "no attempt was used up");
+    }
+}
+
+#[tokio::test]
+async fn a_sink_that_hangs_for_a_minute_adds_no_lateness_to_another() {
+    let clock = ManualClock::new();
+    let (hanging, good) = (Target::new(&clock, Mood::Hangs), Target::new(&clock, Mood::Good));
+    let (one, other) = (hanging.clone(), good.clone());
+    let bench = Bench::on(Arc::new(MemoryStore::new()), clock, |builder| {
+        let options = SinkOptions::default;
+        builder.sink("hangs", one, options()).sink("good", other, options())
+    })
+    .await;
+    let mut want = Vec::new();
+    for n in 0..2_000 {
+        bench.send(Message::to("hangs/x").after(millis(n * 30))).await;
+    }
+    for n in 0..600 {
+        let accepted = bench.duly.send(Message::to("good/x").after(millis(n * 100))).await.unwrap();
+        want.push((accepted.id.to_string(), 1, accepted.due));
+    }
+    bench.pass(minutes(1)).await;
+    assert_eq!(good.arrivals(), want);
+    hanging.set(Mood::Good);
+    bench.pass(minutes(20)).await;
+    let mut arrived = hanging.ids();
+    arrived.sort_unstable();
+    arrived.dedup();
+    assert_eq!(arrived.len(), 2_000);
+}
+
+#[tokio::test]
+async fn a_poisoned_message_is_told_from_its_neighbours() {
+    let options = SinkOptions {
+        retry: Some(duly::RetryPolicy { attempts: 3, ..duly::RetryPolicy::default() }),
+        ..SinkOptions::default()
+    };
+    let (bench, target) = Bench::with_target(Mood::Poisoned("poison".into()), options).await;
+    let batch = (0..50).map(|n| {
+        let id = if n == 25 { "poison".to_owned() } else { format!("good-{n}") };
+        Message::to("orders/x").id(id).after(seconds(1))
+    });
+    assert!(bench.duly.send_batch(batch).await.iter().all(Result::is_ok));
+    bench.pass(minutes(1)).await;
+    assert_eq!(target.arrivals().len(), 49);
+    assert!(target.arrivals().iter().all(|(_, attempt, _)| *attempt == 1), "neighbours used up nothing");
+    let record = bench.duly.get("poison").await.unwrap().unwrap();
+    assert_eq!((record.state, record.reason, record.attempts), (State::Dead, Some(DeadReason::Exhausted), 3));
+}
+
+#[tokio::test]
+async fn a_sink_that_panics_has_an_unknown_outcome_and_is_tried_again() {
+    let (bench, target) = Bench::with_target(Mood::Panics, SinkOptions::default()).await;
+    let id = bench.send(Message::to("orders/x")).await;
+    bench.pass(millis(500)).await;
+    let record = bench.record(&id).await;
+    assert!(record.maybe_delivered);
+    assert_eq!(record.history[0].detail, "panicked: as told");
+    target.set(Mood::Good);
+    bench.pass(seconds(5)).await;
+    assert_eq!(target.ids(), [id.to_string()]);
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_dead_letter_with_the_targets_words() {
+    let (bench, _target) =
+        Bench::with_target(Mood::Bad(SinkErrorKind::Refused), SinkOptions::default()).await;
+    let id = bench.send(Message::to("orders/x")).await;
+    bench.pass(seconds(1)).await;
+    let record = bench.record(&id).await;
+    assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Refused)));
+    assert_eq!(record.history[0].detail, "as told");
+}
+
+#[tokio::test]
+async fn what_is_not_delivered_within_its_lateness_expires_during_an_outage() {
+    let (bench, target) =
+        Bench::with_target(Mood::Bad(SinkErrorKind::Unreachable), SinkOptions::default()).await;
+    let id = bench.send(Message::to("orders/x").max_lateness(minutes(5))).await;
+    bench.pass(minutes(6)).await;
+    target.set(Mood::Good);
+    bench.pass(minutes(1)).await;
+    assert_eq!(bench.record(&id).await.reason, Some(DeadReason::Expired));
+    assert_eq!(target.arrivals(), []);
+}

@@ -1,0 +1,123 @@
+//! The built-in queue: receive, ack, nack, extend.
+
+use duly::{DeadReason, Message, Receive, RetryOverride, Settled, State, millis, minutes, seconds};
+
+use crate::bench::Bench;
+
+fn waiting(wait_s: u64) -> Receive {
+    Receive { wait: seconds(wait_s), ..Receive::default() }
+}
+
+#[tokio::test]
+async fn receive_waits_for_the_first_message_and_gives_it_at_its_time() {
+    let bench = Bench::start().await;
+    bench.send(Message::to("order").text("x").after(seconds(5))).await;
+    let due = bench.in_ms(5_000);
+    let duly = bench.duly.clone();
+    let receiver = tokio::spawn(async move { (duly.receive("order", waiting(20)).await, duly.now()) });
+    bench.pass(millis(4_999)).await;
+    assert!(!receiver.is_finished());
+    bench.pass(millis(1)).await;
+    let (received, at) = receiver.await.unwrap();
+    let received = received.unwrap();
+    assert_eq!((received.len(), at), (1, due));
+    assert_eq!((received[0].attempt, received[0].message.body.as_bytes()), (1, &b"x"[..]));
+}
+
+#[tokio::test]
+async fn receive_hears_of_a_message_that_is_sent_while_it_waits() {
+    let bench = Bench::start().await;
+    let duly = bench.duly.clone();
+    let receiver = tokio::spawn(async move { duly.receive("order", waiting(20)).await });
+    bench.pass(millis(1_234)).await;
+    bench.send(Message::to("order")).await;
+    bench.calm().await;
+    assert_eq!(receiver.await.unwrap().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn receive_gives_an_empty_list_after_its_wait() {
+    let bench = Bench::start().await;
+    let duly = bench.duly.clone();
+    let receiver = tokio::spawn(async move { duly.receive("order", waiting(20)).await });
+    bench.pass(millis(19_999)).await;
+    assert!(!receiver.is_finished());
+    bench.pass(millis(1)).await;
+    assert_eq!(receiver.await.unwrap().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn an_acknowledged_message_is_done_and_a_second_acknowledgement_lost() {
+    let bench = Bench::start().await;
+    let id = bench.send(Message::to("order")).await;
+    let received = bench.duly.receive("order", Receive::default()).await.unwrap();
+    let receipts = [received[0].receipt.clone()];
+    assert_eq!(bench.duly.ack(&receipts).await.unwrap(), [Settled::Done]);
+    assert_eq!(bench.duly.ack(&receipts).await.unwrap(), [Settled::Lost]);
+    assert_eq!(bench.record(&id).await.state, State::Delivered);
+    assert_eq!(bench.duly.ack(&["rubbish"]).await.unwrap_err().code(), "bad_receipt");
+}
+
+#[tokio::test]
+async fn nack_gives_the_message_again_after_its_delay_until_its_attempts_are_used_up() {
+    let bench = Bench::start().await;
+    let retry = RetryOverride { attempts: Some(3), ..RetryOverride::default() };
+    let id = bench.send(Message::to("order").retry(retry)).await;
+    for (attempt, delay) in [(1, None), (2, Some(seconds(7))), (3, None)] {
+        let received = bench.duly.receive("order", Receive::default()).await.unwrap();
+        assert_eq!(received[0].attempt, attempt);
+        assert_eq!(bench.duly.nack(&[&received[0].receipt], delay).await.unwrap(), [Settled::Done]);
+        if attempt < 3 {
+            bench.pass(delay.unwrap_or(seconds(1)) - millis(1)).await;
+            assert_eq!(bench.duly.receive("order", Receive::default()).await.unwrap().len(), 0);
+            bench.pass(millis(1)).await;
+        }
+    }
+    let record = bench.record(&id).await;
+    assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Exhausted)));
+}
+
+#[tokio::test]
+async fn extend_keeps_the_message_and_without_it_the_lease_ends() {
+    let bench = Bench::start().await;
+    bench.send(Message::to("order")).await;
+    let received = bench.duly.receive("order", Receive::default()).await.unwrap();
+    let receipts = [received[0].receipt.clone()];
+    bench.pass(seconds(25)).await;
+    assert_eq!(bench.duly.extend(&receipts, seconds(30)).await.unwrap(), [Settled::Done]);
+    bench.pass(seconds(25)).await;
+    assert_eq!(bench.duly.receive("order", Receive::default()).await.unwrap().len(), 0);
+    bench.pass(seconds(8)).await;
+    let again = bench.duly.receive("order", Receive::default()).await.unwrap();
+    assert_eq!(again[0].attempt, 2);
+    assert_eq!(bench.duly.ack(&receipts).await.unwrap(), [Settled::Lost]);
+}
+
+#[tokio::test]
+async fn what_is_too_late_is_not_handed_out_but_dead() {
+    let bench = Bench::start().await;
+    let late = bench.send(Message::to("order").max_lateness(seconds(10))).await;
+    bench.pass(minutes(1)).await;
+    let good = bench.send(Message::to("order")).await;
+    let received = bench.duly.receive("order", Receive::default()).await.unwrap();
+    assert_eq!(received.iter().map(|r| &r.message.id).collect::<Vec<_>>(), [&good]);
+    assert_eq!(bench.record(&late).await.reason, Some(DeadReason::Expired));
+    bench.duly.ack(&[&received[0].receipt]).await.unwrap();
+    bench.send(Message::to("order").max_lateness(seconds(10))).await;
+    bench.pass(minutes(1)).await;
+    assert_eq!(bench.duly.receive("order", Receive::default()).await.unwrap().len(), 0);
+    assert_eq!(bench.duly.books().await.unwrap().dead, 2);
+}
+
+#[tokio::test]
+async fn a_receipt_outlives_the_process() {
+    let bench = Bench::start().await;
+    let id = bench.send(Message::to("order")).await;
+    let received = bench.duly.receive("order", waiting(0)).await.unwrap();
+    let Bench { duly, clock, store } = bench;
+    drop(duly);
+    store.restart(duly::Clock::now(&clock));
+    let bench = Bench::on(store, clock, |builder| builder).await;
+    assert_eq!(bench.duly.ack(&[&received[0].receipt]).await.unwrap(), [Settled::Done]);
+    assert_eq!(bench.record(&id).await.state, State::Delivered);
+}
