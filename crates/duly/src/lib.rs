@@ -1,4 +1,68 @@
-//! Delayed messages that are never early and never lost.
+//! Delayed messages that are never early and never lost, inside your own process.
+//!
+//! A message is sent now and delivered later: to a handler of yours, to whoever [receives](Duly::receive) from the
+//! built-in queue, or to a [`Sink`]. Until then it waits in a folder of this machine, synced to disk before
+//! [`send`](Duly::send) returns.
+//!
+//! ```
+//! use duly::{Duly, Handled, Message, Task, millis};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let folder = folder.path();
+//! let duly = Duly::open(folder).await?;
+//!
+//! // At its time, every message of the queue `order` comes here.
+//! let (done, mut cancelled) = tokio::sync::mpsc::unbounded_channel();
+//! duly.handle("order", move |task: Task| {
+//!     let done = done.clone();
+//!     async move {
+//!         let order: u64 = task.json()?;
+//!         // ... look whether it is paid, cancel it if not ...
+//!         let _ = done.send(order);
+//!         Ok::<_, duly::Error>(Handled::Done)
+//!     }
+//! })
+//! .concurrency(32)
+//! .start()
+//! .await?;
+//!
+//! // Fifteen minutes in earnest; here a few milliseconds.
+//! let unpaid = duly.send(Message::to("order").json(&42)?.after(millis(20))).await?;
+//! let paid = duly.send(Message::to("order").json(&43)?.after(millis(20))).await?;
+//! duly.cancel(&paid).await?;
+//!
+//! assert_eq!(cancelled.recv().await, Some(42));
+//! duly.shutdown().await?;
+//! # let _ = unpaid;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//!
+//! 1. **Never early**: no try begins before the message's due millisecond.
+//! 2. **Never lost**: what `send` answered with `Ok` survives what the store [survives](Duly::durability).
+//! 3. **At least once**: tried until it is acknowledged, cancelled, or its attempts or lateness are used up; then it is a
+//!    [dead letter](Duly::dead), kept with its body. An outage of the target uses up nothing.
+//! 4. **Cancel answers exactly**: [`Changed`] says done, too late, or unknown.
+//! 5. **One bad target hurts nobody else**: every sink and every queue is a lane of its own.
+//!
+//! # Where to look
+//!
+//! | to | see |
+//! |---|---|
+//! | put a Duly together, with sinks, levels and limits | [`Duly::builder`], [`Builder`] |
+//! | send | [`Message`], [`Duly::send`], [`Duly::send_batch`] |
+//! | change one's mind | [`Duly::cancel`], [`Duly::reschedule`], [`Duly::fire`] |
+//! | handle in this process | [`Duly::handle`], [`Task`], [`Handled`] |
+//! | take by hand | [`Duly::receive`], [`Duly::ack`], [`Duly::nack`], [`Duly::extend`] |
+//! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
+//! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::books`], [`Duly::forecast`] |
+//! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
+//! | watch | [`Duly::events`], [`Duly::stats`] |
+//! | test without waiting | [`ManualClock`] |
 
 mod builder;
 mod clock;
@@ -33,9 +97,9 @@ pub use spans::{days, hours, millis, minutes, seconds};
 pub use task::{Answer, Handled, Task};
 
 pub use duly_core::{
-    Backoff, Body, Clock, DeadReason, Delivery, Invalid, Lane, Limits, MessageId, Outcome, Properties,
-    Record, RetryOverride, RetryPolicy, Sink, SinkError, SinkErrorKind, State, Store, Timestamp, parse_delay,
-    parse_time,
+    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Invalid, Key, Lane, Limits, MessageId,
+    Monotonic, Now, Outcome, Priority, Properties, Record, RetryOverride, RetryPolicy, Sink, SinkError,
+    SinkErrorKind, SinkName, Sleep, State, Store, Tag, Timestamp, Topic, parse_delay, parse_time,
     schedule::{Pace, Rate},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
 };

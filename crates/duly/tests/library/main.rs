@@ -1,4 +1,5 @@
 //! The library from the outside: a manual clock, a store in memory, no sleeping.
+#![cfg(test)]
 
 mod bench;
 mod crashing;

@@ -94,8 +94,8 @@ async fn dead_letters_are_listed_replayed_and_purged() {
     assert_eq!(bench.duly.dead().await.unwrap().records.len(), 2);
     assert_eq!(bench.record(&first).await.message.body.as_bytes(), b"kept");
     target.set(Mood::Good);
-    assert_eq!(bench.duly.replay(&[first.clone()]).await.unwrap(), [DONE]);
-    assert_eq!(bench.duly.purge(&[second.clone()]).await.unwrap(), [DONE]);
+    assert_eq!(bench.duly.replay(std::slice::from_ref(&first)).await.unwrap(), [DONE]);
+    assert_eq!(bench.duly.purge(std::slice::from_ref(&second)).await.unwrap(), [DONE]);
     bench.calm().await;
     assert_eq!(target.ids(), [first.to_string()]);
     let listed = bench.duly.list(&Query::all(State::Delivered)).await.unwrap();
