@@ -1,7 +1,7 @@
 //! Putting a Duly together.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     hash::{BuildHasher, RandomState},
     path::PathBuf,
     sync::Arc,
@@ -166,8 +166,8 @@ impl Builder {
     }
 
     #[expect(clippy::type_complexity, reason = "used once, right above")]
-    fn checked_sinks(&mut self) -> Result<HashMap<SinkName, (Arc<dyn Sink>, SinkOptions)>, Invalid> {
-        let mut sinks = HashMap::new();
+    fn checked_sinks(&mut self) -> Result<BTreeMap<SinkName, (Arc<dyn Sink>, SinkOptions)>, Invalid> {
+        let mut sinks = BTreeMap::new();
         for (name, sink, options) in std::mem::take(&mut self.sinks) {
             let path = format!("sinks.{name}");
             let name = SinkName::parse(&name)?;

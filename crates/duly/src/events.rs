@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use duly_core::{DeadReason, Lane, MessageId, Outcome, Timestamp};
+use duly_core::{DeadReason, Lane, MessageId, Outcome, Timestamp, store::Verdict};
 use tokio::sync::broadcast;
 
 use crate::lateness::{Lateness, Quantiles};
@@ -184,6 +184,35 @@ impl Bell {
             Count::Cancelled => &self.cancelled,
         }
         .fetch_add(1, Relaxed);
+    }
+
+    /// A claim of `message` was settled: counts it and tells it.
+    pub(crate) fn settled(
+        &self,
+        message: &duly_core::Message,
+        attempt: u32,
+        lateness: Duration,
+        verdict: &Verdict,
+    ) {
+        self.count(match verdict {
+            Verdict::Delivered { .. } => Count::Delivered,
+            Verdict::Retry { .. } => Count::Failed,
+            Verdict::Dead { .. } => Count::Dead,
+            Verdict::HandBack => return,
+        });
+        if !self.heard() {
+            return;
+        }
+        let (id, lane) = (message.id.clone(), message.lane());
+        self.ring(match verdict {
+            Verdict::Delivered { .. } => Event::Delivered { id, lane, attempt, lateness },
+            Verdict::Retry { at, attempt: tried } => {
+                let (outcome, detail) = (tried.outcome, tried.detail.clone());
+                Event::Failed { id, lane, attempt, outcome, detail, retry_at: *at }
+            }
+            Verdict::Dead { reason, .. } => Event::Dead { id, lane, reason: *reason },
+            Verdict::HandBack => return,
+        });
     }
 
     pub(crate) fn stats(&self) -> Stats {

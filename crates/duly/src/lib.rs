@@ -100,6 +100,6 @@ pub use duly_core::{
     Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Invalid, Key, Lane, Limits, MessageId,
     Monotonic, Now, Outcome, Priority, Properties, Record, RetryOverride, RetryPolicy, Sink, SinkError,
     SinkErrorKind, SinkName, Sleep, State, Store, Tag, Timestamp, Topic, parse_delay, parse_time,
-    schedule::{Pace, Rate},
+    schedule::{LaneLook, Pace, Rate, Target},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
 };

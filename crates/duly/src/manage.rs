@@ -2,8 +2,11 @@
 
 use duly_core::{
     Invalid, Lane, MessageId, Record, SinkName, State, Timestamp, Topic,
+    schedule::LaneLook,
     store::{Books, Changed, Durability, LaneStatus, Page, Query},
 };
+
+use tokio::sync::oneshot;
 
 use crate::{
     Duly, Error, Named,
@@ -143,6 +146,16 @@ impl Duly {
         let lane = Lane::Sink(SinkName::parse(sink)?);
         let _ = self.inner.parts.notes.send(Note::Probe { lane });
         Ok(())
+    }
+
+    /// The sinks and queues that this process serves, each at a glance.
+    pub async fn served(&self) -> Result<Vec<(Lane, LaneLook)>, Error> {
+        let (answer, looks) = oneshot::channel();
+        let note = Note::Look { answer };
+        self.inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
+        let mut looks = looks.await.map_err(|_| Error::Closed)?;
+        looks.sort_unstable_by(|(one, _), (two, _)| one.cmp(two));
+        Ok(looks)
     }
 
     /// Every lane that holds something or is paused.

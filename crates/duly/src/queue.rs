@@ -1,17 +1,23 @@
 //! The built-in queue: take with a lease, give back with a receipt.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use duly_core::{
-    Invalid, Lane, Monotonic, Outcome, Receipt, RetryPolicy, Topic,
+    Invalid, Lane, Monotonic, Outcome, Receipt, Record, RetryPolicy, Topic,
     schedule::{End, LaneSettings, Random, Terms, Triage, triage, verdict},
     store::{Claim, Holder, Leased, Settle, Settled, Verdict},
 };
 
-use crate::{Duly, Error, seconds};
+use tokio::sync::Notify;
+
+use crate::{
+    Duly, Error,
+    events::{Count, Event},
+    seconds,
+};
 
 /// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = seconds(2);
 /// One receive gives at most so many.
 const RECEIVE_MAX: usize = 1_000;
 
@@ -56,10 +62,10 @@ impl Duly {
         let topic = Topic::parse(queue)?;
         let parts = &self.inner.parts;
         let end = parts.clock.now().mono().saturating_add(want.wait);
-        let bell = parts.hints.listen(&topic);
+        let turn = Turn(parts.hints.listen(&topic));
         loop {
             self.check_open()?;
-            let told = bell.notified();
+            let told = turn.0.notified();
             tokio::pin!(told);
             // Listening begins before the look, so that nothing falls between the two.
             told.as_mut().enable();
@@ -101,6 +107,8 @@ impl Duly {
         for leased in claimed.messages {
             let verdict = match triage(now.wall(), &Terms::of(&leased), &policy) {
                 Triage::Deliver => {
+                    let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
+                    parts.bell.lateness.record(late);
                     received.push(in_hand(leased));
                     continue;
                 }
@@ -118,9 +126,26 @@ impl Duly {
     /// The messages were worked on: they are done. One answer per receipt.
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let settle = |receipt| Settle { receipt, verdict: Verdict::Delivered { receipt: None } };
-        let settles = parse(receipts)?.into_iter().map(settle).collect();
+        let receipts = parse(receipts)?;
         let parts = &self.inner.parts;
-        Ok(parts.store.settle(parts.clock.now(), settles).await?)
+        let settles = receipts.iter().cloned().map(settle).collect();
+        let results = parts.store.settle(parts.clock.now(), settles).await?;
+        let done = receipts.iter().zip(&results).filter(|(_, settled)| **settled == Settled::Done);
+        let ids: Vec<_> = done.map(|(receipt, _)| receipt.id.clone()).collect();
+        ids.iter().for_each(|_| parts.bell.count(Count::Delivered));
+        if parts.bell.heard() && !ids.is_empty() {
+            for record in parts.store.get(&ids).await?.into_iter().flatten() {
+                let (lane, id) = (record.message.lane(), record.message.id);
+                let late = record.ended.unwrap_or_default().since(record.ready);
+                parts.bell.ring(Event::Delivered {
+                    id,
+                    lane,
+                    attempt: record.attempts.max(1),
+                    lateness: late,
+                });
+            }
+        }
+        Ok(results)
     }
 
     /// The messages were not worked on: again after `delay`, or after the handlers' wait for "again". That counts as a
@@ -148,6 +173,7 @@ impl Duly {
                 lost: duly_core::Lost::No,
                 max_lateness: record.message.max_lateness,
                 retry: record.message.retry.clone(),
+                bytes: record.message.body.len(),
             };
             let end = End::not(Outcome::Again, "the receiver said: again");
             let random = Random::new(receipt.token).draw();
@@ -157,12 +183,20 @@ impl Duly {
             }
             settles.push(Settle { receipt: receipt.clone(), verdict });
         }
-        let mut results = parts.store.settle(now, settles).await?.into_iter();
-        let answer = |record: &Option<_>| match record {
-            Some(_) => results.next().unwrap_or(Settled::Lost),
-            None => Settled::Lost,
+        let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
+        let mut results = parts.store.settle(now, settles).await?.into_iter().zip(verdicts);
+        let answer = |record: Option<Record>| {
+            let (Some(record), Some((settled, verdict))) =
+                (record.as_ref(), record.as_ref().and_then(|_| results.next()))
+            else {
+                return Settled::Lost;
+            };
+            if settled == Settled::Done {
+                parts.bell.settled(&record.message, record.attempts + 1, Duration::ZERO, &verdict);
+            }
+            settled
         };
-        Ok(records.iter().map(answer).collect())
+        Ok(records.into_iter().map(answer).collect())
     }
 
     /// Gives the receiver more time: the leases end `lease` from now. One answer per receipt.
@@ -179,6 +213,15 @@ impl Duly {
         let inner = &self.inner;
         let retry = RetryPolicy { attempts: inner.handlers.attempts, ..inner.retry.clone() };
         inner.handlers.lane(inner.lease, &retry)
+    }
+}
+
+/// A receiver's place among those that wait. Whoever leaves wakes the next, who may have to look in its stead.
+struct Turn(Arc<Notify>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 

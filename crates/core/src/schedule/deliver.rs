@@ -158,6 +158,7 @@ impl Lane {
     /// Leaves the target alone for a while.
     pub(super) fn trip(&mut self, wish: Option<Duration>, detail: String, step: &mut Step<'_>) -> Monotonic {
         let known = self.breaker.probe_at();
+        self.last_error = Some(detail.clone());
         let until = self.breaker.trip(step.mono(), wish, &mut step.shared.random);
         if known != Some(until) {
             step.shared.wheel.set(until, Timer::Probe(self.key));

@@ -8,6 +8,7 @@ use std::{
 use super::{
     Action, Job, LaneKey, LaneSettings, Random, Taken, Terms,
     breaker::{Allow, Breaker},
+    budget::Budget,
     rate::Bucket,
     settling::Settling,
     suspect::Suspect,
@@ -22,6 +23,30 @@ const EMPTY_PAUSE_MIN: Duration = Duration::from_millis(1);
 const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(64);
 /// One claim asks for at most so many.
 const CLAIM_MAX: usize = 1_024;
+
+/// One lane at a glance, as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneLook {
+    /// Messages claimed and not yet settled.
+    pub in_flight: usize,
+    /// Calls of the sink or handler under way.
+    pub calls: usize,
+    /// How the lane's target is.
+    pub target: Target,
+    /// What the target said when it was last away.
+    pub last_error: Option<String>,
+}
+
+/// How the target of a lane is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// There, as far as anybody knows.
+    Here,
+    /// Away: left alone until it is probed again.
+    Away,
+    /// Being tried with one message.
+    Tried,
+}
 
 /// A reason to look at a lane, or at the settles, at a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +123,8 @@ pub(super) struct Lane {
     failures: u32,
     empties: u32,
     armed: Option<Monotonic>,
+    pub(super) last_error: Option<String>,
+    budget: Budget,
 }
 
 impl Lane {
@@ -125,6 +152,21 @@ impl Lane {
             failures: 0,
             empties: 0,
             armed: None,
+            last_error: None,
+            budget: Budget::default(),
+        }
+    }
+
+    pub(super) fn look(&self) -> LaneLook {
+        LaneLook {
+            in_flight: self.held.len(),
+            calls: self.running.len(),
+            target: match self.breaker.allows() {
+                Allow::All => Target::Here,
+                Allow::One => Target::Tried,
+                Allow::Nothing => Target::Away,
+            },
+            last_error: self.last_error.clone(),
         }
     }
 
@@ -186,6 +228,7 @@ impl Lane {
     fn room(&self) -> usize {
         let room = self.settings.in_flight.saturating_sub(self.held.len());
         let room = room.min(LaneSettings::BUFFERED_MAX.saturating_sub(self.buffer.len()));
+        let room = room.min(self.budget.room());
         match self.breaker.allows() {
             Allow::Nothing => 0,
             Allow::One => usize::from(self.held.is_empty()),
@@ -240,6 +283,7 @@ impl Lane {
         let lease_end = asked.saturating_add(self.settings.lease);
         for Taken { job, terms } in taken {
             let suspect = terms.lost != Lost::No;
+            self.budget.take(terms.bytes);
             self.held.insert(job.serial, Held { terms, lease_end, alone: suspect, unknown: None });
             if suspect && !step.shared.suspect.admit(job) {
                 self.blocked = true;
@@ -284,7 +328,8 @@ impl Lane {
 
     /// The message is in hand no more.
     pub(super) fn let_go(&mut self, job: Job, shared: &mut Shared) {
-        if self.held.remove(&job.serial).is_some() {
+        if let Some(held) = self.held.remove(&job.serial) {
+            self.budget.give_back(held.terms.bytes);
             shared.unblocked.extend(shared.suspect.release(job));
         }
     }

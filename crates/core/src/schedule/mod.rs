@@ -9,6 +9,7 @@
 
 mod action;
 mod breaker;
+mod budget;
 mod deliver;
 mod event;
 mod lane;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use action::{Action, Report};
 pub use event::{End, Event, Taken};
+pub use lane::{LaneLook, Target};
 pub use random::Random;
 pub use scheduler::Scheduler;
 pub use settings::{LaneSettings, Rate, Settings, Work};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Event, LaneKey, Random, Report, Settings,
+    Action, Event, LaneKey, LaneLook, Random, Report, Settings,
     lane::{Lane, Shared, Step, Timer},
     settling::{Settling, store_wait},
     suspect::Suspect,
@@ -62,6 +62,11 @@ impl Scheduler {
     /// Whether a lane is being served, or still stopping.
     pub fn has_lane(&self, lane: LaneKey) -> bool {
         self.lanes.contains_key(&lane)
+    }
+
+    /// A lane at a glance.
+    pub fn look(&self, lane: LaneKey) -> Option<LaneLook> {
+        Some(self.lanes.get(&lane)?.look())
     }
 
     /// Takes note of `event` at `now` and pushes what is to be done.

@@ -17,6 +17,8 @@ pub struct Terms {
     pub max_lateness: Option<Duration>,
     /// What it says about its own retries.
     pub retry: Option<Box<RetryOverride>>,
+    /// How large its body is: what it costs to have it in hand.
+    pub bytes: usize,
 }
 
 impl Terms {
@@ -28,6 +30,7 @@ impl Terms {
             lost: leased.lost,
             max_lateness: leased.message.max_lateness,
             retry: leased.message.retry.clone(),
+            bytes: leased.message.body.len(),
         }
     }
 
@@ -70,7 +73,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(10_000);
 
     fn terms() -> Terms {
-        Terms { due: NOW, attempt: 1, lost: Lost::No, max_lateness: None, retry: None }
+        Terms { due: NOW, attempt: 1, lost: Lost::No, max_lateness: None, retry: None, bytes: 0 }
     }
 
     fn decide(terms: &Terms) -> Triage {

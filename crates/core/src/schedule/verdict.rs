@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn terms(attempt: u32) -> Terms {
-        Terms { due: NOW, attempt, lost: Lost::No, max_lateness: None, retry: None }
+        Terms { due: NOW, attempt, lost: Lost::No, max_lateness: None, retry: None, bytes: 0 }
     }
 
     fn retry_at(verdict: Verdict) -> u64 {

@@ -18,6 +18,9 @@ use tokio::{
 use super::{Hints, Note, Worker};
 use crate::{events::Bell, task::Hold};
 
+/// So many notes are taken before hints are looked at again.
+const NOTES_AT_ONCE: usize = 256;
+
 /// What the driver shares with the library's front.
 #[derive(Clone)]
 pub(crate) struct Parts {
@@ -92,7 +95,8 @@ impl Driver {
                     self.step(now, Event::Hint { lane, due });
                 }
             }
-            while let Ok(note) = self.notes.try_recv() {
+            for _ in 0..NOTES_AT_ONCE {
+                let Ok(note) = self.notes.try_recv() else { break };
                 self.take_note(note);
             }
             if self.closing.is_some() && self.lanes.is_empty() {
@@ -154,6 +158,13 @@ impl Driver {
                 if paused { Event::Paused { lane } } else { Event::Resumed { lane } }
             }
             Note::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
+            Note::Look { answer } => {
+                let look = |served: &LaneKey| {
+                    Some((self.lanes.get(served)?.lane.clone(), self.scheduler.look(*served)?))
+                };
+                let _ = answer.send(self.keys.values().filter_map(look).collect());
+                return None;
+            }
             Note::Shutdown { grace_end, gone } => {
                 self.closing = Some(gone);
                 self.keys.clear();
@@ -202,6 +213,9 @@ impl Driver {
     }
 
     fn swept(&self, sweep: Sweep) -> Event {
+        if sweep.leases_ended > 0 {
+            self.parts.hints.wake_receivers();
+        }
         let next = sweep.next.into_iter();
         Event::Swept {
             next: next.filter_map(|(lane, due)| Some((*self.keys.get(&lane)?, due))).collect(),

@@ -1,7 +1,7 @@
 //! "Something is due soon": from senders to the driver and to waiting receivers.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 /// Hints that wait for the driver, the earliest per lane, and the receivers that wait for a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    told: Mutex<HashMap<Lane, Timestamp>>,
+    /// By lane in order, so that a simulation can be repeated.
+    told: Mutex<BTreeMap<Lane, Timestamp>>,
     pub(crate) news: Notify,
     waiting: Mutex<HashMap<Topic, Arc<Notify>>>,
 }
@@ -22,7 +23,7 @@ impl Hints {
         if let Lane::Queue(topic) = &lane
             && let Some(waiting) = lock(&self.waiting).get(topic)
         {
-            waiting.notify_waiters();
+            waiting.notify_one();
         }
         let mut told = lock(&self.told);
         let first = told.is_empty();
@@ -34,8 +35,13 @@ impl Hints {
         }
     }
 
-    pub(crate) fn take(&self) -> HashMap<Lane, Timestamp> {
+    pub(crate) fn take(&self) -> BTreeMap<Lane, Timestamp> {
         std::mem::take(&mut *lock(&self.told))
+    }
+
+    /// Something came back from a lease that ended, nobody knows where: every queue has one receiver look.
+    pub(crate) fn wake_receivers(&self) {
+        lock(&self.waiting).values().for_each(|bell| bell.notify_one());
     }
 
     /// What a receiver of `topic` waits on. Forgotten when nobody waits any more.

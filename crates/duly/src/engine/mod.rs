@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use duly_core::{
     Lane, Monotonic, SinkError,
-    schedule::{DeliveryKey, End, Job, LaneKey, LaneSettings},
+    schedule::{DeliveryKey, End, Job, LaneKey, LaneLook, LaneSettings},
     store::{Claimed, Settled, StoreError, Sweep, Verdict},
 };
 use tokio::sync::oneshot;
@@ -30,6 +30,7 @@ pub(crate) enum Note {
     StopLane { lane: Lane, grace_end: Monotonic, gone: oneshot::Sender<()> },
     Pause { lane: Lane, paused: bool },
     Probe { lane: Lane },
+    Look { answer: oneshot::Sender<Vec<(Lane, LaneLook)>> },
     Shutdown { grace_end: Monotonic, gone: oneshot::Sender<()> },
     Claimed { lane: LaneKey, asked: Monotonic, result: Result<Claimed, StoreError> },
     Delivered { delivery: DeliveryKey, ends: Vec<End> },

@@ -8,8 +8,8 @@ use duly_core::{
     store::{Settled, Verdict},
 };
 
-use super::Driver;
-use crate::events::{Count, Event};
+use super::{Driver, driver::Held};
+use crate::events::Event;
 
 impl Driver {
     /// Lets go of what was settled, counts it and tells it. Gives those that were lost.
@@ -21,33 +21,13 @@ impl Driver {
                 lost.push(*job);
                 continue;
             }
-            let (leased, late) = (held.leased, Duration::from_micros(held.late_us));
-            let lane = leased.message.lane();
-            let (id, attempt) = (leased.message.id, leased.attempt);
-            // A receiver may wait for what a handler gave back.
-            let bell = &self.parts.bell;
-            let event = match verdict {
-                Verdict::Delivered { .. } => {
-                    bell.count(Count::Delivered);
-                    Event::Delivered { id, lane, attempt, lateness: late }
-                }
-                Verdict::Retry { at, attempt: tried } => {
-                    bell.count(Count::Failed);
-                    let (outcome, detail) = (tried.outcome, tried.detail.clone());
-                    Event::Failed { id, lane, attempt, outcome, detail, retry_at: *at }
-                }
-                Verdict::Dead { reason, .. } => {
-                    bell.count(Count::Dead);
-                    Event::Dead { id, lane, reason: *reason }
-                }
-                Verdict::HandBack => {
-                    self.parts.hints.tell(lane, now.wall());
-                    continue;
-                }
-            };
-            if bell.heard() {
-                bell.ring(event);
+            let Held { leased, late_us, .. } = held;
+            if *verdict == Verdict::HandBack {
+                // A receiver may wait for what a handler gave back.
+                self.parts.hints.tell(leased.message.lane(), now.wall());
             }
+            let late = Duration::from_micros(late_us);
+            self.parts.bell.settled(&leased.message, leased.attempt, late, verdict);
         }
         lost
     }

@@ -119,3 +119,19 @@ async fn what_is_not_delivered_within_its_lateness_expires_during_an_outage() {
     assert_eq!(bench.record(&id).await.reason, Some(DeadReason::Expired));
     assert_eq!(target.arrivals(), []);
 }
+
+#[tokio::test]
+async fn a_target_that_is_away_shows_at_a_glance_and_an_operator_may_try_it_now() {
+    let (bench, target) =
+        Bench::with_target(Mood::Bad(SinkErrorKind::Misconfigured), SinkOptions::default()).await;
+    bench.send(Message::to("orders/x")).await;
+    bench.pass(minutes(10)).await;
+    let (lane, look) = bench.duly.served().await.unwrap().remove(0);
+    assert_eq!((lane.to_string().as_str(), look.target), ("orders", duly::Target::Away));
+    assert_eq!(look.last_error.as_deref(), Some("as told"));
+    target.set(Mood::Good);
+    bench.duly.probe("orders").unwrap();
+    bench.calm().await;
+    assert_eq!(target.arrivals().len(), 1);
+    assert_eq!(bench.duly.served().await.unwrap()[0].1.target, duly::Target::Here);
+}

@@ -121,3 +121,34 @@ async fn a_receipt_outlives_the_process() {
     assert_eq!(bench.duly.ack(&[&received[0].receipt]).await.unwrap(), [Settled::Done]);
     assert_eq!(bench.record(&id).await.state, State::Delivered);
 }
+
+#[tokio::test]
+async fn a_receiver_that_leaves_lets_the_next_one_look_in_its_stead() {
+    let bench = Bench::start().await;
+    bench.pass(millis(100)).await;
+    let duly = bench.duly.clone();
+    let leaves = tokio::spawn(async move { duly.receive("order", waiting(20)).await });
+    bench.calm().await;
+    let duly = bench.duly.clone();
+    let stays = tokio::spawn(async move { (duly.receive("order", waiting(20)).await, duly.now()) });
+    bench.calm().await;
+    let due = bench.in_ms(700);
+    bench.send(Message::to("order").at(due)).await;
+    bench.calm().await;
+    leaves.abort();
+    bench.pass(millis(700)).await;
+    let (received, at) = stays.await.unwrap();
+    assert_eq!((received.unwrap().len(), at), (1, due));
+}
+
+#[tokio::test]
+async fn a_receiver_hears_of_a_lease_that_ended() {
+    let bench = Bench::start().await;
+    bench.send(Message::to("order")).await;
+    let lease = Receive { lease: seconds(5), ..Receive::default() };
+    assert_eq!(bench.duly.receive("order", lease).await.unwrap().len(), 1);
+    let duly = bench.duly.clone();
+    let receiver = tokio::spawn(async move { duly.receive("order", waiting(20)).await });
+    bench.pass(millis(5_100)).await;
+    assert_eq!(receiver.await.unwrap().unwrap()[0].attempt, 2);
+}

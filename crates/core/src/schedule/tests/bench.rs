@@ -161,7 +161,14 @@ impl Bench {
 
     /// Terms of a message that is due now.
     pub(super) fn due(&self) -> Terms {
-        Terms { due: self.now().wall(), attempt: 1, lost: Lost::No, max_lateness: None, retry: None }
+        Terms {
+            due: self.now().wall(),
+            attempt: 1,
+            lost: Lost::No,
+            max_lateness: None,
+            retry: None,
+            bytes: 0,
+        }
     }
 
     /// Wakes the lane and gives it `count` due messages.
