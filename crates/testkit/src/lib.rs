@@ -9,10 +9,11 @@
 
 pub mod clock;
 pub mod planted;
+pub mod simulation;
 pub mod sink;
 pub mod store;
 
-pub use store::homes::memory;
+pub use store::homes::{embedded, memory};
 
 /// The named cases in a port's documentation: what stands between backticks in the list before `end`.
 #[cfg(test)]

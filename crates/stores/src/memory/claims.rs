@@ -164,7 +164,8 @@ impl Shelf {
         }
         let Some(mut entry) = self.take(id) else { return };
         if let Some(lease) = &mut entry.lease {
-            lease.end = now.mono().saturating_add(lease.end_wall.since(now.wall()));
+            let rest = lease.end_wall.since(now.wall()).min(lease.span);
+            lease.end = now.mono().saturating_add(rest);
         }
         self.put(entry);
     }
@@ -172,7 +173,7 @@ impl Shelf {
 
 fn lease_from(now: Now, span: Duration, token: u64, holder: Holder) -> Lease {
     let (end, end_wall) = (now.mono().saturating_add(span), now.wall().saturating_add(span));
-    Lease { token, holder, end, end_wall }
+    Lease { token, holder, end, end_wall, span }
 }
 
 /// Writes a try into the message's life.

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
 use duly_core::{
@@ -31,6 +32,8 @@ pub(super) struct Lease {
     pub(super) end: Monotonic,
     /// The same moment in wall time: what a restart, whose monotonic clock starts anew, goes by.
     pub(super) end_wall: Timestamp,
+    /// How long it was given for: after a restart it lasts no longer, wherever wall time went meanwhile.
+    pub(super) span: Duration,
 }
 
 /// The order in which a lane gives its messages out.

@@ -134,6 +134,19 @@ pub async fn client_claims_end_with_their_lease_after_a_crash(lab: &Lab) {
     assert_eq!(t.claim_one("a").await.attempt, 2);
 }
 
+/// Wall time stepped back before the crash: a client's lease still ends within its own length.
+pub async fn a_crash_makes_no_lease_longer(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.pass(3_600_000);
+    t.accept([message("a", 0)]).await;
+    t.claimed(&lane("work"), 10, Holder::Client).await;
+    t.step_wall(0);
+    t.crash().await;
+    t.pass(LEASE.as_millis() as u64 + 1000);
+    assert_eq!(t.sweep(&["work"]).await.leases_ended, 1);
+    assert_eq!(ids(&t.claim(10).await), ["a"]);
+}
+
 /// If a suspect was in flight when the process died, it alone is blamed; the others are only to be looked at alone.
 pub async fn a_suspect_in_flight_at_a_crash_is_blamed_alone(lab: &Lab) {
     let mut t = lab.bench().await;

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use async_trait::async_trait;
 use duly_core::{Now, Store};
-use duly_stores::{MemoryStore, memory};
+use duly_stores::{EmbeddedStore, MemoryStore, embedded, memory};
 
 use super::bench::{BEGIN, Bench, Keep};
 
@@ -79,5 +79,49 @@ pub fn memory() -> Lab {
         let Keep { retention, retention_max, pending_max } = keep;
         let store = MemoryStore::with(memory::Options { retention, retention_max, pending_max });
         Box::pin(async { Box::new(MemoryHome(store)) as Box<dyn Home> })
+    })
+}
+
+struct EmbeddedHome {
+    folder: tempfile::TempDir,
+    options: embedded::Options,
+    store: Arc<EmbeddedStore>,
+}
+
+impl EmbeddedHome {
+    async fn open(&mut self, now: Now) {
+        self.store =
+            Arc::new(EmbeddedStore::open(self.folder.path(), self.options.clone(), now).await.unwrap());
+    }
+}
+
+#[async_trait]
+impl Home for EmbeddedHome {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn reopen(&mut self, now: Now) {
+        self.store.close().await.unwrap();
+        self.open(now).await;
+    }
+
+    async fn crash(&mut self, now: Now) {
+        self.store.abandon();
+        self.open(now).await;
+    }
+}
+
+/// The lab of [`EmbeddedStore`], with files so small that everything is moved all the time.
+pub fn embedded() -> Lab {
+    Lab::new(|keep, now| {
+        let Keep { retention, retention_max, pending_max } = keep;
+        let options =
+            embedded::Options { retention, retention_max, pending_max, ..embedded::Options::small() };
+        Box::pin(async move {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(EmbeddedStore::open(folder.path(), options.clone(), now).await.unwrap());
+            Box::new(EmbeddedHome { folder, options, store }) as Box<dyn Home>
+        })
     })
 }

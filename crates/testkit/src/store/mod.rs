@@ -116,6 +116,7 @@ macro_rules! with_store_cases {
                 client_claims_survive_a_crash
                 client_claims_survive_a_clock_that_starts_anew
                 client_claims_end_with_their_lease_after_a_crash
+                a_crash_makes_no_lease_longer
                 a_suspect_in_flight_at_a_crash_is_blamed_alone
                 tokens_grow_across_a_crash
                 every_state_survives_a_clean_reopen

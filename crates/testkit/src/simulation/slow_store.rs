@@ -1,0 +1,206 @@
+//! The store as a process far away: slow, and at times not there. Every claim passes the ledger.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{
+    Clock, Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
+    store::{
+        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, Sweep, Verdict,
+    },
+};
+
+use super::{Fault, dice::Dice, ledger::Broken, world::World};
+
+/// A store that fails when the world lets it.
+pub(super) struct SlowStore {
+    inner: Arc<dyn Store>,
+    world: Arc<World>,
+    dice: Mutex<Dice>,
+}
+
+impl SlowStore {
+    pub(super) fn new(inner: Arc<dyn Store>, world: Arc<World>, life: u64) -> Self {
+        let dice = Mutex::new(world.dice(0x0500 + life));
+        Self { inner, world, dice }
+    }
+
+    /// The way to the store: at times long, at times blocked.
+    async fn there(&self) -> Result<(), StoreError> {
+        self.world.called().await;
+        if !self.world.may(Fault::SlowStore) {
+            return Ok(());
+        }
+        let fate = self.dice.lock().unwrap().below(100);
+        match fate {
+            0..4 => Err(StoreError::new(StoreErrorKind::Unavailable, "the store is away")),
+            4..40 => {
+                self.trip(0, 60).await;
+                Ok(())
+            }
+            40..46 => {
+                self.trip(200, 1500).await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The way back. What was done is done.
+    async fn back(&self) {
+        if self.world.may(Fault::SlowStore) && self.dice.lock().unwrap().chance(30) {
+            self.trip(0, 300).await;
+        }
+    }
+
+    async fn trip(&self, min: u64, max: u64) {
+        let span = self.dice.lock().unwrap().millis(min, max);
+        self.world.sleep(span).await;
+    }
+}
+
+#[async_trait]
+impl Store for SlowStore {
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.there().await?;
+        let answer = self.inner.insert(now, batch).await;
+        self.back().await;
+        answer
+    }
+
+    async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        self.there().await?;
+        let claimed = self.inner.claim(now, claim).await?;
+        {
+            let mut ledger = self.world.ledger();
+            if now.mono() > self.world.clock.now().mono() {
+                ledger.break_promise(Broken::Early("a claim from the future".into()));
+            }
+            for leased in &claimed.messages {
+                self.world.tell(|| {
+                    format!("claimed {} try {} {:?}", leased.message.id, leased.attempt, leased.lost)
+                });
+                ledger.claimed(&leased.message.id, now.wall());
+            }
+        }
+        self.back().await;
+        Ok(claimed)
+    }
+
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        self.there().await?;
+        let retries = batch.iter().filter_map(|settle| match settle.verdict {
+            Verdict::Retry { at, .. } => Some(at),
+            _ => None,
+        });
+        if let Some(at) = retries.max() {
+            let mut ledger = self.world.ledger();
+            ledger.latest = ledger.latest.max(at);
+        }
+        let told = batch
+            .iter()
+            .map(|settle| (settle.receipt.id.clone(), settle.verdict.clone()))
+            .collect::<Vec<_>>();
+        let answer = self.inner.settle(now, batch).await;
+        self.world.tell(|| format!("settled {told:?}: {answer:?}"));
+        self.back().await;
+        answer
+    }
+
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.there().await?;
+        let answer = self.inner.extend(now, receipts, lease).await;
+        self.back().await;
+        answer
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.there().await?;
+        let answer = self.inner.cancel(now, ids).await;
+        self.back().await;
+        answer
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.there().await?;
+        let answer = self.inner.reschedule(now, batch).await;
+        self.back().await;
+        answer
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.there().await?;
+        self.inner.replay(now, ids).await
+    }
+
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.there().await?;
+        self.inner.purge(now, ids).await
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.there().await?;
+        self.inner.get(ids).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.there().await?;
+        self.inner.list(query).await
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        self.there().await?;
+        self.inner.set_paused(lane, paused).await
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        // Asked when the engine starts; a start that fails is another test.
+        self.inner.lanes(now).await
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        self.inner.books().await
+    }
+
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
+        self.there().await?;
+        self.inner.forecast(from, to, buckets).await
+    }
+
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        self.there().await?;
+        let answer = self.inner.sweep(now, lanes).await;
+        if let Ok(sweep) = &answer
+            && sweep.leases_ended > 0
+        {
+            self.world.tell(|| format!("swept {sweep:?}"));
+        }
+        self.back().await;
+        answer
+    }
+
+    async fn hint(&self) -> Hint {
+        self.inner.hint().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.close().await
+    }
+}

@@ -1,0 +1,178 @@
+//! The far ends: a push target and a handler, good or bad as the world allows.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly::{Clock, Handled, Task};
+use duly_core::{Delivery, MessageId, Monotonic, Sink, SinkError, SinkErrorKind};
+
+use super::{Fault, dice::Dice, world::World};
+
+/// How one try will go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Taken,
+    /// No answer; `true`: it arrived all the same.
+    Unknown(bool),
+    Refused,
+    Throttled,
+    Misconfigured,
+    /// No answer for longer than anybody waits; `true`: it arrived all the same.
+    Hangs(bool),
+    /// The target goes away with this one.
+    Away,
+}
+
+/// A push target. Shared by all lives of the engine, as a broker would be.
+#[derive(Clone)]
+pub(super) struct Target {
+    world: Arc<World>,
+    dice: Arc<Mutex<Dice>>,
+    away_until: Arc<Mutex<Monotonic>>,
+}
+
+impl Target {
+    pub(super) fn new(world: &Arc<World>, number: u64) -> Self {
+        let dice = Arc::new(Mutex::new(world.dice(0x0100 + number)));
+        Self { world: world.clone(), dice, away_until: Arc::default() }
+    }
+
+    fn is_away(&self) -> bool {
+        self.world.may(Fault::FailedDelivery)
+            && self.world.clock.now().mono() < *self.away_until.lock().unwrap()
+    }
+
+    fn fate(&self) -> Fate {
+        if !self.world.may(Fault::FailedDelivery) {
+            return Fate::Taken;
+        }
+        let mut dice = self.dice.lock().unwrap();
+        match dice.below(100) {
+            0..60 => Fate::Taken,
+            60..72 => Fate::Unknown(dice.chance(50)),
+            72..75 => Fate::Refused,
+            75..82 => Fate::Throttled,
+            82..84 => Fate::Misconfigured,
+            84..92 => Fate::Hangs(dice.chance(50)),
+            _ => Fate::Away,
+        }
+    }
+
+    fn latency(&self) -> Duration {
+        self.dice.lock().unwrap().millis(0, 40)
+    }
+
+    /// One message at the target. `taken` counts what the same call delivered so far.
+    async fn meet(&self, id: &MessageId, taken: &mut u32) -> Result<String, SinkError> {
+        let fail = |kind| Err(SinkError::new(kind, "as the dice fell"));
+        let (world, fate) = (&self.world, self.fate());
+        world.tell(|| format!("{id} at the target: {fate:?}"));
+        match fate {
+            Fate::Taken | Fate::Unknown(true) | Fate::Hangs(true) => {
+                let now = world.clock.now();
+                let mut ledger = world.ledger();
+                ledger.arrived(id, now);
+                *taken += u32::from(fate == Fate::Taken);
+                ledger.unacknowledged += u32::from(fate != Fate::Taken);
+            }
+            Fate::Refused => world.ledger().was_refused(id),
+            Fate::Throttled | Fate::Misconfigured => world.ledger().was_outage(id),
+            Fate::Away => {
+                world.ledger().was_outage(id);
+                let until =
+                    world.clock.now().mono().saturating_add(self.dice.lock().unwrap().millis(500, 15_000));
+                *self.away_until.lock().unwrap() = until;
+            }
+            Fate::Unknown(false) | Fate::Hangs(false) => {}
+        }
+        match fate {
+            Fate::Taken => Ok("taken".into()),
+            Fate::Unknown(_) => fail(SinkErrorKind::Unknown),
+            Fate::Refused => fail(SinkErrorKind::Refused),
+            Fate::Throttled => Err(SinkError {
+                retry_after: Some(Duration::from_millis(700)),
+                ..SinkError::new(SinkErrorKind::Throttled, "slower")
+            }),
+            Fate::Misconfigured => fail(SinkErrorKind::Misconfigured),
+            Fate::Hangs(_) => {
+                // Nobody will hear of those that went before, either.
+                world.ledger().unacknowledged += std::mem::take(taken);
+                world.sleep(Duration::from_secs(3600)).await;
+                fail(SinkErrorKind::Unknown)
+            }
+            Fate::Away => fail(SinkErrorKind::Unreachable),
+        }
+    }
+}
+
+#[async_trait]
+impl Sink for Target {
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+        let steady = !self.world.mix.has(Fault::ClockJump);
+        for delivery in batch {
+            let now = self.world.clock.now();
+            self.world.ledger().begins(&delivery.message.id, now, steady);
+        }
+        self.world.sleep(self.latency()).await;
+        let (mut outcomes, mut taken) = (Vec::new(), 0);
+        for delivery in batch {
+            if self.is_away() {
+                self.world.ledger().was_outage(&delivery.message.id);
+                outcomes.push(Err(SinkError::new(SinkErrorKind::Unreachable, "away")));
+            } else {
+                outcomes.push(self.meet(&delivery.message.id, &mut taken).await);
+            }
+        }
+        self.world.sleep(self.latency()).await;
+        outcomes
+    }
+
+    async fn probe(&self) -> Result<(), SinkError> {
+        self.world.sleep(self.latency()).await;
+        if self.is_away() { Err(SinkError::new(SinkErrorKind::Unreachable, "away")) } else { Ok(()) }
+    }
+}
+
+/// A handler in the engine's own process.
+#[derive(Clone)]
+pub(super) struct Handler {
+    world: Arc<World>,
+    dice: Arc<Mutex<Dice>>,
+}
+
+impl Handler {
+    pub(super) fn new(world: &Arc<World>) -> Self {
+        Self { world: world.clone(), dice: Arc::new(Mutex::new(world.dice(0x0200))) }
+    }
+
+    pub(super) async fn handle(self, task: Task) -> Result<Handled, String> {
+        let (world, id) = (&self.world, task.message_id());
+        let now = world.clock.now();
+        world.ledger().begins(id, now, !world.mix.has(Fault::ClockJump));
+        let (fate, latency) = {
+            let mut dice = self.dice.lock().unwrap();
+            (dice.below(100), dice.millis(0, 60))
+        };
+        world.tell(|| format!("{id} at the handler: {fate}"));
+        world.sleep(latency).await;
+        if world.may(Fault::FailedDelivery) {
+            match fate {
+                0..8 => return Ok(Handled::Again),
+                8..16 => return Err("it failed".into()),
+                // Past the panic hook: it is planned, and need not be printed a thousand times.
+                16..20 => std::panic::resume_unwind(Box::new("the handler panics, as planned")),
+                20..26 => world.sleep(Duration::from_secs(12)).await,
+                26..29 => world.sleep(Duration::from_secs(3600)).await,
+                _ => {}
+            }
+        }
+        if !task.is_lease_lost() {
+            let now = world.clock.now();
+            world.ledger().arrived(id, now);
+        }
+        Ok(Handled::Done)
+    }
+}
