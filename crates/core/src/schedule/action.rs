@@ -89,12 +89,8 @@ pub enum Report {
         /// Which lane.
         lane: LaneKey,
     },
-    /// Outcomes could not be recorded before the leases ended: these messages come again.
-    OutcomesLost {
-        /// How many.
-        count: usize,
-    },
-    /// Leases ended while the messages were being worked on: they come again.
+    /// Leases ended while the messages were being worked on, or before their outcomes could be recorded: they come
+    /// again.
     LeasesLost {
         /// Which lane.
         lane: LaneKey,

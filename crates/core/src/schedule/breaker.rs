@@ -25,7 +25,7 @@ pub(super) enum Allow {
 enum State {
     Closed,
     Open { until: Monotonic },
-    Probing,
+    Probing { until: Monotonic },
     HalfOpen,
 }
 
@@ -45,7 +45,7 @@ impl Breaker {
         match self.state {
             State::Closed => Allow::All,
             State::HalfOpen => Allow::One,
-            State::Open { .. } | State::Probing => Allow::Nothing,
+            State::Open { .. } | State::Probing { .. } => Allow::Nothing,
         }
     }
 
@@ -74,14 +74,19 @@ impl Breaker {
         until
     }
 
-    /// A probe goes out.
-    pub(super) fn probing(&mut self) {
-        self.state = State::Probing;
+    /// A probe goes out; it has until then to be answered.
+    pub(super) fn probing(&mut self, until: Monotonic) {
+        self.state = State::Probing { until };
+    }
+
+    /// Whether a probe should have been answered by now.
+    pub(super) fn is_unanswered(&self, now: Monotonic) -> bool {
+        matches!(self.state, State::Probing { until } if until <= now)
     }
 
     /// A probe went well: one message may try.
     pub(super) fn probed_well(&mut self) {
-        if self.state == State::Probing {
+        if let State::Probing { .. } = self.state {
             self.state = State::HalfOpen;
         }
     }
@@ -106,8 +111,10 @@ mod tests {
         assert_eq!(breaker.allows(), Allow::All);
         let until = breaker.trip(Monotonic::from_micros(0), None, &mut random);
         assert_eq!((breaker.allows(), breaker.probe_at()), (Allow::Nothing, Some(until)));
-        breaker.probing();
+        breaker.probing(Monotonic::from_micros(9));
         assert_eq!((breaker.allows(), breaker.probe_at()), (Allow::Nothing, None));
+        assert!(!breaker.is_unanswered(Monotonic::from_micros(8)));
+        assert!(breaker.is_unanswered(Monotonic::from_micros(9)));
         breaker.probed_well();
         assert_eq!(breaker.allows(), Allow::One);
         assert!(breaker.reached());
@@ -121,7 +128,7 @@ mod tests {
         for _ in 0..40 {
             let until = breaker.trip(start, None, &mut random);
             assert!(until.since(start) >= WAIT_MIN / 2 && until.since(start) <= WAIT_MAX);
-            breaker.probing();
+            breaker.probing(Monotonic::from_micros(9));
         }
         let until = breaker.trip(start, Some(Duration::from_secs(120)), &mut random);
         assert_eq!(until.since(start), Duration::from_secs(120));

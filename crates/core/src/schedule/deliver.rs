@@ -170,8 +170,18 @@ impl Lane {
     /// The breaker's time has come, or an operator asks: see whether the target is back.
     pub(super) fn probe(&mut self, asked: bool, step: &mut Step<'_>) {
         if self.breaker.probe_at().is_some_and(|at| asked || at <= step.mono()) {
-            self.breaker.probing();
+            let until = step.mono().saturating_add(self.settings.timeout);
+            self.breaker.probing(until);
+            step.shared.wheel.set(until, Timer::Unanswered(self.key));
             step.actions.push(Action::Probe { lane: self.key });
+        }
+    }
+
+    /// A target that does not even answer a probe is still away.
+    pub(super) fn unanswered(&mut self, step: &mut Step<'_>) {
+        if self.breaker.is_unanswered(step.mono()) {
+            let detail = format!("no answer to a probe within {:?}", self.settings.timeout);
+            self.trip(None, detail, step);
         }
     }
 }

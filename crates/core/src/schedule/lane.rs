@@ -20,7 +20,7 @@ use crate::{Attempt, Lost, Monotonic, Now, Outcome, Timestamp, store::Verdict};
 const WAKE_AHEAD_MAX: Duration = Duration::from_secs(10);
 /// After a claim that gave nothing although its lower bound had passed: doubles up to the maximum.
 const EMPTY_PAUSE_MIN: Duration = Duration::from_millis(1);
-const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(64);
+const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(512);
 /// One claim asks for at most so many.
 const CLAIM_MAX: usize = 1_024;
 
@@ -53,6 +53,7 @@ pub enum Target {
 pub(super) enum Timer {
     Wake(LaneKey, Monotonic),
     Probe(LaneKey),
+    Unanswered(LaneKey),
     Renew(LaneKey),
     Timeout(LaneKey),
     Grace(LaneKey),
@@ -234,7 +235,7 @@ impl Lane {
             Allow::One => usize::from(self.held.is_empty()),
             Allow::All => {
                 // While there is enough to do, a claim waits until it is worth its while.
-                let worth = self.settings.batch.min(self.settings.in_flight / 4).max(1);
+                let worth = (self.settings.in_flight / 4).max(1);
                 let hungry = self.buffer.is_empty() && self.running.len() < self.settings.concurrency;
                 if hungry || room >= worth { room } else { 0 }
             }

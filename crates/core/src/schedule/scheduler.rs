@@ -190,6 +190,7 @@ impl Scheduler {
                     }
                 }
                 Timer::Probe(key) => self.with(key, |lane| lane.probe(false, step)),
+                Timer::Unanswered(key) => self.with(key, |lane| lane.unanswered(step)),
                 Timer::Renew(key) => self.with(key, |lane| lane.renew(step)),
                 Timer::Timeout(key) => self.with(key, |lane| lane.time_out(step)),
                 Timer::Grace(key) => self.with(key, |lane| lane.give_up(step)),

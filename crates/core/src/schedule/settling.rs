@@ -93,36 +93,17 @@ impl Scheduler {
         }
     }
 
-    /// Repeats a failed settle; gives up on those whose lease is surely over: they come again.
+    /// Repeats a failed settle. When a lease is surely over, its renewal lets the job go and the flush leaves it out:
+    /// the message comes again.
     pub(super) fn settle_failed(&mut self, settle: u64, step: &mut Step<'_>) {
         let Some(batch) = step.shared.settling.under_way.remove(&settle) else { return };
-        let now = step.mono();
-        let mut given_up = Vec::new();
-        for (job, verdict) in batch.iter().rev() {
-            let lane = self.lanes.get(&job.lane);
-            match lane.and_then(|lane| lane.held.get(&job.serial)) {
-                Some(held) if held.lease_end > now => {
-                    step.shared.settling.queue.push_front((*job, verdict.clone()));
-                    continue;
-                }
-                Some(_) => given_up.push(*job),
-                None => {}
-            }
-            step.shared.settling.jobs.remove(job);
-        }
-        if !given_up.is_empty() {
-            step.actions.push(Action::Report(Report::OutcomesLost { count: given_up.len() }));
-        }
-        for job in given_up {
-            if let Some(lane) = self.lanes.get_mut(&job.lane) {
-                lane.forget(vec![job], step.shared, step.actions);
-                self.touch(job.lane);
-            }
+        for end in batch.iter().rev() {
+            step.shared.settling.queue.push_front(end.clone());
         }
         let settling = &mut step.shared.settling;
         settling.failures = settling.failures.saturating_add(1);
         let times = settling.failures;
-        settling.not_before = now.saturating_add(store_wait(times, &mut step.shared.random));
+        settling.not_before = step.now.mono().saturating_add(store_wait(times, &mut step.shared.random));
         step.shared.wheel.set(step.shared.settling.not_before, Timer::Settle);
         step.actions.push(Action::Report(Report::StoreFailing { times }));
     }

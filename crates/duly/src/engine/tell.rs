@@ -48,7 +48,7 @@ impl Driver {
                 tracing::info!(%lane, "the target is back");
                 Event::TargetBack { lane }
             }
-            Report::OutcomesLost { count } | Report::LeasesLost { count, .. } => {
+            Report::LeasesLost { count, .. } => {
                 tracing::warn!(
                     count,
                     "leases ended before the outcomes were recorded; the messages come again"

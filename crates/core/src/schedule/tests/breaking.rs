@@ -49,7 +49,7 @@ fn a_breaker_probes_then_lets_one_message_through_then_closes() {
     let late = crate::schedule::DeliveryKey { lane: A, serial: 2 };
     bench.delivered(late, vec![unreachable(); 10]);
     bench.settles();
-    bench.pass(Duration::from_secs(30));
+    bench.pass(Duration::from_secs(1));
     assert_eq!(probes(&mut bench), 1);
     bench.tell(Event::Probed { lane: A, result: Ok(()) });
     assert_eq!(bench.claim_of(A), Some(1));
@@ -126,4 +126,16 @@ fn an_operator_may_probe_at_once() {
     assert_eq!(probes(&mut bench), 1);
     bench.tell(Event::ProbeNow { lane: A });
     assert_eq!(probes(&mut bench), 0, "one probe at a time");
+}
+
+#[test]
+fn a_probe_that_is_never_answered_is_a_failed_one() {
+    let mut bench = broken(unreachable());
+    bench.settles();
+    bench.pass(ms(500));
+    assert_eq!(probes(&mut bench), 1);
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(probes(&mut bench), 0);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(probes(&mut bench), 1);
 }

@@ -143,10 +143,10 @@ fn handlers_run_side_by_side_up_to_their_concurrency() {
 }
 
 #[test]
-fn a_hanging_handler_does_not_keep_free_slots_idle() {
-    let mut bench = Bench::with(LaneSettings { concurrency: 4, in_flight: 100, ..handler() });
-    bench.feed(A, 3);
-    assert_eq!(bench.deliveries().len(), 3);
+fn hanging_handlers_do_not_keep_free_slots_idle() {
+    let mut bench = Bench::with(LaneSettings { concurrency: 100, in_flight: 100, ..handler() });
+    bench.feed(A, 95);
+    assert_eq!(bench.deliveries().len(), 95);
     for _ in 0..50 {
         bench.feed(A, 1);
         let deliveries = bench.deliveries();
@@ -154,6 +154,27 @@ fn a_hanging_handler_does_not_keep_free_slots_idle() {
         bench.delivered(deliveries[0].0, vec![done()]);
         bench.settles();
     }
+}
+
+#[test]
+fn a_busy_lane_claims_when_it_is_worth_its_while() {
+    let mut bench = Bench::with(LaneSettings { concurrency: 10, in_flight: 100, ..handler() });
+    bench.feed(A, 100);
+    bench.hint(A, at(0));
+    let mut claims = 0;
+    let mut running = bench.deliveries();
+    for _ in 0..50 {
+        bench.delivered(running.remove(0).0, vec![done()]);
+        bench.settles();
+        running.extend(bench.deliveries());
+        if let Some(limit) = bench.claim_of(A) {
+            assert!(limit >= 25, "{limit}");
+            claims += 1;
+            let terms = vec![bench.due(); limit];
+            bench.give(A, terms, Some(at(0)));
+        }
+    }
+    assert_eq!(claims, 2);
 }
 
 #[test]

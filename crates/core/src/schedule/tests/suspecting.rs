@@ -1,7 +1,11 @@
 //! What may have killed a process is tried alone.
 
 use super::bench::*;
-use crate::{Lost, schedule::Terms, store::Verdict};
+use crate::{
+    Lost,
+    schedule::{LaneSettings, Terms},
+    store::Verdict,
+};
 
 fn lost(bench: &Bench) -> Terms {
     Terms { lost: Lost::InCompany, attempt: 9, ..bench.due() }
@@ -44,4 +48,21 @@ fn a_second_suspect_of_any_lane_waits_for_the_first() {
     bench.delivered(first, vec![done()]);
     bench.settles();
     assert!(bench.claim_of(B).is_some());
+}
+
+#[test]
+fn a_suspect_does_not_join_the_call_of_those_before_it() {
+    let mut bench = Bench::with(LaneSettings { concurrency: 1, ..sink() });
+    bench.feed(A, 1);
+    let (busy, _) = bench.deliveries().remove(0);
+    let waiting = bench.feed(A, 2);
+    bench.hint(A, at(0));
+    bench.claim_of(A);
+    let terms = lost(&bench);
+    let suspect = bench.give(A, vec![terms], None);
+    bench.delivered(busy, vec![done()]);
+    let (next, jobs) = bench.deliveries().remove(0);
+    assert_eq!(jobs, waiting);
+    bench.delivered(next, vec![done(); 2]);
+    assert_eq!(bench.deliveries()[0].1, suspect);
 }
