@@ -1,5 +1,7 @@
 //! Where messages wait: implementations of the [`Store`](duly_core::Store) port.
 
+pub mod embedded;
 pub mod memory;
 
+pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;

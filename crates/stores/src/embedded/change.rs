@@ -1,0 +1,343 @@
+//! Taking messages in, and changing one's mind about them.
+
+use bytes::Bytes;
+use duly_core::{
+    Lane, Lost, MessageId, Now, Record, State, Timestamp,
+    store::{Changed, Insert, Inserted, StoreError, StoreErrorKind},
+};
+
+use super::{
+    Shared,
+    engine::Class,
+    entry::{self, Peek, Stored},
+    index::{Marks, Place},
+    table::read_entry,
+};
+
+/// A message found by its id.
+pub(super) struct Found {
+    pub(super) hash: u64,
+    pub(super) place: Place,
+    pub(super) marks: Marks,
+    pub(super) lane: Lane,
+    pub(super) bytes: Bytes,
+}
+
+impl Found {
+    pub(super) fn stored(&self) -> Result<Stored, StoreError> {
+        entry::decode(&self.bytes, &self.lane).map_err(|_| self.damaged())
+    }
+
+    fn peek(&self) -> Result<Peek<'_>, StoreError> {
+        Peek::framed(&self.bytes).map_err(|_| self.damaged())
+    }
+
+    fn damaged(&self) -> StoreError {
+        let what =
+            format!("the entry at byte {} of file {} cannot be read", self.place.offset(), self.place.file);
+        StoreError::new(StoreErrorKind::Damaged, what)
+    }
+
+    pub(super) fn state(&self) -> State {
+        match Peek::framed(&self.bytes) {
+            Ok(peek) if peek.is_dead() => State::Dead,
+            _ if self.marks.claimed => State::InFlight,
+            _ => State::Pending,
+        }
+    }
+}
+
+/// What is to become of a message that was found.
+enum Wish {
+    End(State),
+    Replace(Vec<u8>),
+}
+
+/// An insert on its way in.
+struct Entering {
+    hash: u64,
+    entry: std::ops::Range<usize>,
+    answer: Option<Inserted>,
+}
+
+impl Shared {
+    pub(super) async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        let mut bytes = Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + 192).sum());
+        let mut entering = Vec::with_capacity(batch.len());
+        let first_version = self.versions(batch.len());
+        let mut known: Option<(Lane, u32)> = None;
+        for (insert, version) in batch.iter().zip(0..) {
+            let message = &insert.message;
+            let lane = message.lane();
+            let number = match &known {
+                Some((last, number)) if *last == lane => *number,
+                _ => self.lane_number(&lane)?,
+            };
+            known = Some((lane, number));
+            let start = bytes.len();
+            entry::encode_fresh(message, first_version.wrapping_add(version), number, &mut bytes);
+            entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), answer: None });
+        }
+        self.admitted(bytes.len() + batch.len() * 8, Class::Insert).await?;
+        let commit = {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            if engine.index.len() as u64 + batch.len() as u64 > engine.options.pending_max {
+                let what =
+                    format!("{} messages wait already, and no more are taken", engine.options.pending_max);
+                return Err(StoreError::new(StoreErrorKind::TooMany, what));
+            }
+            let mut call_keeper = engine.tick(now);
+            for (insert, item) in batch.iter().zip(&mut entering) {
+                let is_new = insert.made_id
+                    || (engine.index.candidates(item.hash).next().is_none()
+                        && !engine.ended.may_know(item.hash));
+                if is_new {
+                    engine.accept(item.hash, &bytes[item.entry.clone()]);
+                    item.answer = Some(Inserted::Accepted);
+                }
+            }
+            call_keeper |= engine.wants_keeper();
+            if call_keeper {
+                self.keeper.notify_one();
+            }
+            engine.journal.commit()
+        };
+        self.committer.notify_one();
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut last = commit;
+        for (insert, item) in batch.iter().zip(entering) {
+            match item.answer {
+                Some(answer) => answers.push(answer),
+                None => {
+                    let (answer, commit) =
+                        self.insert_known(now, insert, item.hash, &bytes[item.entry]).await?;
+                    answers.push(answer);
+                    last = commit.unwrap_or(last);
+                }
+            }
+        }
+        self.committed(&last).await?;
+        Ok(answers)
+    }
+
+    /// Inserts a message whose id, or one that looks like it, is known.
+    async fn insert_known(
+        &self,
+        now: Now,
+        insert: &Insert,
+        hash: u64,
+        entry: &[u8],
+    ) -> Result<(Inserted, Option<std::sync::Arc<super::journal::Commit>>), StoreError> {
+        let content = insert.message.content_hash();
+        loop {
+            let before = self.places(hash);
+            if let Some(found) = self.find(&insert.message.id).await? {
+                let first = found.peek()?;
+                let same = first.content_hash() == content;
+                let answer = if same {
+                    Inserted::Duplicate { due: first.due(), state: found.state() }
+                } else {
+                    Inserted::Conflict
+                };
+                return Ok((answer, None));
+            }
+            if let Some((record, first_content)) = self.find_ended(&insert.message.id, now.wall())?
+                && record.state == State::Delivered
+            {
+                let same = first_content == content;
+                let (due, state) = (record.message.due, record.state);
+                return Ok((
+                    if same { Inserted::Duplicate { due, state } } else { Inserted::Conflict },
+                    None,
+                ));
+            }
+            let mut engine = self.engine();
+            engine.check_open()?;
+            // Somebody else may have brought the same id in the meantime: then look again.
+            let after: Vec<Place> = engine.index.candidates(hash).map(|(place, _)| place).collect();
+            if before == after {
+                engine.accept(hash, entry);
+                let commit = engine.journal.commit();
+                self.committer.notify_one();
+                return Ok((Inserted::Accepted, Some(commit)));
+            }
+        }
+    }
+
+    fn places(&self, hash: u64) -> Vec<Place> {
+        self.engine().index.candidates(hash).map(|(place, _)| place).collect()
+    }
+
+    /// Looks a live message up by its id: its place is read and its name compared.
+    pub(super) async fn find(&self, id: &MessageId) -> Result<Option<Found>, StoreError> {
+        let hash = id.hash64();
+        'again: loop {
+            let candidates: Vec<_> = {
+                let engine = self.engine();
+                engine.check_open()?;
+                engine.index.candidates(hash).map(|(place, _)| (place, engine.file(place))).collect()
+            };
+            for (place, file) in candidates {
+                self.written(place).await?;
+                let read = file.map(|file| read_entry(&*file, place));
+                let engine = self.engine();
+                // The keeper may have moved it while it was read.
+                let Some(marks) = engine.index.marks(hash, place) else { continue 'again };
+                let bytes = match read {
+                    Some(Ok(bytes)) => Bytes::from(bytes),
+                    _ => {
+                        let what = format!(
+                            "byte {} of file {} of the data folder cannot be read",
+                            place.offset(),
+                            place.file
+                        );
+                        return Err(StoreError::new(StoreErrorKind::Damaged, what));
+                    }
+                };
+                let Ok(peek) = Peek::framed(&bytes) else { continue };
+                if peek.id_text() == id.as_str()
+                    && let Some(lane) = engine.lanes.get(peek.lane()).map(|state| state.lane.clone())
+                {
+                    return Ok(Some(Found { hash, place, marks, lane, bytes }));
+                }
+            }
+            return Ok(None);
+        }
+    }
+
+    /// What is kept of a finished message.
+    pub(super) fn find_ended(
+        &self,
+        id: &MessageId,
+        now: Timestamp,
+    ) -> Result<Option<(Record, u64)>, StoreError> {
+        let engine = self.engine();
+        let lane_of = |number| engine.lanes.get(number).map(|state| state.lane.clone());
+        let found = engine.ended.find(id.hash64(), id, lane_of).map_err(|error| {
+            StoreError::new(
+                StoreErrorKind::Unavailable,
+                format!("reading a finished message failed: {error}"),
+            )
+        })?;
+        let kept_ms = engine.ended.retention_ms();
+        Ok(found.filter(|(record, _)| {
+            record.ended.is_some_and(|at| at.as_millis().saturating_add(kept_ms) >= now.as_millis())
+        }))
+    }
+
+    pub(super) async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change_each(now, ids, State::Pending, |_, _| Ok(Wish::End(State::Cancelled))).await
+    }
+
+    pub(super) async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        // `Dead` as an end means: nothing is kept.
+        self.change_each(now, ids, State::Dead, |_, _| Ok(Wish::End(State::Dead))).await
+    }
+
+    pub(super) async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        let ids: Vec<MessageId> = batch.iter().map(|(id, _)| id.clone()).collect();
+        self.change_each(now, &ids, State::Pending, |found, place| {
+            let mut stored = found.stored()?;
+            stored.message.due = batch[place].1;
+            stored.ready = batch[place].1;
+            Ok(Wish::Replace(self.encoded(&stored, found)?))
+        })
+        .await
+    }
+
+    pub(super) async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change_each(now, ids, State::Dead, |found, _| {
+            let mut stored = found.stored()?;
+            stored.message.due = now.wall();
+            stored.ready = now.wall();
+            stored.attempts = 0;
+            stored.lost = Lost::No;
+            stored.dead = None;
+            Ok(Wish::Replace(self.encoded(&stored, found)?))
+        })
+        .await
+    }
+
+    fn encoded(&self, stored: &Stored, found: &Found) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = Vec::with_capacity(found.bytes.len() + 64);
+        entry::encode(stored, self.version(), found.peek()?.lane(), &mut bytes);
+        Ok(bytes)
+    }
+
+    /// Changes every message that is in the state `from`; the others are answered with theirs.
+    async fn change_each(
+        &self,
+        now: Now,
+        ids: &[MessageId],
+        from: State,
+        wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
+    ) -> Result<Vec<Changed>, StoreError> {
+        let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
+        let mut changed = None;
+        while answers.iter().any(Option::is_none) {
+            let mut ready = Vec::new();
+            for (at, id) in ids.iter().enumerate() {
+                if answers[at].is_some() {
+                    continue;
+                }
+                match self.find(id).await? {
+                    Some(found) if found.state() == from => ready.push((at, wish(&found, at)?, found)),
+                    Some(found) => answers[at] = Some(Changed::TooLate(found.state())),
+                    None => {
+                        let ended = self.find_ended(id, now.wall())?;
+                        answers[at] = Some(
+                            ended.map_or(Changed::Unknown, |(record, _)| Changed::TooLate(record.state)),
+                        );
+                    }
+                }
+            }
+            if ready.is_empty() {
+                break;
+            }
+            let bytes = ready.iter().map(|(_, _, found)| found.bytes.len() + 128).sum();
+            self.admitted(bytes, Class::Change).await?;
+            let mut engine = self.engine();
+            engine.check_open()?;
+            if engine.tick(now) || engine.wants_keeper() {
+                self.keeper.notify_one();
+            }
+            for (at, wish, found) in ready {
+                // Claimed, changed or moved while it was read: look again.
+                if engine.index.marks(found.hash, found.place) != Some(found.marks) {
+                    continue;
+                }
+                let peek = found.peek()?;
+                answers[at] = Some(Changed::Done { maybe_delivered: peek.maybe_delivered() });
+                apply(&mut engine, &found, peek, wish);
+                changed = Some(engine.journal.commit());
+            }
+            drop(engine);
+            self.committer.notify_one();
+        }
+        if let Some(commit) = changed {
+            self.committed(&commit).await?;
+        }
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Changed::Unknown)).collect())
+    }
+}
+
+fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish: Wish) {
+    if peek.is_dead() {
+        engine.dead_count = engine.dead_count.saturating_sub(1);
+        if let Some(lane) = engine.lanes.get_mut(peek.lane()) {
+            lane.dead = lane.dead.saturating_sub(1);
+        }
+    } else {
+        engine.uncount(found.place, found.marks, peek);
+    }
+    let bytes = found.bytes.len() as u64;
+    match wish {
+        Wish::End(state) => engine.end(found.hash, found.place, bytes, state, None, peek.head()),
+        Wish::Replace(entry) => engine.change(found.hash, found.place, bytes, &entry),
+    }
+}

@@ -1,0 +1,284 @@
+//! Checkpoints: make durable what was moved, say so in the manifest, and let go of what is not needed any more.
+
+use std::{io, sync::Arc, sync::PoisonError};
+
+use duly_core::{
+    Lane,
+    store::{Holder, StoreError, StoreErrorKind},
+};
+
+use super::{
+    Shared,
+    disk::DiskFile,
+    engine::Engine,
+    flight::Note,
+    manifest::{FORMAT, LaneLine, Manifest, SliceLine, TableLine},
+    table::{KEY_BYTES, write_gone},
+};
+
+/// What one checkpoint lets go of.
+struct Snapshot {
+    manifest: Manifest,
+    /// Keys files to be added to: table, file, where, what.
+    gone: Vec<(u32, Arc<dyn DiskFile>, u64, Vec<u8>)>,
+    buried: Vec<u32>,
+    slices: Vec<u32>,
+    old_claims: Vec<u32>,
+    /// Frames before this one must be durable first.
+    next_frame: u64,
+}
+
+impl Shared {
+    /// Makes a checkpoint: the journal before it is not needed any more.
+    pub(super) fn checkpoint(&self) -> io::Result<()> {
+        let segment = self.engine().journal.current();
+        self.flush(true)?;
+        self.flush_dead()?;
+        self.relocate(segment)?;
+        self.write_slices()?;
+        self.sync_dirty()?;
+        let claims = self.engine().file_number();
+        let claims_file = self.disk.open(&self.dir.join(format!("claims-{claims}")))?;
+        let mut snapshot = {
+            let mut engine = self.engine();
+            let snapshot = take_snapshot(
+                &mut engine,
+                claims,
+                self.next_version.load(std::sync::atomic::Ordering::Relaxed),
+            );
+            // Under the lock, so that no claim falls between the two files.
+            self.claims.switch(claims_file, &notes(&engine))?;
+            engine.claim_files = vec![claims];
+            snapshot
+        };
+        for (_, file, at, bytes) in &snapshot.gone {
+            file.write_at(bytes, *at)?;
+            file.sync()?;
+        }
+        snapshot.manifest.next_version = self.next_version.load(std::sync::atomic::Ordering::Relaxed);
+        if !self.wait_durable(snapshot.next_frame) {
+            return Ok(());
+        }
+        super::manifest::write(&*self.disk, &self.dir, &snapshot.manifest)?;
+        self.let_go(snapshot)
+    }
+
+    /// Waits until every frame before `next` is durable; `false` if the store stopped first.
+    fn wait_durable(&self, next: u64) -> bool {
+        let mut engine = self.engine();
+        while engine.journal.durable + 1 < next {
+            if engine.stop {
+                return false;
+            }
+            engine.keeper_waits = true;
+            self.committer.notify_one();
+            engine = self.keeper.wait(engine).unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    /// Writes the ends of messages to their slices.
+    fn write_slices(&self) -> io::Result<()> {
+        loop {
+            let found = {
+                let mut engine = self.engine();
+                engine.ended.slices.iter_mut().find(|slice| !slice.buffer.is_empty()).map(|slice| {
+                    let bytes = std::mem::take(&mut slice.buffer);
+                    (slice.number, slice.file.clone(), slice.file_len, bytes)
+                })
+            };
+            let Some((number, file, at, bytes)) = found else { return Ok(()) };
+            // Not before the bytes are in the file does anybody look for them there.
+            let written = file.write_at(&bytes, at);
+            let mut engine = self.engine();
+            let Some(slice) = engine.ended.slices.iter_mut().find(|slice| slice.number == number) else {
+                continue;
+            };
+            match written {
+                Ok(()) => {
+                    slice.file_len += bytes.len() as u64;
+                    slice.dirty = true;
+                }
+                Err(error) => {
+                    let newer = std::mem::replace(&mut slice.buffer, bytes);
+                    slice.buffer.extend_from_slice(&newer);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn sync_dirty(&self) -> io::Result<()> {
+        let files: Vec<Arc<dyn DiskFile>> = {
+            let mut engine = self.engine();
+            let tables = engine.tables.values_mut().filter(|table| table.dirty).flat_map(|table| {
+                table.dirty = false;
+                [table.data.clone(), table.keys.clone()]
+            });
+            let mut files: Vec<_> = tables.collect();
+            for slice in engine.ended.slices.iter_mut().filter(|slice| slice.dirty) {
+                slice.dirty = false;
+                files.push(slice.file.clone());
+            }
+            files
+        };
+        files.into_iter().try_for_each(|file| file.sync())
+    }
+
+    /// Removes what the new manifest no longer names, and uses old segments again.
+    fn let_go(&self, snapshot: Snapshot) -> io::Result<()> {
+        let mut names: Vec<String> = snapshot
+            .buried
+            .iter()
+            .flat_map(|number| [format!("table-{number}.data"), format!("table-{number}.keys")])
+            .chain(snapshot.slices.iter().map(|number| format!("ended-{number}")))
+            .collect();
+        names.extend(snapshot.old_claims.iter().map(|number| format!("claims-{number}")));
+        let retired: Vec<u32> = {
+            let mut engine = self.engine();
+            let mut retired = Vec::new();
+            while engine.journal.segments.len() > 1
+                && engine
+                    .journal
+                    .segments
+                    .front()
+                    .is_some_and(|first| first.number < snapshot.manifest.journal_start)
+            {
+                retired.extend(engine.journal.segments.pop_front().map(|segment| segment.number));
+            }
+            // What was added since the snapshot is little; counting it as covered delays the next checkpoint a little.
+            engine.checkpointed_at = engine.journal.appended;
+            retired
+        };
+        for number in retired {
+            self.reuse(number)?;
+        }
+        for name in names {
+            match self.disk.remove(&self.dir.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.room.notify_waiters();
+        Ok(())
+    }
+
+    /// Gives an old segment a new number and keeps it ready, unless there are enough.
+    fn reuse(&self, old: u32) -> io::Result<()> {
+        /// Segments kept ready at the most: a burst takes several at once.
+        const READY_MAX: usize = 6;
+        let path = self.dir.join(format!("journal-{old}"));
+        let number = {
+            let mut engine = self.engine();
+            if engine.journal.spares.len() >= READY_MAX {
+                drop(engine);
+                return self.disk.remove(&path);
+            }
+            engine.file_number()
+        };
+        let new = self.dir.join(format!("journal-{number}"));
+        self.disk.rename(&path, &new)?;
+        self.disk.sync_dir(&self.dir)?;
+        let file = self.disk.open(&new)?;
+        let segment = super::journal::Segment { number, file, live: 0, first: 0 };
+        self.engine().journal.spares.push_back(segment);
+        Ok(())
+    }
+
+    /// The last checkpoint before the store is closed.
+    pub(super) fn finish(&self) -> Result<(), StoreError> {
+        {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            engine.closed = Some("the store is closed".into());
+        }
+        // The keeper may be in the middle of a round: it goes first.
+        let _keeping = super::locked(&self.keeping);
+        self.checkpoint().map_err(|error| {
+            StoreError::new(
+                StoreErrorKind::Unavailable,
+                format!("the last checkpoint failed: {error}; nothing is lost"),
+            )
+        })
+    }
+}
+
+fn take_snapshot(engine: &mut Engine, claims: u32, next_version: u32) -> Snapshot {
+    let next_frame = engine.journal.cut();
+    let current = engine.journal.current();
+    let first = engine.journal.segments.iter().find(|segment| segment.live > 0 || segment.number == current);
+    let (journal_start, first_frame) =
+        first.map_or((current, next_frame), |segment| (segment.number, segment.first));
+    let buried = std::mem::take(&mut engine.graveyard);
+    for number in &buried {
+        engine.tables.remove(number);
+    }
+    let slices: Vec<u32> =
+        std::mem::take(&mut engine.ended_over).into_iter().map(|slice| slice.number).collect();
+    let mut gone = Vec::new();
+    let mut tables = Vec::new();
+    for table in engine.tables.values_mut() {
+        if !table.gone.is_empty() {
+            let mut bytes = Vec::with_capacity(table.gone.len() / 5 * KEY_BYTES + KEY_BYTES);
+            write_gone(&std::mem::take(&mut table.gone), &mut bytes);
+            let at = table.keys_len;
+            table.keys_len += bytes.len() as u64;
+            gone.push((table.number, table.keys.clone(), at, bytes));
+        }
+        tables.push(TableLine {
+            number: table.number,
+            kind: table.kind,
+            data_len: table.data_len,
+            keys_len: table.keys_len,
+        });
+    }
+    tables.sort_by_key(|table| table.number);
+    let manifest = Manifest {
+        format: FORMAT,
+        journal_start,
+        first_frame,
+        next_frame,
+        opened: engine.opened.0,
+        tables,
+        slices: engine
+            .ended
+            .slices
+            .iter()
+            .map(|slice| SliceLine { number: slice.number, len: slice.file_len })
+            .collect(),
+        lanes: engine.lanes.iter().map(lane_line).collect(),
+        accepted: engine.books.accepted,
+        delivered: engine.books.delivered,
+        cancelled: engine.books.cancelled,
+        purged: engine.books.purged,
+        next_file: engine.next_file,
+        next_version,
+        claims,
+    };
+    Snapshot { manifest, gone, buried, slices, old_claims: engine.claim_files.clone(), next_frame }
+}
+
+fn lane_line(state: &super::lanes::LaneState) -> LaneLine {
+    let (queue, name) = match &state.lane {
+        Lane::Queue(topic) => (true, topic.as_str()),
+        Lane::Sink(sink) => (false, sink.as_str()),
+    };
+    LaneLine { queue, name: name.to_owned(), paused: state.paused }
+}
+
+/// What is claimed now, for the next claims log.
+fn notes(engine: &Engine) -> Vec<Note> {
+    engine
+        .flight
+        .iter()
+        .map(|(token, held)| Note {
+            hash: held.hash,
+            token,
+            version: held.version,
+            lease_ms: u32::try_from(held.lease_end.since(engine.now.mono()).as_millis()).unwrap_or(u32::MAX),
+            client: held.holder == Holder::Client,
+            alone: held.alone,
+            released: false,
+        })
+        .collect()
+}

@@ -1,0 +1,552 @@
+//! Claims and their ends.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use duly_core::{
+    Attempt, Lost, Now, Outcome, Receipt, State, Timestamp,
+    store::{Claim, Claimed, Holder, Leased, Settle, Settled, StoreError, StoreErrorKind, Verdict},
+};
+
+use super::{
+    Shared,
+    engine::{Class, Engine},
+    entry::{self, Peek, Stored},
+    flight::{Held, Note},
+    index::Place,
+    lanes::{Near, NearKey},
+    options::{BLOCK_BYTES, IN_FLIGHT_MAX, NEAR_COST},
+    table::{read_all, read_entry},
+};
+
+/// How many ended leases one sweep deals with.
+const LEASES_PER_SWEEP: usize = 1000;
+
+/// Taken out of its lane, not decoded yet.
+struct Popped {
+    token: u64,
+    near: Near,
+    ready: Timestamp,
+}
+
+impl Engine {
+    /// Takes what is due in a lane, in order.
+    fn pop_due(
+        &mut self,
+        number: u32,
+        limit: usize,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<Vec<Popped>, StoreError> {
+        let now = self.now.wall();
+        let end = self.lease_end(lease);
+        let limit = limit.min(IN_FLIGHT_MAX.saturating_sub(self.flight.len()));
+        let mut popped = Vec::new();
+        let mut held = Vec::new();
+        while popped.len() < limit {
+            self.refill(number, now)?;
+            let Some(lane) = self.lanes.get_mut(number) else { break };
+            let Some(first) = lane.near.first_entry().filter(|first| first.key().ready <= now) else { break };
+            let alone = first.get().suspect;
+            if alone && !popped.is_empty() {
+                break;
+            }
+            let (key, near) = first.remove_entry();
+            self.window = self.window.saturating_sub(NEAR_COST + near.data.as_ref().map_or(0, Bytes::len));
+            if !self.index.claim(near.hash, near.place) {
+                continue;
+            }
+            lane.near_count = lane.near_count.saturating_sub(1);
+            lane.pending = lane.pending.saturating_sub(1);
+            lane.in_flight += 1;
+            let token = self.flight.token();
+            let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
+            held.push((
+                token,
+                Held {
+                    id: key.id,
+                    hash: near.hash,
+                    place: near.place,
+                    lane: number,
+                    ready: key.ready,
+                    version: peek.map_or(0, Peek::version),
+                    holder,
+                    alone,
+                    lease_end: end,
+                    head: peek.map_or_else(Box::default, |peek| peek.head().into()),
+                    bytes: peek.map_or(0, |peek| peek.len() as u32),
+                    rank: key.rank,
+                },
+            ));
+            popped.push(Popped { token, near, ready: key.ready });
+            if alone {
+                break;
+            }
+        }
+        self.flight.hold(end, held);
+        Ok(popped)
+    }
+
+    /// Brings the head of the lane's backlog into memory, if it goes before what is there.
+    fn refill(&mut self, number: u32, now: Timestamp) -> Result<(), StoreError> {
+        loop {
+            let Some(lane) = self.lanes.get_mut(number) else { return Ok(()) };
+            let Some((at, extent)) = lane.extents.iter().enumerate().min_by(|a, b| a.1.key.cmp(&b.1.key))
+            else {
+                return Ok(());
+            };
+            let memory = lane.near.first_key_value().map(|(key, _)| key);
+            if extent.key.ready > now || memory.is_some_and(|memory| *memory < extent.key) {
+                return Ok(());
+            }
+            let (table, from, end) = (extent.table, extent.next, extent.end);
+            let Some(file) = self.tables.get(&table).map(|table| table.data.clone()) else {
+                lane.extents.swap_remove(at);
+                continue;
+            };
+            let damaged = || damaged(Place::new(table, from));
+            let mut len = BLOCK_BYTES.min(end - from);
+            let mut block = read_all(&*file, from, len).map_err(|e| unavailable(&e))?;
+            let first = Peek::length(&block).map_err(|_| damaged())? as u64;
+            // The block must hold one whole entry and the key of the next.
+            let need = first + 2048;
+            if need > len && len < end - from {
+                len = need.min(end - from);
+                block = read_all(&*file, from, len).map_err(|e| unavailable(&e))?;
+            }
+            let (arrivals, used, next) =
+                split_block(&Bytes::from(block), from, end, table).map_err(|_| damaged())?;
+            match next {
+                Some(key) => {
+                    lane.extents[at].next = from + used;
+                    lane.extents[at].key = key;
+                }
+                None => {
+                    lane.extents.swap_remove(at);
+                }
+            }
+            for (key, near) in arrivals {
+                if self.index.marks(near.hash, near.place).is_some_and(|marks| !marks.claimed) {
+                    let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
+                    self.window += cost(&near);
+                    if let Some(known) = lane.near.insert(key, near) {
+                        self.window = self.window.saturating_sub(cost(&known));
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Arrivals = (Vec<(NearKey, Near)>, u64, Option<NearKey>);
+
+/// The entries of a block of a run. Unless it reaches the end, the last whole one only gives its key.
+fn split_block(block: &Bytes, from: u64, end: u64, table: u32) -> Result<Arrivals, entry::Garbled> {
+    let mut arrivals = Vec::new();
+    let mut at = 0;
+    while at < block.len() {
+        let Ok(peek) = Peek::checked(&block[at..]) else {
+            // Cut by the end of the block, or bad: the next read tells which.
+            break;
+        };
+        let key = NearKey::of(peek)?;
+        let near = Near {
+            hash: key.id.hash64(),
+            place: Place::new(table, from + at as u64),
+            data: Some(block.slice(at..at + peek.len())),
+            suspect: peek.is_lost(),
+        };
+        arrivals.push((key, near));
+        at += peek.len();
+    }
+    if from + at as u64 >= end {
+        return Ok((arrivals, at as u64, None));
+    }
+    if arrivals.len() == 1 && at < block.len() {
+        // One large entry: the fixed part of the next was read along, and says its key.
+        let key = NearKey::of(Peek::start(&block[at..])?)?;
+        return Ok((arrivals, at as u64, Some(key)));
+    }
+    let Some((key, last)) = arrivals.pop() else { return Err(entry::Garbled) };
+    let used = last.place.offset() - from;
+    if arrivals.is_empty() { Err(entry::Garbled) } else { Ok((arrivals, used, Some(key))) }
+}
+
+fn damaged(place: Place) -> StoreError {
+    let what = format!(
+        "the entry at byte {} of file {} does not match its checksum; restore the data folder from a backup",
+        place.offset(),
+        place.file
+    );
+    StoreError::new(StoreErrorKind::Damaged, what)
+}
+
+fn unavailable(error: &std::io::Error) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, format!("reading the data folder failed: {error}"))
+}
+
+impl Shared {
+    pub(super) async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        self.end_leases(now).await?;
+        let (popped, next, files) = {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            if engine.tick(now) {
+                self.keeper.notify_one();
+            }
+            let Some(number) = engine.lanes.number(&claim.lane) else { return Ok(Claimed::default()) };
+            if engine.lanes.get(number).is_none_or(|lane| lane.paused) {
+                return Ok(Claimed::default());
+            }
+            if engine.full && engine.journal.room() < engine.options.segment_bytes / 4 {
+                // What is sent now could not be recorded as sent.
+                let what = "the disk is full and so is its reserve: delivery waits until there is room";
+                return Err(StoreError::new(StoreErrorKind::Full, what));
+            }
+            let popped = engine.pop_due(number, claim.limit, claim.holder, claim.lease)?;
+            let files: Vec<_> = popped
+                .iter()
+                .map(|one| if one.near.data.is_some() { None } else { engine.file(one.near.place) })
+                .collect();
+            (popped, engine.next_due(number), files)
+        };
+        let mut messages = Vec::with_capacity(popped.len());
+        let mut notes = Vec::with_capacity(popped.len());
+        let mut late = Vec::new();
+        let lease_ms = u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX);
+        for (one, file) in popped.into_iter().zip(files) {
+            let read = one.near.data.is_none();
+            let data = match one.near.data {
+                Some(data) => data,
+                None => self.read_back(one.near.place, one.near.hash, file).await?,
+            };
+            let stored = entry::decode(&data, &claim.lane).map_err(|_| damaged(one.near.place))?;
+            if read {
+                late.push((one.token, stored.version, data.clone()));
+            }
+            notes.push(Note {
+                hash: one.near.hash,
+                token: one.token,
+                version: stored.version,
+                lease_ms,
+                client: claim.holder == Holder::Client,
+                alone: one.near.suspect,
+                released: false,
+            });
+            messages.push(Leased {
+                receipt: Receipt { shard: 0, token: one.token, id: stored.message.id.clone() },
+                ready: one.ready,
+                attempt: stored.attempts + 1,
+                lost: stored.lost,
+                message: stored.message,
+            });
+        }
+        if !late.is_empty() {
+            self.complete(late);
+        }
+        if let Err(error) = self.claims.write(notes) {
+            let receipts: Vec<Receipt> = messages.into_iter().map(|leased| leased.receipt).collect();
+            self.undo(&receipts);
+            return Err(StoreError::new(
+                StoreErrorKind::Unavailable,
+                format!("the claim could not be recorded: {error}"),
+            ));
+        }
+        Ok(Claimed { messages, next })
+    }
+
+    /// Reads an entry that was not in memory. Its journal frame may still be on its way.
+    async fn read_back(
+        &self,
+        place: Place,
+        hash: u64,
+        file: Option<std::sync::Arc<dyn super::disk::DiskFile>>,
+    ) -> Result<Bytes, StoreError> {
+        let mut file = file;
+        let mut place = place;
+        loop {
+            self.written(place).await?;
+            if let Some(file) = &file
+                && let Ok(bytes) = read_entry(&**file, place)
+            {
+                return Ok(Bytes::from(bytes));
+            }
+            // Moved in the meantime by the keeper: a claimed message has exactly one place.
+            let engine = self.engine();
+            let now_at = engine.index.candidates(hash).find(|(at, marks)| marks.claimed && *at != place);
+            let Some((moved, _)) = now_at else { return Err(damaged(place)) };
+            place = moved;
+            file = engine.file(place);
+        }
+    }
+
+    /// Fills in what was only known once the entry was read.
+    fn complete(&self, late: Vec<(u64, u32, Bytes)>) {
+        let mut engine = self.engine();
+        for (token, version, data) in late {
+            if let Some(held) = engine.flight.get_mut(token)
+                && let Ok(peek) = Peek::framed(&data)
+            {
+                held.version = version;
+                held.head = peek.head().into();
+                held.bytes = peek.len() as u32;
+            }
+        }
+    }
+
+    /// Takes claims back that were never given out.
+    fn undo(&self, receipts: &[Receipt]) {
+        let mut engine = self.engine();
+        for receipt in receipts {
+            if let Some(held) = engine.let_go(receipt.token) {
+                engine.hand_back(&held);
+            }
+        }
+    }
+
+    pub(super) async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        let rewritten = self.rewrite(now, &batch).await?;
+        let bytes: usize =
+            rewritten.iter().flatten().map(|entry| entry.len() + 64).sum::<usize>() + batch.len() * 512;
+        self.admitted(bytes, Class::Change).await?;
+        let mut released = Vec::new();
+        let (answers, commit) = {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            if engine.tick(now) {
+                self.keeper.notify_one();
+            }
+            let answers: Vec<Settled> = batch
+                .iter()
+                .zip(&rewritten)
+                .map(|(settle, entry)| settle_one(&mut engine, now, settle, entry.as_deref(), &mut released))
+                .collect();
+            (answers, engine.journal.commit())
+        };
+        self.committer.notify_one();
+        if let Err(error) = self.claims.write(released) {
+            // Only the count of a try is at stake, and only if the process dies now.
+            tracing::warn!(%error, "a hand-back could not be recorded");
+        }
+        if batch.iter().any(|settle| settle.verdict != Verdict::HandBack) {
+            self.committed(&commit).await?;
+        }
+        Ok(answers)
+    }
+
+    /// The new entries of those that stay: retried or dead. The others have none.
+    async fn rewrite(&self, now: Now, batch: &[Settle]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let mut entries = Vec::with_capacity(batch.len());
+        for settle in batch {
+            let needs = match &settle.verdict {
+                Verdict::Retry { .. } | Verdict::Dead { .. } => true,
+                Verdict::Delivered { .. } | Verdict::HandBack => false,
+            };
+            entries.push(if needs { self.rewrite_one(now, settle).await? } else { None });
+        }
+        Ok(entries)
+    }
+
+    async fn rewrite_one(&self, now: Now, settle: &Settle) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some((mut stored, lane)) = self.held_entry(&settle.receipt, now).await? else { return Ok(None) };
+        let note = |stored: &mut Stored, attempt: &Attempt| {
+            if attempt.outcome.counts() {
+                stored.attempts += 1;
+            }
+            stored.remember(attempt.clone());
+        };
+        stored.lost = Lost::No;
+        match &settle.verdict {
+            Verdict::Retry { at, attempt } => {
+                note(&mut stored, attempt);
+                stored.ready = *at;
+            }
+            Verdict::Dead { reason, attempt } => {
+                if let Some(attempt) = attempt {
+                    note(&mut stored, attempt);
+                }
+                stored.dead = Some((*reason, now.wall()));
+            }
+            Verdict::Delivered { .. } | Verdict::HandBack => {}
+        }
+        let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
+        entry::encode(&stored, self.version(), lane, &mut bytes);
+        Ok(Some(bytes))
+    }
+
+    /// The entry of a claimed message, while the claim is its holder's.
+    async fn held_entry(&self, receipt: &Receipt, now: Now) -> Result<Option<(Stored, u32)>, StoreError> {
+        let found = {
+            let engine = self.engine();
+            let held = engine.flight.valid(receipt.token, &receipt.id, now.mono());
+            held.map(|held| {
+                let lane = engine.lanes.get(held.lane).map(|state| state.lane.clone());
+                (held.hash, held.place, held.lane, lane, engine.file(held.place))
+            })
+        };
+        let Some((hash, place, number, Some(lane), file)) = found else { return Ok(None) };
+        let bytes = self.read_back(place, hash, file).await?;
+        let stored = entry::decode(&bytes, &lane).map_err(|_| damaged(place))?;
+        Ok((stored.message.id == receipt.id).then_some((stored, number)))
+    }
+
+    pub(super) fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let mut engine = self.engine();
+        engine.check_open()?;
+        engine.now = now;
+        let end = engine.lease_end(lease);
+        let answers = receipts
+            .iter()
+            .map(|receipt| match engine.flight.valid(receipt.token, &receipt.id, now.mono()) {
+                None => Settled::Lost,
+                Some(_) => {
+                    engine.flight.extend(receipt.token, end);
+                    Settled::Done
+                }
+            })
+            .collect();
+        Ok(answers)
+    }
+
+    /// Makes claimable what was claimed and not settled in time. Says how many leases had ended.
+    pub(super) async fn end_leases(&self, now: Now) -> Result<usize, StoreError> {
+        let ended: Vec<(u64, Receipt)> = {
+            let mut engine = self.engine();
+            if engine.flight.next_end().is_none_or(|end| end > now.mono()) {
+                return Ok(0);
+            }
+            let tokens = engine.flight.ended(now.mono(), LEASES_PER_SWEEP);
+            tokens
+                .into_iter()
+                .filter_map(|token| {
+                    let id = engine.flight.get_mut(token)?.id.clone();
+                    Some((token, Receipt { shard: 0, token, id }))
+                })
+                .collect()
+        };
+        let count = ended.len();
+        let outcome = self.lose(now, &ended).await;
+        if outcome.is_err() {
+            let mut engine = self.engine();
+            ended.iter().for_each(|(token, _)| engine.flight.ended_again(*token, now.mono()));
+        }
+        outcome.map(|()| count)
+    }
+
+    async fn lose(&self, now: Now, ended: &[(u64, Receipt)]) -> Result<(), StoreError> {
+        let mut entries = Vec::with_capacity(ended.len());
+        for (token, receipt) in ended {
+            let found = {
+                let engine = self.engine();
+                engine.flight.get(*token, &receipt.id).map(|held| {
+                    let lane = engine.lanes.get(held.lane).map(|state| state.lane.clone());
+                    (held.clone(), lane, engine.file(held.place))
+                })
+            };
+            let Some((held, Some(lane), file)) = found else { continue };
+            let bytes = self.read_back(held.place, held.hash, file).await?;
+            let stored = entry::decode(&bytes, &lane).map_err(|_| damaged(held.place))?;
+            entries.push((
+                *token,
+                lost_entry(
+                    stored,
+                    now.wall(),
+                    held.alone,
+                    true,
+                    self.version(),
+                    held.lane,
+                    "its lease ended",
+                ),
+            ));
+        }
+        let bytes = entries.iter().map(|(_, entry)| entry.len() + 64).sum();
+        self.admitted(bytes, Class::Change).await?;
+        let commit = {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            for (token, entry) in entries {
+                // It may have been settled or extended while its entry was read.
+                if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
+                    continue;
+                }
+                if let Some(held) = engine.let_go(token) {
+                    engine.change(held.hash, held.place, u64::from(held.bytes), &entry);
+                }
+            }
+            engine.journal.commit()
+        };
+        self.committer.notify_one();
+        if ended.is_empty() { Ok(()) } else { self.committed(&commit).await }
+    }
+}
+
+/// The entry of a message whose claim was lost.
+pub(super) fn lost_entry(
+    mut stored: Stored,
+    at: Timestamp,
+    alone: bool,
+    counts: bool,
+    version: u32,
+    lane: u32,
+    why: &str,
+) -> Vec<u8> {
+    if counts {
+        stored.attempts += 1;
+        stored.remember(Attempt::new(at, Outcome::Lost, why));
+    }
+    stored.maybe_delivered = true;
+    stored.lost = if alone { Lost::Alone } else { Lost::InCompany };
+    let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
+    entry::encode(&stored, version, lane, &mut bytes);
+    bytes
+}
+
+fn settle_one(
+    engine: &mut Engine,
+    now: Now,
+    settle: &Settle,
+    entry: Option<&[u8]>,
+    released: &mut Vec<Note>,
+) -> Settled {
+    let receipt = &settle.receipt;
+    if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
+        return Settled::Lost;
+    }
+    if entry.is_none() && matches!(settle.verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
+        return Settled::Lost;
+    }
+    let Some(held) = engine.let_go(receipt.token) else { return Settled::Lost };
+    match &settle.verdict {
+        Verdict::Delivered { receipt } => {
+            engine.end(
+                held.hash,
+                held.place,
+                u64::from(held.bytes),
+                State::Delivered,
+                receipt.as_deref(),
+                &held.head,
+            );
+        }
+        Verdict::Retry { .. } | Verdict::Dead { .. } => {
+            engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
+        }
+        Verdict::HandBack => {
+            engine.hand_back(&held);
+            released.push(Note {
+                hash: held.hash,
+                token: receipt.token,
+                version: held.version,
+                lease_ms: 0,
+                client: false,
+                alone: held.alone,
+                released: true,
+            });
+        }
+    }
+    Settled::Done
+}

@@ -1,0 +1,133 @@
+//! The file layer: the few things the store asks of a file system.
+//!
+//! Everything goes through these two traits so that tests can put a disk under the store that forgets
+//! unsynced bytes, runs full, or fails a sync.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A folder's worth of files.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens a file for reading and writing, making it if it is missing.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// Gives a file another name, replacing what had it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// The names of the files in a folder, making the folder if it is missing.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Makes names durable: creations, renames and removals in the folder.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes the folder for this process alone; freed when the answer is dropped.
+    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+/// One open file.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Makes the bytes durable.
+    fn sync(&self) -> io::Result<()>;
+    /// How long the file is.
+    fn len(&self) -> io::Result<u64>;
+    /// Makes it exactly so long.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Takes room for `len` bytes, so that writing them cannot run out of it.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+}
+
+/// The machine's own file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+struct RealFile(File);
+
+/// How many zero bytes one write lays down while room is being taken.
+const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // Message bodies are nobody else's to read.
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        std::fs::create_dir_all(dir)?;
+        std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        std::fs::create_dir_all(dir)?;
+        let path: PathBuf = dir.join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => io::Error::from(io::ErrorKind::WouldBlock),
+            std::fs::TryLockError::Error(error) => error,
+        })?;
+        Ok(Box::new(file))
+    }
+}
+
+impl DiskFile for RealFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    /// Written, not only reserved: a sync into written blocks need not touch the file system's own journal.
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let mut at = self.len()?;
+        while at < len {
+            let n = ZEROS.len().min((len - at) as usize);
+            self.0.write_all_at(&ZEROS[..n], at)?;
+            at += n as u64;
+        }
+        self.0.sync_all()
+    }
+}

@@ -1,0 +1,284 @@
+//! From the hash of an id to the place of its entry: 12 bytes a message, grown a few kilobytes at a time.
+//!
+//! The table is divided in many small segments by the low bits of the hash; each is an open-addressed table
+//! that grows by a quarter when it is full, so that no insert ever waits for a large rehash. A segment keeps 32 more
+//! bits of the hash as a fingerprint: a hit is a candidate, confirmed against the full id by reading its place.
+
+/// Where an entry lies: which file, and which eighth byte of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place {
+    pub(super) file: u32,
+    pub(super) off8: u32,
+}
+
+impl Place {
+    pub(super) fn offset(self) -> u64 {
+        u64::from(self.off8) * super::entry::ALIGN as u64
+    }
+
+    pub(super) fn new(file: u32, offset: u64) -> Self {
+        Self { file, off8: (offset / super::entry::ALIGN as u64) as u32 }
+    }
+}
+
+/// What is known of a message without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Marks {
+    /// Claimed: not to be claimed again, cancelled or moved in time.
+    pub(super) claimed: bool,
+    /// Counted among its lane's near messages.
+    pub(super) near: bool,
+}
+
+const CLAIMED: u32 = 1 << 31;
+const NEAR: u32 = 1 << 30;
+/// File numbers stay below the marks. Zero is an empty slot.
+pub(super) const FILE_MAX: u32 = NEAR - 1;
+const SEGMENT_BITS: u32 = 16;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    fingerprint: u32,
+    file: u32,
+    off8: u32,
+}
+
+const EMPTY: Slot = Slot { fingerprint: 0, file: 0, off8: 0 };
+
+impl Slot {
+    fn place(self) -> Place {
+        Place { file: self.file & FILE_MAX, off8: self.off8 }
+    }
+
+    fn marks(self) -> Marks {
+        Marks { claimed: self.file & CLAIMED != 0, near: self.file & NEAR != 0 }
+    }
+
+    fn new(fingerprint: u32, place: Place, marks: Marks) -> Self {
+        let claimed = if marks.claimed { CLAIMED } else { 0 };
+        let near = if marks.near { NEAR } else { 0 };
+        Self { fingerprint, file: place.file | claimed | near, off8: place.off8 }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Segment {
+    slots: Box<[Slot]>,
+    used: u32,
+}
+
+/// All live messages by the hash of their id.
+pub(super) struct Index {
+    segments: Vec<Segment>,
+    len: usize,
+}
+
+fn split(hash: u64) -> (usize, u32) {
+    ((hash & ((1 << SEGMENT_BITS) - 1)) as usize, (hash >> SEGMENT_BITS) as u32)
+}
+
+impl Segment {
+    fn home(&self, fingerprint: u32) -> usize {
+        ((u64::from(fingerprint) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    fn next(&self, at: usize) -> usize {
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+
+    fn find(&self, fingerprint: u32, place: Place) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut at = self.home(fingerprint);
+        while self.slots[at].file != 0 {
+            if self.slots[at].fingerprint == fingerprint && self.slots[at].place() == place {
+                return Some(at);
+            }
+            at = self.next(at);
+        }
+        None
+    }
+
+    fn put(&mut self, slot: Slot) {
+        // Full at seven eighths: longer probes would cost more than the memory saved.
+        if (self.used as usize + 1) * 8 > self.slots.len() * 7 {
+            let larger = (self.slots.len() + self.slots.len() / 4 + 4).next_multiple_of(4);
+            let old = std::mem::replace(&mut self.slots, vec![EMPTY; larger].into_boxed_slice());
+            for slot in old.into_iter().filter(|slot| slot.file != 0) {
+                self.place(slot);
+            }
+        }
+        self.place(slot);
+        self.used += 1;
+    }
+
+    fn place(&mut self, slot: Slot) {
+        let mut at = self.home(slot.fingerprint);
+        while self.slots[at].file != 0 {
+            at = self.next(at);
+        }
+        self.slots[at] = slot;
+    }
+
+    /// Takes a slot out and moves later ones of its run back, so that no tombstones are needed.
+    fn take(&mut self, mut hole: usize) {
+        let mut at = self.next(hole);
+        while self.slots[at].file != 0 {
+            let home = self.home(self.slots[at].fingerprint);
+            // Whether `hole` lies on the way from its home to where it is.
+            let on_the_way = if home <= at { home <= hole && hole < at } else { hole >= home || hole < at };
+            if on_the_way {
+                self.slots[hole] = self.slots[at];
+                hole = at;
+            }
+            at = self.next(at);
+        }
+        self.slots[hole] = EMPTY;
+        self.used -= 1;
+        if self.used == 0 {
+            self.slots = Box::default();
+        }
+    }
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self { segments: vec![Segment::default(); 1 << SEGMENT_BITS], len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a message; the caller knows that it is new.
+    pub(super) fn insert(&mut self, hash: u64, place: Place, marks: Marks) {
+        let (segment, fingerprint) = split(hash);
+        self.segments[segment].put(Slot::new(fingerprint, place, marks));
+        self.len += 1;
+    }
+
+    /// Every place that may hold the message, almost always none or one.
+    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (Place, Marks)> + '_ {
+        let (segment, fingerprint) = split(hash);
+        let segment = &self.segments[segment];
+        let mut at = if segment.slots.is_empty() { None } else { Some(segment.home(fingerprint)) };
+        std::iter::from_fn(move || {
+            loop {
+                let here = at?;
+                let slot = segment.slots[here];
+                if slot.file == 0 {
+                    at = None;
+                    return None;
+                }
+                at = Some(segment.next(here));
+                if slot.fingerprint == fingerprint {
+                    return Some((slot.place(), slot.marks()));
+                }
+            }
+        })
+    }
+
+    /// The marks of the message at `place`, if it is still there.
+    pub(super) fn marks(&self, hash: u64, place: Place) -> Option<Marks> {
+        let (segment, fingerprint) = split(hash);
+        let segment = &self.segments[segment];
+        segment.find(fingerprint, place).map(|at| segment.slots[at].marks())
+    }
+
+    /// Marks the message at `place` as claimed; `false` if it is gone or claimed already.
+    pub(super) fn claim(&mut self, hash: u64, place: Place) -> bool {
+        let (segment, fingerprint) = split(hash);
+        let segment = &mut self.segments[segment];
+        let Some(at) = segment.find(fingerprint, place) else { return false };
+        if segment.slots[at].file & CLAIMED != 0 {
+            return false;
+        }
+        segment.slots[at].file |= CLAIMED;
+        true
+    }
+
+    pub(super) fn set_marks(&mut self, hash: u64, place: Place, marks: Marks) {
+        self.replace(hash, place, place, Some(marks));
+    }
+
+    /// Moves a message from `old` to `new`; the marks stay unless given. `None` if it is not at `old` any more.
+    pub(super) fn replace(
+        &mut self,
+        hash: u64,
+        old: Place,
+        new: Place,
+        marks: Option<Marks>,
+    ) -> Option<Marks> {
+        let (segment, fingerprint) = split(hash);
+        let segment = &mut self.segments[segment];
+        let at = segment.find(fingerprint, old)?;
+        let marks = marks.unwrap_or(segment.slots[at].marks());
+        segment.slots[at] = Slot::new(fingerprint, new, marks);
+        Some(marks)
+    }
+
+    /// Takes a message out. `None` if it is not at `place` any more.
+    pub(super) fn remove(&mut self, hash: u64, place: Place) -> Option<Marks> {
+        let (segment, fingerprint) = split(hash);
+        let segment = &mut self.segments[segment];
+        let at = segment.find(fingerprint, place)?;
+        let marks = segment.slots[at].marks();
+        segment.take(at);
+        self.len -= 1;
+        Some(marks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// A cheap generator with a full period: the same run every time.
+    fn numbers(seed: u64) -> impl FnMut() -> u64 {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) ^ (state << 31)
+        }
+    }
+
+    #[test]
+    fn it_agrees_with_a_map_through_inserts_moves_and_removals() {
+        let (mut index, mut model) = (Index::new(), HashMap::new());
+        let mut next = numbers(7);
+        for step in 0..200_000u32 {
+            // Few segments and few fingerprints, so that probes wrap and collide.
+            let hash = (next() % 64) | (next() % 4096) << 36;
+            let place = Place { file: 1 + step % 1000, off8: step };
+            match (next() % 3, model.remove(&hash)) {
+                (_, None) => {
+                    index.insert(hash, place, Marks::default());
+                    model.insert(hash, place);
+                }
+                (0, Some(old)) => assert!(index.remove(hash, old).is_some()),
+                (_, Some(old)) => {
+                    assert!(index.replace(hash, old, place, None).is_some());
+                    model.insert(hash, place);
+                }
+            }
+            assert_eq!(index.len(), model.len());
+        }
+        for (hash, place) in &model {
+            assert_eq!(index.candidates(*hash).map(|(place, _)| place).collect::<Vec<_>>(), [*place]);
+        }
+    }
+
+    #[test]
+    fn two_messages_with_one_fingerprint_are_both_candidates() {
+        let mut index = Index::new();
+        let (one, two) = (Place { file: 1, off8: 1 }, Place { file: 2, off8: 2 });
+        index.insert(42, one, Marks::default());
+        index.insert(42, two, Marks { claimed: true, near: true });
+        assert_eq!(index.candidates(42).count(), 2);
+        assert_eq!(index.remove(42, one), Some(Marks::default()));
+        assert_eq!(index.candidates(42).collect::<Vec<_>>(), [(two, Marks { claimed: true, near: true })]);
+    }
+}

@@ -1,0 +1,169 @@
+//! The keeper: the one thread that does what can wait. It opens buckets ahead of their time, writes buffers, keeps
+//! memory within its budget, makes checkpoints and tidies up. Nothing it does holds a commit up for long.
+
+use std::{io, sync::PoisonError, time::Duration};
+
+use duly_core::Monotonic;
+
+use super::{Shared, journal::Segment, options::RUNS_MAX, table::TableKind};
+
+/// How long the keeper waits when nobody calls it.
+const ROUND: Duration = Duration::from_secs(1);
+/// Time between two checkpoints of a store that changes slowly.
+const CHECKPOINT_AFTER: Duration = Duration::from_secs(30);
+/// Time between two looks for waste.
+const TIDY_AFTER: Duration = Duration::from_secs(5);
+/// Segments kept ready.
+const SPARES: usize = 3;
+
+/// When the keeper last did what it does now and then.
+#[derive(Default)]
+struct Rounds {
+    checkpoint: Monotonic,
+    tidy: Monotonic,
+}
+
+/// Runs until the store stops.
+pub(super) fn run(shared: &Shared) {
+    let now = shared.engine().now.mono();
+    let mut rounds = Rounds { checkpoint: now, tidy: now };
+    loop {
+        if shared.engine().stop {
+            return;
+        }
+        let kept = {
+            let _keeping = super::locked(&shared.keeping);
+            keep(shared, &mut rounds)
+        };
+        match kept {
+            Ok(()) => shared.engine().full = false,
+            Err(error) if is_full(&error) => {
+                let was = std::mem::replace(&mut shared.engine().full, true);
+                if !was {
+                    tracing::error!(%error, "the disk is full: new messages are refused until there is room");
+                }
+                shared.room.notify_waiters();
+            }
+            Err(error) => {
+                tracing::error!(%error, "the data folder cannot be kept in order; the store stops");
+                shared.close_because(format!(
+                    "the data folder failed: {error}; look at the disk, then restart"
+                ));
+                return;
+            }
+        }
+        let engine = shared.engine();
+        if !engine.stop && (!engine.wants_keeper() || engine.full) {
+            // What is found at the end of the wait is looked at anew: a spurious wake-up costs nothing.
+            drop(shared.keeper.wait_timeout(engine, ROUND).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
+    shared.lay_down_spares()?;
+    shared.open_buckets()?;
+    let (flush, spill, journal, changed, now) = {
+        let engine = shared.engine();
+        let added = engine.journal.appended - engine.checkpointed_at;
+        let crowded = engine.window > engine.options.window_bytes;
+        (engine.wants_flush(), crowded, added > engine.options.checkpoint_bytes, added > 0, engine.now.mono())
+    };
+    if flush {
+        shared.flush(false)?;
+    }
+    if spill {
+        shared.spill()?;
+    }
+    let tidied = now.since(rounds.tidy) >= TIDY_AFTER && {
+        rounds.tidy = now;
+        shared.tidy()?
+    };
+    let aged = now.since(rounds.checkpoint) >= CHECKPOINT_AFTER;
+    if journal || tidied || (aged && changed) {
+        shared.checkpoint()?;
+        rounds.checkpoint = now;
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// Makes sure that segments are ready before the journal needs them.
+    fn lay_down_spares(&self) -> io::Result<()> {
+        loop {
+            let (number, bytes) = {
+                let mut engine = self.engine();
+                if engine.slice_files.is_empty() {
+                    let number = engine.file_number();
+                    drop(engine);
+                    let file = self.disk.open(&self.dir.join(format!("ended-{number}")))?;
+                    self.engine().slice_files.push((number, file));
+                    continue;
+                }
+                if engine.journal.spares.len() >= SPARES {
+                    return Ok(());
+                }
+                (engine.file_number(), engine.options.segment_bytes)
+            };
+            let segment = make_segment(self, number, bytes)?;
+            self.engine().journal.spares.push_back(segment);
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Rewrites tables that are mostly waste, and merges small runs. Says whether anything was moved.
+    fn tidy(&self) -> io::Result<bool> {
+        self.merge_runs(RUNS_MAX)?;
+        let wasteful: Vec<u32> = {
+            let mut engine = self.engine();
+            let now = engine.now.wall();
+            let over = engine.ended.expire(now);
+            engine.ended_over.extend(over);
+            let chunk = engine.options.chunk_bytes / 64;
+            let mut found = Vec::new();
+            for table in engine.tables.values_mut().filter(|table| table.live > 0 && !table.busy) {
+                let waste = table.waste();
+                let quiet = table.gone_seen == table.gone_total;
+                table.gone_seen = table.gone_total;
+                let much = waste * 2 > table.data_len || (quiet && waste * 6 > table.data_len);
+                if table.kind != TableKind::Run && waste > chunk && much {
+                    found.push(table.number);
+                }
+            }
+            for number in &found {
+                let slot = engine.tables.get_mut(number).and_then(|table| {
+                    table.sealed = true;
+                    table.kind.slot()
+                });
+                if let Some(bucket) = slot.and_then(|slot| engine.buckets.get_mut(&slot)) {
+                    bucket.tables.retain(|known| known != number);
+                }
+            }
+            found
+        };
+        let moved = !wasteful.is_empty() || !self.engine().graveyard.is_empty();
+        for table in wasteful {
+            self.split(table)?;
+        }
+        Ok(moved)
+    }
+}
+
+/// Lays a segment down under its number.
+pub(super) fn make_segment(shared: &Shared, number: u32, bytes: u64) -> io::Result<Segment> {
+    let path = shared.dir.join(format!("journal-{number}"));
+    let file = shared.disk.open(&path)?;
+    file.allocate(bytes).inspect_err(|_| {
+        // A half-laid segment would only hold the room that is missing.
+        let _ = shared.disk.remove(&path);
+    })?;
+    shared.disk.sync_dir(&shared.dir)?;
+    Ok(Segment { number, file, live: 0, first: 0 })
+}

@@ -1,0 +1,141 @@
+//! Lanes: what each has near at hand, in release order, and what waits on disk for those that nobody drains.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use duly_core::{Lane, MessageId, Timestamp};
+
+use super::{
+    entry::{Garbled, Peek},
+    index::Place,
+};
+
+/// The order in which a lane releases: `(ready, priority descending, id)`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NearKey {
+    pub(super) ready: Timestamp,
+    pub(super) rank: u8,
+    pub(super) id: MessageId,
+}
+
+impl NearKey {
+    pub(super) fn of(peek: Peek<'_>) -> Result<Self, Garbled> {
+        let id = MessageId::parse(peek.id_text()).map_err(|_| Garbled)?;
+        Ok(Self { ready: peek.ready(), rank: peek.rank(), id })
+    }
+}
+
+/// A message near at hand.
+#[derive(Debug, Clone)]
+pub(super) struct Near {
+    pub(super) hash: u64,
+    pub(super) place: Place,
+    /// Its entry, unless it must be read from its place.
+    pub(super) data: Option<Bytes>,
+    /// Its last claim was lost.
+    pub(super) suspect: bool,
+}
+
+/// A stretch of a run that belongs to one lane, in release order.
+#[derive(Debug, Clone)]
+pub(super) struct Extent {
+    pub(super) table: u32,
+    pub(super) next: u64,
+    pub(super) end: u64,
+    /// The key of the entry at `next`.
+    pub(super) key: NearKey,
+}
+
+/// One lane.
+pub(super) struct LaneState {
+    pub(super) lane: Lane,
+    pub(super) paused: bool,
+    /// Near at hand, claimable when their time comes.
+    pub(super) near: BTreeMap<NearKey, Near>,
+    /// Near but on disk.
+    pub(super) extents: Vec<Extent>,
+    /// Waiting, wherever they are.
+    pub(super) pending: u64,
+    /// Of these, how many are near.
+    pub(super) near_count: u64,
+    pub(super) in_flight: u64,
+    pub(super) dead: u64,
+    /// The first of those on their way from memory to a run.
+    pub(super) limbo: Option<Timestamp>,
+}
+
+impl LaneState {
+    fn new(lane: Lane) -> Self {
+        Self {
+            lane,
+            paused: false,
+            near: BTreeMap::new(),
+            extents: Vec::new(),
+            pending: 0,
+            near_count: 0,
+            in_flight: 0,
+            dead: 0,
+            limbo: None,
+        }
+    }
+
+    /// The key that goes next, in memory or on disk.
+    pub(super) fn first(&self) -> Option<&NearKey> {
+        let disk = self.extents.iter().map(|extent| &extent.key).min();
+        let memory = self.near.first_key_value().map(|(key, _)| key);
+        match (memory, disk) {
+            (Some(memory), Some(disk)) => Some(memory.min(disk)),
+            (memory, disk) => memory.or(disk),
+        }
+    }
+
+    /// Due and waiting at `now`.
+    pub(super) fn ready(&self, now: Timestamp) -> u64 {
+        let after = NearKey { ready: Timestamp::from_millis(now.as_millis() + 1), rank: 0, id: first_id() };
+        let later = self.near.range(after..).count() as u64;
+        let later_on_disk = 0; // Runs hold what is overdue; a clock that stepped back is the one exception.
+        self.near_count.saturating_sub(later + later_on_disk)
+    }
+}
+
+/// The id that sorts before all others of a length of one.
+fn first_id() -> MessageId {
+    MessageId::made(Timestamp::default(), 0)
+}
+
+/// All lanes, by number. A number is never used for another lane.
+#[derive(Default)]
+pub(super) struct Lanes {
+    all: Vec<LaneState>,
+    numbers: HashMap<Lane, u32>,
+}
+
+impl Lanes {
+    pub(super) fn number(&self, lane: &Lane) -> Option<u32> {
+        self.numbers.get(lane).copied()
+    }
+
+    /// Adds a lane under the next number.
+    pub(super) fn add(&mut self, lane: Lane) -> u32 {
+        let number = self.all.len() as u32;
+        self.numbers.insert(lane.clone(), number);
+        self.all.push(LaneState::new(lane));
+        number
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&LaneState> {
+        self.all.get(number as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut LaneState> {
+        self.all.get_mut(number as usize)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LaneState> {
+        self.all.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+}

@@ -1,0 +1,106 @@
+//! The manifest: which files make up the store, and up to where. Replaced whole, atomically.
+
+use std::{io, path::Path};
+
+use duly_core::Lane;
+
+use super::{disk::Disk, table::TableKind, wheel::LEVELS};
+
+/// The format this version writes, and the only one it reads.
+pub(super) const FORMAT: u32 = 1;
+const NAME: &str = "manifest";
+
+/// Everything that is not in the journal.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+pub(super) struct Manifest {
+    pub(super) format: u32,
+    /// The first journal segment that is needed.
+    pub(super) journal_start: u32,
+    /// The number of the first frame in it.
+    pub(super) first_frame: u64,
+    /// Frames from this one on are not counted in the books below.
+    pub(super) next_frame: u64,
+    pub(super) opened: [u64; LEVELS],
+    pub(super) tables: Vec<TableLine>,
+    pub(super) slices: Vec<SliceLine>,
+    pub(super) lanes: Vec<LaneLine>,
+    pub(super) accepted: u64,
+    pub(super) delivered: u64,
+    pub(super) cancelled: u64,
+    pub(super) purged: u64,
+    pub(super) next_file: u32,
+    pub(super) next_version: u32,
+    /// The first claims log that is needed.
+    pub(super) claims: u32,
+}
+
+/// One table.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct TableLine {
+    pub(super) number: u32,
+    pub(super) kind: TableKind,
+    pub(super) data_len: u64,
+    pub(super) keys_len: u64,
+}
+
+/// One slice of finished messages.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct SliceLine {
+    pub(super) number: u32,
+    pub(super) len: u64,
+}
+
+/// One lane; its number is its place in the list.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct LaneLine {
+    pub(super) queue: bool,
+    pub(super) name: String,
+    pub(super) paused: bool,
+}
+
+impl LaneLine {
+    pub(super) fn lane(&self) -> Option<Lane> {
+        Some(if self.queue {
+            Lane::Queue(duly_core::Topic::parse(&self.name).ok()?)
+        } else {
+            Lane::Sink(duly_core::SinkName::parse(&self.name).ok()?)
+        })
+    }
+}
+
+/// Writes the manifest: new file, sync, rename, sync of the folder.
+pub(super) fn write(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Result<()> {
+    let json = serde_json::to_vec(manifest)?;
+    let mut bytes = format!("{:08x}\n", crc32c::crc32c(&json)).into_bytes();
+    bytes.extend_from_slice(&json);
+    let new = dir.join("manifest.new");
+    let file = disk.open(&new)?;
+    file.set_len(0)?;
+    file.write_at(&bytes, 0)?;
+    file.sync()?;
+    disk.rename(&new, &dir.join(NAME))?;
+    disk.sync_dir(dir)
+}
+
+/// Reads the manifest; `None` if the folder is new.
+pub(super) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> io::Result<Option<Manifest>> {
+    if !names.iter().any(|name| name == NAME) {
+        return Ok(None);
+    }
+    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{NAME} {what}"));
+    let file = disk.open(&dir.join(NAME))?;
+    let bytes = super::table::read_all(&*file, 0, file.len()?)?;
+    let (crc, json) = bytes.split_at_checked(9).ok_or_else(|| bad("is cut short"))?;
+    let crc = std::str::from_utf8(&crc[..8]).ok().and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    if crc != Some(crc32c::crc32c(json)) {
+        return Err(bad("does not match its checksum"));
+    }
+    let manifest: Manifest = serde_json::from_slice(json)?;
+    if manifest.format != FORMAT {
+        return Err(bad(&format!(
+            "has format {}, this version reads {FORMAT}; open it with the version that wrote it",
+            manifest.format
+        )));
+    }
+    Ok(Some(manifest))
+}

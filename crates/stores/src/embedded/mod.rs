@@ -1,0 +1,305 @@
+#![doc = include_str!("docs.md")]
+
+mod change;
+mod checkpoint;
+mod claim;
+pub mod disk;
+mod ended;
+mod engine;
+mod entry;
+mod flight;
+mod index;
+mod journal;
+mod keeper;
+mod lanes;
+mod look;
+mod manifest;
+mod moving;
+mod options;
+mod recover;
+mod table;
+mod wheel;
+mod writer;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{
+    Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
+    store::{
+        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, Sweep,
+    },
+};
+use tokio::sync::Notify;
+
+use self::{
+    disk::Disk,
+    engine::{Admission, Class, Engine},
+    flight::ClaimLog,
+    index::Place,
+    journal::{Commit, Kind},
+};
+pub use options::Options;
+
+/// A store in files of its own: messages synced to disk before they are accepted.
+pub struct EmbeddedStore {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held for as long as the store is open: nobody else may open the folder.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
+}
+
+/// What callers, the writer and the keeper share.
+struct Shared {
+    engine: Mutex<Engine>,
+    /// Wakes the journal's writer.
+    committer: Condvar,
+    /// Wakes the keeper.
+    keeper: Condvar,
+    /// Wakes callers that wait for room.
+    room: Notify,
+    /// Held while background work goes on: closing waits for it.
+    keeping: Mutex<()>,
+    claims: ClaimLog,
+    lanes: RwLock<HashMap<Lane, u32>>,
+    next_version: AtomicU32,
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+}
+
+/// Locks; a panic elsewhere does not make the data worse than a crash would.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        locked(&self.engine)
+    }
+
+    /// Waits until there is room for `bytes` more of journal.
+    async fn admitted(&self, bytes: usize, class: Class) -> Result<(), StoreError> {
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            match self.engine().admit(bytes, class)? {
+                Admission::Granted => return Ok(()),
+                Admission::Wait => {
+                    self.keeper.notify_one();
+                    self.committer.notify_one();
+                }
+            }
+            room.await;
+        }
+    }
+
+    /// Waits until a frame is durable.
+    async fn committed(&self, commit: &Commit) -> Result<(), StoreError> {
+        if commit.wait().await {
+            return Ok(());
+        }
+        self.engine().check_open()?;
+        Err(StoreError::new(StoreErrorKind::Closed, "the journal could not be synced"))
+    }
+
+    /// Waits until `place` can be read back.
+    async fn written(&self, place: Place) -> Result<(), StoreError> {
+        let commit = {
+            let engine = self.engine();
+            if engine.is_written(place) {
+                return Ok(());
+            }
+            engine.journal.commit()
+        };
+        self.committer.notify_one();
+        self.committed(&commit).await
+    }
+
+    fn versions(&self, count: usize) -> u32 {
+        self.next_version.fetch_add(count as u32, Ordering::Relaxed)
+    }
+
+    fn version(&self) -> u32 {
+        self.versions(1)
+    }
+
+    fn lane_number(&self, lane: &Lane) -> Result<u32, StoreError> {
+        if let Some(number) = self.lanes.read().unwrap_or_else(PoisonError::into_inner).get(lane) {
+            return Ok(*number);
+        }
+        let number = {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            engine.lane_number(lane)
+        };
+        self.lanes.write().unwrap_or_else(PoisonError::into_inner).insert(lane.clone(), number);
+        Ok(number)
+    }
+
+    /// Stops everything: nothing after this is acknowledged.
+    fn close_because(&self, why: String) {
+        let mut engine = self.engine();
+        engine.closed.get_or_insert(why);
+        engine.stop = true;
+        drop(engine);
+        self.committer.notify_all();
+        self.keeper.notify_all();
+        self.room.notify_waiters();
+    }
+}
+
+impl EmbeddedStore {
+    /// Opens the store in `dir`, making it if it is missing. Only one process can have it open.
+    pub async fn open(dir: impl AsRef<Path>, options: Options, now: Now) -> Result<Self, StoreError> {
+        let dir = dir.as_ref().to_owned();
+        let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options, now)).await;
+        let (shared, lock) = opened.map_err(|error| {
+            StoreError::new(StoreErrorKind::Damaged, format!("opening the data folder failed: {error}"))
+        })??;
+        let shared = Arc::new(shared);
+        let (writer, keeper) = (shared.clone(), shared.clone());
+        let threads = vec![
+            std::thread::Builder::new().name("duly-journal".into()).spawn(move || writer::run(&writer)),
+            std::thread::Builder::new().name("duly-keeper".into()).spawn(move || keeper::run(&keeper)),
+        ];
+        let threads = threads.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| {
+            shared.close_because("its threads could not be started".into());
+            StoreError::new(StoreErrorKind::Unavailable, format!("starting a thread failed: {error}"))
+        })?;
+        Ok(Self { shared, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) })
+    }
+
+    /// Stops at once, without the checkpoint of [`close`](Store::close): as a crash would. Nothing accepted is lost.
+    pub fn abandon(&self) {
+        self.shared.close_because("the store is closed".into());
+        for thread in locked(&self.threads).drain(..) {
+            // A thread that panicked has said so on stderr; there is nothing left to do for it.
+            let _ = thread.join();
+        }
+        drop(locked(&self.lock).take());
+    }
+}
+
+/// Ends the threads, so that the folder can be opened again at once. What is accepted is on disk already.
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.shared.insert(now, batch).await
+    }
+
+    async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        self.shared.claim(now, claim).await
+    }
+
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        self.shared.settle(now, batch).await
+    }
+
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.shared.extend(now, receipts, lease)
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.shared.cancel(now, ids).await
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.shared.reschedule(now, batch).await
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.shared.replay(now, ids).await
+    }
+
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.shared.purge(now, ids).await
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.shared.get(ids).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let (shared, query) = (self.shared.clone(), query.clone());
+        let listed = tokio::task::spawn_blocking(move || shared.list(&query)).await;
+        listed.map_err(|error| {
+            StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}"))
+        })?
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        let number = self.shared.lane_number(lane)?;
+        self.shared.admitted(64, Class::Change).await?;
+        let commit = {
+            let mut engine = self.shared.engine();
+            engine.check_open()?;
+            if let Some(state) = engine.lanes.get_mut(number) {
+                state.paused = paused;
+            }
+            engine.journal.add(Kind::Paused, |out| {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.push(u8::from(paused));
+            });
+            engine.journal.commit()
+        };
+        self.shared.committer.notify_one();
+        self.shared.committed(&commit).await
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        self.shared.lane_statuses(now)
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        let engine = self.shared.engine();
+        engine.check_open()?;
+        Ok(engine.totals())
+    }
+
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
+        self.shared.forecast(from, to, buckets)
+    }
+
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        self.shared.sweep(now, lanes).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let finished = tokio::task::spawn_blocking(move || shared.finish()).await;
+        self.abandon();
+        finished.map_err(|error| {
+            StoreError::new(StoreErrorKind::Unavailable, format!("closing failed: {error}"))
+        })?
+    }
+}

@@ -1,0 +1,71 @@
+//! What can be set, and the limits that cannot.
+
+use std::{sync::Arc, time::Duration};
+
+use super::disk::{Disk, RealDisk};
+
+/// Messages that may be claimed at the same time, over all lanes.
+pub(super) const IN_FLIGHT_MAX: usize = 100_000;
+/// Bytes that may wait for the journal's writer before callers wait.
+pub(super) const WAITING_BYTES_MAX: usize = 8 << 20;
+/// Memory of one message near at hand, besides its entry.
+pub(super) const NEAR_COST: usize = 160;
+/// Entries dealt with under one hold of the lock by background work.
+pub(super) const STEP: usize = 512;
+/// Bytes of a run read at once for a lane that drains its backlog.
+pub(super) const BLOCK_BYTES: u64 = 64 << 10;
+/// Runs that may stand beside each other before the small ones are merged.
+pub(super) const RUNS_MAX: usize = 24;
+
+/// How an embedded store is set up. The defaults suit a server with a few hundred megabytes to spare.
+#[derive(Clone)]
+pub struct Options {
+    /// How long finished messages can be asked for.
+    pub retention: Duration,
+    /// How many of them at most.
+    pub retention_max: usize,
+    /// Messages that may wait at the same time.
+    pub pending_max: u64,
+    /// Bytes of a journal segment.
+    pub segment_bytes: u64,
+    /// Bytes of journal after which a checkpoint is made, so that opening stays quick.
+    pub checkpoint_bytes: u64,
+    /// Bytes of messages kept in memory because they are near.
+    pub window_bytes: usize,
+    /// Bytes gathered for buckets before they are written.
+    pub buffer_bytes: usize,
+    /// Bytes of a bucket read at once.
+    pub chunk_bytes: u64,
+    /// The file layer.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            retention: Duration::from_secs(24 * 3600),
+            retention_max: 1_000_000,
+            pending_max: 1_000_000_000,
+            segment_bytes: 32 << 20,
+            checkpoint_bytes: 64 << 20,
+            window_bytes: 48 << 20,
+            buffer_bytes: 16 << 20,
+            chunk_bytes: 16 << 20,
+            disk: Arc::new(RealDisk),
+        }
+    }
+}
+
+impl Options {
+    /// Small files, for tests: everything happens a thousand times sooner.
+    pub fn small() -> Self {
+        Self {
+            segment_bytes: 256 << 10,
+            checkpoint_bytes: 256 << 10,
+            window_bytes: 256 << 10,
+            buffer_bytes: 64 << 10,
+            chunk_bytes: 64 << 10,
+            ..Self::default()
+        }
+    }
+}
