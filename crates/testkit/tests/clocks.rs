@@ -1,4 +1,5 @@
 //! Every clock, the same suite.
+#![expect(clippy::unwrap_used, reason = "in a test kit a panic is the answer: it fails the test")]
 
 use std::sync::Arc;
 

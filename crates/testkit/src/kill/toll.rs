@@ -1,0 +1,118 @@
+//! The parent's ledger, and its judgement.
+
+use std::{collections::BTreeMap, fmt, fs, path::Path};
+
+use super::IN_FLIGHT;
+
+/// A broken promise, or a run that went wrong.
+#[derive(Debug)]
+pub struct Wrong(pub String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+#[derive(Debug, Default)]
+struct Entry {
+    due: u64,
+    accepted: bool,
+    cancel_asked: bool,
+    /// Cancelled, and never delivered before.
+    cancelled: bool,
+    /// When each copy arrived.
+    copies: Vec<u64>,
+    state: Option<String>,
+}
+
+/// What was heard from the children, and what arrived.
+#[derive(Debug, Default)]
+pub struct Toll {
+    entries: BTreeMap<String, Entry>,
+    strangers: Vec<String>,
+    books: Option<String>,
+    /// How often a child was killed.
+    pub kills: u64,
+}
+
+impl Toll {
+    /// Takes note of one line of a child.
+    pub(super) fn heard(&mut self, line: &str) {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["asked", id, due, "."] => self.entry(id).due = due.parse().unwrap(),
+            ["accepted", id, "."] => self.entry(id).accepted = true,
+            ["cancelling", id, "."] => self.entry(id).cancel_asked = true,
+            ["cancelled", id, "."] => self.entry(id).cancelled = true,
+            ["state", id, state, "."] => self.entry(id).state = Some(state.into()),
+            ["books", books, "."] => self.books = Some(books.into()),
+            _ => {}
+        }
+    }
+
+    fn entry(&mut self, id: &str) -> &mut Entry {
+        self.entries.entry(id.into()).or_default()
+    }
+
+    pub(super) fn read_target(&mut self, target: &Path) {
+        for line in fs::read_to_string(target).unwrap().lines() {
+            let words: Vec<_> = line.split(' ').collect();
+            let [id, at, due] = words[..] else { continue };
+            match self.entries.get_mut(id) {
+                Some(entry) if entry.due.to_string() == due => entry.copies.push(at.parse().unwrap()),
+                _ => self.strangers.push(line.into()),
+            }
+        }
+    }
+
+    /// Messages accepted for sure.
+    pub fn accepted(&self) -> usize {
+        self.entries.values().filter(|entry| entry.accepted).count()
+    }
+
+    /// Copies beyond the first.
+    pub fn duplicates(&self) -> usize {
+        self.entries.values().map(|entry| entry.copies.len().saturating_sub(1)).sum()
+    }
+
+    /// The most copies beyond the first that the kills explain: both lanes' in-flight limit, each time.
+    pub fn duplicates_max(&self) -> usize {
+        2 * IN_FLIGHT * self.kills as usize
+    }
+
+    /// I1 to I4; I5 is that the last child came to an end.
+    pub(super) fn judge(self) -> Result<Self, Wrong> {
+        for (id, entry) in &self.entries {
+            let state = entry.state.as_deref();
+            let broken = match state {
+                None if entry.accepted => Some("I1: accepted and unknown"),
+                Some("delivered") if entry.copies.is_empty() => {
+                    Some("I1: called delivered and never arrived")
+                }
+                Some("dead") => Some("dead without cause"),
+                Some("cancelled") if !entry.cancel_asked => Some("I1: cancelled by nobody"),
+                _ if entry.copies.iter().any(|at| *at < entry.due) => Some("I2: early"),
+                _ if entry.cancelled && !entry.copies.is_empty() => Some("I4: delivered and cancelled"),
+                _ if !entry.copies.is_empty() && state.is_none() => Some("I1: delivered and unknown"),
+                _ => None,
+            };
+            if let Some(broken) = broken {
+                return Err(Wrong(format!("{broken}: {id} {entry:?}")));
+            }
+        }
+        if let Some(stranger) = self.strangers.first() {
+            return Err(Wrong(format!("nobody sent what arrived as {stranger:?}")));
+        }
+        if self.duplicates() > self.duplicates_max() {
+            let (found, max) = (self.duplicates(), self.duplicates_max());
+            return Err(Wrong(format!("I3: {found} duplicates where {max} are explained")));
+        }
+        if self.books.as_deref() != Some("balance") {
+            return Err(Wrong(format!("the books: {:?}", self.books)));
+        }
+        Ok(self)
+    }
+}
