@@ -51,10 +51,11 @@ impl Lane {
             let alone = held.alone;
             let decision = triage(step.now.wall(), &held.terms, &self.settings.retry);
             let lease_ends = held.lease_end <= lease_end_min;
+            let attempt = held.unknown_at(step.now.wall());
             self.buffer.pop_front();
             match decision {
                 Triage::Dead(reason) => {
-                    step.shared.settling.push(job, Verdict::Dead { reason, attempt: None });
+                    step.shared.settling.push(job, Verdict::Dead { reason, attempt });
                 }
                 Triage::Early => self.hand_back(job, step),
                 Triage::Deliver if lease_ends => self.hand_back(job, step),
@@ -112,8 +113,16 @@ impl Lane {
         for (job, end) in jobs.into_iter().zip(ends) {
             // A lost lease: the message comes again, this result means nothing.
             let Some(held) = self.held.get(&job.serial) else { continue };
-            let random = step.shared.random.draw();
-            let verdict = verdict(step.now.wall(), &self.settings, &held.terms, end, outage_end, random);
+            let wall = step.now.wall();
+            let verdict = match (&end, held.unknown_at(wall)) {
+                (End::Not { outcome, .. }, Some(attempt)) if !outcome.counts() => {
+                    Verdict::Retry { at: outage_end, attempt }
+                }
+                _ => {
+                    let random = step.shared.random.draw();
+                    verdict(wall, &self.settings, &held.terms, end, outage_end, random)
+                }
+            };
             step.shared.settling.push(job, verdict);
         }
     }

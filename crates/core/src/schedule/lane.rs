@@ -96,6 +96,14 @@ pub(super) struct Held {
     pub(super) unknown: Option<String>,
 }
 
+impl Held {
+    /// The try that must be recorded although a later one within the same claim says nothing of it: a call did go
+    /// out, and nobody knows what became of it.
+    pub(super) fn unknown_at(&self, at: Timestamp) -> Option<Attempt> {
+        Some(Attempt::new(at, Outcome::Unknown, self.unknown.clone()?))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) key: LaneKey,
@@ -310,14 +318,9 @@ impl Lane {
 
     /// The claim never led to a try: as it was before.
     pub(super) fn hand_back(&mut self, job: Job, step: &mut Step<'_>) {
-        let verdict = match self.held.get(&job.serial).and_then(|held| held.unknown.clone()) {
-            None => Verdict::HandBack,
-            // A call did go out, and nobody knows what became of it: the record must say so.
-            Some(why) => {
-                let at = step.now.wall();
-                Verdict::Retry { at, attempt: Attempt::new(at, Outcome::Unknown, why) }
-            }
-        };
+        let at = step.now.wall();
+        let unknown = self.held.get(&job.serial).and_then(|held| held.unknown_at(at));
+        let verdict = unknown.map_or(Verdict::HandBack, |attempt| Verdict::Retry { at, attempt });
         step.shared.settling.push(job, verdict);
     }
 

@@ -96,6 +96,19 @@ fn a_call_that_fails_as_a_whole_is_repeated_one_by_one_before_anything_counts() 
 }
 
 #[test]
+fn an_unknown_outcome_is_recorded_although_the_call_alone_met_an_outage() {
+    let mut bench = Bench::with(sink());
+    bench.feed(A, 2);
+    let (delivery, _) = bench.deliveries().remove(0);
+    bench.delivered(delivery, vec![End::not(Outcome::Unknown, "broken pipe"); 2]);
+    let (alone, _) = bench.deliveries().remove(0);
+    bench.delivered(alone, vec![unreachable()]);
+    let settles = bench.settles();
+    assert_eq!(settles.len(), 1);
+    assert!(matches!(&settles[0].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown));
+}
+
+#[test]
 fn a_whole_failure_of_connection_is_not_repeated_one_by_one() {
     let mut bench = Bench::with(sink());
     bench.feed(A, 3);
