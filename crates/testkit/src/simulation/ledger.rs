@@ -91,6 +91,8 @@ pub(super) struct Ledger {
     pub(super) losses: u32,
     /// Copies that arrived although the target's answer said "unknown" or never came.
     pub(super) unacknowledged: u32,
+    /// The first sink was paused, for sure.
+    pub(super) paused: bool,
     /// The latest time that anything was told to wait for. A retry's time is kept as wall time, so after a step
     /// back it is as far away as the step.
     pub(super) latest: Timestamp,

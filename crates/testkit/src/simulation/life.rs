@@ -8,19 +8,19 @@ use duly_core::{
     store::{Insert, Inserted},
 };
 use duly_stores::MemoryStore;
+use tokio::task::JoinHandle;
 
 use super::{
     client::{Client, HANDS},
     ledger::Broken,
     rest::Rest,
-    script::{Road, Step, script},
+    script::{Road, SINKS, Step, script},
     slow_store::SlowStore,
     target::{Handler, Target},
     world::World,
 };
 use crate::planted::{Bug, Planted};
 
-const SINKS: [&str; 2] = ["alpha", "beta"];
 /// Claimed and not yet settled, per lane.
 const IN_FLIGHT: usize = 8;
 /// What one loss of everything in hand can leave twice: the stated bound.
@@ -33,6 +33,8 @@ const MOMENTS_MAX: u32 = 200_000;
 /// Why a life ended.
 pub(super) enum Exit {
     Crashed,
+    /// It was asked to.
+    Stopped,
     Over,
 }
 
@@ -80,6 +82,10 @@ impl Run {
         let planted: Arc<dyn Store> = Arc::new(Planted::new(Arc::new(self.memory.clone()), self.bug));
         let duly = self.start(planted.clone()).await;
         tokio::spawn(self.client.clone().run(duly.clone(), Road::Client.target().1));
+        if self.healed.is_some() {
+            tokio::spawn(pause(self.world.clone(), duly.clone(), false));
+        }
+        let mut stopping = None;
         loop {
             rest.reached().await;
             self.moments += 1;
@@ -87,12 +93,20 @@ impl Run {
             if self.is_over().await {
                 return Exit::Over;
             }
+            if stopping.as_ref().is_some_and(JoinHandle::is_finished) {
+                return Exit::Stopped;
+            }
             let elapsed = self.clock().now().mono().since(self.began);
             let step = self.script.pop_if(|(at, _)| *at <= elapsed).map(|(_, step)| step);
             match step {
                 Some(Step::Crash) => {
                     self.world.ledger().losses += 1;
                     return Exit::Crashed;
+                }
+                Some(Step::Stop) => {
+                    self.world.tell(|| "asked to stop".into());
+                    let duly = duly.clone();
+                    stopping = Some(tokio::spawn(async move { duly.shutdown().await }));
                 }
                 Some(step) => {
                     self.world.tell(|| format!("{step:?}"));
@@ -222,8 +236,14 @@ impl Run {
                 let now = clock.now().mono();
                 clock.set_wall(self.began_wall.saturating_add(now.since(self.began)));
                 self.healed = Some(now);
+                // The resume may have met a crash; if the process stops just now, the next life does it.
+                tokio::spawn(pause(self.world.clone(), duly.clone(), false));
             }
-            Step::Crash => {}
+            Step::Pause { paused } => {
+                let (world, duly) = (self.world.clone(), duly.clone());
+                tokio::spawn(pause(world, duly, paused));
+            }
+            Step::Crash | Step::Stop => {}
         }
     }
 
@@ -251,7 +271,7 @@ impl Run {
             ledger.entry(&id).busy = false;
             match answer {
                 Ok(accepted) if accepted.duplicate => {}
-                Err(Error::Store(_)) => {}
+                Err(Error::Store(_) | Error::Closed) => {}
                 other => {
                     let what = format!("{id} was sent again, and the answer is {other:?}");
                     ledger.break_promise(Broken::Answer(what));
@@ -267,6 +287,18 @@ async fn send(world: Arc<World>, duly: Duly, id: MessageId, message: Message) {
     let entry = ledger.entry(&id);
     entry.busy = false;
     entry.accepted = answer.is_ok();
+}
+
+/// A pause counts from its answer, a resume from its asking.
+async fn pause(world: Arc<World>, duly: Duly, paused: bool) {
+    let _turn = world.operator.lock().await;
+    if !paused {
+        world.ledger().paused = false;
+        // Nobody answers for a pause that an earlier life did not finish.
+        let _ = duly.resume_sink(SINKS[0]).await;
+    } else if duly.pause_sink(SINKS[0]).await.is_ok() {
+        world.ledger().paused = true;
+    }
 }
 
 fn retry(attempts: u32) -> RetryOverride {

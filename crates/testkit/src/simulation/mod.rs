@@ -104,6 +104,14 @@ fn run_in(world: &Arc<World>, mix: Mix, seed: u64, bug: Option<Bug>) -> Result<R
                 world.tell(|| "the process died".into());
                 run.memory.restart(world.clock.now());
             }
+            Exit::Stopped => {
+                world.tell(|| "the process stopped".into());
+                // Only what faults kept it from handing back may still be in flight.
+                let excused =
+                    Fault::ALL.into_iter().any(|fault| fault != Fault::LostWakeUp && mix.has(fault));
+                world.ledger().losses += u32::from(excused);
+                run.memory.restart(world.clock.now());
+            }
             Exit::Over => break,
         }
     }
@@ -224,6 +232,7 @@ mod tests {
             Bug::ForgetsToWake,
             Bug::CountsAnOutage,
             Bug::NeverDoubts,
+            Bug::IgnoresPause,
         ] {
             let runs = (0..SEEDS).flat_map(|seed| Mix::all().map(move |mix| (mix, seed)));
             let caught = runs.map(|(mix, seed)| run_with(mix, seed, Some(bug))).find_map(Result::err);

@@ -9,6 +9,9 @@ use super::{Fault, dice::Dice, world::World};
 /// How long messages come in and faults strike.
 pub(super) const TROUBLE: Duration = Duration::from_secs(60);
 
+/// The push sinks.
+pub(super) const SINKS: [&str; 2] = ["alpha", "beta"];
+
 /// Where a message goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Road {
@@ -21,7 +24,7 @@ pub(super) enum Road {
 }
 
 impl Road {
-    const ALL: [Self; 4] = [Self::Sink("alpha"), Self::Sink("beta"), Self::Handler, Self::Client];
+    const ALL: [Self; 4] = [Self::Sink(SINKS[0]), Self::Sink(SINKS[1]), Self::Handler, Self::Client];
 
     /// The target, as a message names it.
     pub(super) fn target(self) -> (&'static str, &'static str) {
@@ -64,6 +67,12 @@ pub(super) enum Step {
         span: Duration,
     },
     Crash,
+    /// The process is asked to stop, and is started again once it has.
+    Stop,
+    /// An operator pauses the first sink, or resumes it.
+    Pause {
+        paused: bool,
+    },
     /// Faults stop.
     Heal,
 }
@@ -84,6 +93,14 @@ pub(super) fn script(world: &World) -> Vec<(Duration, Step)> {
             1 => (at, Step::Move { which, delay: dice.millis(0, 9_000) }),
             _ => (at, Step::Cancel { which }),
         });
+    }
+    if dice.chance(30) {
+        steps.push((dice.millis(1000, 50_000), Step::Stop));
+    }
+    if dice.chance(30) {
+        let (from, until) = (dice.millis(1000, 30_000), dice.millis(30_000, 50_000));
+        steps.push((from, Step::Pause { paused: true }));
+        steps.push((until, Step::Pause { paused: false }));
     }
     if world.mix.has(Fault::ClockJump) {
         for _ in 0..1 + dice.below(4) {

@@ -14,7 +14,7 @@ use duly_core::{
     },
 };
 
-use super::{Fault, dice::Dice, ledger::Broken, world::World};
+use super::{Fault, dice::Dice, ledger::Broken, script::SINKS, world::World};
 
 /// A store that fails when the world lets it.
 pub(super) struct SlowStore {
@@ -78,9 +78,13 @@ impl Store for SlowStore {
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
         self.there().await?;
+        let lane = claim.lane.clone();
         let claimed = self.inner.claim(now, claim).await?;
         {
             let mut ledger = self.world.ledger();
+            if ledger.paused && lane.to_string() == SINKS[0] && !claimed.messages.is_empty() {
+                ledger.break_promise(Broken::Answer(format!("{lane} is paused, and gave {claimed:?}")));
+            }
             if now.mono() > self.world.clock.now().mono() {
                 ledger.break_promise(Broken::Early("a claim from the future".into()));
             }

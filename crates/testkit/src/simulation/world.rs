@@ -25,6 +25,8 @@ pub(super) struct World {
     healed: AtomicBool,
     told: bool,
     calls: AtomicU32,
+    /// One operator: pauses and resumes are asked for one after the other.
+    pub(super) operator: tokio::sync::Mutex<()>,
 }
 
 /// More calls of the store than any single moment needs.
@@ -36,7 +38,16 @@ impl World {
         // The same seed means another run in every mix.
         let seed = seed.wrapping_mul(64).wrapping_add(u64::from(mix.bits()));
         let (ledger, healed, calls) = (Mutex::default(), AtomicBool::new(false), AtomicU32::new(0));
-        Arc::new(Self { clock: ManualClock::new(), mix, seed, ledger, healed, told, calls })
+        Arc::new(Self {
+            clock: ManualClock::new(),
+            mix,
+            seed,
+            ledger,
+            healed,
+            told,
+            calls,
+            operator: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Chance for one purpose.

@@ -1,7 +1,11 @@
 //! A store on the bench: time in the test's hand, and the books checked after every step.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use duly::{Clock, SystemClock};
 use duly_core::{
     Attempt, Body, DeadReason, Lane, Message, MessageId, Monotonic, Now, Outcome, Receipt, Record, SinkName,
     State, Store, Timestamp, Topic,
@@ -22,8 +26,9 @@ pub(super) const BEGIN: Now = Now::new(START.as_millis() * 1000, Monotonic::from
 /// How long the bench's claims last.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How often a claim that gives nothing but says "look again now" is asked again.
-const LOOKS_MAX: usize = 1000;
+/// How often a claim that gives nothing but says "look again now" is asked again, a millisecond apart: a store may
+/// have to read from its disk first.
+const LOOKS_MAX: usize = 3000;
 
 /// What a store keeps, and how much of it.
 #[derive(Debug, Clone)]
@@ -81,6 +86,13 @@ pub fn lane(topic: &str) -> Lane {
 /// The ids of what was claimed, in its order.
 pub fn ids(leased: &[Leased]) -> Vec<&str> {
     leased.iter().map(|leased| leased.message.id.as_str()).collect()
+}
+
+/// A millisecond of real time, for what goes on behind a store's back.
+async fn a_moment() {
+    static CLOCK: OnceLock<SystemClock> = OnceLock::new();
+    let clock = CLOCK.get_or_init(|| SystemClock::new().unwrap());
+    clock.sleep_until(clock.now().mono().saturating_add(Duration::from_millis(1))).await;
 }
 
 impl Bench {
@@ -170,7 +182,7 @@ impl Bench {
             if !claimed.messages.is_empty() || claimed.next.is_none_or(|next| next > self.now.wall()) {
                 return claimed;
             }
-            tokio::task::yield_now().await;
+            a_moment().await;
         }
         panic!("{LOOKS_MAX} claims in a row gave nothing and said: look again now");
     }
