@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly_core::MessageId;
 
-use super::{Fault, dice::Dice, world::World};
+use super::{Fault, Mix, dice::Dice, world::World};
 
 /// How long messages come in and faults strike.
 pub(super) const TROUBLE: Duration = Duration::from_secs(60);
@@ -94,10 +94,12 @@ pub(super) fn script(world: &World) -> Vec<(Duration, Step)> {
             _ => (at, Step::Cancel { which }),
         });
     }
-    if dice.chance(30) {
+    // Without any fault the run is quiet: every message must be on time.
+    let quiet = world.mix == Mix::default();
+    if dice.chance(30) && !quiet {
         steps.push((dice.millis(1000, 50_000), Step::Stop));
     }
-    if dice.chance(30) {
+    if dice.chance(30) && !quiet {
         let (from, until) = (dice.millis(1000, 30_000), dice.millis(30_000, 50_000));
         steps.push((from, Step::Pause { paused: true }));
         steps.push((until, Step::Pause { paused: false }));
