@@ -141,7 +141,7 @@ impl Builder {
         };
         let store = match self.place.take() {
             Some(Place::Store(store)) => store,
-            Some(Place::Folder(folder)) => open::embedded(&folder, &*clock).await?,
+            Some(Place::Folder(folder)) => open::embedded(&folder, &self.limits, &*clock).await?,
             None => {
                 let detail = "nowhere to keep messages: call folder(...) or store(...)";
                 return Err(Invalid::new("no_store", "store", detail).into());
