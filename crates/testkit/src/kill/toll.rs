@@ -116,3 +116,46 @@ impl Toll {
         Ok(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run in which one message was accepted and delivered as it should be, and what `more` adds to it.
+    fn judged(more: &[&str], target: &str) -> Result<(), String> {
+        let mut toll = Toll { kills: 1, ..Toll::default() };
+        for line in ["asked a 100 .", "accepted a .", "books balance ."].iter().chain(more) {
+            toll.heard(line);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("target"), target).unwrap();
+        toll.read_target(&folder.path().join("target"));
+        toll.judge().map(drop).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn every_broken_promise_is_found() {
+        const DELIVERED: &str = "state a delivered .";
+        assert_eq!(judged(&[DELIVERED], "a 100 100\n"), Ok(()));
+        let broken = |more: &[&str], target: &str| judged(more, target).unwrap_err();
+        assert!(broken(&[], "a 100 100\n").starts_with("I1: accepted and unknown"));
+        assert!(broken(&[DELIVERED], "").starts_with("I1: called delivered"));
+        assert!(broken(&["state a cancelled ."], "").starts_with("I1: cancelled by nobody"));
+        assert!(broken(&["state a dead ."], "").starts_with("dead without cause"));
+        assert!(broken(&[DELIVERED], "a 99 100\n").starts_with("I2"));
+        assert!(broken(&[DELIVERED], &"a 100 100\n".repeat(2 * IN_FLIGHT + 2)).starts_with("I3"));
+        let cancelled = ["cancelling a .", "cancelled a .", "state a cancelled ."];
+        assert_eq!(judged(&cancelled, ""), Ok(()));
+        assert!(broken(&cancelled, "a 100 100\n").starts_with("I4"));
+        assert!(broken(&[DELIVERED], "a 100 100\nb 100 100\n").starts_with("nobody sent"));
+        assert!(broken(&[DELIVERED, "books differ ."], "a 100 100\n").starts_with("the books"));
+    }
+
+    #[test]
+    fn a_torn_last_word_is_not_heard() {
+        let mut toll = Toll::default();
+        toll.heard("accepted a");
+        toll.heard("asked ab");
+        assert_eq!(toll.accepted(), 0);
+    }
+}
