@@ -107,6 +107,14 @@ impl Lane {
     pub fn of(sink: &SinkName, topic: &Topic) -> Self {
         if sink.is_queue() { Self::Queue(topic.clone()) } else { Self::Sink(sink.clone()) }
     }
+
+    /// Whether `message` travels in this lane: [`of`](Self::of) without making a name.
+    pub fn carries(&self, message: &crate::Message) -> bool {
+        match self {
+            Self::Queue(topic) => message.sink.is_queue() && message.topic == *topic,
+            Self::Sink(sink) => message.sink == *sink,
+        }
+    }
 }
 
 impl fmt::Display for Lane {

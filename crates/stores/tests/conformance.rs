@@ -1,3 +1,4 @@
 //! Every store, the same suite.
 
 testkit::store_suite!(memory, testkit::memory());
+testkit::store_suite!(embedded, testkit::embedded());

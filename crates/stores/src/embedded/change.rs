@@ -1,5 +1,7 @@
 //! Taking messages in, and changing one's mind about them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use duly_core::{
     Lane, Lost, MessageId, Now, Record, State, Timestamp,
@@ -11,8 +13,14 @@ use super::{
     engine::Class,
     entry::{self, Peek, Stored},
     index::{Marks, Place},
+    journal::Commit,
     table::read_entry,
 };
+
+/// What an entry needs besides its body, about.
+const ENTRY_GUESS: usize = 192;
+/// Bytes of a large batch dealt with at a time.
+const PIECE_BYTES: usize = 4 << 20;
 
 /// A message found by its id.
 pub(super) struct Found {
@@ -57,44 +65,78 @@ enum Wish {
 struct Entering {
     hash: u64,
     entry: std::ops::Range<usize>,
-    answer: Option<Inserted>,
+    is_new: bool,
 }
 
 impl Shared {
     pub(super) async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        let mut bytes = Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + 192).sum());
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut rest = &batch[..];
+        let mut last = None;
+        while !rest.is_empty() {
+            // A piece at a time, so that a batch of large bodies does not stand in memory twice.
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|insert| {
+                bytes += insert.message.body.len() + ENTRY_GUESS;
+                bytes <= PIECE_BYTES
+            });
+            let piece = fits.count().max(1);
+            last = Some(self.insert_piece(now, &rest[..piece], &mut answers).await?);
+            rest = &rest[piece..];
+        }
+        if let Some(commit) = last {
+            self.committed(&commit).await?;
+        }
+        Ok(answers)
+    }
+
+    async fn insert_piece(
+        &self,
+        now: Now,
+        batch: &[Insert],
+        answers: &mut Vec<Inserted>,
+    ) -> Result<Arc<Commit>, StoreError> {
+        let mut bytes =
+            Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + ENTRY_GUESS).sum());
         let mut entering = Vec::with_capacity(batch.len());
         let first_version = self.versions(batch.len());
         let mut known: Option<(Lane, u32)> = None;
         for (insert, version) in batch.iter().zip(0..) {
             let message = &insert.message;
-            let lane = message.lane();
             let number = match &known {
-                Some((last, number)) if *last == lane => *number,
-                _ => self.lane_number(&lane)?,
+                Some((last, number)) if last.carries(message) => *number,
+                _ => {
+                    let lane = message.lane();
+                    let number = self.lane_number(&lane)?;
+                    known = Some((lane, number));
+                    number
+                }
             };
-            known = Some((lane, number));
             let start = bytes.len();
             entry::encode_fresh(message, first_version.wrapping_add(version), number, &mut bytes);
-            entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), answer: None });
+            entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
         self.admitted(bytes.len() + batch.len() * 8, Class::Insert).await?;
-        let commit = {
+        let mut last = {
             let mut engine = self.engine();
             engine.check_open()?;
-            if engine.index.len() as u64 + batch.len() as u64 > engine.options.pending_max {
+            let mut call_keeper = engine.tick(now);
+            for (insert, item) in batch.iter().zip(&mut entering) {
+                item.is_new = insert.made_id
+                    || (engine.index.candidates(item.hash).next().is_none()
+                        && !engine.ended.may_know(item.hash));
+            }
+            let new = entering.iter().filter(|item| item.is_new).count() as u64;
+            if engine.totals().pending + new > engine.options.pending_max {
                 let what =
                     format!("{} messages wait already, and no more are taken", engine.options.pending_max);
                 return Err(StoreError::new(StoreErrorKind::TooMany, what));
             }
-            let mut call_keeper = engine.tick(now);
-            for (insert, item) in batch.iter().zip(&mut entering) {
-                let is_new = insert.made_id
-                    || (engine.index.candidates(item.hash).next().is_none()
-                        && !engine.ended.may_know(item.hash));
-                if is_new {
+            for (insert, item) in batch.iter().zip(&mut entering).filter(|(_, item)| item.is_new) {
+                // The same id earlier in this batch is known by now.
+                item.is_new = insert.made_id || engine.index.candidates(item.hash).next().is_none();
+                if item.is_new {
                     engine.accept(item.hash, &bytes[item.entry.clone()]);
-                    item.answer = Some(Inserted::Accepted);
                 }
             }
             call_keeper |= engine.wants_keeper();
@@ -104,21 +146,16 @@ impl Shared {
             engine.journal.commit()
         };
         self.committer.notify_one();
-        let mut answers = Vec::with_capacity(batch.len());
-        let mut last = commit;
         for (insert, item) in batch.iter().zip(entering) {
-            match item.answer {
-                Some(answer) => answers.push(answer),
-                None => {
-                    let (answer, commit) =
-                        self.insert_known(now, insert, item.hash, &bytes[item.entry]).await?;
-                    answers.push(answer);
-                    last = commit.unwrap_or(last);
-                }
+            if item.is_new {
+                answers.push(Inserted::Accepted);
+                continue;
             }
+            let (answer, commit) = self.insert_known(now, insert, item.hash, &bytes[item.entry]).await?;
+            answers.push(answer);
+            last = commit.unwrap_or(last);
         }
-        self.committed(&last).await?;
-        Ok(answers)
+        Ok(last)
     }
 
     /// Inserts a message whose id, or one that looks like it, is known.
@@ -128,7 +165,7 @@ impl Shared {
         insert: &Insert,
         hash: u64,
         entry: &[u8],
-    ) -> Result<(Inserted, Option<std::sync::Arc<super::journal::Commit>>), StoreError> {
+    ) -> Result<(Inserted, Option<Arc<Commit>>), StoreError> {
         let content = insert.message.content_hash();
         loop {
             let before = self.places(hash);

@@ -1,6 +1,6 @@
 //! Claims and their ends.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
@@ -10,6 +10,7 @@ use duly_core::{
 
 use super::{
     Shared,
+    disk::DiskFile,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
     flight::{Held, Note},
@@ -22,6 +23,12 @@ use super::{
 /// How many ended leases one sweep deals with.
 const LEASES_PER_SWEEP: usize = 1000;
 
+/// How often a claim waits for the keeper before it answers that there is nothing yet.
+const ROUNDS_MAX: usize = 16;
+
+/// What a claim took, when to look again, and the files of what must be read back.
+type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
+
 /// Taken out of its lane, not decoded yet.
 struct Popped {
     token: u64,
@@ -31,22 +38,22 @@ struct Popped {
 
 impl Engine {
     /// Takes what is due in a lane, in order.
-    fn pop_due(
-        &mut self,
-        number: u32,
-        limit: usize,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<Vec<Popped>, StoreError> {
+    fn pop_due(&mut self, number: u32, claim: &Claim, patient: bool) -> Result<Vec<Popped>, StoreError> {
         let now = self.now.wall();
-        let end = self.lease_end(lease);
-        let limit = limit.min(IN_FLIGHT_MAX.saturating_sub(self.flight.len()));
+        let end = self.lease_end(claim.lease);
+        let limit = claim.limit.min(IN_FLIGHT_MAX.saturating_sub(self.flight.len()));
+        // What is still on its way comes first if it is due first.
+        let before = if patient { self.unopened() } else { None };
         let mut popped = Vec::new();
         let mut held = Vec::new();
         while popped.len() < limit {
             self.refill(number, now)?;
             let Some(lane) = self.lanes.get_mut(number) else { break };
             let Some(first) = lane.near.first_entry().filter(|first| first.key().ready <= now) else { break };
+            let waits = before.is_some_and(|before| first.key().ready >= before);
+            if waits || (patient && lane.limbo.as_ref().is_some_and(|limbo| limbo < first.key())) {
+                break;
+            }
             let alone = first.get().suspect;
             if alone && !popped.is_empty() {
                 break;
@@ -70,7 +77,7 @@ impl Engine {
                     lane: number,
                     ready: key.ready,
                     version: peek.map_or(0, Peek::version),
-                    holder,
+                    holder: claim.holder,
                     alone,
                     lease_end: end,
                     head: peek.map_or_else(Box::default, |peek| peek.head().into()),
@@ -188,28 +195,7 @@ fn unavailable(error: &std::io::Error) -> StoreError {
 impl Shared {
     pub(super) async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
         self.end_leases(now).await?;
-        let (popped, next, files) = {
-            let mut engine = self.engine();
-            engine.check_open()?;
-            if engine.tick(now) {
-                self.keeper.notify_one();
-            }
-            let Some(number) = engine.lanes.number(&claim.lane) else { return Ok(Claimed::default()) };
-            if engine.lanes.get(number).is_none_or(|lane| lane.paused) {
-                return Ok(Claimed::default());
-            }
-            if engine.full && engine.journal.room() < engine.options.segment_bytes / 4 {
-                // What is sent now could not be recorded as sent.
-                let what = "the disk is full and so is its reserve: delivery waits until there is room";
-                return Err(StoreError::new(StoreErrorKind::Full, what));
-            }
-            let popped = engine.pop_due(number, claim.limit, claim.holder, claim.lease)?;
-            let files: Vec<_> = popped
-                .iter()
-                .map(|one| if one.near.data.is_some() { None } else { engine.file(one.near.place) })
-                .collect();
-            (popped, engine.next_due(number), files)
-        };
+        let Some((popped, next, files)) = self.pop(now, &claim).await? else { return Ok(Claimed::default()) };
         let mut messages = Vec::with_capacity(popped.len());
         let mut notes = Vec::with_capacity(popped.len());
         let mut late = Vec::new();
@@ -255,12 +241,50 @@ impl Shared {
         Ok(Claimed { messages, next })
     }
 
+    /// Takes what is due out of its lane. If the keeper is still bringing it in, waits for it a little.
+    async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<Taken>, StoreError> {
+        for round in 0.. {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            {
+                let mut engine = self.engine();
+                engine.check_open()?;
+                let behind = engine.tick(now);
+                if behind {
+                    self.keeper.notify_one();
+                }
+                let Some(number) = engine.lanes.number(&claim.lane) else { return Ok(None) };
+                if engine.lanes.get(number).is_none_or(|lane| lane.paused) {
+                    return Ok(None);
+                }
+                if engine.full && engine.journal.room() < engine.options.segment_bytes / 4 {
+                    // What is sent now could not be recorded as sent.
+                    let what = "the disk is full and so is its reserve: delivery waits until there is room";
+                    return Err(StoreError::new(StoreErrorKind::Full, what));
+                }
+                let popped = engine.pop_due(number, claim, round < ROUNDS_MAX)?;
+                let next = engine.next_due(number).filter(|_| engine.flight.len() < IN_FLIGHT_MAX);
+                let coming = next.is_some_and(|next| next <= now.wall()) && claim.limit > 0;
+                if !popped.is_empty() || !coming || round == ROUNDS_MAX {
+                    let unread = |one: &Popped| {
+                        if one.near.data.is_some() { None } else { engine.file(one.near.place) }
+                    };
+                    let files = popped.iter().map(unread).collect();
+                    return Ok(Some((popped, next, files)));
+                }
+            }
+            moved.await;
+        }
+        Ok(None)
+    }
+
     /// Reads an entry that was not in memory. Its journal frame may still be on its way.
     async fn read_back(
         &self,
         place: Place,
         hash: u64,
-        file: Option<std::sync::Arc<dyn super::disk::DiskFile>>,
+        file: Option<Arc<dyn DiskFile>>,
     ) -> Result<Bytes, StoreError> {
         let mut file = file;
         let mut place = place;
@@ -359,7 +383,7 @@ impl Shared {
         match &settle.verdict {
             Verdict::Retry { at, attempt } => {
                 note(&mut stored, attempt);
-                stored.ready = *at;
+                stored.ready = (*at).max(stored.message.due);
             }
             Verdict::Dead { reason, attempt } => {
                 if let Some(attempt) = attempt {

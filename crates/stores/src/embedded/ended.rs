@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use duly_core::{Lane, MessageId, Record, State, Timestamp};
+use duly_core::{Attempt, Lane, MessageId, Outcome, Record, State, Timestamp};
 
 use super::{
     disk::DiskFile,
@@ -20,7 +20,7 @@ const SLICES: usize = 16;
 /// The end of a message, ready to be written: in the journal and in its slice alike.
 ///
 /// ```text
-/// state u8, 1 zero byte, receipt length u16, head length u16, 2 zero bytes, ended u64, lane is in the head; head, receipt, padding
+/// state u8, 1 zero byte, receipt length u16, head length u32, ended u64, head, receipt, padding
 /// ```
 pub(super) fn encode(state: State, at: Timestamp, receipt: Option<&str>, head: &[u8], out: &mut Vec<u8>) {
     let receipt = receipt.unwrap_or_default().as_bytes();
@@ -32,8 +32,7 @@ pub(super) fn encode(state: State, at: Timestamp, receipt: Option<&str>, head: &
     };
     out.extend_from_slice(&[state, 0]);
     out.extend_from_slice(&(receipt.len() as u16).to_le_bytes());
-    out.extend_from_slice(&(head.len() as u16).to_le_bytes());
-    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&(head.len() as u32).to_le_bytes());
     out.extend_from_slice(&at.as_millis().to_le_bytes());
     out.extend_from_slice(head);
     out.extend_from_slice(receipt);
@@ -59,12 +58,16 @@ impl<'a> EndPeek<'a> {
         }
     }
 
-    fn half(self, at: usize) -> usize {
-        usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]]))
+    fn receipt_len(self) -> usize {
+        usize::from(u16::from_le_bytes([self.0[2], self.0[3]]))
+    }
+
+    fn head_len(self) -> usize {
+        u32::from_le_bytes([self.0[4], self.0[5], self.0[6], self.0[7]]) as usize
     }
 
     pub(super) fn len(self) -> usize {
-        (FIXED + self.half(2) + self.half(4)).next_multiple_of(ALIGN)
+        (FIXED + self.receipt_len() + self.head_len()).next_multiple_of(ALIGN)
     }
 
     /// `None` for a purged message: nothing of it is kept.
@@ -83,11 +86,11 @@ impl<'a> EndPeek<'a> {
     }
 
     pub(super) fn head(self) -> &'a [u8] {
-        &self.0[FIXED..FIXED + self.half(4)]
+        &self.0[FIXED..FIXED + self.head_len()]
     }
 
     fn receipt(self) -> Option<String> {
-        let bytes = &self.0[FIXED + self.half(4)..][..self.half(2)];
+        let bytes = &self.0[FIXED + self.head_len()..][..self.receipt_len()];
         (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
     }
 
@@ -98,6 +101,11 @@ impl<'a> EndPeek<'a> {
         let mut record = stored.into_record(self.state().ok_or(Garbled)?);
         record.ended = Some(self.ended());
         record.receipt = self.receipt();
+        if record.state == State::Delivered {
+            record.attempts += 1;
+            let detail = record.receipt.clone().unwrap_or_default();
+            record.history.push(Attempt::new(self.ended(), Outcome::Delivered, detail));
+        }
         Ok((record, hash))
     }
 }
@@ -106,7 +114,7 @@ impl<'a> EndPeek<'a> {
 pub(super) fn head_facts(head: &[u8]) -> Option<(u64, u32, u32)> {
     let lane = u32::from_le_bytes(head.get(12..16)?.try_into().ok()?);
     let version = u32::from_le_bytes(head.get(8..12)?.try_into().ok()?);
-    let id = head.get(36..36 + usize::from(*head.get(33)?))?;
+    let id = head.get(entry::FIXED..entry::FIXED + usize::from(*head.get(33)?))?;
     let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
     Some((id.hash64(), lane, version))
 }
@@ -196,12 +204,13 @@ impl Slice {
         if offset >= self.file_len {
             return Ok(self.buffer[(offset - self.file_len) as usize..].to_vec());
         }
-        // A head is at most 64 KiB by its length field, most are a hundred bytes.
-        let mut bytes = read_all(&*self.file, offset, 512)?;
-        if let Err(Garbled) = EndPeek::at(&bytes) {
-            bytes = read_all(&*self.file, offset, 128 * 1024)?;
+        // Most are a hundred bytes; one with many properties is read a second time.
+        let bytes = read_all(&*self.file, offset, 512)?;
+        if bytes.len() < FIXED || EndPeek::at(&bytes).is_ok() {
+            return Ok(bytes);
         }
-        Ok(bytes)
+        let len = EndPeek(&bytes).len() as u64;
+        read_all(&*self.file, offset, len.min(self.file_len - offset))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -102,6 +102,8 @@ pub(super) struct Engine {
     pub(super) graveyard: Vec<u32>,
     /// The start of a bucket whose messages are on their way into memory.
     pub(super) arriving: Option<Timestamp>,
+    /// The start of a wide bucket whose messages are on their way to narrower ones.
+    pub(super) splitting: Option<Timestamp>,
     /// Slices whose files go with the next manifest.
     pub(super) ended_over: Vec<Slice>,
     /// Files for slices, made ahead by the keeper.
@@ -124,8 +126,10 @@ impl Engine {
     /// Whether a caller may add about `bytes` to the journal now.
     pub(super) fn admit(&mut self, bytes: usize, class: Class) -> Result<Admission, StoreError> {
         self.check_open()?;
+        // More than fits is let in all the same, once there is this much: it must get in some time.
+        let bytes = (bytes as u64).min(self.options.segment_bytes / 2);
         let reserve = if class == Class::Insert { self.options.segment_bytes } else { 0 };
-        if self.journal.room() < bytes as u64 + reserve {
+        if self.journal.room() < bytes + reserve {
             if self.full {
                 let what = "the disk has no room for new messages; free some, and Duly goes on by itself";
                 return Err(StoreError::new(StoreErrorKind::Full, what));
@@ -202,7 +206,8 @@ impl Engine {
         ended::encode(state, at, receipt, head, &mut kept);
         self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
         self.leave(place, bytes);
-        self.index.remove(hash, place);
+        let gone = self.index.remove(hash, place);
+        debug_assert!(gone.is_some(), "what ends was alive at its place");
         self.keep(hash, at, &kept);
         match state {
             State::Delivered => self.books.delivered += 1,
@@ -370,11 +375,13 @@ impl Engine {
 
     /// Nothing of the lane is due before this.
     pub(super) fn next_due(&self, lane: u32) -> Option<Timestamp> {
-        let near = self
-            .lanes
-            .get(lane)
-            .and_then(|lane| lane.first().map(|key| key.ready).into_iter().chain(lane.limbo).min());
-        [near, self.next_bucket(), self.arriving].into_iter().flatten().min()
+        let near = self.lanes.get(lane).and_then(|lane| lane.first().into_iter().chain(&lane.limbo).min());
+        near.map(|key| key.ready).into_iter().chain(self.unopened()).min()
+    }
+
+    /// Everything that is not near yet is due at this time or later.
+    pub(super) fn unopened(&self) -> Option<Timestamp> {
+        [self.next_bucket(), self.arriving, self.splitting].into_iter().flatten().min()
     }
 
     /// The start of the first bucket with anything in it.
@@ -406,6 +413,7 @@ impl Engine {
             || self.window > self.options.window_bytes
             || self.journal.appended - self.checkpointed_at > self.options.checkpoint_bytes
             || self.journal.spares.len() < 2
+            || self.slice_files.is_empty()
     }
 
     pub(super) fn lease_end(&self, lease: std::time::Duration) -> Monotonic {

@@ -4,11 +4,12 @@
 //! ```text
 //!  0 length u32 (padded to 8)   4 crc32c u32 of all that follows
 //!  8 version u32               12 lane u32            16 content hash u64
-//! 24 due u48                   30 flags u16           32 rank u8   33 id length u8   34 head length u16
-//! 36 id, then what the flags announce: ready, attempts, topic, tag, key, lateness, retry, history, end   = the head
-//!    properties, body length u32, body, padding
+//! 24 due u48                   30 flags u16           32 rank u8   33 id length u8
+//! 36 head length u32
+//! 40 id, then what the flags announce: ready, attempts, topic, tag, key, lateness, retry, history, end, properties
+//!    = the head; then body length u32, body, padding
 //! ```
-//! The head without properties and body is what is kept of a finished message.
+//! The head is what is kept of a finished message.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use duly_core::{
 };
 
 /// Bytes before the id.
-const FIXED: usize = 36;
+pub(super) const FIXED: usize = 40;
 /// Entries begin at multiples of this, so that a place needs only 32 bits.
 pub(super) const ALIGN: usize = 8;
 
@@ -183,7 +184,6 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, version: u32, lane: u32, out: 
         out.push(reason as u8);
         put_time(out, at);
     }
-    let head = (out.len() - start) as u16;
     if has_properties {
         out.push(m.properties.len() as u8);
         for (name, value) in m.properties.iter() {
@@ -191,12 +191,13 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, version: u32, lane: u32, out: 
             put_long(out, value);
         }
     }
+    let head = (out.len() - start) as u32;
     out.extend_from_slice(&(m.body.len() as u32).to_le_bytes());
     out.extend_from_slice(m.body.as_bytes());
     let len = (out.len() - start).next_multiple_of(ALIGN);
     out.resize(start + len, 0);
     let entry = &mut out[start..];
-    entry[34..36].copy_from_slice(&head.to_le_bytes());
+    entry[36..40].copy_from_slice(&head.to_le_bytes());
     entry[0..4].copy_from_slice(&(len as u32).to_le_bytes());
     let crc = crc32c::crc32c(&entry[8..]);
     entry[4..8].copy_from_slice(&crc.to_le_bytes());
@@ -336,7 +337,7 @@ impl<'a> Peek<'a> {
     }
 
     fn head_len(self) -> usize {
-        usize::from(u16::from_le_bytes(self.array(34)))
+        u32::from_le_bytes(self.array(36)) as usize
     }
 
     /// What is kept of a finished message.
@@ -367,15 +368,12 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {
 /// Reads a whole entry; the body shares `bytes`.
 pub(super) fn decode(bytes: &Bytes, lane: &Lane) -> Result<Stored, Garbled> {
     let peek = Peek::framed(bytes)?;
-    let (mut stored, mut rest) = decode_head(peek.0, lane)?;
+    let (mut stored, rest) = decode_head(peek.0, lane)?;
     let kind = match peek.flags() & 3 {
         0 => ContentKind::Text,
         1 => ContentKind::Json,
         _ => ContentKind::Bytes,
     };
-    if peek.flags() & PROPERTIES != 0 {
-        stored.message.properties = take_properties(&mut rest)?;
-    }
     let len = u32::from_le_bytes(field(rest, 0)?) as usize;
     let from = peek.len() - rest.len() + 4;
     if from + len > peek.len() {
@@ -385,7 +383,7 @@ pub(super) fn decode(bytes: &Bytes, lane: &Lane) -> Result<Stored, Garbled> {
     Ok(stored)
 }
 
-/// Reads the head of an entry: everything but properties and body. Also says what follows it.
+/// Reads the head of an entry: everything but the body. Also says what follows it.
 pub(super) fn decode_head<'a>(bytes: &'a [u8], lane: &Lane) -> Result<(Stored, &'a [u8]), Garbled> {
     let peek = Peek(bytes);
     if bytes.len() < FIXED || peek.head_len() > bytes.len() || FIXED + usize::from(bytes[33]) > bytes.len() {
@@ -416,6 +414,9 @@ pub(super) fn decode_head<'a>(bytes: &'a [u8], lane: &Lane) -> Result<(Stored, &
     }
     let history = if flags & HISTORY == 0 { Vec::new() } else { take_history(&mut rest)? };
     let dead = if flags & DEAD == 0 { None } else { Some((take_reason(&mut rest)?, take_time(&mut rest)?)) };
+    if flags & PROPERTIES != 0 {
+        message.properties = take_properties(&mut rest)?;
+    }
     let lost = match flags >> LOST_SHIFT & 3 {
         0 => Lost::No,
         1 => Lost::InCompany,

@@ -86,6 +86,13 @@ impl Flight {
         self.held.get_mut(&token)
     }
 
+    /// A claimed message was moved. Only a claim that outlived a restart can be in a bucket, so this is rare.
+    pub(super) fn moved(&mut self, from: Place, to: Place) {
+        if let Some(held) = self.held.values_mut().find(|held| held.place == from) {
+            held.place = to;
+        }
+    }
+
     pub(super) fn extend(&mut self, token: u64, end: Monotonic) {
         if let Some(held) = self.held.get_mut(&token) {
             held.lease_end = end;

@@ -383,6 +383,11 @@ pub(super) fn read_segment(
     (if ours { End::Torn(at as u64) } else { End::Clean }, next)
 }
 
+/// Whether `bytes` begin like a frame of the segment, whole or torn.
+pub(super) fn begins_a_frame(bytes: &[u8], segment: u32) -> bool {
+    bytes.len() >= FRAME_HEADER && bytes[4..8] == segment.to_le_bytes() && bytes[0..4] == MAGIC.to_le_bytes()
+}
+
 fn frame_at(bytes: &[u8], at: usize, segment: u32, number_fits: impl Fn(u64) -> bool) -> Option<&[u8]> {
     let header: &[u8; FRAME_HEADER] = bytes.get(at..at + FRAME_HEADER)?.try_into().ok()?;
     let word = |from: usize| {

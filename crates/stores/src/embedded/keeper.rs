@@ -35,6 +35,8 @@ pub(super) fn run(shared: &Shared) {
             let _keeping = super::locked(&shared.keeping);
             keep(shared, &mut rounds)
         };
+        shared.room.notify_waiters();
+        shared.moved.notify_waiters();
         match kept {
             Ok(()) => shared.engine().full = false,
             Err(error) if is_full(&error) => {

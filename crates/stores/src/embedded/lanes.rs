@@ -61,7 +61,7 @@ pub(super) struct LaneState {
     pub(super) in_flight: u64,
     pub(super) dead: u64,
     /// The first of those on their way from memory to a run.
-    pub(super) limbo: Option<Timestamp>,
+    pub(super) limbo: Option<NearKey>,
 }
 
 impl LaneState {
@@ -86,6 +86,13 @@ impl LaneState {
         match (memory, disk) {
             (Some(memory), Some(disk)) => Some(memory.min(disk)),
             (memory, disk) => memory.or(disk),
+        }
+    }
+
+    /// Notes that the message with `key` is on its way from memory to a run.
+    pub(super) fn into_limbo(&mut self, key: &NearKey) {
+        if self.limbo.as_ref().is_none_or(|known| key < known) {
+            self.limbo = Some(key.clone());
         }
     }
 

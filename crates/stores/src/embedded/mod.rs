@@ -68,6 +68,8 @@ struct Shared {
     keeper: Condvar,
     /// Wakes callers that wait for room.
     room: Notify,
+    /// Wakes claims that wait for what the keeper brings in.
+    moved: Notify,
     /// Held while background work goes on: closing waits for it.
     keeping: Mutex<()>,
     claims: ClaimLog,
@@ -156,6 +158,7 @@ impl Shared {
         self.committer.notify_all();
         self.keeper.notify_all();
         self.room.notify_waiters();
+        self.moved.notify_waiters();
     }
 }
 

@@ -4,7 +4,6 @@
 use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use duly_core::Timestamp;
 
 use super::{
     Shared,
@@ -166,7 +165,10 @@ impl Shared {
                 };
                 let place = Place::new(number, base + at as u64);
                 at += peek.len();
-                if engine.index.replace(*hash, *from, place, None).is_some() {
+                if let Some(marks) = engine.index.replace(*hash, *from, place, None) {
+                    if marks.claimed {
+                        engine.flight.moved(*from, place);
+                    }
                     engine.leave(*from, peek.len() as u64);
                     if let Some(table) = engine.tables.get_mut(&number) {
                         table.live += 1;
@@ -218,12 +220,14 @@ impl Shared {
                     engine.opened.0[level] = engine.opened.0[level].max(slot.number + 1);
                     let Some(bucket) = engine.buckets.remove(&slot) else { continue };
                     engine.buffered = engine.buffered.saturating_sub(bucket.buffer.bytes.len());
+                    engine.splitting = Some(slot.start());
                     engine.rearrange(&bucket.buffer);
                     bucket.tables
                 };
-                for table in tables {
-                    self.split(table)?;
-                }
+                let split = tables.into_iter().try_for_each(|table| self.split(table));
+                self.engine().splitting = None;
+                self.moved.notify_waiters();
+                split?;
             }
         }
         self.open_narrow()?;
@@ -261,6 +265,7 @@ impl Shared {
                 })
             });
             self.engine().arriving = None;
+            self.moved.notify_waiters();
             arrived?;
         }
         Ok(())
@@ -389,7 +394,9 @@ impl Shared {
                 self.flush(false)?;
             }
             // A long split must not make the next second's messages late.
-            self.open_narrow()
+            self.open_narrow()?;
+            self.moved.notify_waiters();
+            Ok(())
         })
     }
 
@@ -495,7 +502,7 @@ impl Shared {
             }
         }
         drop(engine);
-        self.room.notify_waiters();
+        self.moved.notify_waiters();
         written
     }
 
@@ -536,8 +543,7 @@ impl Shared {
                     let alive = engine.index.marks(hash, from).is_some_and(|marks| !marks.claimed);
                     if alive && let Ok(key) = NearKey::of(peek) {
                         if let Some(lane) = engine.lanes.get_mut(peek.lane()) {
-                            lane.limbo =
-                                Some(lane.limbo.map_or(key.ready, |known: Timestamp| known.min(key.ready)));
+                            lane.into_limbo(&key);
                         }
                         let suspect = peek.is_lost();
                         moving.push(Moving {
@@ -721,7 +727,7 @@ impl super::engine::Engine {
         while some.len() < STEP {
             let Some(lane) = self.lanes.get_mut(number).filter(|lane| lane.near.len() > share) else { break };
             let Some((key, near)) = lane.near.pop_last() else { break };
-            lane.limbo = Some(lane.limbo.map_or(key.ready, |known| known.min(key.ready)));
+            lane.into_limbo(&key);
             self.window = self.window.saturating_sub(NEAR_COST + near.data.as_ref().map_or(0, Bytes::len));
             if self.index.marks(near.hash, near.place).is_none_or(|marks| marks.claimed) {
                 continue;

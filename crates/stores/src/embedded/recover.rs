@@ -1,7 +1,7 @@
 //! Opening: the manifest's files, then the journal's tail, then what was claimed when the process ended.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     path::Path,
     sync::{Arc, Condvar, Mutex, RwLock, atomic::AtomicU32},
 };
@@ -21,7 +21,7 @@ use super::{
     entry::{self, Peek},
     flight::{ClaimLog, Flight, Held, Note, read_notes},
     index::{Index, Marks, Place},
-    journal::{End, FRAME_HEADER, Kind, Record, Segment, Tail, read_segment},
+    journal::{End, FRAME_HEADER, Kind, Record, Segment, Tail, begins_a_frame, read_segment},
     lanes::{Extent, Lanes, NearKey},
     manifest::{self, FORMAT, Manifest, TableLine},
     table::{KeyRecord, Table, TableKind, live_keys, read_all, read_entry},
@@ -43,7 +43,11 @@ fn io_error(doing: &str, error: &std::io::Error) -> StoreError {
 }
 
 /// Opens the folder and brings everything in memory to where it was.
-pub(super) fn open(dir: &Path, options: Options, now: Now) -> Result<(Shared, Box<dyn Send + Sync>), StoreError> {
+pub(super) fn open(
+    dir: &Path,
+    options: Options,
+    now: Now,
+) -> Result<(Shared, Box<dyn Send + Sync>), StoreError> {
     let disk = options.disk.clone();
     let lock = disk.lock(dir).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => {
@@ -73,6 +77,48 @@ fn numbered(names: &[String], prefix: &str) -> Vec<u32> {
     numbers.sort_unstable();
     numbers.dedup();
     numbers
+}
+
+/// Takes the segments at the end that were laid down and never used, under new numbers: an empty one before a used one
+/// would look like damage.
+fn unused_segments(
+    dir: &Path,
+    disk: &dyn Disk,
+    names: &[String],
+    start: u32,
+    bytes: u64,
+    next_file: &mut u32,
+) -> Result<VecDeque<Segment>, StoreError> {
+    let mut unused = Vec::new();
+    for number in numbered(names, "journal").into_iter().rev().take_while(|number| *number >= start) {
+        let name = format!("journal-{number}");
+        let failed = |error: std::io::Error| io_error(&format!("reading {name}"), &error);
+        let file = disk.open(&dir.join(&name)).map_err(failed)?;
+        let header = read_all(&*file, 0, FRAME_HEADER as u64).map_err(failed)?;
+        if begins_a_frame(&header, number) {
+            break;
+        }
+        let len = file.len().map_err(failed)?;
+        unused.push((name, len));
+    }
+    let mut segments = VecDeque::new();
+    for (name, len) in unused.into_iter().rev() {
+        let failed = |error: std::io::Error| io_error(&format!("reusing {name}"), &error);
+        if len < bytes {
+            disk.remove(&dir.join(&name)).map_err(failed)?;
+            continue;
+        }
+        *next_file += 1;
+        let new = dir.join(format!("journal-{next_file}"));
+        disk.rename(&dir.join(&name), &new).map_err(failed)?;
+        segments.push_back(Segment {
+            number: *next_file,
+            file: disk.open(&new).map_err(failed)?,
+            live: 0,
+            first: 0,
+        });
+    }
+    Ok(segments)
 }
 
 struct Opening<'a> {
@@ -121,16 +167,27 @@ impl<'a> Opening<'a> {
         let open = |name: String| {
             disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))
         };
-        // Laid down segments that were never used go on to wait; the first takes what comes now.
-        next_file += 1;
-        let first =
-            Segment { number: next_file, file: open(format!("journal-{next_file}"))?, live: 0, first: 0 };
-        first
-            .file
-            .allocate(options.segment_bytes)
-            .map_err(|error| io_error("laying down the journal", &error))?;
+        let mut ready = unused_segments(
+            dir,
+            &*disk,
+            names,
+            manifest.journal_start,
+            options.segment_bytes,
+            &mut next_file,
+        )?;
+        let first = match ready.pop_front() {
+            Some(first) => first,
+            None => {
+                next_file += 1;
+                let file = open(format!("journal-{next_file}"))?;
+                file.allocate(options.segment_bytes)
+                    .map_err(|error| io_error("laying down the journal", &error))?;
+                Segment { number: next_file, file, live: 0, first: 0 }
+            }
+        };
         disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", &error))?;
-        let journal = Tail::new(first, manifest.next_frame, options.segment_bytes);
+        let mut journal = Tail::new(first, manifest.next_frame, options.segment_bytes);
+        journal.spares = ready;
         let mut lanes = Lanes::default();
         for line in &manifest.lanes {
             let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
@@ -166,6 +223,7 @@ impl<'a> Opening<'a> {
             stop: false,
             graveyard: Vec::new(),
             arriving: None,
+            splitting: None,
             ended_over: Vec::new(),
             slice_files: Vec::new(),
             checkpointed_at: 0,
@@ -298,8 +356,8 @@ impl<'a> Opening<'a> {
         let mut over: Option<String> = None;
         let mut read = Vec::new();
         let start = self.manifest.journal_start;
-        for number in
-            numbered(self.names, "journal").into_iter().filter(|number| (start..own).contains(number))
+        let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
+        for number in numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number))
         {
             let name = format!("journal-{number}");
             let file = self.file(&name)?;
@@ -416,7 +474,7 @@ impl<'a> Opening<'a> {
         let (hash, _, version) = head_facts(peek.head()).ok_or_else(unread)?;
         let id = peek
             .head()
-            .get(36..36 + usize::from(peek.head()[33]))
+            .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
             .and_then(|id| std::str::from_utf8(id).ok());
         if let Some((place, old)) = self.find(hash, id.ok_or_else(unread)?)?
             && version_of(&old) == version
@@ -617,6 +675,7 @@ impl<'a> Opening<'a> {
             committer: Condvar::new(),
             keeper: Condvar::new(),
             room: tokio::sync::Notify::new(),
+            moved: tokio::sync::Notify::new(),
             keeping: Mutex::new(()),
             claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
             lanes: RwLock::new(lanes),
