@@ -1,7 +1,7 @@
 //! What Duly is tested with: a suite per port, run on every implementation; planted bugs that test the
 //! suites; and the simulation of the whole engine under virtual time.
 //!
-//! ```ignore
+//! ```
 //! // crates/stores/tests/conformance.rs, the whole file
 //! testkit::store_suite!(memory, testkit::memory());
 //! ```

@@ -1,6 +1,6 @@
 //! The ledger outside Duly: what was asked, what was answered, what arrived. It alone judges.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use duly_core::{MessageId, Now, State, Timestamp, store::Changed};
 
@@ -17,6 +17,8 @@ pub enum Broken {
     DeliveredAfterCancel(String),
     /// I5: faults stopped, and yet something stays overdue.
     Stuck(String),
+    /// A try after the message's own limit of lateness.
+    Late(String),
     /// Given up without cause.
     DeadWithoutCause(String),
     /// The books do not balance, or say otherwise than the ledger.
@@ -33,6 +35,7 @@ impl fmt::Display for Broken {
             Self::Duplicates(what) => write!(f, "I3, duplicates: {what}"),
             Self::DeliveredAfterCancel(what) => write!(f, "I4, delivered after cancel: {what}"),
             Self::Stuck(what) => write!(f, "I5, stuck: {what}"),
+            Self::Late(what) => write!(f, "late: {what}"),
             Self::DeadWithoutCause(what) => write!(f, "dead without cause: {what}"),
             Self::Books(what) => write!(f, "books: {what}"),
             Self::Answer(what) => write!(f, "answer: {what}"),
@@ -60,6 +63,7 @@ pub(super) struct Entry {
     tries: u32,
     refused: bool,
     pub(super) limit: u32,
+    pub(super) max_lateness: Option<Duration>,
     pub(super) first_arrival: Option<Now>,
 }
 
@@ -107,9 +111,15 @@ impl Ledger {
         self.entries.entry(id.clone()).or_default()
     }
 
-    pub(super) fn asked_to_send(&mut self, id: &MessageId, due: Timestamp, limit: u32) {
+    pub(super) fn asked_to_send(
+        &mut self,
+        id: &MessageId,
+        due: Timestamp,
+        limit: u32,
+        max_lateness: Option<Duration>,
+    ) {
         self.latest = self.latest.max(due);
-        *self.entry(id) = Entry { due, limit, busy: true, ..Entry::default() };
+        *self.entry(id) = Entry { due, limit, max_lateness, busy: true, ..Entry::default() };
     }
 
     pub(super) fn asked_to_cancel(&mut self, id: &MessageId) {
@@ -181,6 +191,18 @@ impl Ledger {
         }
     }
 
+    /// A try begins, judged at the same moment by whoever began it: it must not be past the message's own limit.
+    pub(super) fn begins_in_time(&mut self, id: &MessageId, now: Now) {
+        let entry = self.entry(id);
+        // While it is not known which due time holds, nobody can tell.
+        let moved = entry.asked_due.is_some() || entry.earlier_due.is_some();
+        let Some(end) = entry.max_lateness.map(|span| entry.due.saturating_add(span)) else { return };
+        if !moved && now.wall() > end {
+            let what = format!("{id} expired at {end}, and a try began at {}", now.wall());
+            self.break_promise(Broken::Late(what));
+        }
+    }
+
     /// The try met nobody: it must not count.
     pub(super) fn was_outage(&mut self, id: &MessageId) {
         let entry = self.entry(id);
@@ -219,6 +241,7 @@ impl Ledger {
             Some(State::Cancelled) if entry.cancel == Cancel::Never => {
                 Some(Broken::Lost(told("is called cancelled and nobody did so")))
             }
+            Some(State::Dead) if entry.max_lateness.is_some() => None,
             // A claim lost with the process counts as a try, though none may have begun.
             Some(State::Dead)
                 if !entry.refused && entry.tries + losses * in_flight_max.min(1) < entry.limit =>

@@ -191,14 +191,14 @@ impl Run {
     async fn perform(&mut self, step: Step, duly: &Duly, store: &Arc<dyn Store>) {
         let (clock, wall) = (self.world.clock.clone(), self.clock().now().wall());
         match step {
-            Step::Send { id, road, delay, attempts, quietly } => {
+            Step::Send { id, road, delay, attempts, max_lateness, quietly } => {
                 let due = wall.saturating_add(delay);
-                self.world.ledger().asked_to_send(&id, due, attempts);
-                let message = message(&id, road, attempts).at(due);
+                self.world.ledger().asked_to_send(&id, due, attempts, max_lateness);
+                let message = message(&id, road, due, attempts, max_lateness);
                 if quietly {
-                    self.send_quietly(store, core_message(&id, road, attempts, due)).await;
+                    self.send_quietly(store, message).await;
                 } else {
-                    tokio::spawn(send(self.world.clone(), duly.clone(), id, message));
+                    tokio::spawn(send(self.world.clone(), duly.clone(), message));
                 }
             }
             Step::SendAgain { which } => self.send_again(which, duly, store).await,
@@ -281,10 +281,20 @@ impl Run {
     }
 }
 
-async fn send(world: Arc<World>, duly: Duly, id: MessageId, message: Message) {
-    let answer = duly.send(message).await;
+async fn send(world: Arc<World>, duly: Duly, message: duly_core::Message) {
+    let mut wish = Message::to_sink(message.sink.as_str(), message.topic.as_str())
+        .id(message.id.as_str())
+        .body(message.body.clone())
+        .at(message.due);
+    if let Some(retry) = message.retry.as_deref() {
+        wish = wish.retry(retry.clone());
+    }
+    if let Some(span) = message.max_lateness {
+        wish = wish.max_lateness(span);
+    }
+    let answer = duly.send(wish).await;
     let mut ledger = world.ledger();
-    let entry = ledger.entry(&id);
+    let entry = ledger.entry(&message.id);
     entry.busy = false;
     entry.accepted = answer.is_ok();
 }
@@ -301,19 +311,17 @@ async fn pause(world: Arc<World>, duly: Duly, paused: bool) {
     }
 }
 
-fn retry(attempts: u32) -> RetryOverride {
-    RetryOverride { attempts: Some(attempts), ..RetryOverride::default() }
-}
-
-fn message(id: &MessageId, road: Road, attempts: u32) -> Message {
-    let (sink, topic) = road.target();
-    Message::to_sink(sink, topic).id(id.as_str()).text(id.as_str()).retry(retry(attempts))
-}
-
-fn core_message(id: &MessageId, road: Road, attempts: u32, due: Timestamp) -> duly_core::Message {
+fn message(
+    id: &MessageId,
+    road: Road,
+    due: Timestamp,
+    attempts: u32,
+    max_lateness: Option<Duration>,
+) -> duly_core::Message {
     let (sink, topic) = road.target();
     let mut message = duly_core::Message::new(id.clone(), sink.parse().unwrap(), topic.parse().unwrap(), due);
     message.body = Body::text(id.as_str());
-    message.retry = Some(Box::new(retry(attempts)));
+    message.retry = Some(Box::new(RetryOverride { attempts: Some(attempts), ..RetryOverride::default() }));
+    message.max_lateness = max_lateness;
     message
 }

@@ -45,6 +45,7 @@ pub(super) enum Step {
         road: Road,
         delay: Duration,
         attempts: u32,
+        max_lateness: Option<Duration>,
         quietly: bool,
     },
     /// A producer sends one of the earlier messages again.
@@ -134,6 +135,8 @@ fn send(world: &World, dice: &mut Dice, number: u64) -> Step {
         _ => dice.millis(1, 20_000),
     };
     let attempts = if dice.chance(20) { 4 } else { 16 };
+    let max_lateness = dice.chance(15).then(|| dice.millis(500, 8_000));
     let quietly = world.mix.has(Fault::LostWakeUp) && dice.chance(60);
-    Step::Send { id: MessageId::parse(&format!("m{number:02}")).unwrap(), road, delay, attempts, quietly }
+    let id = MessageId::parse(&format!("m{number:02}")).unwrap();
+    Step::Send { id, road, delay, attempts, max_lateness, quietly }
 }

@@ -114,7 +114,11 @@ impl Sink for Target {
         let steady = !self.world.mix.has(Fault::ClockJump);
         for delivery in batch {
             let now = self.world.clock.now();
-            self.world.ledger().begins(&delivery.message.id, now, steady);
+            let mut ledger = self.world.ledger();
+            ledger.begins(&delivery.message.id, now, steady);
+            if steady {
+                ledger.begins_in_time(&delivery.message.id, now);
+            }
         }
         self.world.sleep(self.latency()).await;
         let (mut outcomes, mut taken) = (Vec::new(), 0);
