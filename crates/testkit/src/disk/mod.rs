@@ -1,0 +1,14 @@
+//! A disk that can be cut off, fail and run full, and what it takes to judge a store that was on it.
+//!
+//! [`PowerDisk`] knows which bytes and names were synced: [`cut`](PowerDisk::cut) gives what a power cut leaves.
+//! [`Ledger`] is kept outside the store: what was answered must be there, what was not may be. [`Traffic`] drives a
+//! store at random and keeps the ledger.
+
+mod ledger;
+mod power;
+mod sectors;
+mod traffic;
+
+pub use ledger::{Fate, Ledger};
+pub use power::PowerDisk;
+pub use traffic::Traffic;
