@@ -9,20 +9,30 @@ use duly_core::{
 
 use super::{
     Shared,
-    disk::DiskFile,
+    disk::{DiskFile, beyond_repair},
+    ended::Slice,
     engine::Engine,
     flight::Note,
     manifest::{FORMAT, LaneLine, Manifest, SliceLine, TableLine},
     table::{KEY_BYTES, write_gone},
 };
 
+/// A keys file to be added to, and how it was.
+struct Gone {
+    table: u32,
+    file: Arc<dyn DiskFile>,
+    bytes: Vec<u8>,
+    entries: Vec<u32>,
+    keys_len: u64,
+    keys_crc: u32,
+}
+
 /// What one checkpoint lets go of.
 struct Snapshot {
     manifest: Manifest,
-    /// Keys files to be added to: table, file, where, what.
-    gone: Vec<(u32, Arc<dyn DiskFile>, u64, Vec<u8>)>,
+    gone: Vec<Gone>,
     buried: Vec<u32>,
-    slices: Vec<u32>,
+    slices: Vec<Slice>,
     old_claims: Vec<u32>,
     /// Frames before this one must be durable first.
     next_frame: u64,
@@ -41,26 +51,35 @@ impl Shared {
         let claims_file = self.disk.open(&self.dir.join(format!("claims-{claims}")))?;
         let mut snapshot = {
             let mut engine = self.engine();
-            let snapshot = take_snapshot(
-                &mut engine,
-                claims,
-                self.next_version.load(std::sync::atomic::Ordering::Relaxed),
-            );
             // Under the lock, so that no claim falls between the two files.
             self.claims.switch(claims_file, &notes(&engine))?;
-            engine.claim_files = vec![claims];
+            let version = self.next_version.load(std::sync::atomic::Ordering::Relaxed);
+            let snapshot = take_snapshot(&mut engine, segment, claims, version);
+            engine.claim_files.push(claims);
             snapshot
         };
-        for (_, file, at, bytes) in &snapshot.gone {
-            file.write_at(bytes, *at)?;
-            file.sync()?;
+        match self.write_snapshot(&mut snapshot) {
+            Ok(true) => self.let_go(snapshot),
+            Ok(false) => Ok(()),
+            Err(error) => {
+                self.engine().take_back(snapshot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the snapshot durable; `false` if the store stopped first.
+    fn write_snapshot(&self, snapshot: &mut Snapshot) -> io::Result<bool> {
+        for gone in &snapshot.gone {
+            gone.file.write_at(&gone.bytes, gone.keys_len)?;
+            gone.file.sync().map_err(beyond_repair)?;
         }
         snapshot.manifest.next_version = self.next_version.load(std::sync::atomic::Ordering::Relaxed);
         if !self.wait_durable(snapshot.next_frame) {
-            return Ok(());
+            return Ok(false);
         }
         super::manifest::write(&*self.disk, &self.dir, &snapshot.manifest)?;
-        self.let_go(snapshot)
+        Ok(true)
     }
 
     /// Waits until every frame before `next` is durable; `false` if the store stopped first.
@@ -78,33 +97,25 @@ impl Shared {
     }
 
     /// Writes the ends of messages to their slices.
-    fn write_slices(&self) -> io::Result<()> {
+    pub(super) fn write_slices(&self) -> io::Result<()> {
         loop {
             let found = {
                 let mut engine = self.engine();
                 engine.ended.slices.iter_mut().find(|slice| !slice.buffer.is_empty()).map(|slice| {
-                    let bytes = std::mem::take(&mut slice.buffer);
-                    (slice.number, slice.file.clone(), slice.file_len, bytes)
+                    // A copy: until the bytes are in the file, they are looked for in the buffer.
+                    (slice.number, slice.file.clone(), slice.file_len, slice.buffer.clone())
                 })
             };
             let Some((number, file, at, bytes)) = found else { return Ok(()) };
-            // Not before the bytes are in the file does anybody look for them there.
-            let written = file.write_at(&bytes, at);
+            file.write_at(&bytes, at)?;
             let mut engine = self.engine();
             let Some(slice) = engine.ended.slices.iter_mut().find(|slice| slice.number == number) else {
                 continue;
             };
-            match written {
-                Ok(()) => {
-                    slice.file_len += bytes.len() as u64;
-                    slice.dirty = true;
-                }
-                Err(error) => {
-                    let newer = std::mem::replace(&mut slice.buffer, bytes);
-                    slice.buffer.extend_from_slice(&newer);
-                    return Err(error);
-                }
-            }
+            slice.buffer.drain(..bytes.len());
+            slice.file_len += bytes.len() as u64;
+            slice.file_crc = crc32c::crc32c_append(slice.file_crc, &bytes);
+            slice.dirty = true;
         }
     }
 
@@ -122,7 +133,7 @@ impl Shared {
             }
             files
         };
-        files.into_iter().try_for_each(|file| file.sync())
+        files.into_iter().try_for_each(|file| file.sync()).map_err(beyond_repair)
     }
 
     /// Removes what the new manifest no longer names, and uses old segments again.
@@ -131,7 +142,7 @@ impl Shared {
             .buried
             .iter()
             .flat_map(|number| [format!("table-{number}.data"), format!("table-{number}.keys")])
-            .chain(snapshot.slices.iter().map(|number| format!("ended-{number}")))
+            .chain(snapshot.slices.iter().map(|slice| format!("ended-{}", slice.number)))
             .collect();
         names.extend(snapshot.old_claims.iter().map(|number| format!("claims-{number}")));
         let retired: Vec<u32> = {
@@ -148,6 +159,7 @@ impl Shared {
             }
             // What was added since the snapshot is little; counting it as covered delays the next checkpoint a little.
             engine.checkpointed_at = engine.journal.appended;
+            engine.claim_files.retain(|number| !snapshot.old_claims.contains(number));
             retired
         };
         for number in retired {
@@ -203,33 +215,49 @@ impl Shared {
     }
 }
 
-fn take_snapshot(engine: &mut Engine, claims: u32, next_version: u32) -> Snapshot {
+impl Engine {
+    /// The snapshot could not be written: everything is as it was, and the next one tries again.
+    fn take_back(&mut self, snapshot: Snapshot) {
+        for gone in snapshot.gone {
+            if let Some(table) = self.tables.get_mut(&gone.table) {
+                (table.keys_len, table.keys_crc) = (gone.keys_len, gone.keys_crc);
+                table.gone.extend(gone.entries);
+            }
+        }
+        self.graveyard.extend(snapshot.buried);
+        self.ended_over.extend(snapshot.slices);
+    }
+}
+
+/// `segment` was the current one when the checkpoint began: what ended since then is nowhere else.
+fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32, next_version: u32) -> Snapshot {
     let next_frame = engine.journal.cut();
-    let current = engine.journal.current();
-    let first = engine.journal.segments.iter().find(|segment| segment.live > 0 || segment.number == current);
+    let first = engine.journal.segments.iter().find(|known| known.live > 0 || known.number == segment);
     let (journal_start, first_frame) =
-        first.map_or((current, next_frame), |segment| (segment.number, segment.first));
+        first.map_or((segment, next_frame), |known| (known.number, known.first));
     let buried = std::mem::take(&mut engine.graveyard);
     for number in &buried {
         engine.tables.remove(number);
     }
-    let slices: Vec<u32> =
-        std::mem::take(&mut engine.ended_over).into_iter().map(|slice| slice.number).collect();
+    let slices = std::mem::take(&mut engine.ended_over);
     let mut gone = Vec::new();
     let mut tables = Vec::new();
     for table in engine.tables.values_mut() {
         if !table.gone.is_empty() {
             let mut bytes = Vec::with_capacity(table.gone.len() / 5 * KEY_BYTES + KEY_BYTES);
-            write_gone(&std::mem::take(&mut table.gone), &mut bytes);
-            let at = table.keys_len;
-            table.keys_len += bytes.len() as u64;
-            gone.push((table.number, table.keys.clone(), at, bytes));
+            let entries = std::mem::take(&mut table.gone);
+            write_gone(&entries, &mut bytes);
+            let (keys_len, keys_crc) = (table.keys_len, table.keys_crc);
+            table.added_keys(&bytes);
+            let (table, file) = (table.number, table.keys.clone());
+            gone.push(Gone { table, file, bytes, entries, keys_len, keys_crc });
         }
         tables.push(TableLine {
             number: table.number,
             kind: table.kind,
             data_len: table.data_len,
             keys_len: table.keys_len,
+            keys_crc: table.keys_crc,
         });
     }
     tables.sort_by_key(|table| table.number);
@@ -244,7 +272,7 @@ fn take_snapshot(engine: &mut Engine, claims: u32, next_version: u32) -> Snapsho
             .ended
             .slices
             .iter()
-            .map(|slice| SliceLine { number: slice.number, len: slice.file_len })
+            .map(|slice| SliceLine { number: slice.number, len: slice.file_len, crc: slice.file_crc })
             .collect(),
         lanes: engine.lanes.iter().map(lane_line).collect(),
         accepted: engine.books.accepted,

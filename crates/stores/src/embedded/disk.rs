@@ -43,6 +43,11 @@ pub trait DiskFile: Send + Sync + 'static {
     fn allocate(&self, len: u64) -> io::Result<()>;
 }
 
+/// A failed sync: nobody knows what is on disk, so that trying again, even after room was made, proves nothing.
+pub(super) fn beyond_repair(error: io::Error) -> io::Error {
+    io::Error::other(format!("a sync failed: {error}"))
+}
+
 /// The machine's own file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
@@ -79,7 +84,17 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        std::fs::create_dir_all(dir)?;
+        if !dir.exists() {
+            std::fs::create_dir_all(dir)?;
+            // The folder's own name must be as durable as what is in it; so must those above it, if they are new.
+            for above in dir.ancestors().skip(1) {
+                let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+                if File::open(above).and_then(|folder| folder.sync_all()).is_err() {
+                    // Not ours to read: then it was there before.
+                    break;
+                }
+            }
+        }
         let path: PathBuf = dir.join("lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         file.try_lock().map_err(|error| match error {

@@ -125,6 +125,8 @@ pub(super) struct Slice {
     pub(super) file: Arc<dyn DiskFile>,
     /// Bytes in the file.
     pub(super) file_len: u64,
+    /// Their checksum.
+    pub(super) file_crc: u32,
     /// Bytes to be written after them.
     pub(super) buffer: Vec<u8>,
     pub(super) first: Timestamp,
@@ -162,6 +164,7 @@ impl Slice {
             number,
             file,
             file_len: 0,
+            file_crc: 0,
             buffer: Vec::new(),
             first,
             last: first,
@@ -188,6 +191,7 @@ impl Slice {
             at += peek.len();
         }
         slice.file_len = at as u64;
+        slice.file_crc = crc32c::crc32c(&bytes);
         Ok(slice)
     }
 
@@ -269,6 +273,11 @@ impl Ended {
         }
     }
 
+    /// Bytes that wait to be written.
+    pub(super) fn waiting(&self) -> usize {
+        self.slices.iter().map(|slice| slice.buffer.len()).sum()
+    }
+
     /// Takes out the slices that are past retention at `now`, by age or by count.
     pub(super) fn expire(&mut self, now: Timestamp) -> Vec<Slice> {
         let mut total: usize = self.slices.iter().map(Slice::len).sum();
@@ -313,6 +322,12 @@ impl Ended {
     /// Whether something may be kept of the id.
     pub(super) fn may_know(&self, hash: u64) -> bool {
         self.slices.iter().any(|slice| slice.has(hash))
+    }
+
+    /// Whether the last that is kept of `hash` is exactly `kept`.
+    pub(super) fn knows(&self, hash: u64, kept: &[u8]) -> bool {
+        let latest = self.slices.iter().rev().find_map(|slice| Some((slice, slice.offsets.get(&hash)?)));
+        latest.is_some_and(|(slice, off8)| slice.read(*off8).is_ok_and(|bytes| bytes.starts_with(kept)))
     }
 
     pub(super) fn retention_ms(&self) -> u64 {

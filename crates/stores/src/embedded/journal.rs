@@ -13,6 +13,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -21,7 +22,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{disk::DiskFile, entry::ALIGN, index::Place};
+use super::{disk::DiskFile, entry::ALIGN, index::Place, table::read_all};
 
 const MAGIC: u32 = 0x314a_4c44;
 /// Bytes of a frame before its records.
@@ -369,11 +370,7 @@ pub(super) fn read_segment(
         next += 1;
     }
     let rest = &bytes[at.min(bytes.len())..];
-    let later = (ALIGN..rest.len()).step_by(ALIGN).any(|skip| {
-        rest[skip..].starts_with(&MAGIC.to_le_bytes())
-            && frame_at(rest, skip, segment, |number| number >= next).is_some()
-    });
-    if later {
+    if has_frame(rest, segment, |number| number >= next) {
         return (End::Damaged(at as u64), next);
     }
     // Old frames of a reused segment are no tear: they name another segment.
@@ -383,9 +380,32 @@ pub(super) fn read_segment(
     (if ours { End::Torn(at as u64) } else { End::Clean }, next)
 }
 
-/// Whether `bytes` begin like a frame of the segment, whole or torn.
-pub(super) fn begins_a_frame(bytes: &[u8], segment: u32) -> bool {
-    bytes.len() >= FRAME_HEADER && bytes[4..8] == segment.to_le_bytes() && bytes[0..4] == MAGIC.to_le_bytes()
+/// Whether a whole frame of the segment with such a number lies anywhere in `bytes`.
+fn has_frame(bytes: &[u8], segment: u32, number_fits: impl Fn(u64) -> bool) -> bool {
+    (0..bytes.len()).step_by(ALIGN).any(|at| {
+        bytes[at..].starts_with(&MAGIC.to_le_bytes()) && frame_at(bytes, at, segment, &number_fits).is_some()
+    })
+}
+
+/// Whether anything was written to the segment since it got its number. Only what begins neither with nothing nor with
+/// a whole frame of an earlier use is read through: a bad first frame must not hide the ones after it.
+pub(super) fn is_used(file: &dyn DiskFile, segment: u32) -> io::Result<bool> {
+    let header = read_all(file, 0, FRAME_HEADER as u64)?;
+    if header.iter().all(|byte| *byte == 0) {
+        return Ok(false);
+    }
+    if header.len() == FRAME_HEADER && header[0..4] == MAGIC.to_le_bytes() {
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        if word(4) == segment {
+            return Ok(true);
+        }
+        let first = read_all(file, 0, FRAME_HEADER as u64 + u64::from(word(16)).min(file.len()?))?;
+        if frame_at(&first, 0, word(4), |_| true).is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(has_frame(&read_all(file, 0, file.len()?)?, segment, |_| true))
 }
 
 fn frame_at(bytes: &[u8], at: usize, segment: u32, number_fits: impl Fn(u64) -> bool) -> Option<&[u8]> {

@@ -5,7 +5,13 @@ use std::{io, sync::PoisonError, time::Duration};
 
 use duly_core::Monotonic;
 
-use super::{Shared, journal::Segment, options::RUNS_MAX, table::TableKind};
+use super::{
+    Shared,
+    engine::Engine,
+    journal::Segment,
+    options::{ENDED_BYTES_MAX, RUNS_MAX},
+    table::TableKind,
+};
 
 /// How long the keeper waits when nobody calls it.
 const ROUND: Duration = Duration::from_secs(1);
@@ -55,10 +61,19 @@ pub(super) fn run(shared: &Shared) {
             }
         }
         let engine = shared.engine();
-        if !engine.stop && (!engine.wants_keeper() || engine.full) {
+        let idle = !engine.wants_keeper() && !engine.is_behind();
+        if !engine.stop && (idle || engine.full) {
             // What is found at the end of the wait is looked at anew: a spurious wake-up costs nothing.
             drop(shared.keeper.wait_timeout(engine, ROUND).unwrap_or_else(PoisonError::into_inner));
         }
+    }
+}
+
+impl Engine {
+    /// Whether a bucket should be open and is not. Who noticed may have called while the keeper was not listening.
+    fn is_behind(&self) -> bool {
+        let wanted = self.opened.wanted(self.now.wall());
+        self.buckets.keys().any(|slot| slot.number < wanted.0[usize::from(slot.level)])
     }
 }
 
@@ -78,6 +93,9 @@ fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
         let crowded = engine.window > engine.options.window_bytes;
         (engine.wants_flush(), crowded, added > engine.options.checkpoint_bytes, added > 0, engine.now.mono())
     };
+    if shared.engine().ended.waiting() > ENDED_BYTES_MAX {
+        shared.write_slices()?;
+    }
     if flush {
         shared.flush(false)?;
     }

@@ -4,7 +4,11 @@ use std::{io, path::Path};
 
 use duly_core::Lane;
 
-use super::{disk::Disk, table::TableKind, wheel::LEVELS};
+use super::{
+    disk::{Disk, beyond_repair},
+    table::TableKind,
+    wheel::LEVELS,
+};
 
 /// The format this version writes, and the only one it reads.
 pub(super) const FORMAT: u32 = 1;
@@ -34,6 +38,12 @@ pub(super) struct Manifest {
     pub(super) claims: u32,
 }
 
+/// What every format has.
+#[derive(serde::Deserialize)]
+struct Version {
+    format: u32,
+}
+
 /// One table.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct TableLine {
@@ -41,6 +51,8 @@ pub(super) struct TableLine {
     pub(super) kind: TableKind,
     pub(super) data_len: u64,
     pub(super) keys_len: u64,
+    /// Of the keys file up to `keys_len`.
+    pub(super) keys_crc: u32,
 }
 
 /// One slice of finished messages.
@@ -48,6 +60,8 @@ pub(super) struct TableLine {
 pub(super) struct SliceLine {
     pub(super) number: u32,
     pub(super) len: u64,
+    /// Of the file up to `len`.
+    pub(super) crc: u32,
 }
 
 /// One lane; its number is its place in the list.
@@ -77,9 +91,11 @@ pub(super) fn write(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Res
     let file = disk.open(&new)?;
     file.set_len(0)?;
     file.write_at(&bytes, 0)?;
-    file.sync()?;
-    disk.rename(&new, &dir.join(NAME))?;
-    disk.sync_dir(dir)
+    file.sync().map_err(beyond_repair)?;
+    // The names of the files it speaks of must not be lost while its own is not.
+    disk.sync_dir(dir).map_err(beyond_repair)?;
+    disk.rename(&new, &dir.join(NAME)).map_err(beyond_repair)?;
+    disk.sync_dir(dir).map_err(beyond_repair)
 }
 
 /// Reads the manifest; `None` if the folder is new.
@@ -95,12 +111,12 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> io::Result<
     if crc != Some(crc32c::crc32c(json)) {
         return Err(bad("does not match its checksum"));
     }
-    let manifest: Manifest = serde_json::from_slice(json)?;
-    if manifest.format != FORMAT {
+    // The format first: another one has other fields.
+    let Version { format } = serde_json::from_slice(json)?;
+    if format != FORMAT {
         return Err(bad(&format!(
-            "has format {}, this version reads {FORMAT}; open it with the version that wrote it",
-            manifest.format
+            "has format {format}, this version reads {FORMAT}; open it with the version that wrote it"
         )));
     }
-    Ok(Some(manifest))
+    Ok(Some(serde_json::from_slice(json)?))
 }

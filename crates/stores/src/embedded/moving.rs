@@ -134,10 +134,11 @@ impl Shared {
             (std::mem::take(&mut engine.dead), known)
         };
         let written = match known {
-            Some(number) => Ok(number),
-            None => self.make_table(TableKind::Dead),
-        }
-        .and_then(|number| self.write_buffer(number, &buffer, None));
+            Some(number) => self.write_buffer(number, &buffer, None),
+            None => self.make_table(TableKind::Dead).and_then(|number| {
+                self.write_buffer(number, &buffer, None).inspect_err(|_| self.unmake_table(number))
+            }),
+        };
         if written.is_err() {
             let mut engine = self.engine();
             let newer = std::mem::replace(&mut engine.dead, buffer);
@@ -155,16 +156,43 @@ impl Shared {
             (table.data.clone(), table.keys.clone(), table.data_len, table.keys_len)
         };
         data.write_at(&buffer.bytes, base)?;
+        if buffer.bytes.len() >= SYNC_BYTES {
+            // A little at a time: one large sync would make the journal's wait.
+            data.sync()?;
+        }
+        // The keys are written before anything is moved: if there is no room for them, nothing has happened.
         let mut records = Vec::with_capacity(buffer.from.len() * super::table::KEY_BYTES);
+        let mut keyed = Vec::with_capacity(buffer.from.len());
         let mut at = 0usize;
         for some in buffer.from.chunks(STEP) {
-            let mut engine = self.engine();
+            let engine = self.engine();
             for (hash, from) in some {
                 let Ok(peek) = Peek::framed(&buffer.bytes[at..]) else {
                     return Err(garbled(number, base + at as u64));
                 };
                 let place = Place::new(number, base + at as u64);
                 at += peek.len();
+                keyed.push(engine.index.marks(*hash, *from).is_some());
+                if keyed.last() == Some(&true) {
+                    let key =
+                        KeyRecord { hash: *hash, ready: peek.ready(), off8: place.off8, lane: peek.lane() };
+                    write_key(key, &mut records);
+                }
+            }
+        }
+        keys.write_at(&records, keys_base)?;
+        at = 0;
+        for (some, keyed) in buffer.from.chunks(STEP).zip(keyed.chunks(STEP)) {
+            let mut engine = self.engine();
+            for ((hash, from), keyed) in some.iter().zip(keyed) {
+                let Ok(peek) = Peek::framed(&buffer.bytes[at..]) else {
+                    return Err(garbled(number, base + at as u64));
+                };
+                let place = Place::new(number, base + at as u64);
+                at += peek.len();
+                if *keyed && engine.index.marks(*hash, *from).is_none() {
+                    engine.gone_on_the_way(place);
+                }
                 if let Some(marks) = engine.index.replace(*hash, *from, place, None) {
                     if marks.claimed {
                         engine.flight.moved(*from, place);
@@ -174,9 +202,6 @@ impl Shared {
                         table.live += 1;
                         table.live_bytes += peek.len() as u64;
                     }
-                    let key =
-                        KeyRecord { hash: *hash, ready: peek.ready(), off8: place.off8, lane: peek.lane() };
-                    write_key(key, &mut records);
                 } else if let Some(slot) = slot {
                     // Gone while it was on its way from a wider bucket: only here it is still counted.
                     let wider = engine
@@ -191,16 +216,24 @@ impl Shared {
                 }
             }
         }
-        keys.write_at(&records, keys_base)?;
-        self.finish_table(number, at as u64, records.len() as u64);
+        self.finish_table(number, at as u64, &records);
         Ok(())
     }
 
-    fn finish_table(&self, number: u32, data: u64, keys: u64) {
+    /// A new table could not be written: nothing is in it.
+    fn unmake_table(&self, number: u32) {
+        self.engine().tables.remove(&number);
+        for name in [format!("table-{number}.data"), format!("table-{number}.keys")] {
+            // What stays is a stranger at the next opening, and is removed then.
+            let _ = self.disk.remove(&self.dir.join(name));
+        }
+    }
+
+    fn finish_table(&self, number: u32, data: u64, keys: &[u8]) {
         let mut engine = self.engine();
         let Some(table) = engine.tables.get_mut(&number) else { return };
         table.data_len += data;
-        table.keys_len += keys;
+        table.added_keys(keys);
         table.dirty = true;
         table.busy = false;
         if table.live == 0 {
@@ -353,7 +386,7 @@ impl Shared {
                 }
             }
         }
-        self.write_run(moving, Source::Disk)
+        self.write_run(&mut moving, Source::Disk)
     }
 
     /// Moves what is alive in a table to where its time says now: to narrower buckets, or near.
@@ -401,18 +434,13 @@ impl Shared {
     }
 
     /// Writes entries as a run, in order of lane and release, and lets the lanes know.
-    fn write_run(&self, mut moving: Vec<Moving>, from: Source) -> io::Result<()> {
+    fn write_run(&self, moving: &mut [Moving], from: Source) -> io::Result<()> {
         if moving.is_empty() {
             return Ok(());
         }
         moving.sort_unstable_by(|a, b| (a.lane, &a.key).cmp(&(b.lane, &b.key)));
-        let (number, data, keys) = self.new_run()?;
+        let (number, records) = self.new_run(moving.iter())?;
         let mut offset = 0;
-        let mut bytes = Vec::with_capacity(moving.iter().map(|one| one.data.len()).sum());
-        moving.iter().for_each(|one| bytes.extend_from_slice(&one.data));
-        data.write_at(&bytes, 0)?;
-        drop(bytes);
-        let mut records = Vec::new();
         let mut extents: Vec<(u32, Extent)> = Vec::new();
         for some in moving.chunks(STEP) {
             let mut engine = self.engine();
@@ -427,15 +455,11 @@ impl Shared {
                     )),
                 }
                 offset += len;
-                if engine.settle_in_run(one, place) {
-                    write_key(
-                        KeyRecord { hash: one.hash, ready: one.key.ready, off8: place.off8, lane: one.lane },
-                        &mut records,
-                    );
+                if !engine.settle_in_run(one, place) {
+                    engine.gone_on_the_way(place);
                 }
             }
         }
-        keys.write_at(&records, 0)?;
         if from == Source::Disk {
             let mut engine = self.engine();
             for (lane, extent) in extents {
@@ -444,15 +468,29 @@ impl Shared {
                 }
             }
         }
-        self.finish_table(number, offset, records.len() as u64);
+        self.finish_table(number, offset, &records);
         Ok(())
     }
 
-    fn new_run(&self) -> io::Result<(u32, Arc<dyn DiskFile>, Arc<dyn DiskFile>)> {
+    /// Writes a run and its keys, before anything is moved: if there is no room for both, nothing has happened.
+    fn new_run<'a>(&self, moving: impl Iterator<Item = &'a Moving> + Clone) -> io::Result<(u32, Vec<u8>)> {
         let number = self.make_table(TableKind::Run)?;
-        let engine = self.engine();
-        let table = engine.tables.get(&number).ok_or(io::ErrorKind::NotFound)?;
-        Ok((number, table.data.clone(), table.keys.clone()))
+        let (data, keys) = {
+            let engine = self.engine();
+            let table = engine.tables.get(&number).ok_or(io::ErrorKind::NotFound)?;
+            (table.data.clone(), table.keys.clone())
+        };
+        let mut bytes = Vec::with_capacity(moving.clone().map(|one| one.data.len()).sum());
+        let mut records = Vec::new();
+        for one in moving {
+            let place = Place::new(number, bytes.len() as u64);
+            bytes.extend_from_slice(&one.data);
+            let key = KeyRecord { hash: one.hash, ready: one.key.ready, off8: place.off8, lane: one.lane };
+            write_key(key, &mut records);
+        }
+        let written = data.write_at(&bytes, 0).and_then(|()| keys.write_at(&records, 0));
+        written.inspect_err(|_| self.unmake_table(number))?;
+        Ok((number, records))
     }
 
     /// Moves the tails of the fullest lanes from memory to a run.
@@ -466,9 +504,11 @@ impl Shared {
             (crowded.clone(), entries / crowded.len().max(1))
         };
         let mut moving = Vec::new();
+        let mut unread = Vec::new();
+        let mut written = Ok(());
         let mut bytes = 0u64;
         for number in &numbers {
-            loop {
+            while written.is_ok() {
                 let some = self.engine().take_tail(*number, share);
                 if some.is_empty() {
                     break;
@@ -477,9 +517,9 @@ impl Shared {
                     let data = match one.data.is_empty() {
                         true => match file.map(|file| read_entry(&*file, one.from)) {
                             Some(Ok(data)) => Bytes::from(data),
-                            // Not written yet: it goes back and the next round takes it.
+                            // Not written yet: it goes back in the end and the next round takes it.
                             _ => {
-                                self.engine().put_back(one);
+                                unread.push(one);
                                 continue;
                             }
                         },
@@ -490,12 +530,19 @@ impl Shared {
                 }
                 if bytes > 2 * self.engine().options.chunk_bytes {
                     bytes = 0;
-                    self.write_run(std::mem::take(&mut moving), Source::Disk)?;
+                    written = self.write_run(&mut moving, Source::Disk);
+                    if written.is_ok() {
+                        moving.clear();
+                    }
                 }
             }
         }
-        let written = self.write_run(moving, Source::Disk);
+        let written = written.and_then(|()| self.write_run(&mut moving, Source::Disk));
         let mut engine = self.engine();
+        if written.is_err() {
+            unread.append(&mut moving);
+        }
+        unread.into_iter().for_each(|one| engine.put_back(one));
         for number in numbers {
             if let Some(lane) = engine.lanes.get_mut(number) {
                 lane.limbo = None;
@@ -560,7 +607,7 @@ impl Shared {
             })?;
         }
         let lanes: Vec<u32> = moving.iter().map(|one| one.lane).collect();
-        let written = self.write_run(moving, Source::Disk);
+        let written = self.write_run(&mut moving, Source::Disk);
         let mut engine = self.engine();
         for number in lanes {
             if let Some(lane) = engine.lanes.get_mut(number) {
@@ -610,7 +657,7 @@ impl Shared {
                 loaded.push(Moving { data: Bytes::from(data), ..one });
             }
         }
-        self.write_run(loaded, Source::Memory)
+        self.write_run(&mut loaded, Source::Memory)
     }
 
     /// Writes claimed messages to a run; they stay claimed.
@@ -618,12 +665,8 @@ impl Shared {
         if moving.is_empty() {
             return Ok(());
         }
-        let (number, data, keys) = self.new_run()?;
-        let mut bytes = Vec::new();
-        moving.iter().for_each(|(_, one)| bytes.extend_from_slice(&one.data));
-        data.write_at(&bytes, 0)?;
+        let (number, records) = self.new_run(moving.iter().map(|(_, one)| one))?;
         let mut offset = 0;
-        let mut records = Vec::new();
         for some in moving.chunks(STEP) {
             let mut engine = self.engine();
             for (token, one) in some {
@@ -632,6 +675,7 @@ impl Shared {
                 offset += len;
                 let held = engine.flight.get_mut(*token).filter(|held| held.place == one.from);
                 if held.map(|held| held.place = place).is_none() {
+                    engine.gone_on_the_way(place);
                     continue;
                 }
                 engine.index.replace(one.hash, one.from, place, None);
@@ -640,14 +684,9 @@ impl Shared {
                     table.live += 1;
                     table.live_bytes += len;
                 }
-                write_key(
-                    KeyRecord { hash: one.hash, ready: one.key.ready, off8: place.off8, lane: one.lane },
-                    &mut records,
-                );
             }
         }
-        keys.write_at(&records, 0)?;
-        self.finish_table(number, offset, records.len() as u64);
+        self.finish_table(number, offset, &records);
         Ok(())
     }
 }
@@ -696,6 +735,14 @@ impl super::engine::Engine {
                 let marks = self.arrange(*hash, *place, peek, entry);
                 self.index.set_marks(*hash, *place, marks);
             }
+        }
+    }
+
+    /// What was written at `place` of a table is not alive any more, or not there.
+    fn gone_on_the_way(&mut self, place: Place) {
+        if let Some(table) = self.tables.get_mut(&place.file) {
+            table.gone_total += 1;
+            table.gone.push(place.off8);
         }
     }
 

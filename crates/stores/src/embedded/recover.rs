@@ -21,7 +21,7 @@ use super::{
     entry::{self, Peek},
     flight::{ClaimLog, Flight, Held, Note, read_notes},
     index::{Index, Marks, Place},
-    journal::{End, FRAME_HEADER, Kind, Record, Segment, Tail, begins_a_frame, read_segment},
+    journal::{End, FRAME_HEADER, Kind, Record, Segment, Tail, is_used, read_segment},
     lanes::{Extent, Lanes, NearKey},
     manifest::{self, FORMAT, Manifest, TableLine},
     table::{KeyRecord, Table, TableKind, live_keys, read_all, read_entry},
@@ -94,8 +94,7 @@ fn unused_segments(
         let name = format!("journal-{number}");
         let failed = |error: std::io::Error| io_error(&format!("reading {name}"), &error);
         let file = disk.open(&dir.join(&name)).map_err(failed)?;
-        let header = read_all(&*file, 0, FRAME_HEADER as u64).map_err(failed)?;
-        if begins_a_frame(&header, number) {
+        if is_used(&*file, number).map_err(failed)? {
             break;
         }
         let len = file.len().map_err(failed)?;
@@ -259,7 +258,13 @@ impl<'a> Opening<'a> {
             )));
         }
         let mut table = Table::new(number, line.kind, data, keys);
-        (table.data_len, table.keys_len) = (line.data_len, line.keys_len);
+        table.data_len = line.data_len;
+        table.added_keys(&bytes);
+        if table.keys_crc != line.keys_crc {
+            return Err(damaged(format!(
+                "table-{number}.keys does not match its checksum in the manifest; restore the folder from a backup"
+            )));
+        }
         let live: Vec<KeyRecord> = live_keys(&bytes).collect();
         let all = bytes.len() / super::table::KEY_BYTES;
         for key in &live {
@@ -341,6 +346,11 @@ impl<'a> Opening<'a> {
             let name = format!("ended-{}", line.number);
             let slice = Slice::load(line.number, self.file(&name)?, line.len)
                 .map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            if (slice.file_len, slice.file_crc) != (line.len, line.crc) {
+                return Err(damaged(format!(
+                    "{name} does not match its checksum in the manifest; restore the folder from a backup"
+                )));
+            }
             self.engine.ended.slices.push_back(slice);
         }
         self.engine.next_file += 1;
@@ -354,6 +364,7 @@ impl<'a> Opening<'a> {
         let own = self.engine.journal.current();
         let mut next = self.manifest.first_frame;
         let mut over: Option<String> = None;
+        let mut torn = Vec::new();
         let mut read = Vec::new();
         let start = self.manifest.journal_start;
         let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
@@ -383,7 +394,7 @@ impl<'a> Opening<'a> {
                 return Err(error);
             }
             next = after;
-            if next > before
+            if (next > before || matches!(end, End::Damaged(_)))
                 && let Some(earlier) = &over
             {
                 return Err(damaged(format!(
@@ -392,14 +403,12 @@ impl<'a> Opening<'a> {
             }
             match end {
                 End::Clean if next == before => {
-                    over.get_or_insert(format!("{name} is empty"));
+                    over.get_or_insert(format!("{name} has no frame {next} at byte 0"));
                 }
                 End::Clean => {}
                 End::Torn(at) => {
                     over = Some(format!("{name} has a bad frame at byte {at}"));
-                    let cut = file.write_at(&[0; FRAME_HEADER], at).and_then(|()| file.sync());
-                    cut.map_err(|error| io_error(&format!("cutting the torn end of {name}"), &error))?;
-                    tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
+                    torn.push((name, file, at));
                 }
                 End::Damaged(at) => {
                     return Err(damaged(format!(
@@ -408,8 +417,46 @@ impl<'a> Opening<'a> {
                 }
             }
         }
+        if next < self.manifest.next_frame {
+            let found = over.unwrap_or_else(|| "the journal ends".into());
+            return Err(damaged(format!(
+                "{found}, although the manifest knows of frame {}; restore the folder from a backup",
+                self.manifest.next_frame - 1
+            )));
+        }
         self.engine.journal.start_at(next);
-        Ok(())
+        self.cut(torn)
+    }
+
+    /// Cuts the torn frame at the end, and removes segments without a whole one: empty, in front of what is written
+    /// next, they would look like damage.
+    fn cut(&mut self, torn: Vec<(String, Arc<dyn DiskFile>, u64)>) -> Result<(), StoreError> {
+        for (name, file, at) in torn {
+            let cut = file.write_at(&[0; FRAME_HEADER], at).and_then(|()| file.sync());
+            cut.map_err(|error| io_error(&format!("cutting the torn end of {name}"), &error))?;
+            tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
+        }
+        let own = self.engine.journal.current();
+        let segments = &mut self.engine.journal.segments;
+        let firsts: Vec<u64> = segments.iter().skip(1).map(|segment| segment.first).collect();
+        // The next one begins with the same number: there is no frame in this one.
+        let empty: Vec<u32> = segments
+            .iter()
+            .zip(firsts)
+            .filter(|(segment, next)| segment.first == *next && segment.number != own)
+            .map(|(segment, _)| segment.number)
+            .collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        segments.retain(|segment| !empty.contains(&segment.number));
+        for number in empty {
+            let name = format!("journal-{number}");
+            self.disk
+                .remove(&self.dir.join(&name))
+                .map_err(|error| io_error(&format!("removing {name}"), &error))?;
+        }
+        self.disk.sync_dir(self.dir).map_err(|error| io_error("syncing the data folder", &error))
     }
 
     fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
@@ -483,7 +530,7 @@ impl<'a> Opening<'a> {
             self.engine.leave(place, old.len() as u64);
             self.engine.index.remove(hash, place);
         }
-        if counted || !self.engine.ended.may_know(hash) {
+        if counted || !self.engine.ended.knows(hash, bytes) {
             self.engine.keep(hash, peek.ended(), bytes);
         }
         if counted {
@@ -604,7 +651,7 @@ impl<'a> Opening<'a> {
             bytes: bytes.len() as u32,
             rank: key.rank,
         };
-        self.engine.flight.hold(lease_end, [(note.token, held)]);
+        self.engine.flight.hold(lease_end, vec![(note.token, held)]);
     }
 
     fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) -> Result<(), StoreError> {

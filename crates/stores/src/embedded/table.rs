@@ -71,6 +71,8 @@ pub(super) struct Table {
     pub(super) keys: Arc<dyn DiskFile>,
     pub(super) data_len: u64,
     pub(super) keys_len: u64,
+    /// The checksum of the keys file up to there.
+    pub(super) keys_crc: u32,
     /// Entries that are alive here.
     pub(super) live: u64,
     /// Their bytes.
@@ -103,6 +105,7 @@ impl Table {
             keys,
             data_len: 0,
             keys_len: 0,
+            keys_crc: 0,
             live: 0,
             live_bytes: 0,
             gone: Vec::new(),
@@ -120,6 +123,12 @@ impl Table {
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
         self.gone_total += 1;
         self.gone.push(off8);
+    }
+
+    /// The keys file was added to.
+    pub(super) fn added_keys(&mut self, bytes: &[u8]) {
+        self.keys_len += bytes.len() as u64;
+        self.keys_crc = crc32c::crc32c_append(self.keys_crc, bytes);
     }
 
     /// Bytes that belong to nothing alive.
