@@ -116,10 +116,8 @@ impl Shared {
             entry::encode_fresh(message, first_version.wrapping_add(version), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
-        self.admitted(bytes.len() + batch.len() * 8, Class::Insert).await?;
         let mut last = {
-            let mut engine = self.engine();
-            engine.check_open()?;
+            let mut engine = self.engine_with_room(bytes.len() + batch.len() * 8, Class::Insert).await?;
             let mut call_keeper = engine.tick(now);
             for (insert, item) in batch.iter().zip(&mut entering) {
                 item.is_new = insert.made_id
@@ -143,9 +141,9 @@ impl Shared {
             if call_keeper {
                 self.keeper.notify_one();
             }
+            self.wake(&mut engine);
             engine.journal.commit()
         };
-        self.committer.notify_one();
         for (insert, item) in batch.iter().zip(entering) {
             if item.is_new {
                 answers.push(Inserted::Accepted);
@@ -195,8 +193,8 @@ impl Shared {
             let after: Vec<Place> = engine.index.candidates(hash).map(|(place, _)| place).collect();
             if before == after {
                 engine.accept(hash, entry);
+                self.wake(&mut engine);
                 let commit = engine.journal.commit();
-                self.committer.notify_one();
                 return Ok((Inserted::Accepted, Some(commit)));
             }
         }
@@ -353,8 +351,8 @@ impl Shared {
                 apply(&mut engine, &found, peek, wish);
                 changed = Some(engine.journal.commit());
             }
+            self.wake(&mut engine);
             drop(engine);
-            self.committer.notify_one();
         }
         if let Some(commit) = changed {
             self.committed(&commit).await?;

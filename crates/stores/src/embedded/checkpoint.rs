@@ -90,7 +90,7 @@ impl Shared {
                 return false;
             }
             engine.keeper_waits = true;
-            self.committer.notify_one();
+            self.wake(&mut engine);
             engine = self.keeper.wait(engine).unwrap_or_else(PoisonError::into_inner);
         }
         true

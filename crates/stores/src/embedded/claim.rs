@@ -46,8 +46,17 @@ impl Engine {
         let before = if patient { self.unopened() } else { None };
         let mut popped = Vec::new();
         let mut held = Vec::new();
+        let mut unread = self.refill(number, now)?;
         while popped.len() < limit {
-            self.refill(number, now)?;
+            // What lies on disk is brought in only when its turn comes.
+            let first =
+                self.lanes.get(number).and_then(|lane| lane.near.first_key_value()).map(|(key, _)| key);
+            if unread
+                .as_ref()
+                .is_some_and(|unread| unread.ready <= now && first.is_none_or(|first| unread < first))
+            {
+                unread = self.refill(number, now)?;
+            }
             let Some(lane) = self.lanes.get_mut(number) else { break };
             let Some(first) = lane.near.first_entry().filter(|first| first.key().ready <= now) else { break };
             let waits = before.is_some_and(|before| first.key().ready >= before);
@@ -94,17 +103,17 @@ impl Engine {
         Ok(popped)
     }
 
-    /// Brings the head of the lane's backlog into memory, if it goes before what is there.
-    fn refill(&mut self, number: u32, now: Timestamp) -> Result<(), StoreError> {
+    /// Brings the head of the lane's backlog into memory, if it goes before what is there. Says what is unread first.
+    fn refill(&mut self, number: u32, now: Timestamp) -> Result<Option<NearKey>, StoreError> {
         loop {
-            let Some(lane) = self.lanes.get_mut(number) else { return Ok(()) };
+            let Some(lane) = self.lanes.get_mut(number) else { return Ok(None) };
             let Some((at, extent)) = lane.extents.iter().enumerate().min_by(|a, b| a.1.key.cmp(&b.1.key))
             else {
-                return Ok(());
+                return Ok(None);
             };
             let memory = lane.near.first_key_value().map(|(key, _)| key);
             if extent.key.ready > now || memory.is_some_and(|memory| *memory < extent.key) {
-                return Ok(());
+                return Ok(Some(extent.key.clone()));
             }
             let (table, from, end) = (extent.table, extent.next, extent.end);
             let Some(file) = self.tables.get(&table).map(|table| table.data.clone()) else {
@@ -345,9 +354,9 @@ impl Shared {
                 .zip(&rewritten)
                 .map(|(settle, entry)| settle_one(&mut engine, now, settle, entry.as_deref(), &mut released))
                 .collect();
+            self.wake(&mut engine);
             (answers, engine.journal.commit())
         };
-        self.committer.notify_one();
         if let Err(error) = self.claims.write(released) {
             // Only the count of a try is at stake, and only if the process dies now.
             tracing::warn!(%error, "a hand-back could not be recorded");
@@ -502,9 +511,9 @@ impl Shared {
                     engine.change(held.hash, held.place, u64::from(held.bytes), &entry);
                 }
             }
+            self.wake(&mut engine);
             engine.journal.commit()
         };
-        self.committer.notify_one();
         if ended.is_empty() { Ok(()) } else { self.committed(&commit).await }
     }
 }

@@ -11,6 +11,7 @@ use duly_core::{Attempt, Lane, MessageId, Outcome, Record, State, Timestamp};
 use super::{
     disk::DiskFile,
     entry::{self, ALIGN, Garbled},
+    numbers::Numbered,
     table::read_all,
 };
 
@@ -132,30 +133,7 @@ pub(super) struct Slice {
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) dirty: bool,
-    offsets: HashMap<u64, u32, Hashed>,
-}
-
-/// The keys are hashes already.
-#[derive(Default, Clone)]
-struct Hashed;
-
-impl std::hash::BuildHasher for Hashed {
-    type Hasher = AsIs;
-    fn build_hasher(&self) -> AsIs {
-        AsIs(0)
-    }
-}
-
-struct AsIs(u64);
-
-impl std::hash::Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
+    offsets: HashMap<u64, u32, Numbered>,
 }
 
 impl Slice {

@@ -8,7 +8,7 @@ use std::{
 
 use duly_core::{MessageId, Monotonic, Timestamp, store::Holder};
 
-use super::{disk::DiskFile, index::Place, locked};
+use super::{disk::DiskFile, index::Place, locked, numbers::Numbered};
 
 /// One claimed message.
 #[derive(Debug, Clone)]
@@ -34,9 +34,10 @@ pub(super) struct Held {
 /// All claimed messages by their token.
 #[derive(Default)]
 pub(super) struct Flight {
-    held: HashMap<u64, Held>,
-    /// When leases end, a claim's worth at a time; a renewed one is met again under its later end.
-    ends: BTreeMap<(Monotonic, u64), Vec<u64>>,
+    held: HashMap<u64, Held, Numbered>,
+    /// When leases end, a claim's worth at a time: the first token, and how many follow one another. A renewed one is met
+    /// again under its later end.
+    ends: BTreeMap<(Monotonic, u64), u64>,
     next_token: u64,
 }
 
@@ -55,18 +56,12 @@ impl Flight {
         self.next_token
     }
 
-    /// Adds claims whose leases end together.
-    pub(super) fn hold(&mut self, end: Monotonic, claims: impl IntoIterator<Item = (u64, Held)>) {
-        let tokens: Vec<u64> = claims
-            .into_iter()
-            .map(|(token, held)| {
-                self.held.insert(token, held);
-                token
-            })
-            .collect();
-        if let Some(first) = tokens.first() {
-            self.ends.insert((end, *first), tokens);
+    /// Adds claims whose leases end together; their tokens follow one another.
+    pub(super) fn hold(&mut self, end: Monotonic, claims: Vec<(u64, Held)>) {
+        if let Some((first, _)) = claims.first() {
+            self.ends.insert((end, *first), claims.len() as u64);
         }
+        self.held.extend(claims);
     }
 
     pub(super) fn get(&self, token: u64, id: &MessageId) -> Option<&Held> {
@@ -96,7 +91,7 @@ impl Flight {
     pub(super) fn extend(&mut self, token: u64, end: Monotonic) {
         if let Some(held) = self.held.get_mut(&token) {
             held.lease_end = end;
-            self.ends.entry((end, token)).or_default().push(token);
+            self.ends.entry((end, token)).or_insert(1);
         }
     }
 
@@ -105,7 +100,8 @@ impl Flight {
         let mut ended = Vec::new();
         while ended.len() < limit {
             let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) else { break };
-            for token in entry.remove() {
+            let ((_, first), count) = entry.remove_entry();
+            for token in first..first + count {
                 match self.held.get(&token) {
                     Some(held) if held.lease_end <= now => ended.push(token),
                     _ => {}
@@ -117,7 +113,7 @@ impl Flight {
 
     /// Puts back what `ended` gave and could not be dealt with.
     pub(super) fn ended_again(&mut self, token: u64, at: Monotonic) {
-        self.ends.entry((at, token)).or_default().push(token);
+        self.ends.entry((at, token)).or_insert(1);
     }
 
     pub(super) fn next_end(&self) -> Option<Monotonic> {

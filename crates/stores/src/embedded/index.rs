@@ -198,6 +198,18 @@ impl Index {
         true
     }
 
+    /// Marks the message at `place` as near; `false` if it is gone, claimed or near already.
+    pub(super) fn draw_near(&mut self, hash: u64, place: Place) -> bool {
+        let (segment, fingerprint) = split(hash);
+        let segment = &mut self.segments[segment];
+        let Some(at) = segment.find(fingerprint, place) else { return false };
+        if segment.slots[at].file & (CLAIMED | NEAR) != 0 {
+            return false;
+        }
+        segment.slots[at].file |= NEAR;
+        true
+    }
+
     pub(super) fn set_marks(&mut self, hash: u64, place: Place, marks: Marks) {
         self.replace(hash, place, place, Some(marks));
     }

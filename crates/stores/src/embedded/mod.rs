@@ -15,6 +15,7 @@ mod lanes;
 mod look;
 mod manifest;
 mod moving;
+mod numbers;
 mod options;
 mod recover;
 mod table;
@@ -95,14 +96,39 @@ impl Shared {
             let room = self.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
-            match self.engine().admit(bytes, class)? {
-                Admission::Granted => return Ok(()),
-                Admission::Wait => {
-                    self.keeper.notify_one();
-                    self.committer.notify_one();
+            {
+                let mut engine = self.engine();
+                match engine.admit(bytes, class)? {
+                    Admission::Granted => return Ok(()),
+                    Admission::Wait => self.wake(&mut engine),
                 }
             }
+            self.keeper.notify_one();
             room.await;
+        }
+    }
+
+    /// The engine, once there is room for `bytes` more of journal. At best this is one lock.
+    async fn engine_with_room(
+        &self,
+        bytes: usize,
+        class: Class,
+    ) -> Result<MutexGuard<'_, Engine>, StoreError> {
+        loop {
+            {
+                let mut engine = self.engine();
+                if let Admission::Granted = engine.admit(bytes, class)? {
+                    return Ok(engine);
+                }
+            }
+            self.admitted(bytes, class).await?;
+        }
+    }
+
+    /// Wakes the journal's writer, unless it is at work and will look again by itself.
+    fn wake(&self, engine: &mut Engine) {
+        if std::mem::take(&mut engine.writer_waits) {
+            self.committer.notify_one();
         }
     }
 
@@ -118,13 +144,13 @@ impl Shared {
     /// Waits until `place` can be read back.
     async fn written(&self, place: Place) -> Result<(), StoreError> {
         let commit = {
-            let engine = self.engine();
+            let mut engine = self.engine();
             if engine.is_written(place) {
                 return Ok(());
             }
+            self.wake(&mut engine);
             engine.journal.commit()
         };
-        self.committer.notify_one();
         self.committed(&commit).await
     }
 
@@ -273,9 +299,9 @@ impl Store for EmbeddedStore {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.push(u8::from(paused));
             });
+            self.shared.wake(&mut engine);
             engine.journal.commit()
         };
-        self.shared.committer.notify_one();
         self.shared.committed(&commit).await
     }
 

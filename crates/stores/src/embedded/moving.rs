@@ -17,6 +17,9 @@ use super::{
     wheel::{LEVELS, Route, Slot},
 };
 
+/// What is written at once beyond this is synced at once.
+const SYNC_BYTES: usize = 256 << 10;
+
 /// An entry on its way to a run.
 pub(super) struct Moving {
     pub(super) lane: u32,
@@ -349,12 +352,10 @@ impl Shared {
         for some in entries.chunks(STEP) {
             let mut engine = self.engine();
             for (hash, place, range) in some {
-                let alive =
-                    engine.index.marks(*hash, *place).is_some_and(|marks| !marks.claimed && !marks.near);
-                let Ok(peek) = Peek::framed(&bytes[range.clone()]) else { continue };
-                if alive {
-                    let marks = engine.draw_near(*hash, *place, peek, Some(bytes.slice(range.clone())));
-                    engine.index.set_marks(*hash, *place, marks);
+                if engine.index.draw_near(*hash, *place)
+                    && let Ok(peek) = Peek::framed(&bytes[range.clone()])
+                {
+                    engine.draw_near(*hash, *place, peek, Some(bytes.slice(range.clone())));
                 }
             }
         }

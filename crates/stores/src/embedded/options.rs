@@ -14,6 +14,8 @@ pub(super) const NEAR_COST: usize = 160;
 pub(super) const STEP: usize = 512;
 /// Bytes of a run read at once for a lane that drains its backlog.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
+/// Bytes of finished messages that wait in memory to be written.
+pub(super) const ENDED_BYTES_MAX: usize = 4 << 20;
 /// Runs that may stand beside each other before the small ones are merged.
 pub(super) const RUNS_MAX: usize = 24;
 

@@ -201,7 +201,7 @@ impl<'a> Opening<'a> {
             index: Index::new(),
             lanes,
             buckets: BTreeMap::new(),
-            tables: HashMap::new(),
+            tables: HashMap::default(),
             journal,
             flight: Flight::default(),
             ended: Ended::new(options.retention, options.retention_max),
@@ -227,6 +227,8 @@ impl<'a> Opening<'a> {
             slice_files: Vec::new(),
             checkpointed_at: 0,
             claim_files: numbered(names, "claims"),
+            writer_waits: false,
+            scratch: Vec::new(),
             keeper_waits: false,
             options,
         };

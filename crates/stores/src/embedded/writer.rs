@@ -41,6 +41,7 @@ fn next_frame(shared: &Shared) -> Option<Frame> {
         if engine.stop {
             return None;
         }
+        engine.writer_waits = true;
         engine = shared.committer.wait(engine).unwrap_or_else(std::sync::PoisonError::into_inner);
     }
 }
