@@ -1,0 +1,185 @@
+//! Writing an entry.
+
+use std::time::Duration;
+
+use duly_core::{
+    Attempt, Backoff, ContentKind, DeadReason, Lost, Message, Priority, RetryOverride, Timestamp,
+};
+
+use super::{
+    ALIGN, ATTEMPTS, DEAD, FIXED, HISTORY, KEY, LATENESS, LOST_SHIFT, MAYBE, PROPERTIES, READY, RETRY,
+    Stored, TAG, TOPIC,
+};
+
+/// Appends the entry of a message just accepted.
+pub(in crate::embedded) fn encode_fresh(message: &Message, version: u32, lane: u32, out: &mut Vec<u8>) {
+    let fresh = Beside {
+        content_hash: message.content_hash(),
+        ready: message.due,
+        attempts: 0,
+        lost: Lost::No,
+        maybe_delivered: false,
+        history: &[],
+        dead: None,
+    };
+    encode_parts(message, &fresh, version, lane, out);
+}
+
+/// Appends the entry to `out`.
+pub(in crate::embedded) fn encode(stored: &Stored, version: u32, lane: u32, out: &mut Vec<u8>) {
+    let beside = Beside {
+        content_hash: stored.content_hash,
+        ready: stored.ready,
+        attempts: stored.attempts,
+        lost: stored.lost,
+        maybe_delivered: stored.maybe_delivered,
+        history: &stored.history,
+        dead: stored.dead,
+    };
+    encode_parts(&stored.message, &beside, version, lane, out);
+}
+
+/// What is kept beside a message.
+struct Beside<'a> {
+    content_hash: u64,
+    ready: Timestamp,
+    attempts: u32,
+    lost: Lost,
+    maybe_delivered: bool,
+    history: &'a [Attempt],
+    dead: Option<(DeadReason, Timestamp)>,
+}
+
+/// Appends the entry to `out`, which stays aligned. `lane` is the number of the message's lane.
+fn encode_parts(m: &Message, stored: &Beside<'_>, version: u32, lane: u32, out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut flags = match m.body.kind() {
+        ContentKind::Text => 0,
+        ContentKind::Json => 1,
+        ContentKind::Bytes => 2,
+    };
+    let lost = match stored.lost {
+        Lost::No => 0,
+        Lost::InCompany => 1,
+        Lost::Alone => 2,
+    };
+    flags |= lost << LOST_SHIFT;
+    let mut flag = |is: bool, bit: u16| {
+        flags |= if is { bit } else { 0 };
+        is
+    };
+    let has_ready = flag(stored.ready != m.due, READY);
+    let has_attempts = flag(stored.attempts != 0, ATTEMPTS);
+    let has_topic = flag(!m.sink.is_queue(), TOPIC);
+    flag(m.tag.is_some(), TAG);
+    flag(m.key.is_some(), KEY);
+    flag(m.max_lateness.is_some(), LATENESS);
+    flag(m.retry.is_some(), RETRY);
+    let has_history = flag(!stored.history.is_empty(), HISTORY);
+    flag(stored.maybe_delivered, MAYBE);
+    flag(stored.dead.is_some(), DEAD);
+    let has_properties = flag(!m.properties.is_empty(), PROPERTIES);
+
+    let id = m.id.as_str().as_bytes();
+    let mut fixed = [0u8; FIXED];
+    fixed[8..12].copy_from_slice(&version.to_le_bytes());
+    fixed[12..16].copy_from_slice(&lane.to_le_bytes());
+    fixed[16..24].copy_from_slice(&stored.content_hash.to_le_bytes());
+    fixed[24..30].copy_from_slice(&m.due.as_millis().to_le_bytes()[..6]);
+    fixed[30..32].copy_from_slice(&flags.to_le_bytes());
+    fixed[32] = rank(m.priority);
+    fixed[33] = id.len() as u8;
+    out.extend_from_slice(&fixed);
+    out.extend_from_slice(id);
+    if has_ready {
+        put_time(out, stored.ready);
+    }
+    if has_attempts {
+        out.extend_from_slice(&stored.attempts.to_le_bytes());
+    }
+    if has_topic {
+        put_short(out, m.topic.as_str());
+    }
+    if let Some(tag) = &m.tag {
+        put_short(out, tag.as_str());
+    }
+    if let Some(key) = &m.key {
+        put_short(out, key.as_str());
+    }
+    if let Some(lateness) = m.max_lateness {
+        out.extend_from_slice(&millis(lateness).to_le_bytes());
+    }
+    if let Some(retry) = &m.retry {
+        put_retry(out, retry);
+    }
+    if has_history {
+        put_history(out, stored.history);
+    }
+    if let Some((reason, at)) = stored.dead {
+        out.push(reason as u8);
+        put_time(out, at);
+    }
+    if has_properties {
+        out.push(m.properties.len() as u8);
+        for (name, value) in m.properties.iter() {
+            put_short(out, name);
+            put_long(out, value);
+        }
+    }
+    let head = (out.len() - start) as u32;
+    out.extend_from_slice(&(m.body.len() as u32).to_le_bytes());
+    out.extend_from_slice(m.body.as_bytes());
+    let len = (out.len() - start).next_multiple_of(ALIGN);
+    out.resize(start + len, 0);
+    let entry = &mut out[start..];
+    entry[36..40].copy_from_slice(&head.to_le_bytes());
+    entry[0..4].copy_from_slice(&(len as u32).to_le_bytes());
+    let crc = crc32c::crc32c(&entry[8..]);
+    entry[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Priorities as they sort: the higher goes first.
+fn rank(priority: Priority) -> u8 {
+    9 - priority.get()
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn put_time(out: &mut Vec<u8>, time: Timestamp) {
+    out.extend_from_slice(&time.as_millis().to_le_bytes()[..6]);
+}
+
+fn put_short(out: &mut Vec<u8>, text: &str) {
+    out.push(text.len() as u8);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn put_long(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn put_retry(out: &mut Vec<u8>, retry: &RetryOverride) {
+    let backoff = match retry.backoff {
+        None => 0,
+        Some(Backoff::Fixed) => 1,
+        Some(Backoff::Linear) => 2,
+        Some(Backoff::Exponential) => 3,
+    };
+    // All ones stands for "not said": no real value is that large.
+    out.extend_from_slice(&retry.attempts.unwrap_or(u32::MAX).to_le_bytes());
+    out.push(backoff);
+    out.extend_from_slice(&retry.min.map_or(u64::MAX, millis).to_le_bytes());
+    out.extend_from_slice(&retry.max.map_or(u64::MAX, millis).to_le_bytes());
+}
+
+fn put_history(out: &mut Vec<u8>, history: &[Attempt]) {
+    out.push(history.len() as u8);
+    for attempt in history {
+        put_time(out, attempt.at);
+        out.push(attempt.outcome as u8);
+        put_long(out, &attempt.detail);
+    }
+}
