@@ -331,8 +331,8 @@ impl Tail {
 /// What reading a segment found at its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Nothing more was written.
-    Clean,
+    /// Nothing more was written: the next frame would begin here.
+    Clean(u64),
     /// The last frame is torn; it begins here.
     Torn(u64),
     /// A frame is bad and valid ones follow it.
@@ -377,7 +377,7 @@ pub(super) fn read_segment(
     let ours = rest.len() >= FRAME_HEADER
         && rest[4..8] == segment.to_le_bytes()
         && rest[0..4] == MAGIC.to_le_bytes();
-    (if ours { End::Torn(at as u64) } else { End::Clean }, next)
+    (if ours { End::Torn(at as u64) } else { End::Clean(at as u64) }, next)
 }
 
 /// Whether a whole frame of the segment with such a number lies anywhere in `bytes`.

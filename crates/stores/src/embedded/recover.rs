@@ -366,6 +366,7 @@ impl<'a> Opening<'a> {
         let own = self.engine.journal.current();
         let mut next = self.manifest.first_frame;
         let mut over: Option<String> = None;
+        let mut last = String::new();
         let mut torn = Vec::new();
         let mut read = Vec::new();
         let start = self.manifest.journal_start;
@@ -404,13 +405,18 @@ impl<'a> Opening<'a> {
                 )));
             }
             match end {
-                End::Clean if next == before => {
+                End::Clean(0) => {
                     over.get_or_insert(format!("{name} has no frame {next} at byte 0"));
                 }
-                End::Clean => {}
+                End::Clean(at) => last = format!("{name} has no frame {next} at byte {at}"),
                 End::Torn(at) => {
                     over = Some(format!("{name} has a bad frame at byte {at}"));
                     torn.push((name, file, at));
+                }
+                End::Damaged(0) if !last.is_empty() => {
+                    return Err(damaged(format!(
+                        "{last}, although {name} goes on after it; restore the folder from a backup"
+                    )));
                 }
                 End::Damaged(at) => {
                     return Err(damaged(format!(
