@@ -250,10 +250,9 @@ impl Shared {
         let engine = self.engine();
         let lane_of = |number| engine.lanes.get(number).map(|state| state.lane.clone());
         let found = engine.ended.find(id.hash64(), id, lane_of).map_err(|error| {
-            StoreError::new(
-                StoreErrorKind::Unavailable,
-                format!("reading a finished message failed: {error}"),
-            )
+            let bad = error.kind() == std::io::ErrorKind::InvalidData;
+            let kind = if bad { StoreErrorKind::Damaged } else { StoreErrorKind::Unavailable };
+            StoreError::new(kind, format!("reading a finished message failed: {error}"))
         })?;
         let kept_ms = engine.ended.retention_ms();
         Ok(found.filter(|(record, _)| {

@@ -12,7 +12,7 @@ use super::{
     disk::{DiskFile, beyond_repair},
     ended::Slice,
     engine::Engine,
-    flight::Note,
+    flight::{ClaimLog, Note},
     manifest::{FORMAT, LaneLine, Manifest, SliceLine, TableLine},
     table::{KEY_BYTES, write_gone},
 };
@@ -48,7 +48,13 @@ impl Shared {
         self.write_slices()?;
         self.sync_dirty()?;
         let claims = self.engine().file_number();
-        let claims_file = self.disk.open(&self.dir.join(format!("claims-{claims}")))?;
+        let claims_path = self.dir.join(format!("claims-{claims}"));
+        let claims_file = self.disk.open(&claims_path)?;
+        let room = ClaimLog::room(self.engine().options.segment_bytes);
+        claims_file.allocate(room).inspect_err(|_| {
+            // Half laid down it would only hold the room that is missing.
+            let _ = self.disk.remove(&claims_path);
+        })?;
         let mut snapshot = {
             let mut engine = self.engine();
             // Under the lock, so that no claim falls between the two files.

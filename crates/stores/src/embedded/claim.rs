@@ -242,10 +242,9 @@ impl Shared {
         if let Err(error) = self.claims.write(notes) {
             let receipts: Vec<Receipt> = messages.into_iter().map(|leased| leased.receipt).collect();
             self.undo(&receipts);
-            return Err(StoreError::new(
-                StoreErrorKind::Unavailable,
-                format!("the claim could not be recorded: {error}"),
-            ));
+            let full = super::keeper::is_full(&error);
+            let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
+            return Err(StoreError::new(kind, format!("the claim could not be recorded: {error}")));
         }
         Ok(Claimed { messages, next })
     }

@@ -137,7 +137,8 @@ impl Engine {
         self.check_open()?;
         // More than fits is let in all the same, once there is this much: it must get in some time.
         let bytes = (bytes as u64).min(self.options.segment_bytes / 2);
-        let reserve = if class == Class::Insert { self.options.segment_bytes } else { 0 };
+        // The rest is for those who were let in at the same time: a frame must not need room that is not there.
+        let reserve = self.options.segment_bytes / if class == Class::Insert { 1 } else { 8 };
         if self.journal.room() < bytes + reserve {
             if self.full {
                 let what = "the disk has no room for new messages; free some, and Duly goes on by itself";

@@ -184,6 +184,11 @@ pub(super) struct ClaimLog {
 }
 
 impl ClaimLog {
+    /// Bytes laid down for a log before it is used, so that claims go on for a while on a full disk.
+    pub(super) fn room(segment_bytes: u64) -> u64 {
+        (segment_bytes / 4).min(1 << 20)
+    }
+
     pub(super) fn new(file: Arc<dyn DiskFile>) -> Self {
         Self { inner: Mutex::new((file, 0)) }
     }
@@ -211,7 +216,7 @@ impl ClaimLog {
     }
 }
 
-/// Reads a claims log up to the first note that is not whole.
+/// Reads the whole notes of a claims log. A power cut may have left any of them.
 pub(super) fn read_notes(bytes: &[u8]) -> impl Iterator<Item = Note> + '_ {
-    bytes.chunks_exact(NOTE).map_while(Note::read)
+    bytes.chunks_exact(NOTE).filter_map(Note::read)
 }

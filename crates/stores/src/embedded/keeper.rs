@@ -77,41 +77,52 @@ impl Engine {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
 }
 
+/// One round. On a full disk all of it is tried nevertheless: what is due must come, and a checkpoint may free room.
 fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
-    shared.lay_down_spares()?;
-    shared.open_buckets()?;
+    let mut full = None;
+    let mut unless_full = |done: io::Result<()>| match done {
+        Err(error) if is_full(&error) => {
+            full = Some(error);
+            Ok(())
+        }
+        done => done,
+    };
+    unless_full(shared.lay_down_spares())?;
+    unless_full(shared.open_buckets())?;
     let (flush, spill, journal, changed, now) = {
         let engine = shared.engine();
         let added = engine.journal.appended - engine.checkpointed_at;
         let crowded = engine.window > engine.options.window_bytes;
-        (engine.wants_flush(), crowded, added > engine.options.checkpoint_bytes, added > 0, engine.now.mono())
+        let journal = added > engine.options.checkpoint_bytes || (engine.full && added > 0);
+        (engine.wants_flush(), crowded, journal, added > 0, engine.now.mono())
     };
     if shared.engine().ended.waiting() > ENDED_BYTES_MAX {
         shared.write_slices()?;
     }
     if flush {
-        shared.flush(false)?;
+        unless_full(shared.flush(false))?;
     }
     if spill {
-        shared.spill()?;
+        unless_full(shared.spill())?;
     }
-    let tidied = now.since(rounds.tidy) >= TIDY_AFTER && {
+    let mut tidied = false;
+    if now.since(rounds.tidy) >= TIDY_AFTER {
         rounds.tidy = now;
-        shared.tidy()?
-    };
+        unless_full(shared.tidy().map(|moved| tidied = moved))?;
+    }
     let aged = now.since(rounds.checkpoint) >= CHECKPOINT_AFTER;
     if journal || tidied || (aged && changed) {
-        shared.checkpoint()?;
+        unless_full(shared.checkpoint())?;
         rounds.checkpoint = now;
     }
-    Ok(())
+    full.map_or(Ok(()), Err)
 }
 
 impl Shared {
@@ -169,9 +180,16 @@ impl Shared {
             found
         };
         let moved = !wasteful.is_empty() || !self.engine().graveyard.is_empty();
-        for table in wasteful {
-            self.split(table)?;
-        }
+        self.split_all(wasteful).map_err(|(error, left)| {
+            let mut engine = self.engine();
+            for number in left {
+                let slot = engine.tables.get(&number).and_then(|table| table.kind.slot());
+                if let Some(bucket) = slot.and_then(|slot| engine.buckets.get_mut(&slot)) {
+                    bucket.tables.insert(0, number);
+                }
+            }
+            error
+        })?;
         Ok(moved)
     }
 }

@@ -7,10 +7,11 @@ use bytes::Bytes;
 
 use super::{
     Shared,
-    disk::DiskFile,
+    disk::{DiskFile, beyond_repair},
     engine::Buffer,
     entry::Peek,
     index::{Marks, Place},
+    keeper::is_full,
     lanes::{Extent, NearKey},
     options::{NEAR_COST, STEP},
     table::{KeyRecord, Table, TableKind, read_all, read_entry, write_key},
@@ -75,7 +76,10 @@ impl Shared {
     fn flush_bucket(&self, slot: Slot) -> io::Result<()> {
         let known = {
             let mut engine = self.engine();
-            let Some(bucket) = engine.buckets.get(&slot) else { return Ok(()) };
+            let Some(bucket) = engine.buckets.get(&slot).filter(|bucket| !bucket.buffer.from.is_empty())
+            else {
+                return Ok(());
+            };
             let last = bucket.tables.last().copied().filter(|_| !bucket.sealed);
             if let Some(table) = last.and_then(|number| engine.tables.get_mut(&number)) {
                 table.busy = true;
@@ -113,6 +117,17 @@ impl Shared {
                     let newer = std::mem::replace(&mut bucket.buffer, buffer);
                     bucket.buffer.bytes.extend_from_slice(&newer.bytes);
                     bucket.buffer.from.extend_from_slice(&newer.from);
+                    bucket.tables.retain(|table| known.is_some() || *table != number);
+                }
+                if let Some(table) = engine.tables.get_mut(&number) {
+                    table.busy = false;
+                    if table.live == 0 {
+                        engine.bury(number);
+                    }
+                }
+                drop(engine);
+                if known.is_none() {
+                    self.unmake_table(number);
                 }
                 Err(error)
             }
@@ -161,7 +176,7 @@ impl Shared {
         data.write_at(&buffer.bytes, base)?;
         if buffer.bytes.len() >= SYNC_BYTES {
             // A little at a time: one large sync would make the journal's wait.
-            data.sync()?;
+            data.sync().map_err(beyond_repair)?;
         }
         // The keys are written before anything is moved: if there is no room for them, nothing has happened.
         let mut records = Vec::with_capacity(buffer.from.len() * super::table::KEY_BYTES);
@@ -250,7 +265,11 @@ impl Shared {
     pub(super) fn open_buckets(&self) -> io::Result<()> {
         for level in (1..LEVELS).rev() {
             while let Some(slot) = self.behind(level) {
-                self.flush_bucket(slot)?;
+                match self.flush_bucket(slot) {
+                    // What finds no room on disk moves on in memory.
+                    Err(error) if !is_full(&error) => return Err(error),
+                    _ => {}
+                }
                 let tables = {
                     let mut engine = self.engine();
                     engine.opened.0[level] = engine.opened.0[level].max(slot.number + 1);
@@ -260,10 +279,18 @@ impl Shared {
                     engine.rearrange(&bucket.buffer);
                     bucket.tables
                 };
-                let split = tables.into_iter().try_for_each(|table| self.split(table));
-                self.engine().splitting = None;
+                let split = self.split_all(tables);
+                let mut engine = self.engine();
+                engine.splitting = None;
+                if let Err((_, left)) = &split {
+                    // Begun, not ended: what is moved already is passed over the next time.
+                    let bucket = engine.buckets.entry(slot).or_default();
+                    bucket.tables.extend(left);
+                    bucket.sealed = true;
+                }
+                drop(engine);
                 self.moved.notify_waiters();
-                split?;
+                split.map_err(|(error, _)| error)?;
             }
         }
         self.open_narrow()?;
@@ -347,7 +374,11 @@ impl Shared {
             engine.window + bytes.len() + entries.len() * NEAR_COST <= engine.options.window_bytes
         };
         if !fits {
-            return self.arrive_on_disk(bytes, entries);
+            match self.arrive_on_disk(bytes, &entries) {
+                // No room there either: only the keys stay in memory, and the entries are read when their turn comes.
+                Err(error) if is_full(&error) => {}
+                arrived => return arrived,
+            }
         }
         for some in entries.chunks(STEP) {
             let mut engine = self.engine();
@@ -355,7 +386,7 @@ impl Shared {
                 if engine.index.draw_near(*hash, *place)
                     && let Ok(peek) = Peek::framed(&bytes[range.clone()])
                 {
-                    engine.draw_near(*hash, *place, peek, Some(bytes.slice(range.clone())));
+                    engine.draw_near(*hash, *place, peek, fits.then(|| bytes.slice(range.clone())));
                 }
             }
         }
@@ -365,7 +396,7 @@ impl Shared {
     fn arrive_on_disk(
         &self,
         bytes: &Bytes,
-        entries: Vec<(u64, Place, std::ops::Range<usize>)>,
+        entries: &[(u64, Place, std::ops::Range<usize>)],
     ) -> io::Result<()> {
         let mut moving = Vec::with_capacity(entries.len());
         for some in entries.chunks(STEP) {
@@ -388,6 +419,14 @@ impl Shared {
             }
         }
         self.write_run(&mut moving, Source::Disk)
+    }
+
+    /// Splits one table after another; if one fails, says which are left.
+    pub(super) fn split_all(&self, tables: Vec<u32>) -> Result<(), (io::Error, Vec<u32>)> {
+        for (at, table) in tables.iter().enumerate() {
+            self.split(*table).map_err(|error| (error, tables[at..].to_vec()))?;
+        }
+        Ok(())
     }
 
     /// Moves what is alive in a table to where its time says now: to narrower buckets, or near.
@@ -425,7 +464,11 @@ impl Shared {
                 self.arrive(bytes, near)?;
             }
             if self.engine().wants_flush() {
-                self.flush(false)?;
+                match self.flush(false) {
+                    // A little more stays in memory on a full disk, so that what is due comes.
+                    Err(error) if is_full(&error) && self.engine().may_buffer_more() => {}
+                    flushed => flushed?,
+                }
             }
             // A long split must not make the next second's messages late.
             self.open_narrow()?;
@@ -721,6 +764,10 @@ fn read_chunk(file: &dyn DiskFile, table: u32, from: u64, len: u64, chunk: u64) 
 const IN_RUN: Marks = Marks { claimed: false, near: true };
 
 impl super::engine::Engine {
+    fn may_buffer_more(&self) -> bool {
+        self.buffered < 4 * self.options.buffer_bytes
+    }
+
     pub(super) fn wants_flush(&self) -> bool {
         self.buffered > self.options.buffer_bytes
     }

@@ -1,0 +1,227 @@
+//! A full disk: new messages are refused, what is stored goes out, and everything goes on by itself once there is room.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+use std::{sync::Arc, time::Duration};
+
+use duly_core::{
+    Body, Lane, Message, MessageId, SinkName, Store, Topic,
+    schedule::Random,
+    store::{
+        Changed, Claim, Holder, Insert, Inserted, Leased, Settle, Settled, StoreError, StoreErrorKind,
+        Verdict,
+    },
+};
+use duly_stores::{EmbeddedStore, embedded::Options};
+use testkit::disk::{PowerDisk, Traffic};
+
+/// How often a store is asked until it has noticed that the disk has changed.
+const LOOKS_MAX: usize = 2_000_000;
+
+fn tiny(disk: &PowerDisk) -> Options {
+    Options {
+        retention: Duration::from_secs(365 * 24 * 3600),
+        segment_bytes: 32 << 10,
+        checkpoint_bytes: 32 << 10,
+        window_bytes: 16 << 10,
+        buffer_bytes: 8 << 10,
+        chunk_bytes: 8 << 10,
+        disk: Arc::new(disk.clone()),
+        ..Options::default()
+    }
+}
+
+async fn open(disk: &PowerDisk, traffic: &Traffic) -> Arc<EmbeddedStore> {
+    Arc::new(EmbeddedStore::open("/data", tiny(disk), traffic.now()).await.unwrap())
+}
+
+fn lane() -> Lane {
+    Lane::Queue(Topic::parse("work").unwrap())
+}
+
+fn id(number: u64) -> MessageId {
+    MessageId::parse(&format!("m{number}")).unwrap()
+}
+
+async fn insert(store: &dyn Store, traffic: &Traffic, number: u64, wait_ms: u64) -> Result<(), StoreError> {
+    let due = traffic.now().wall().saturating_add(Duration::from_millis(wait_ms));
+    let topic = Topic::parse("work").unwrap();
+    let mut message = Message::new(id(number), SinkName::parse("queue").unwrap(), topic, due);
+    message.body = Body::text("abcdefgh".repeat(40));
+    let answer = store.insert(traffic.now(), vec![Insert { message, made_id: false }]).await?;
+    assert_eq!(answer, [Inserted::Accepted]);
+    Ok(())
+}
+
+/// Inserts, due in turn now, soon and later, until there is no room; says how many were taken.
+async fn fill(store: &dyn Store, traffic: &Traffic, first: u64) -> u64 {
+    for number in first..first + 10_000 {
+        let wait = [0, 5_000, 200_000, 5_000_000][number as usize % 4];
+        match insert(store, traffic, number, wait).await {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+                return number - first;
+            }
+        }
+    }
+    panic!("a full disk takes everything");
+}
+
+/// Inserts until it is taken again, each time after a sweep, as the scheduler does.
+async fn insert_when_there_is_room(store: &dyn Store, traffic: &Traffic, number: u64) {
+    for _ in 0..LOOKS_MAX {
+        store.sweep(traffic.now(), &[lane()]).await.unwrap();
+        match insert(store, traffic, number, 0).await {
+            Ok(()) => return,
+            Err(error) => assert_eq!(error.kind, StoreErrorKind::Full, "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("there is room, and nobody has noticed");
+}
+
+async fn claim(store: &dyn Store, traffic: &Traffic, limit: usize) -> Result<Vec<Leased>, StoreError> {
+    let claim = Claim { lane: lane(), limit, lease: Duration::from_secs(60), holder: Holder::Process };
+    Ok(store.claim(traffic.now(), claim).await?.messages)
+}
+
+async fn deliver(store: &dyn Store, traffic: &Traffic, claimed: &[Leased]) -> Result<(), StoreError> {
+    let batch = claimed.iter().map(|leased| Settle {
+        receipt: leased.receipt.clone(),
+        verdict: Verdict::Delivered { receipt: None },
+    });
+    let settled = store.settle(traffic.now(), batch.collect()).await?;
+    assert!(settled.iter().all(|settled| *settled == Settled::Done));
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_refuses_the_new_and_lets_the_old_go() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        disk.set_room(Some(600 << 10));
+        let taken = fill(&*store, &traffic, 0).await;
+        assert!(taken > 100, "{taken}");
+        // What is stored goes on: cancelled, rescheduled, claimed and delivered, also what is due only later.
+        let changed = store.cancel(traffic.now(), &[id(3), id(7)]).await.unwrap();
+        assert_eq!(changed, [Changed::Done { maybe_delivered: false }; 2]);
+        let later = traffic.now().wall().saturating_add(Duration::from_secs(100));
+        store.reschedule(traffic.now(), &[(id(11), later)]).await.unwrap();
+        let mut delivered = 0;
+        for wait in [0, 5_000, 200_000] {
+            traffic.pass(wait);
+            for _ in 0..10 {
+                let claimed = claim(&*store, &traffic, 5).await.unwrap();
+                assert!(!claimed.is_empty(), "nothing comes after {wait} ms");
+                deliver(&*store, &traffic, &claimed).await.unwrap();
+                delivered += claimed.len() as u64;
+            }
+        }
+        let error = insert(&*store, &traffic, 20_000, 0).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+        let books = store.books().await.unwrap();
+        assert!(books.balance(), "{books:?}");
+        assert_eq!((books.accepted, books.delivered, books.cancelled), (taken, delivered, 2));
+        // Room is made, and it goes on by itself.
+        disk.set_room(None);
+        insert_when_there_is_room(&*store, &traffic, 20_000).await;
+        traffic.pass(10_000_000);
+        delivered += drain(&*store, &traffic).await;
+        assert_eq!(delivered, taken - 2 + 1, "everything comes in the end");
+        store.close().await.unwrap();
+        let store = open(&disk, &traffic).await;
+        let books = store.books().await.unwrap();
+        assert_eq!((books.pending, books.delivered, books.cancelled), (0, delivered, 2));
+    });
+}
+
+/// Delivers what is due until nothing is left.
+async fn drain(store: &dyn Store, traffic: &Traffic) -> u64 {
+    let mut delivered = 0;
+    for _ in 0..LOOKS_MAX {
+        if store.books().await.unwrap().pending == 0 {
+            return delivered;
+        }
+        store.sweep(traffic.now(), &[lane()]).await.unwrap();
+        let claimed = claim(store, traffic, 50).await.unwrap();
+        deliver(store, traffic, &claimed).await.unwrap();
+        delivered += claimed.len() as u64;
+    }
+    panic!("{:?} never came", store.books().await.unwrap());
+}
+
+#[test]
+fn delivery_stops_rather_than_repeats_when_the_reserve_is_used_up() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        disk.set_room(Some(600 << 10));
+        let taken = fill(&*store, &traffic, 0).await;
+        traffic.pass(10_000_000);
+        // Failed tries use the reserve up and free nothing.
+        let mut came = std::collections::HashSet::new();
+        let error = 'used_up: {
+            for _ in 0..100_000 {
+                let claimed = match claim(&*store, &traffic, 5).await {
+                    Ok(claimed) => claimed,
+                    Err(error) => break 'used_up error,
+                };
+                let attempt = duly_core::Attempt::new(traffic.now().wall(), duly_core::Outcome::Again, "no");
+                let at = traffic.now().wall().saturating_add(Duration::from_secs(3600));
+                let verdict = Verdict::Retry { at, attempt };
+                let batch = claimed
+                    .iter()
+                    .map(|leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() });
+                let settled = store.settle(traffic.now(), batch.collect()).await.unwrap();
+                assert!(settled.iter().all(|settled| *settled == Settled::Done));
+                for leased in &claimed {
+                    assert!(came.insert(leased.message.id.clone()), "{} came twice", leased.message.id);
+                }
+            }
+            panic!("the reserve has no end");
+        };
+        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+        disk.set_room(None);
+        insert_when_there_is_room(&*store, &traffic, 20_000).await;
+        traffic.pass(10_000_000);
+        assert_eq!(drain(&*store, &traffic).await, taken + 1);
+    });
+}
+
+#[test]
+fn nothing_is_lost_whatever_the_room() {
+    testkit::block_on(async {
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let disk = PowerDisk::default();
+            let traffic = Traffic::default();
+            let mut store = open(&disk, &traffic).await;
+            for life in 0..2 {
+                let room = disk.used() as u64 + random.draw() % (400 << 10);
+                disk.set_room(Some(room as usize));
+                let port: Arc<dyn Store> = store.clone();
+                let worked = traffic.run(&port, random.draw(), 150).await;
+                assert!(worked.is_ok(), "seed {seed}, life {life}: {worked:?}");
+                disk.set_room(None);
+                if random.draw().is_multiple_of(2) {
+                    let worked = traffic.run(&port, random.draw(), 30).await;
+                    assert!(worked.is_ok(), "seed {seed}, life {life}: {worked:?}");
+                }
+                if random.draw().is_multiple_of(2) {
+                    drop(port);
+                    store.abandon();
+                    store = open(&disk, &traffic).await;
+                }
+                let port: Arc<dyn Store> = store.clone();
+                let before = traffic.ledger().clone();
+                eprintln!("seed {seed}, life {life}");
+                traffic.judge(&port, &before).await;
+            }
+            let port: Arc<dyn Store> = store.clone();
+            traffic.drain(&port).await;
+        }
+    });
+}
