@@ -158,6 +158,35 @@ impl Index {
         self.len += 1;
     }
 
+    /// Makes room for `total` messages, so that opening a large store grows nothing.
+    pub(super) fn reserve(&mut self, total: usize) {
+        // Room for the segments that by chance get more than the mean.
+        let mean = total / self.segments.len();
+        let slots = (mean + mean / 16 + 8) * 8 / 7;
+        for segment in self.segments.iter_mut().filter(|segment| segment.slots.is_empty() && mean > 0) {
+            segment.slots = vec![EMPTY; slots].into_boxed_slice();
+        }
+    }
+
+    /// Adds many new messages and leaves `many` empty. Neighbours in the table go in together: most of the time of an
+    /// insert is waiting for memory.
+    pub(super) fn insert_many(&mut self, many: &mut Vec<(u64, Place, Marks)>) {
+        let mut starts = vec![0u32; self.segments.len() + 1];
+        many.iter().for_each(|(hash, _, _)| starts[split(*hash).0 + 1] += 1);
+        (1..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
+        let mut order = vec![0u32; many.len()];
+        for (at, (hash, _, _)) in (0..).zip(many.iter()) {
+            let next = &mut starts[split(*hash).0];
+            order[*next as usize] = at;
+            *next += 1;
+        }
+        for at in order {
+            let (hash, place, marks) = many[at as usize];
+            self.insert(hash, place, marks);
+        }
+        many.clear();
+    }
+
     /// Every place that may hold the message, almost always none or one.
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (Place, Marks)> + '_ {
         let (segment, fingerprint) = split(hash);

@@ -1,0 +1,147 @@
+//! What was claimed when the process ended.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use duly_core::store::{Holder, StoreError};
+
+use super::{
+    super::{
+        claim::lost_entry,
+        entry::{self, Peek},
+        flight::{ClaimLog, Flight, Held, Note, read_notes},
+        index::{Marks, Place},
+        lanes::NearKey,
+        table::{read_all, read_entry},
+    },
+    Opening, damaged, io_error, numbered,
+    replay::version_of,
+};
+
+impl Opening<'_> {
+    /// What was claimed: receipts stay valid, and what this process had in hand when it ended is lost.
+    pub(super) fn restore_claims(&mut self) -> Result<(), StoreError> {
+        let mut notes: BTreeMap<u64, Note> = BTreeMap::new();
+        for number in
+            numbered(self.names, "claims").into_iter().filter(|number| *number >= self.manifest.claims)
+        {
+            let name = format!("claims-{number}");
+            let file = self.file(&name)?;
+            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            let bytes =
+                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            for note in read_notes(&bytes) {
+                if note.released {
+                    notes.remove(&note.token);
+                } else {
+                    notes.insert(note.token, note);
+                }
+            }
+        }
+        // A power cut may have forgotten claims: tokens of this opening must be larger than any it gave out. The
+        // number of the segment laid down for it is new and durable.
+        let next_token = u64::from(self.engine.journal.current()) << 32;
+        self.engine.flight = Flight::starting_at(next_token);
+        let mut found = Vec::new();
+        for note in notes.values() {
+            if let Some((place, bytes)) = self.claimed(note)? {
+                found.push((*note, place, bytes));
+            }
+        }
+        // If one was claimed alone because it was suspected, it is the one to blame.
+        let blamed = found.iter().any(|(note, _, _)| note.alone && !note.client);
+        for (note, place, bytes) in &found {
+            if note.client {
+                self.hold(note, *place, bytes);
+            } else {
+                self.lose(note, *place, bytes, note.alone || !blamed)?;
+            }
+        }
+        self.open_claim_log()
+    }
+
+    /// The entry that a note speaks of, if it is still that version of it.
+    fn claimed(&self, note: &Note) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
+        let places: Vec<Place> = self.engine.index.candidates(note.hash).map(|(place, _)| place).collect();
+        for place in places {
+            let Some(file) = self.engine.file(place) else { continue };
+            let bytes = read_entry(&*file, place).map_err(|error| {
+                io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+            })?;
+            if version_of(&bytes) == note.version {
+                return Ok(Some((place, bytes)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn hold(&mut self, note: &Note, place: Place, bytes: &[u8]) {
+        let Ok(peek) = Peek::framed(bytes) else { return };
+        let Ok(key) = NearKey::of(peek) else { return };
+        self.uncount(note.hash, place, bytes);
+        let Some(marks) = self.engine.index.marks(note.hash, place) else { return };
+        self.engine.index.set_marks(note.hash, place, Marks { claimed: true, ..marks });
+        if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
+            lane.in_flight += 1;
+        }
+        let lease_end =
+            self.engine.now.mono().saturating_add(std::time::Duration::from_millis(u64::from(note.lease_ms)));
+        let held = Held {
+            id: key.id,
+            hash: note.hash,
+            place,
+            lane: peek.lane(),
+            ready: key.ready,
+            version: note.version,
+            holder: Holder::Client,
+            alone: note.alone,
+            lease_end,
+            head: peek.head().into(),
+            bytes: bytes.len() as u32,
+            rank: key.rank,
+        };
+        self.engine.flight.hold(lease_end, vec![(note.token, held)]);
+    }
+
+    fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) -> Result<(), StoreError> {
+        let data = Bytes::copy_from_slice(bytes);
+        let number = Peek::framed(bytes).map_or(0, Peek::lane);
+        let lane = self.engine.lanes.get(number).map(|state| state.lane.clone());
+        let stored = lane.and_then(|lane| entry::decode(&data, &lane).ok());
+        let stored = stored.ok_or_else(|| damaged("a claimed message cannot be read"))?;
+        let version = self.next_version;
+        self.next_version = version.wrapping_add(1);
+        let why = "the process ended with the message in hand";
+        let new = lost_entry(stored, self.engine.now.wall(), note.alone, counts, version, number, why);
+        self.uncount(note.hash, place, bytes);
+        self.engine.change(note.hash, place, bytes.len() as u64, &new);
+        Ok(())
+    }
+
+    fn open_claim_log(&mut self) -> Result<(), StoreError> {
+        let number = self.engine.file_number();
+        let file = self.file(&format!("claims-{number}"))?;
+        match file.allocate(ClaimLog::room(self.engine.options.segment_bytes)) {
+            // What is there must open also on a full disk.
+            Err(error) if !super::super::keeper::is_full(&error) => {
+                return Err(io_error("laying down the claims log", &error));
+            }
+            _ => {}
+        }
+        let log = ClaimLog::new(file);
+        let held = self.engine.flight.iter().map(|(token, held)| Note {
+            hash: held.hash,
+            token,
+            version: held.version,
+            lease_ms: u32::try_from(held.lease_end.since(self.engine.now.mono()).as_millis())
+                .unwrap_or(u32::MAX),
+            client: true,
+            alone: held.alone,
+            released: false,
+        });
+        log.write(held).map_err(|error| io_error("writing the claims log", &error))?;
+        self.engine.claim_files.push(number);
+        self.claims = Some(log);
+        Ok(())
+    }
+}

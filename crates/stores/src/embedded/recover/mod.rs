@@ -1,0 +1,249 @@
+//! Opening: the manifest's files, then the journal's tail, then what was claimed when the process ended.
+
+mod claims;
+mod replay;
+mod segments;
+mod tables;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    sync::{Arc, Condvar, Mutex, RwLock, atomic::AtomicU32},
+};
+
+use duly_core::{
+    Now,
+    store::{Books, StoreError, StoreErrorKind},
+};
+
+use self::segments::unused_segments;
+use super::{
+    Options, Shared,
+    disk::{Disk, DiskFile},
+    ended::Ended,
+    engine::{Buffer, Engine},
+    flight::{ClaimLog, Flight},
+    index::{Index, Marks, Place},
+    journal::{Segment, Tail},
+    lanes::Lanes,
+    manifest::{self, FORMAT, Manifest},
+    wheel::Opened,
+};
+
+/// What is wrong with the folder, and where.
+fn damaged(what: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Damaged, what)
+}
+
+fn io_error(doing: &str, error: &std::io::Error) -> StoreError {
+    let kind = match error.kind() {
+        std::io::ErrorKind::InvalidData => StoreErrorKind::Damaged,
+        std::io::ErrorKind::StorageFull => StoreErrorKind::Full,
+        _ => StoreErrorKind::Unavailable,
+    };
+    StoreError::new(kind, format!("{doing} failed: {error}"))
+}
+
+/// Opens the folder and brings everything in memory to where it was.
+pub(super) fn open(
+    dir: &Path,
+    options: Options,
+    now: Now,
+) -> Result<(Shared, Box<dyn Send + Sync>), StoreError> {
+    let disk = options.disk.clone();
+    let lock = disk.lock(dir).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            let what =
+                format!("the data folder {} is open in another process; stop that one first", dir.display());
+            StoreError::new(StoreErrorKind::Unavailable, what)
+        }
+        _ => io_error(&format!("opening the data folder {}", dir.display()), &error),
+    })?;
+    let names = disk.list(dir).map_err(|error| io_error("listing the data folder", &error))?;
+    let mut opening = Opening::new(dir, disk, &names, options, now)?;
+    opening.load_tables()?;
+    opening.load_slices()?;
+    opening.replay_journal()?;
+    opening.restore_claims()?;
+    opening.remove_strangers()?;
+    Ok((opening.into_shared()?, lock))
+}
+
+/// The numbers in the names of files that begin with `prefix`, ascending.
+fn numbered(names: &[String], prefix: &str) -> Vec<u32> {
+    let number = |name: &String| {
+        let rest = name.strip_prefix(prefix)?.strip_prefix('-')?;
+        rest.split('.').next()?.parse().ok()
+    };
+    let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+struct Opening<'a> {
+    dir: &'a Path,
+    disk: Arc<dyn Disk>,
+    names: &'a [String],
+    manifest: Manifest,
+    engine: Engine,
+    next_version: u32,
+    claims: Option<ClaimLog>,
+    /// Keys on their way into the index.
+    staged: Vec<(u64, Place, Marks)>,
+}
+
+impl<'a> Opening<'a> {
+    fn new(
+        dir: &'a Path,
+        disk: Arc<dyn Disk>,
+        names: &'a [String],
+        options: Options,
+        now: Now,
+    ) -> Result<Self, StoreError> {
+        let found =
+            manifest::read(&*disk, dir, names).map_err(|error| io_error("reading the manifest", &error))?;
+        let manifest = match found {
+            Some(manifest) => manifest,
+            None if !numbered(names, "journal").is_empty() => {
+                return Err(damaged(
+                    "the data folder has a journal and no manifest; restore it from a backup",
+                ));
+            }
+            None => {
+                let fresh = Manifest {
+                    format: FORMAT,
+                    journal_start: 1,
+                    first_frame: 1,
+                    next_frame: 1,
+                    ..Manifest::default()
+                };
+                manifest::write(&*disk, dir, &fresh)
+                    .map_err(|error| io_error("writing the first manifest", &error))?;
+                fresh
+            }
+        };
+        let seen =
+            ["journal", "table", "ended", "claims"].iter().flat_map(|kind| numbered(names, kind)).max();
+        let mut next_file = manifest.next_file.max(seen.unwrap_or(0));
+        let open = |name: String| {
+            disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))
+        };
+        let mut ready = unused_segments(
+            dir,
+            &*disk,
+            names,
+            manifest.journal_start,
+            options.segment_bytes,
+            &mut next_file,
+        )?;
+        let first = match ready.pop_front() {
+            Some(first) => first,
+            None => {
+                next_file += 1;
+                let file = open(format!("journal-{next_file}"))?;
+                file.allocate(options.segment_bytes)
+                    .map_err(|error| io_error("laying down the journal", &error))?;
+                Segment { number: next_file, file, live: 0, first: 0 }
+            }
+        };
+        disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", &error))?;
+        let mut journal = Tail::new(first, manifest.next_frame, options.segment_bytes);
+        journal.spares = ready;
+        let mut lanes = Lanes::default();
+        for line in &manifest.lanes {
+            let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
+            let number = lanes.add(lane);
+            if let Some(state) = lanes.get_mut(number) {
+                state.paused = line.paused;
+            }
+        }
+        let engine = Engine {
+            now,
+            opened: Opened(manifest.opened),
+            index: Index::new(),
+            lanes,
+            buckets: BTreeMap::new(),
+            tables: HashMap::default(),
+            journal,
+            flight: Flight::default(),
+            ended: Ended::new(options.retention, options.retention_max),
+            dead: Buffer::default(),
+            dead_count: 0,
+            books: Books {
+                accepted: manifest.accepted,
+                delivered: manifest.delivered,
+                cancelled: manifest.cancelled,
+                purged: manifest.purged,
+                ..Books::default()
+            },
+            next_file,
+            buffered: 0,
+            window: 0,
+            full: false,
+            closed: None,
+            stop: false,
+            graveyard: Vec::new(),
+            arriving: None,
+            splitting: None,
+            ended_over: Vec::new(),
+            slice_files: Vec::new(),
+            checkpointed_at: 0,
+            claim_files: numbered(names, "claims"),
+            writer_waits: false,
+            scratch: Vec::new(),
+            keeper_waits: false,
+            options,
+        };
+        let next_version = manifest.next_version;
+        Ok(Self { dir, disk, names, manifest, engine, next_version, claims: None, staged: Vec::new() })
+    }
+
+    fn file(&self, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
+        self.disk.open(&self.dir.join(name)).map_err(|error| io_error(&format!("opening {name}"), &error))
+    }
+
+    /// Removes files that a crash left half made: nothing names them.
+    fn remove_strangers(&self) -> Result<(), StoreError> {
+        let needed = |name: &String| {
+            let number = |prefix: &str| numbered(std::slice::from_ref(name), prefix).first().copied();
+            if let Some(table) = number("table") {
+                return self.engine.tables.contains_key(&table);
+            }
+            if let Some(slice) = number("ended") {
+                return self.engine.ended.slices.iter().any(|known| known.number == slice);
+            }
+            if let Some(segment) = number("journal") {
+                return segment >= self.manifest.journal_start;
+            }
+            name != "manifest.new"
+        };
+        for name in self.names.iter().filter(|name| !needed(name)) {
+            match self.disk.remove(&self.dir.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io_error(&format!("removing {name}"), &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn into_shared(self) -> Result<Shared, StoreError> {
+        let lanes =
+            self.engine.lanes.iter().zip(0..).map(|(state, number)| (state.lane.clone(), number)).collect();
+        Ok(Shared {
+            engine: Mutex::new(self.engine),
+            committer: Condvar::new(),
+            keeper: Condvar::new(),
+            room: tokio::sync::Notify::new(),
+            moved: tokio::sync::Notify::new(),
+            keeping: Mutex::new(()),
+            claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
+            lanes: RwLock::new(lanes),
+            next_version: AtomicU32::new(self.next_version),
+            disk: self.disk,
+            dir: self.dir.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! The journal's tail: what happened since the manifest.
+
+use std::sync::Arc;
+
+use duly_core::{MessageId, store::StoreError};
+
+use super::{
+    super::{
+        disk::DiskFile,
+        ended::{EndPeek, head_facts},
+        engine::read_lane,
+        entry::{self, Peek},
+        index::Place,
+        journal::{End, FRAME_HEADER, Kind, Record, Segment, read_segment},
+        table::{read_all, read_entry},
+    },
+    Opening, damaged, io_error, numbered,
+};
+
+impl Opening<'_> {
+    pub(super) fn replay_journal(&mut self) -> Result<(), StoreError> {
+        let own = self.engine.journal.current();
+        let mut next = self.manifest.first_frame;
+        let mut over: Option<String> = None;
+        let mut last = String::new();
+        let mut torn = Vec::new();
+        let mut read = Vec::new();
+        let start = self.manifest.journal_start;
+        let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
+        for number in numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number))
+        {
+            let name = format!("journal-{number}");
+            let file = self.file(&name)?;
+            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            let bytes =
+                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            self.engine
+                .journal
+                .segments
+                .insert(read.len(), Segment { number, file: file.clone(), live: 0, first: next });
+            read.push(number);
+            let mut fault = None;
+            let before = next;
+            let (end, after) =
+                read_segment(&bytes, number, next, |record| match self.apply(number, &record) {
+                    Ok(()) => true,
+                    Err(error) => {
+                        fault = Some(error);
+                        false
+                    }
+                });
+            if let Some(error) = fault {
+                return Err(error);
+            }
+            next = after;
+            if (next > before || matches!(end, End::Damaged(_)))
+                && let Some(earlier) = &over
+            {
+                return Err(damaged(format!(
+                    "{earlier}, although {name} goes on after it; restore the folder from a backup"
+                )));
+            }
+            match end {
+                End::Clean(0) => {
+                    over.get_or_insert(format!("{name} has no frame {next} at byte 0"));
+                }
+                End::Clean(at) => last = format!("{name} has no frame {next} at byte {at}"),
+                End::Torn(at) => {
+                    over = Some(format!("{name} has a bad frame at byte {at}"));
+                    torn.push((name, file, at));
+                }
+                End::Damaged(0) if !last.is_empty() => {
+                    return Err(damaged(format!(
+                        "{last}, although {name} goes on after it; restore the folder from a backup"
+                    )));
+                }
+                End::Damaged(at) => {
+                    return Err(damaged(format!(
+                        "{name} has a bad frame at byte {at} with valid ones after it; restore the folder from a backup"
+                    )));
+                }
+            }
+        }
+        if next < self.manifest.next_frame {
+            let found = over.unwrap_or_else(|| "the journal ends".into());
+            return Err(damaged(format!(
+                "{found}, although the manifest knows of frame {}; restore the folder from a backup",
+                self.manifest.next_frame - 1
+            )));
+        }
+        self.engine.journal.start_at(next);
+        self.cut(torn)
+    }
+
+    /// Cuts the torn frame at the end, and removes segments without a whole one: empty, in front of what is written
+    /// next, they would look like damage.
+    fn cut(&mut self, torn: Vec<(String, Arc<dyn DiskFile>, u64)>) -> Result<(), StoreError> {
+        for (name, file, at) in torn {
+            let cut = file.write_at(&[0; FRAME_HEADER], at).and_then(|()| file.sync());
+            cut.map_err(|error| io_error(&format!("cutting the torn end of {name}"), &error))?;
+            tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
+        }
+        let own = self.engine.journal.current();
+        let segments = &mut self.engine.journal.segments;
+        let firsts: Vec<u64> = segments.iter().skip(1).map(|segment| segment.first).collect();
+        // The next one begins with the same number: there is no frame in this one.
+        let empty: Vec<u32> = segments
+            .iter()
+            .zip(firsts)
+            .filter(|(segment, next)| segment.first == *next && segment.number != own)
+            .map(|(segment, _)| segment.number)
+            .collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        segments.retain(|segment| !empty.contains(&segment.number));
+        for number in empty {
+            let name = format!("journal-{number}");
+            self.disk
+                .remove(&self.dir.join(&name))
+                .map_err(|error| io_error(&format!("removing {name}"), &error))?;
+        }
+        self.disk.sync_dir(self.dir).map_err(|error| io_error("syncing the data folder", &error))
+    }
+
+    fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
+        let counted = record.frame >= self.manifest.next_frame;
+        match record.kind {
+            Kind::Accepted | Kind::Changed => {
+                let place = Place::new(segment, record.offset);
+                self.apply_entry(place, record.body, counted && record.kind == Kind::Accepted)
+            }
+            Kind::Ended => self.apply_end(record.body, counted),
+            Kind::Lane => {
+                let (number, lane) =
+                    read_lane(record.body).ok_or_else(|| damaged("a lane in the journal cannot be read"))?;
+                if number as usize == self.engine.lanes.len() {
+                    self.engine.lanes.add(lane);
+                }
+                Ok(())
+            }
+            Kind::Paused => {
+                let number =
+                    record.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+                if let Some(state) = number.and_then(|number| self.engine.lanes.get_mut(number)) {
+                    state.paused = record.body.get(4) == Some(&1);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn apply_entry(&mut self, place: Place, bytes: &[u8], accepted: bool) -> Result<(), StoreError> {
+        let unread = |_| {
+            damaged(format!("the entry at byte {} of journal-{} cannot be read", place.offset(), place.file))
+        };
+        let peek = Peek::framed(bytes).map_err(unread)?;
+        let hash = hash_of(peek).ok_or_else(|| unread(entry::Garbled))?;
+        let version = peek.version();
+        self.next_version = newer(self.next_version, version.wrapping_add(1));
+        self.engine.books.accepted += u64::from(accepted);
+        let known = self.find(hash, peek.id_text())?;
+        if known.as_ref().is_some_and(|(_, old)| !is_newer(version, version_of(old))) {
+            return Ok(());
+        }
+        self.engine.journal.count(place.file, true);
+        match known {
+            Some((old, old_bytes)) => {
+                self.uncount(hash, old, &old_bytes);
+                self.engine.leave(old, old_bytes.len() as u64);
+                let marks = self.engine.settle_down(hash, place, bytes);
+                self.engine.index.replace(hash, old, place, Some(marks));
+            }
+            None => {
+                let marks = self.engine.settle_down(hash, place, bytes);
+                self.engine.index.insert(hash, place, marks);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_end(&mut self, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
+        let unread = || damaged("the end of a message in the journal cannot be read");
+        let peek = EndPeek::at(bytes).map_err(|_| unread())?;
+        let (hash, _, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        let id = peek
+            .head()
+            .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
+            .and_then(|id| std::str::from_utf8(id).ok());
+        if let Some((place, old)) = self.find(hash, id.ok_or_else(unread)?)?
+            && version_of(&old) == version
+        {
+            self.uncount(hash, place, &old);
+            self.engine.leave(place, old.len() as u64);
+            self.engine.index.remove(hash, place);
+        }
+        if counted || !self.engine.ended.knows(hash, bytes) {
+            self.engine.keep(hash, peek.ended(), bytes);
+        }
+        if counted {
+            match peek.state() {
+                Some(duly_core::State::Delivered) => self.engine.books.delivered += 1,
+                Some(duly_core::State::Cancelled) => self.engine.books.cancelled += 1,
+                _ => self.engine.books.purged += 1,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn uncount(&mut self, hash: u64, place: Place, bytes: &[u8]) {
+        let Ok(peek) = Peek::framed(bytes) else { return };
+        if peek.is_dead() {
+            self.engine.dead_count = self.engine.dead_count.saturating_sub(1);
+            if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
+                lane.dead = lane.dead.saturating_sub(1);
+            }
+        } else if let Some(marks) = self.engine.index.marks(hash, place) {
+            self.engine.uncount(place, marks, peek);
+        }
+    }
+
+    /// The live entry of an id, read from its place.
+    pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
+        let places: Vec<Place> = self.engine.index.candidates(hash).map(|(place, _)| place).collect();
+        for place in places {
+            let Some(file) = self.engine.file(place) else { continue };
+            let bytes = read_entry(&*file, place).map_err(|error| {
+                io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+            })?;
+            if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {
+                return Ok(Some((place, bytes)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn hash_of(peek: Peek<'_>) -> Option<u64> {
+    MessageId::parse(peek.id_text()).ok().map(|id| id.hash64())
+}
+
+pub(super) fn version_of(entry: &[u8]) -> u32 {
+    Peek::framed(entry).map_or(0, Peek::version)
+}
+
+/// Whether `a` was written after `b`; versions wrap round.
+fn is_newer(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 31
+}
+
+fn newer(a: u32, b: u32) -> u32 {
+    if is_newer(b, a) { b } else { a }
+}

@@ -1,0 +1,147 @@
+//! The files that the manifest names: tables and slices.
+
+use duly_core::store::StoreError;
+
+use super::{
+    super::{
+        disk::DiskFile,
+        ended::Slice,
+        entry::{self, Peek},
+        index::{Marks, Place},
+        lanes::{Extent, NearKey},
+        manifest::TableLine,
+        table::{KEY_BYTES, KeyRecord, Table, TableKind, live_keys, read_all, read_entry},
+    },
+    Opening, damaged, io_error,
+};
+
+/// Keys gathered before they go into the index, so that they can go in by neighbourhood.
+const STAGED_MAX: usize = 1 << 20;
+
+impl Opening<'_> {
+    pub(super) fn load_tables(&mut self) -> Result<(), StoreError> {
+        let lines = std::mem::take(&mut self.manifest.tables);
+        let keys: u64 = lines.iter().map(|line| line.keys_len / KEY_BYTES as u64).sum();
+        self.engine.index.reserve(keys as usize);
+        for line in lines {
+            self.load_table(&line)?;
+        }
+        self.engine.index.insert_many(&mut self.staged);
+        self.staged = Vec::new();
+        Ok(())
+    }
+
+    fn load_table(&mut self, line: &TableLine) -> Result<(), StoreError> {
+        let number = line.number;
+        let data = self.file(&format!("table-{number}.data"))?;
+        let keys = self.file(&format!("table-{number}.keys"))?;
+        let bytes = read_all(&*keys, 0, line.keys_len)
+            .map_err(|error| io_error(&format!("reading table-{number}.keys"), &error))?;
+        let len = data.len().map_err(|error| io_error(&format!("reading table-{number}.data"), &error))?;
+        if bytes.len() as u64 != line.keys_len || len < line.data_len {
+            return Err(damaged(format!(
+                "table-{number} is shorter than the manifest says; restore the folder from a backup"
+            )));
+        }
+        let mut table = Table::new(number, line.kind, data, keys);
+        table.data_len = line.data_len;
+        table.added_keys(&bytes);
+        if table.keys_crc != line.keys_crc {
+            return Err(damaged(format!(
+                "table-{number}.keys does not match its checksum in the manifest; restore the folder from a backup"
+            )));
+        }
+        let live: Vec<KeyRecord> = live_keys(&bytes).collect();
+        let all = bytes.len() / KEY_BYTES;
+        self.count_keys(line, &live)?;
+        table.live = live.len() as u64;
+        // Entry sizes are not in the keys: waste is estimated until the table is rewritten.
+        table.live_bytes = line.data_len * table.live / (all as u64).max(1);
+        if line.kind == TableKind::Run {
+            self.announce(number, &live, line.data_len, &*table.data)?;
+        }
+        let empty = table.live == 0;
+        self.engine.tables.insert(number, table);
+        if empty {
+            self.engine.bury(number);
+        }
+        Ok(())
+    }
+
+    /// Counts the live keys of a table, and stages them for the index.
+    fn count_keys(&mut self, line: &TableLine, live: &[KeyRecord]) -> Result<(), StoreError> {
+        let number = line.number;
+        let near = line.kind == TableKind::Run;
+        for key in live {
+            let Some(lane) = self.engine.lanes.get_mut(key.lane) else {
+                return Err(damaged(format!("table-{number} names lane {}, which is not known", key.lane)));
+            };
+            match line.kind {
+                TableKind::Dead => lane.dead += 1,
+                TableKind::Bucket { .. } | TableKind::Run => lane.pending += 1,
+            }
+            lane.near_count += u64::from(near);
+        }
+        if line.kind == TableKind::Dead {
+            self.engine.dead_count += live.len() as u64;
+        }
+        if let Some(slot) = line.kind.slot() {
+            let bucket = self.engine.buckets.entry(slot).or_default();
+            bucket.tables.push(number);
+            live.iter().for_each(|key| bucket.parts[slot.part(key.ready)] += 1);
+        }
+        let marks = Marks { claimed: false, near };
+        self.staged.extend(live.iter().map(|key| (key.hash, Place { file: number, off8: key.off8 }, marks)));
+        if self.staged.len() >= STAGED_MAX {
+            self.engine.index.insert_many(&mut self.staged);
+        }
+        Ok(())
+    }
+
+    /// Tells the lanes which stretches of a run are theirs.
+    fn announce(
+        &mut self,
+        number: u32,
+        live: &[KeyRecord],
+        len: u64,
+        data: &dyn DiskFile,
+    ) -> Result<(), StoreError> {
+        let mut stretches: Vec<(u32, u64)> = Vec::new();
+        for key in live {
+            if stretches.last().is_none_or(|(lane, _)| *lane != key.lane) {
+                stretches.push((key.lane, u64::from(key.off8) * entry::ALIGN as u64));
+            }
+        }
+        for (at, (lane, start)) in stretches.iter().enumerate() {
+            let end = stretches.get(at + 1).map_or(len, |(_, start)| *start);
+            let bytes = read_entry(data, Place::new(number, *start))
+                .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), &error))?;
+            let key = Peek::framed(&bytes)
+                .and_then(NearKey::of)
+                .map_err(|_| damaged(format!("table-{number}.data, byte {start}")))?;
+            if let Some(state) = self.engine.lanes.get_mut(*lane) {
+                state.extents.push(Extent { table: number, next: *start, end, key });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn load_slices(&mut self) -> Result<(), StoreError> {
+        for line in std::mem::take(&mut self.manifest.slices) {
+            let name = format!("ended-{}", line.number);
+            let slice = Slice::load(line.number, self.file(&name)?, line.len)
+                .map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            if (slice.file_len, slice.file_crc) != (line.len, line.crc) {
+                return Err(damaged(format!(
+                    "{name} does not match its checksum in the manifest; restore the folder from a backup"
+                )));
+            }
+            self.engine.ended.slices.push_back(slice);
+        }
+        self.engine.next_file += 1;
+        let number = self.engine.next_file;
+        let file = self.file(&format!("ended-{number}"))?;
+        self.engine.slice_files.push((number, file));
+        Ok(())
+    }
+}
