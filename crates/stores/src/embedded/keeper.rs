@@ -61,10 +61,13 @@ pub(super) fn run(shared: &Shared) {
             }
         }
         let engine = shared.engine();
-        let idle = !engine.wants_keeper() && !engine.is_behind();
+        let behind = engine.is_behind();
+        let idle = !engine.wants_keeper() && !behind;
         if !engine.stop && (idle || engine.full) {
+            // On a full disk somebody may be waiting for what could not be brought in.
+            let wait = if behind { ROUND / 20 } else { ROUND };
             // What is found at the end of the wait is looked at anew: a spurious wake-up costs nothing.
-            drop(shared.keeper.wait_timeout(engine, ROUND).unwrap_or_else(PoisonError::into_inner));
+            drop(shared.keeper.wait_timeout(engine, wait).unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
