@@ -1,0 +1,159 @@
+//! Folders written by earlier versions open as they always did.
+//!
+//! `golden/format-1` was written by [`write`]. If a format is ever changed, its folder stays, and the new one gets a
+//! folder of its own: remove the folder that is to be written anew and run this test once.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+#![expect(dead_code, reason = "what the tests of damage need of a folder is more than is needed here")]
+
+mod folder;
+
+use std::path::{Path, PathBuf};
+
+use duly_core::{
+    Body, DeadReason, Lane, Outcome, State, Store, Topic,
+    store::{Claim, Holder, Settle, Settled, StoreErrorKind, Verdict},
+};
+use duly_stores::EmbeddedStore;
+use folder::{copy, id, insert, message, now, open, settle_all};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-1")
+}
+
+/// The receipt of the message that is in flight there.
+fn golden_receipt() -> PathBuf {
+    golden().with_extension("receipt")
+}
+
+fn work() -> Lane {
+    Lane::Queue(Topic::parse("work").unwrap())
+}
+
+fn other() -> Lane {
+    Lane::Queue(Topic::parse("other").unwrap())
+}
+
+async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::Leased> {
+    let lease = std::time::Duration::from_secs(3600);
+    let claim = Claim { lane, limit: 1, lease, holder: Holder::Client };
+    store.claim(now(10), claim).await.unwrap().messages
+}
+
+/// Writes a folder with a message in every state, some of it in tables and some in the journal only. Gives the receipt
+/// of the one that is in flight.
+async fn write(folder: &Path) -> String {
+    let store = open(folder).await.unwrap();
+    // Delivered: m0. Dead: m1.
+    insert(&store, message(0, 0, 30)).await;
+    insert(&store, message(1, 5, 30)).await;
+    settle_all(&store, now(10)).await;
+    // Pending at all distances: m2 to m9, m9 large. Cancelled: m5.
+    for number in 2..10 {
+        let due = 10_000 << (3 * (number - 2));
+        insert(&store, message(number, due, if number == 9 { 3_000 } else { 30 })).await;
+    }
+    store.cancel(now(10), &[id(5)]).await.unwrap();
+    // In flight: m10.
+    insert(&store, message(10, 7, 30)).await;
+    let claimed = claim(&store, work()).await.remove(0);
+    assert_eq!(claimed.message.id, id(10));
+    store.close().await.unwrap();
+    let store = open(folder).await.unwrap();
+    // In the journal only: m11 pending, m3 cancelled, m4 rescheduled, a lane paused.
+    insert(&store, message(11, 99_000, 30)).await;
+    store.cancel(now(10), &[id(3)]).await.unwrap();
+    store.reschedule(now(10), &[(id(4), now(500).wall())]).await.unwrap();
+    store.set_paused(&other(), true).await.unwrap();
+    let mut paused = message(12, 0, 30);
+    paused.topic = Topic::parse("other").unwrap();
+    insert(&store, paused).await;
+    store.abandon();
+    claimed.receipt.to_string()
+}
+
+async fn check(folder: &Path, receipt: &str) {
+    let store = open(folder).await.unwrap();
+    let books = store.books().await.unwrap();
+    assert!(books.balance(), "{books:?}");
+    let counted =
+        [books.accepted, books.delivered, books.dead, books.cancelled, books.in_flight, books.pending];
+    assert_eq!(counted, [13, 1, 1, 2, 1, 8]);
+    let states = [
+        (0, State::Delivered),
+        (1, State::Dead),
+        (2, State::Pending),
+        (3, State::Cancelled),
+        (5, State::Cancelled),
+        (9, State::Pending),
+        (10, State::InFlight),
+        (11, State::Pending),
+    ];
+    for (number, state) in states {
+        let record = store.get(&[id(number)]).await.unwrap().remove(0).unwrap();
+        assert_eq!(record.state, state, "message {number}");
+        match state {
+            State::Delivered => assert_eq!(record.receipt.as_deref(), Some("proof")),
+            State::Cancelled => assert_eq!(record.message.body, Body::default()),
+            State::Dead => {
+                assert_eq!(record.reason, Some(DeadReason::Refused));
+                assert_eq!(record.history.last().unwrap().outcome, Outcome::Refused);
+                assert_eq!(record.message, message(1, 5, 30));
+            }
+            State::Pending | State::InFlight => {
+                let (due, body) = (record.message.due, record.message.body.len());
+                let due = due.since(now(0).wall()).as_millis() as u64;
+                assert_eq!(record.message, message(number, due, body), "message {number}");
+            }
+        }
+    }
+    let moved = store.get(&[id(4)]).await.unwrap().remove(0).unwrap();
+    assert_eq!(moved.message.due, now(500).wall());
+    // The paused lane gives nothing; the client's receipt is still good.
+    assert!(store.lanes(now(10)).await.unwrap().iter().any(|lane| lane.lane == other() && lane.paused));
+    assert!(claim(&store, other()).await.is_empty());
+    store.set_paused(&other(), false).await.unwrap();
+    assert_eq!(claim(&store, other()).await[0].message.id, id(12));
+    assert_eq!(claim(&store, work()).await[0].message.id, id(2));
+    let settle = Settle { receipt: receipt.parse().unwrap(), verdict: Verdict::Delivered { receipt: None } };
+    assert_eq!(store.settle(now(10), vec![settle]).await.unwrap(), [Settled::Done]);
+    store.close().await.unwrap();
+}
+
+#[test]
+fn a_folder_of_format_1_opens_with_everything_in_it() {
+    testkit::block_on(async {
+        if !golden().exists() {
+            std::fs::create_dir_all(golden()).unwrap();
+            let receipt = write(&golden()).await;
+            std::fs::write(golden_receipt(), receipt).unwrap();
+            panic!("{} was written anew: look at it, check it in, and run this again", golden().display());
+        }
+        let folder = copy(&golden());
+        let receipt = std::fs::read_to_string(golden_receipt()).unwrap();
+        check(folder.path(), &receipt).await;
+    });
+}
+
+#[test]
+fn what_is_written_today_reads_the_same() {
+    testkit::block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let receipt = write(folder.path()).await;
+        check(folder.path(), &receipt).await;
+    });
+}
+
+#[test]
+fn another_format_is_refused_with_words() {
+    testkit::block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        // Another format has other fields; only its number is sure.
+        let json = r#"{"format":99,"shelves":[]}"#;
+        let manifest = format!("{:08x}\n{json}", crc32c::crc32c(json.as_bytes()));
+        std::fs::write(folder.path().join("manifest"), manifest).unwrap();
+        let error = open(folder.path()).await.err().unwrap();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        let words = "manifest has format 99, this version reads 1; open it with the version that wrote it";
+        assert!(error.what.contains(words), "{error}");
+    });
+}
