@@ -357,8 +357,7 @@ pub(super) fn read_segment(
     mut each: impl FnMut(Record<'_>) -> bool,
 ) -> (End, u64) {
     let mut at = 0;
-    loop {
-        let Some(payload) = frame_at(bytes, at, segment, |number| number == next) else { break };
+    while let Some(payload) = frame_at(bytes, at, segment, |number| number == next) {
         let mut offset = at + FRAME_HEADER;
         for (kind, body, from) in Records(payload) {
             if !each(Record { kind, body, offset: (offset + from) as u64, frame: next }) {

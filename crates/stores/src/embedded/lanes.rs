@@ -90,7 +90,7 @@ impl LaneState {
     }
 
     /// Notes that the message with `key` is on its way from memory to a run.
-    pub(super) fn into_limbo(&mut self, key: &NearKey) {
+    pub(super) fn note_limbo(&mut self, key: &NearKey) {
         if self.limbo.as_ref().is_none_or(|known| key < known) {
             self.limbo = Some(key.clone());
         }

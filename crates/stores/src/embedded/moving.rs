@@ -634,7 +634,7 @@ impl Shared {
                     let alive = engine.index.marks(hash, from).is_some_and(|marks| !marks.claimed);
                     if alive && let Ok(key) = NearKey::of(peek) {
                         if let Some(lane) = engine.lanes.get_mut(peek.lane()) {
-                            lane.into_limbo(&key);
+                            lane.note_limbo(&key);
                         }
                         let suspect = peek.is_lost();
                         moving.push(Moving {
@@ -822,7 +822,7 @@ impl super::engine::Engine {
         while some.len() < STEP {
             let Some(lane) = self.lanes.get_mut(number).filter(|lane| lane.near.len() > share) else { break };
             let Some((key, near)) = lane.near.pop_last() else { break };
-            lane.into_limbo(&key);
+            lane.note_limbo(&key);
             self.window = self.window.saturating_sub(NEAR_COST + near.data.as_ref().map_or(0, Bytes::len));
             if self.index.marks(near.hash, near.place).is_none_or(|marks| marks.claimed) {
                 continue;

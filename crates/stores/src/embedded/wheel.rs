@@ -73,9 +73,9 @@ impl Opened {
     /// What `self` should become at `now`. It never goes back, whatever wall time does.
     pub(super) fn wanted(&self, now: Timestamp) -> Self {
         let mut wanted = *self;
-        for level in 0..LEVELS {
-            let lead = Timestamp::from_millis(now.as_millis() + LEAD_MS[level]);
-            wanted.0[level] = wanted.0[level].max(Slot::at(level as u8, lead).number + 1);
+        for (level, (opened, lead)) in (0..).zip(wanted.0.iter_mut().zip(LEAD_MS)) {
+            let ahead = Timestamp::from_millis(now.as_millis() + lead);
+            *opened = (*opened).max(Slot::at(level, ahead).number + 1);
         }
         wanted
     }
