@@ -1,6 +1,6 @@
 //! What was claimed when the process ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use duly_core::store::{Holder, StoreError};
@@ -38,6 +38,10 @@ impl Opening<'_> {
                 }
             }
         }
+        // A later claim of the same version says that the earlier one was handed back: a power cut may have forgotten it.
+        let latest: HashMap<(u64, u32), u64> =
+            notes.values().map(|note| ((note.hash, note.version), note.token)).collect();
+        notes.retain(|token, note| latest.get(&(note.hash, note.version)) == Some(token));
         // A power cut may have forgotten claims: tokens of this opening must be larger than any it gave out. The
         // number of the segment laid down for it is new and durable.
         let next_token = u64::from(self.engine.journal.current()) << 32;
