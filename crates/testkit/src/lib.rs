@@ -7,6 +7,7 @@
 //! ```
 #![expect(clippy::unwrap_used, reason = "in a test kit a panic is the answer: it fails the test")]
 
+pub mod bench;
 pub mod clock;
 pub mod disk;
 pub mod kill;

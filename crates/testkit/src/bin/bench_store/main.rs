@@ -7,13 +7,12 @@
 mod bed;
 mod inserting;
 mod large;
-mod process;
-mod report;
 mod steady;
 mod taking;
 
 use clap::Parser;
 use report::Report;
+use testkit::bench::{process, report};
 
 #[derive(Parser)]
 struct Arguments {

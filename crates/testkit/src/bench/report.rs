@@ -9,13 +9,14 @@ struct Row {
 }
 
 /// All figures of a run, printed as they come.
-pub(crate) struct Report {
+pub struct Report {
     json: bool,
     rows: usize,
 }
 
 impl Report {
-    pub(crate) fn new(json: bool) -> Self {
+    /// Begins a report.
+    pub fn new(json: bool) -> Self {
         if !json {
             println!("{:<58} {:>14} {:<8} {:>14} {:>7}", "", "value", "unit", "reference", "ratio");
         }
@@ -23,12 +24,12 @@ impl Report {
     }
 
     /// A figure that stands alone.
-    pub(crate) fn alone(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
+    pub fn alone(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
         self.print(&Row { name: name.into(), value, unit, reference: None });
     }
 
     /// A figure beside what it is measured against.
-    pub(crate) fn beside(&mut self, name: impl Into<String>, value: f64, unit: &'static str, reference: f64) {
+    pub fn beside(&mut self, name: impl Into<String>, value: f64, unit: &'static str, reference: f64) {
         self.print(&Row { name: name.into(), value, unit, reference: Some(reference) });
     }
 
@@ -58,7 +59,8 @@ impl Report {
         );
     }
 
-    pub(crate) fn finish(&self) {
+    /// Ends it.
+    pub fn finish(&self) {
         if !self.json {
             println!("{} figures; ratio = value / reference, the reference measured in this run", self.rows);
         }
@@ -66,7 +68,7 @@ impl Report {
 }
 
 /// The value that `part` (0 to 1) of the sorted values do not exceed.
-pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
+pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = ((sorted.len() as f64 * part).ceil() as usize).clamp(1, sorted.len()) - 1;
     sorted[at]
 }

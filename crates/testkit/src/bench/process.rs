@@ -3,7 +3,7 @@
 use std::{os::unix::fs::FileExt, path::Path, time::Duration};
 
 /// Processor time used so far, in seconds.
-pub(crate) fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = stat.rsplit(") ").next().unwrap();
     let fields: Vec<f64> =
@@ -13,14 +13,19 @@ pub(crate) fn cpu_seconds() -> f64 {
 }
 
 /// Memory in use, in megabytes of 10^6 bytes.
-pub(crate) fn memory_mb() -> f64 {
+pub fn memory_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0 / 1e6
 }
 
+/// The machine's load of the last minute: what else ran while this was measured.
+pub fn load() -> f64 {
+    std::fs::read_to_string("/proc/loadavg").unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
 /// Bytes of the files whose name begins with one of `kinds`.
-pub(crate) fn disk_bytes(dir: &Path, kinds: &[&str]) -> u64 {
+pub fn disk_bytes(dir: &Path, kinds: &[&str]) -> u64 {
     let wanted = |name: &str| kinds.iter().any(|kind| name.starts_with(kind));
     std::fs::read_dir(dir)
         .unwrap()
@@ -33,7 +38,7 @@ pub(crate) fn disk_bytes(dir: &Path, kinds: &[&str]) -> u64 {
 }
 
 /// Raw appends of `bytes` bytes, each with its fdatasync, into a file whose blocks are written already: how long each took.
-pub(crate) fn raw_appends(bytes: usize, count: usize) -> Vec<Duration> {
+pub fn raw_appends(bytes: usize, count: usize) -> Vec<Duration> {
     let dir = tempfile::tempdir().unwrap();
     let file = std::fs::File::create(dir.path().join("raw")).unwrap();
     let room = (bytes * count).min(64 << 20).max(bytes);
@@ -52,7 +57,7 @@ pub(crate) fn raw_appends(bytes: usize, count: usize) -> Vec<Duration> {
 }
 
 /// A moment, for measuring.
-pub(crate) fn now() -> std::time::Instant {
+pub fn now() -> std::time::Instant {
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     std::time::Instant::now()
 }

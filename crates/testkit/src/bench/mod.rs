@@ -1,0 +1,4 @@
+//! What the benchmarks share: their report, and what the operating system says.
+
+pub mod process;
+pub mod report;
