@@ -60,7 +60,7 @@ impl Duly {
             return Err(Invalid::new("too_far", "deliver_at", detail).into());
         }
         let changes = parts.store.reschedule(now, batch).await?;
-        self.tell(batch.iter().map(|(id, _)| id), &changes).await?;
+        self.tell(batch.iter().map(|(id, _)| id), &changes).await;
         Ok(changes)
     }
 
@@ -86,7 +86,7 @@ impl Duly {
         self.check_open()?;
         let parts = &self.inner.parts;
         let changes = parts.store.replay(parts.clock.now(), ids).await?;
-        self.tell(ids.iter(), &changes).await?;
+        self.tell(ids.iter(), &changes).await;
         Ok(changes)
     }
 
@@ -97,17 +97,17 @@ impl Duly {
         Ok(parts.store.purge(parts.clock.now(), ids).await?)
     }
 
-    /// Wakes whoever serves the lanes of what changed.
-    async fn tell(&self, ids: impl Iterator<Item = &MessageId>, changes: &[Changed]) -> Result<(), Error> {
+    /// Wakes whoever serves the lanes of what changed. Only a hint: the change is done whether this succeeds or not, and
+    /// the sweep finds it too.
+    async fn tell(&self, ids: impl Iterator<Item = &MessageId>, changes: &[Changed]) {
         let done = |(_, change): &(&MessageId, &Changed)| matches!(change, Changed::Done { .. });
         let ids: Vec<_> = ids.zip(changes).filter(done).map(|(id, _)| id.clone()).collect();
         if ids.is_empty() {
-            return Ok(());
+            return;
         }
-        for record in self.inner.parts.store.get(&ids).await?.into_iter().flatten() {
+        for record in self.inner.parts.store.get(&ids).await.into_iter().flatten().flatten() {
             self.inner.parts.hints.tell(record.message.lane(), record.ready);
         }
-        Ok(())
     }
 
     /// Stops deliveries of a sink, durably and on every node; what is under way finishes.

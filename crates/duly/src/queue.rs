@@ -102,6 +102,15 @@ impl Duly {
             let next = claimed.next.map(|next| now.mono_at(next).max(soon));
             return Ok(Taken::None(next.unwrap_or(Monotonic::from_micros(u64::MAX))));
         }
+        let handed_out = parts.clock.now().mono();
+        if handed_out >= now.mono().saturating_add(want.lease) {
+            // The process stood still during the claim: somebody else may hold them by now.
+            tracing::warn!(
+                count = claimed.messages.len(),
+                "leases ended before the messages could be handed out"
+            );
+            return Ok(Taken::None(handed_out.saturating_add(Duration::from_millis(1))));
+        }
         let policy = self.queue_settings().retry;
         let (mut received, mut settles) = (Vec::new(), Vec::new());
         for leased in claimed.messages {
@@ -134,7 +143,8 @@ impl Duly {
         let ids: Vec<_> = done.map(|(receipt, _)| receipt.id.clone()).collect();
         ids.iter().for_each(|_| parts.bell.count(Count::Delivered));
         if parts.bell.heard() && !ids.is_empty() {
-            for record in parts.store.get(&ids).await?.into_iter().flatten() {
+            // The acknowledgement is done: that it cannot be told to listeners is no error of it.
+            for record in parts.store.get(&ids).await.into_iter().flatten().flatten() {
                 let (lane, id) = (record.message.lane(), record.message.id);
                 let late = record.ended.unwrap_or_default().since(record.ready);
                 parts.bell.ring(Event::Delivered {

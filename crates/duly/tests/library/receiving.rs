@@ -1,6 +1,15 @@
 //! The built-in queue: receive, ack, nack, extend.
 
-use duly::{DeadReason, Message, Receive, RetryOverride, Settled, State, millis, minutes, seconds};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use duly::{
+    Clock, DeadReason, Duly, ManualClock, Message, Monotonic, Now, Receive, RetryOverride, Settled, Sleep,
+    State, millis, minutes, seconds,
+};
+use duly_stores::MemoryStore;
 
 use crate::bench::Bench;
 
@@ -151,4 +160,35 @@ async fn a_receiver_hears_of_a_lease_that_ended() {
     let receiver = tokio::spawn(async move { duly.receive("order", waiting(20)).await });
     bench.pass(millis(5_100)).await;
     assert_eq!(receiver.await.unwrap().unwrap()[0].attempt, 2);
+}
+
+/// A clock that passes over a minute after each of the next looks: a process that stands still.
+struct Stalling {
+    clock: ManualClock,
+    stalls: AtomicU32,
+}
+
+impl Clock for Stalling {
+    fn now(&self) -> Now {
+        let now = self.clock.now();
+        if self.stalls.load(Ordering::Relaxed) > 0 {
+            self.stalls.fetch_sub(1, Ordering::Relaxed);
+            self.clock.advance(minutes(1));
+        }
+        now
+    }
+
+    fn sleep_until(&self, until: Monotonic) -> Sleep {
+        self.clock.sleep_until(until)
+    }
+}
+
+#[tokio::test]
+async fn what_outlived_its_lease_during_the_claim_is_not_handed_out() {
+    let clock = Arc::new(Stalling { clock: ManualClock::new(), stalls: AtomicU32::new(0) });
+    let store = Arc::new(MemoryStore::new());
+    let duly = Duly::builder().store(store).clock(clock.clone()).start().await.unwrap();
+    duly.send(Message::to("orders").text("once")).await.unwrap();
+    clock.stalls.store(4, Ordering::Relaxed);
+    assert!(duly.receive("orders", Receive::default()).await.unwrap().is_empty());
 }
