@@ -36,6 +36,7 @@ impl SinkOptions {
     pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
         LaneSettings {
             in_flight: self.in_flight,
+            buffered: LaneSettings::BUFFERED_MAX,
             concurrency: self.concurrency,
             batch: self.batch,
             timeout: self.timeout,
@@ -46,6 +47,9 @@ impl SinkOptions {
         }
     }
 }
+
+/// A handler's lane may hold so many times its batch, done tasks included whose outcomes are being recorded.
+const RECORDING_FACTOR: usize = 8;
 
 /// How a handler is served, unless it says otherwise itself.
 #[derive(Debug, Clone)]
@@ -80,7 +84,9 @@ impl Default for HandlerOptions {
 impl HandlerOptions {
     pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
         LaneSettings {
-            in_flight: self.batch.max(self.concurrency),
+            // What is done and only waits to be recorded must not hold up what comes next.
+            in_flight: self.batch.max(self.concurrency).saturating_mul(RECORDING_FACTOR),
+            buffered: self.batch.max(self.concurrency),
             concurrency: self.concurrency,
             batch: 1,
             timeout: self.timeout,

@@ -236,14 +236,14 @@ impl Lane {
     /// How many more it may hold.
     fn room(&self) -> usize {
         let room = self.settings.in_flight.saturating_sub(self.held.len());
-        let room = room.min(LaneSettings::BUFFERED_MAX.saturating_sub(self.buffer.len()));
+        let room = room.min(self.settings.buffered.saturating_sub(self.buffer.len()));
         let room = room.min(self.budget.room());
         match self.breaker.allows() {
             Allow::Nothing => 0,
             Allow::One => usize::from(self.held.is_empty()),
             Allow::All => {
                 // While there is enough to do, a claim waits until it is worth its while.
-                let worth = (self.settings.in_flight / 4).max(1);
+                let worth = (self.settings.in_flight.min(self.settings.buffered) / 4).max(1);
                 let hungry = self.buffer.is_empty() && self.running.len() < self.settings.concurrency;
                 if hungry || room >= worth { room } else { 0 }
             }

@@ -69,6 +69,17 @@ impl Scheduler {
         Some(self.lanes.get(&lane)?.look())
     }
 
+    /// Takes note of `event` as [`step`](Self::step) does, except that timers and the ends of claims wait for the next
+    /// step: for many events at once, so that those ends leave as one batch.
+    pub fn hear(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
+        let Some(mut shared) = self.shared.take() else { return };
+        let mut step = Step { now, shared: &mut shared, actions };
+        self.watch_clock(&mut step);
+        self.take_note(event, &mut step);
+        self.advance_touched(&mut step);
+        self.shared = Some(shared);
+    }
+
     /// Takes note of `event` at `now` and pushes what is to be done.
     pub fn step(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
         // Lent to the step as a whole, so that lanes and what they share can be used side by side.

@@ -19,6 +19,8 @@ pub struct Settings {
 pub struct LaneSettings {
     /// Messages claimed and not yet settled, at most.
     pub in_flight: usize,
+    /// Messages claimed and not yet handed over, at most: what others could do meanwhile.
+    pub buffered: usize,
     /// Calls of the sink or handler at the same time.
     pub concurrency: usize,
     /// Messages in one call.
@@ -67,6 +69,7 @@ impl LaneSettings {
     /// The settings with every number inside its bounds.
     pub(super) fn bounded(mut self) -> Self {
         self.in_flight = self.in_flight.clamp(1, Self::IN_FLIGHT_MAX);
+        self.buffered = self.buffered.clamp(1, Self::BUFFERED_MAX);
         self.concurrency = self.concurrency.max(1);
         self.batch = self.batch.clamp(1, Self::BUFFERED_MAX);
         self.retry.attempts = self.retry.attempts.max(1);

@@ -62,6 +62,7 @@ mod tests {
     fn settings(work: Work) -> LaneSettings {
         LaneSettings {
             in_flight: 10,
+            buffered: LaneSettings::BUFFERED_MAX,
             concurrency: 1,
             batch: 10,
             timeout: Duration::from_secs(1),

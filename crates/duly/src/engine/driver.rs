@@ -89,16 +89,17 @@ impl Driver {
     pub(crate) async fn run(mut self) {
         loop {
             let now = self.parts.clock.now();
-            self.step(now, Event::Tick);
             for (lane, due) in self.parts.hints.take() {
                 if let Some(&lane) = self.keys.get(&lane) {
-                    self.step(now, Event::Hint { lane, due });
+                    self.decide(|scheduler, actions| scheduler.hear(now, Event::Hint { lane, due }, actions));
                 }
             }
             for _ in 0..NOTES_AT_ONCE {
                 let Ok(note) = self.notes.try_recv() else { break };
                 self.take_note(note);
             }
+            let now = self.parts.clock.now();
+            self.decide(|scheduler, actions| scheduler.step(now, Event::Tick, actions));
             if self.closing.is_some() && self.lanes.is_empty() {
                 break;
             }
@@ -121,20 +122,21 @@ impl Driver {
         }
     }
 
-    fn step(&mut self, now: Now, event: Event) {
-        let mut actions = std::mem::take(&mut self.actions);
-        self.scheduler.step(now, event, &mut actions);
-        for action in actions.drain(..) {
-            self.perform(now, action);
-        }
-        self.actions = actions;
-    }
-
     fn take_note(&mut self, note: Note) {
         let now = self.parts.clock.now();
         if let Some(event) = self.event_of(note, now) {
-            self.step(now, event);
+            self.decide(|scheduler, actions| scheduler.hear(now, event, actions));
         }
+    }
+
+    /// Lets the scheduler decide, and performs what it decided.
+    fn decide(&mut self, decide: impl FnOnce(&mut Scheduler, &mut Vec<Action>)) {
+        let mut actions = std::mem::take(&mut self.actions);
+        decide(&mut self.scheduler, &mut actions);
+        for action in actions.drain(..) {
+            self.perform(action);
+        }
+        self.actions = actions;
     }
 
     /// What a note means to the scheduler.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duly_core::{
-    Delivery, Lane, Now, Sink, SinkError, SinkErrorKind,
+    Delivery, Lane, Sink, SinkError, SinkErrorKind,
     schedule::{Action, DeliveryKey, End, Job, LaneKey},
     store::{Claim, Holder, Settle, StoreError, StoreErrorKind, Verdict},
 };
@@ -17,10 +17,10 @@ use super::{
 use crate::task::{Hold, Task};
 
 impl Driver {
-    pub(super) fn perform(&mut self, now: Now, action: Action) {
+    pub(super) fn perform(&mut self, action: Action) {
         match action {
             Action::Claim { lane, limit, lease } => self.claim(lane, limit, lease),
-            Action::Deliver { delivery, jobs } => self.deliver(now, delivery, jobs),
+            Action::Deliver { delivery, jobs } => self.deliver(delivery, jobs),
             Action::Abandon { delivery } => {
                 if let Some(running) = self.running.remove(&delivery) {
                     // A handler that blocks its thread cannot be ended, only told.
@@ -62,7 +62,8 @@ impl Driver {
         });
     }
 
-    fn deliver(&mut self, now: Now, delivery: DeliveryKey, jobs: Vec<Job>) {
+    fn deliver(&mut self, delivery: DeliveryKey, jobs: Vec<Job>) {
+        let now = self.parts.clock.now();
         let Some(worker) = self.lanes.get(&delivery.lane).map(|served| served.worker.clone()) else { return };
         for job in &jobs {
             let Some(held) = self.held.get_mut(job) else { continue };

@@ -28,6 +28,7 @@ pub(super) fn at(millis: u64) -> Timestamp {
 pub(super) fn sink() -> LaneSettings {
     LaneSettings {
         in_flight: 100,
+        buffered: LaneSettings::BUFFERED_MAX,
         concurrency: 2,
         batch: 10,
         timeout: Duration::from_secs(5),
