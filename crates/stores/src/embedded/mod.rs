@@ -18,6 +18,7 @@ mod moving;
 mod numbers;
 mod options;
 mod recover;
+mod settle;
 mod table;
 mod wheel;
 mod writer;

@@ -7,11 +7,11 @@ use duly_core::store::{Holder, StoreError};
 
 use super::{
     super::{
-        claim::lost_entry,
         entry::{self, Peek},
         flight::{ClaimLog, Flight, Held, Note, read_notes},
         index::{Marks, Place},
         lanes::NearKey,
+        settle::lost_entry,
         table::{read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,

@@ -1,0 +1,285 @@
+//! Wide buckets into narrow ones, and the narrowest into memory.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::{
+    super::{
+        Shared,
+        disk::DiskFile,
+        engine::{Buffer, Engine},
+        entry::Peek,
+        index::Place,
+        keeper::is_full,
+        lanes::NearKey,
+        options::{NEAR_COST, STEP},
+        table::read_all,
+        wheel::{LEVELS, Route, Slot},
+    },
+    Moving, garbled,
+    runs::Source,
+};
+
+impl Shared {
+    /// Opens the buckets that have come near, from the widest to the narrowest.
+    pub(in crate::embedded) fn open_buckets(&self) -> io::Result<()> {
+        for level in (1..LEVELS).rev() {
+            while let Some(slot) = self.behind(level) {
+                match self.flush_bucket(slot) {
+                    // What finds no room on disk moves on in memory.
+                    Err(error) if !is_full(&error) => return Err(error),
+                    _ => {}
+                }
+                let tables = {
+                    let mut engine = self.engine();
+                    engine.opened.0[level] = engine.opened.0[level].max(slot.number + 1);
+                    let Some(bucket) = engine.buckets.remove(&slot) else { continue };
+                    engine.buffered = engine.buffered.saturating_sub(bucket.buffer.bytes.len());
+                    engine.splitting = Some(slot.start());
+                    engine.rearrange(&bucket.buffer);
+                    bucket.tables
+                };
+                let split = self.split_all(tables);
+                let mut engine = self.engine();
+                engine.splitting = None;
+                if let Err((_, left)) = &split {
+                    // Begun, not ended: what is moved already is passed over the next time.
+                    let bucket = engine.buckets.entry(slot).or_default();
+                    bucket.tables.extend(left);
+                    bucket.sealed = true;
+                }
+                drop(engine);
+                self.moved.notify_waiters();
+                split.map_err(|(error, _)| error)?;
+            }
+        }
+        self.open_narrow()?;
+        let mut engine = self.engine();
+        let wanted = engine.opened.wanted(engine.now.wall());
+        if !engine.buckets.keys().any(|slot| slot.number < wanted.0[usize::from(slot.level)]) {
+            engine.opened = wanted;
+        }
+        Ok(())
+    }
+
+    /// The first bucket of the level that should be open and is not.
+    pub(in crate::embedded) fn behind(&self, level: usize) -> Option<Slot> {
+        let engine = self.engine();
+        let wanted = engine.opened.wanted(engine.now.wall()).0[level];
+        let level = level as u8;
+        let mut range = engine.buckets.range(Slot { level, number: 0 }..Slot { level, number: wanted });
+        range.next().map(|(slot, _)| *slot)
+    }
+
+    /// Brings the narrow buckets that have come near into memory.
+    pub(in crate::embedded) fn open_narrow(&self) -> io::Result<()> {
+        while let Some(slot) = self.behind(0) {
+            let bucket = {
+                let mut engine = self.engine();
+                engine.opened.0[0] = engine.opened.0[0].max(slot.number + 1);
+                let Some(bucket) = engine.buckets.remove(&slot) else { continue };
+                engine.buffered = engine.buffered.saturating_sub(bucket.buffer.bytes.len());
+                engine.arriving = Some(slot.start());
+                bucket
+            };
+            let arrived = self.arrive_buffer(bucket.buffer).and_then(|()| {
+                bucket.tables.iter().try_for_each(|table| {
+                    self.each_chunk(*table, |chunk, entries| self.arrive(chunk, entries))
+                })
+            });
+            self.engine().arriving = None;
+            self.moved.notify_waiters();
+            arrived?;
+        }
+        Ok(())
+    }
+
+    pub(in crate::embedded) fn arrive_buffer(&self, buffer: Buffer) -> io::Result<()> {
+        let bytes = Bytes::from(buffer.bytes);
+        let mut at = 0;
+        let mut entries = Vec::with_capacity(buffer.from.len());
+        for (hash, from) in buffer.from {
+            let Ok(peek) = Peek::framed(&bytes[at..]) else { return Err(garbled(from.file, from.offset())) };
+            entries.push((hash, from, at..at + peek.len()));
+            at += peek.len();
+        }
+        self.arrive(&bytes, entries)
+    }
+
+    /// Reads a table piece by piece.
+    pub(in crate::embedded) fn each_chunk(
+        &self,
+        table: u32,
+        mut each: impl FnMut(&Bytes, Vec<(u64, Place, std::ops::Range<usize>)>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let found = {
+            let engine = self.engine();
+            let chunk = engine.options.chunk_bytes;
+            engine.tables.get(&table).map(|known| (known.data.clone(), known.data_len, chunk))
+        };
+        let Some((file, len, chunk)) = found else { return Ok(()) };
+        let mut from = 0;
+        while from < len {
+            let (bytes, entries) = read_chunk(&*file, table, from, len, chunk)?;
+            from += entries.last().map_or(0, |(_, _, range)| range.end as u64);
+            each(&bytes, entries)?;
+        }
+        Ok(())
+    }
+
+    /// Messages have come near: into memory if there is room, else into a run.
+    pub(in crate::embedded) fn arrive(
+        &self,
+        bytes: &Bytes,
+        entries: Vec<(u64, Place, std::ops::Range<usize>)>,
+    ) -> io::Result<()> {
+        let fits = {
+            let engine = self.engine();
+            engine.window + bytes.len() + entries.len() * NEAR_COST <= engine.options.window_bytes
+        };
+        if !fits {
+            match self.arrive_on_disk(bytes, &entries) {
+                // No room there either: only the keys stay in memory, and the entries are read when their turn comes.
+                Err(error) if is_full(&error) => {}
+                arrived => return arrived,
+            }
+        }
+        for some in entries.chunks(STEP) {
+            let mut engine = self.engine();
+            for (hash, place, range) in some {
+                if engine.index.draw_near(*hash, *place)
+                    && let Ok(peek) = Peek::framed(&bytes[range.clone()])
+                {
+                    engine.draw_near(*hash, *place, peek, fits.then(|| bytes.slice(range.clone())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::embedded) fn arrive_on_disk(
+        &self,
+        bytes: &Bytes,
+        entries: &[(u64, Place, std::ops::Range<usize>)],
+    ) -> io::Result<()> {
+        let mut moving = Vec::with_capacity(entries.len());
+        for some in entries.chunks(STEP) {
+            let engine = self.engine();
+            for (hash, from, range) in some {
+                let alive =
+                    engine.index.marks(*hash, *from).is_some_and(|marks| !marks.claimed && !marks.near);
+                let data = bytes.slice(range.clone());
+                let Ok(peek) = Peek::framed(&data) else { continue };
+                if alive && let Ok(key) = NearKey::of(peek) {
+                    moving.push(Moving {
+                        lane: peek.lane(),
+                        key,
+                        hash: *hash,
+                        from: *from,
+                        suspect: peek.is_lost(),
+                        data: data.clone(),
+                    });
+                }
+            }
+        }
+        self.write_run(&mut moving, Source::Disk)
+    }
+
+    /// Splits one table after another; if one fails, says which are left.
+    pub(in crate::embedded) fn split_all(&self, tables: Vec<u32>) -> Result<(), (io::Error, Vec<u32>)> {
+        for (at, table) in tables.iter().enumerate() {
+            self.split(*table).map_err(|error| (error, tables[at..].to_vec()))?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is alive in a table to where its time says now: to narrower buckets, or near.
+    pub(in crate::embedded) fn split(&self, table: u32) -> io::Result<()> {
+        self.each_chunk(table, |bytes, entries| {
+            let mut near = Vec::new();
+            for some in entries.chunks(STEP) {
+                let mut engine = self.engine();
+                for (hash, place, range) in some {
+                    let entry = &bytes[range.clone()];
+                    if engine.index.marks(*hash, *place).is_none() {
+                        continue;
+                    }
+                    let Ok(peek) = Peek::framed(entry) else { continue };
+                    if peek.is_dead() {
+                        engine.dead.push(*hash, *place, entry);
+                        continue;
+                    }
+                    match engine.opened.route(peek.ready()) {
+                        Route::Near => near.push((*hash, *place, range.clone())),
+                        Route::Bucket(slot) => {
+                            let same =
+                                engine.tables.get(&table).and_then(|table| table.kind.slot()) == Some(slot);
+                            let bucket = engine.buckets.entry(slot).or_default();
+                            if !same {
+                                bucket.parts[slot.part(peek.ready())] += 1;
+                            }
+                            bucket.buffer.push(*hash, *place, entry);
+                            engine.buffered += entry.len();
+                        }
+                    }
+                }
+            }
+            if !near.is_empty() {
+                self.arrive(bytes, near)?;
+            }
+            if self.engine().wants_flush() {
+                match self.flush(false) {
+                    // A little more stays in memory on a full disk, so that what is due comes.
+                    Err(error) if is_full(&error) && self.engine().may_buffer_more() => {}
+                    flushed => flushed?,
+                }
+            }
+            // A long split must not make the next second's messages late.
+            self.open_narrow()?;
+            self.moved.notify_waiters();
+            Ok(())
+        })
+    }
+}
+
+type Chunk = (Bytes, Vec<(u64, Place, std::ops::Range<usize>)>);
+
+/// Reads whole entries of a table from `from` on: about `chunk` bytes, at least one entry.
+fn read_chunk(file: &dyn DiskFile, table: u32, from: u64, len: u64, chunk: u64) -> io::Result<Chunk> {
+    let mut want = chunk.min(len - from);
+    loop {
+        let bytes = Bytes::from(read_all(file, from, want)?);
+        let mut entries = Vec::new();
+        let mut at = 0;
+        while let Ok(peek) = Peek::checked(&bytes[at..]) {
+            let Ok(key) = NearKey::of(peek) else { return Err(garbled(table, from + at as u64)) };
+            entries.push((key.id.hash64(), Place::new(table, from + at as u64), at..at + peek.len()));
+            at += peek.len();
+        }
+        if !entries.is_empty() {
+            return Ok((bytes, entries));
+        }
+        let need = Peek::length(&bytes).map_err(|_| garbled(table, from))? as u64;
+        if need <= want || need > len - from {
+            return Err(garbled(table, from));
+        }
+        want = need;
+    }
+}
+
+impl Engine {
+    /// Routes the entries of a bucket's buffer again, after its bucket was opened.
+    pub(in crate::embedded) fn rearrange(&mut self, buffer: &Buffer) {
+        let mut at = 0;
+        for (hash, place) in &buffer.from {
+            let Ok(peek) = Peek::framed(&buffer.bytes[at..]) else { return };
+            let entry = &buffer.bytes[at..at + peek.len()];
+            at += peek.len();
+            if self.index.marks(*hash, *place).is_some() {
+                let marks = self.arrange(*hash, *place, peek, entry);
+                self.index.set_marks(*hash, *place, marks);
+            }
+        }
+    }
+}

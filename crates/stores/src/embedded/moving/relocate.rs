@@ -1,0 +1,135 @@
+//! Out of the journal, so that its old segments can go.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    super::{
+        Shared, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey, options::STEP,
+        table::read_entry,
+    },
+    Moving,
+    runs::Source,
+};
+
+impl Shared {
+    /// Moves what is near or claimed and lies in journal segments before `segment` into a run, so that they can go.
+    pub(in crate::embedded) fn relocate(&self, segment: u32) -> io::Result<()> {
+        let lanes = self.engine().lanes.len() as u32;
+        let mut moving = Vec::new();
+        for number in 0..lanes {
+            let mut after: Option<NearKey> = None;
+            loop {
+                let (some, last) = self.engine().near_in_journal(number, segment, after.as_ref());
+                moving.extend(some);
+                match last {
+                    Some(key) => after = Some(key),
+                    None => break,
+                }
+            }
+        }
+        self.write_parked(moving)?;
+        let claimed = self.engine().claimed_in_journal(segment);
+        let mut moving = Vec::new();
+        for (token, lane, hash, from, file) in claimed {
+            if let Some(Ok(data)) = file.map(|file| read_entry(&*file, from))
+                && let Ok(key) = Peek::framed(&data).and_then(NearKey::of)
+            {
+                moving
+                    .push((token, Moving { lane, key, hash, from, suspect: false, data: Bytes::from(data) }));
+            }
+        }
+        moving.sort_unstable_by(|(_, a), (_, b)| (a.lane, &a.key).cmp(&(b.lane, &b.key)));
+        self.write_claimed(moving)
+    }
+
+    /// Writes near messages to a run without taking them from memory.
+    pub(in crate::embedded) fn write_parked(
+        &self,
+        moving: Vec<(Moving, Option<Arc<dyn DiskFile>>)>,
+    ) -> io::Result<()> {
+        let mut loaded = Vec::with_capacity(moving.len());
+        for (one, file) in moving {
+            if !one.data.is_empty() {
+                loaded.push(one);
+            } else if let Some(Ok(data)) = file.map(|file| read_entry(&*file, one.from)) {
+                loaded.push(Moving { data: Bytes::from(data), ..one });
+            }
+        }
+        self.write_run(&mut loaded, Source::Memory)
+    }
+
+    /// Writes claimed messages to a run; they stay claimed.
+    pub(in crate::embedded) fn write_claimed(&self, moving: Vec<(u64, Moving)>) -> io::Result<()> {
+        if moving.is_empty() {
+            return Ok(());
+        }
+        let (number, records) = self.new_run(moving.iter().map(|(_, one)| one))?;
+        let mut offset = 0;
+        for some in moving.chunks(STEP) {
+            let mut engine = self.engine();
+            for (token, one) in some {
+                let place = Place::new(number, offset);
+                let len = one.data.len() as u64;
+                offset += len;
+                let held = engine.flight.get_mut(*token).filter(|held| held.place == one.from);
+                if held.map(|held| held.place = place).is_none() {
+                    engine.gone_on_the_way(place);
+                    continue;
+                }
+                engine.index.replace(one.hash, one.from, place, None);
+                engine.leave(one.from, len);
+                if let Some(table) = engine.tables.get_mut(&number) {
+                    table.live += 1;
+                    table.live_bytes += len;
+                }
+            }
+        }
+        self.finish_table(number, offset, &records);
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Some near messages of a lane that lie in journal segments before `segment`, and where to go on.
+    #[expect(clippy::type_complexity, reason = "a pair of what was found and where to go on")]
+    pub(in crate::embedded) fn near_in_journal(
+        &self,
+        number: u32,
+        segment: u32,
+        after: Option<&NearKey>,
+    ) -> (Vec<(Moving, Option<Arc<dyn DiskFile>>)>, Option<NearKey>) {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let Some(lane) = self.lanes.get(number) else { return (Vec::new(), None) };
+        let from = after.map_or(Unbounded, Excluded);
+        let mut last = None;
+        let mut found = Vec::new();
+        for (seen, (key, near)) in lane.near.range((from, Unbounded)).enumerate() {
+            if seen == STEP {
+                return (found, last);
+            }
+            last = Some(key.clone());
+            if near.place.file < segment && self.journal.has(near.place.file) {
+                let data = near.data.clone().unwrap_or_default();
+                let file = if data.is_empty() { self.file(near.place) } else { None };
+                let (key, hash, from, suspect) = (key.clone(), near.hash, near.place, near.suspect);
+                found.push((Moving { lane: number, key, hash, from, suspect, data }, file));
+            }
+        }
+        (found, None)
+    }
+
+    /// The claimed messages that lie in journal segments before `segment`.
+    #[expect(clippy::type_complexity, reason = "a row of facts that is taken apart at once")]
+    pub(in crate::embedded) fn claimed_in_journal(
+        &self,
+        segment: u32,
+    ) -> Vec<(u64, u32, u64, Place, Option<Arc<dyn DiskFile>>)> {
+        self.flight
+            .iter()
+            .filter(|(_, held)| held.place.file < segment && self.journal.has(held.place.file))
+            .map(|(token, held)| (token, held.lane, held.hash, held.place, self.file(held.place)))
+            .collect()
+    }
+}
