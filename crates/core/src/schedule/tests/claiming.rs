@@ -84,6 +84,24 @@ fn what_waits_for_a_call_is_bounded() {
 }
 
 #[test]
+fn what_is_done_but_not_yet_recorded_takes_no_place_from_what_waits_for_a_call() {
+    let mut bench =
+        Bench::with(LaneSettings { in_flight: 100, buffered: 10, concurrency: 10, batch: 1, ..sink() });
+    bench.hint(A, at(0));
+    assert_eq!(bench.claim_of(A), Some(10));
+    let terms = vec![bench.due(); 10];
+    bench.give(A, terms, Some(at(0)));
+    assert_eq!(bench.claim_of(A), Some(10), "ten are being called, and none waits");
+    let terms = vec![bench.due(); 10];
+    bench.give(A, terms, Some(at(0)));
+    assert_eq!(bench.claim_of(A), None, "ten wait");
+    for (delivery, jobs) in bench.deliveries() {
+        bench.delivered(delivery, vec![done(); jobs.len()]);
+    }
+    assert!(bench.claim_of(A).is_some(), "nothing is recorded yet, but what waited is being called");
+}
+
+#[test]
 fn a_claim_that_gives_nothing_although_it_should_is_not_repeated_in_a_busy_loop() {
     let mut bench = Bench::with(sink());
     bench.hint(A, at(0));
