@@ -99,7 +99,7 @@ pub(crate) async fn mostly_cancelled(report: &mut Report, pending: usize) {
         );
         bed.insert(at(0), batch).await;
         if doomed.len() > 500_000 {
-            let drained: Vec<_> = doomed.drain(..).collect();
+            let drained = std::mem::take(&mut doomed);
             cancel(&bed, &drained).await;
         }
     }
