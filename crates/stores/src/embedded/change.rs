@@ -99,9 +99,8 @@ impl Shared {
         let mut bytes =
             Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + ENTRY_GUESS).sum());
         let mut entering = Vec::with_capacity(batch.len());
-        let first_version = self.versions(batch.len());
         let mut known: Option<(Lane, u32)> = None;
-        for (insert, version) in batch.iter().zip(0..) {
+        for insert in batch {
             let message = &insert.message;
             let number = match &known {
                 Some((last, number)) if last.carries(message) => *number,
@@ -113,7 +112,7 @@ impl Shared {
                 }
             };
             let start = bytes.len();
-            entry::encode_fresh(message, first_version.wrapping_add(version), number, &mut bytes);
+            entry::encode_fresh(message, number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
         let mut last = {
@@ -134,7 +133,7 @@ impl Shared {
                 // The same id earlier in this batch is known by now.
                 item.is_new = insert.made_id || engine.index.candidates(item.hash).next().is_none();
                 if item.is_new {
-                    engine.accept(item.hash, &bytes[item.entry.clone()]);
+                    engine.accept(item.hash, &mut bytes[item.entry.clone()]);
                 }
             }
             call_keeper |= engine.wants_keeper();
@@ -149,7 +148,7 @@ impl Shared {
                 answers.push(Inserted::Accepted);
                 continue;
             }
-            let (answer, commit) = self.insert_known(now, insert, item.hash, &bytes[item.entry]).await?;
+            let (answer, commit) = self.insert_known(now, insert, item.hash, &mut bytes[item.entry]).await?;
             answers.push(answer);
             last = commit.unwrap_or(last);
         }
@@ -162,7 +161,7 @@ impl Shared {
         now: Now,
         insert: &Insert,
         hash: u64,
-        entry: &[u8],
+        entry: &mut [u8],
     ) -> Result<(Inserted, Option<Arc<Commit>>), StoreError> {
         let content = insert.message.content_hash();
         loop {
@@ -299,7 +298,7 @@ impl Shared {
 
     fn encoded(&self, stored: &Stored, found: &Found) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::with_capacity(found.bytes.len() + 64);
-        entry::encode(stored, self.version(), found.peek()?.lane(), &mut bytes);
+        entry::encode(stored, found.peek()?.lane(), &mut bytes);
         Ok(bytes)
     }
 
@@ -372,6 +371,6 @@ fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish
     let bytes = found.bytes.len() as u64;
     match wish {
         Wish::End(state) => engine.end(found.hash, found.place, bytes, state, None, peek.head()),
-        Wish::Replace(entry) => engine.change(found.hash, found.place, bytes, &entry),
+        Wish::Replace(mut entry) => engine.change(found.hash, found.place, bytes, &mut entry),
     }
 }

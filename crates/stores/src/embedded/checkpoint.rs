@@ -59,8 +59,7 @@ impl Shared {
             let mut engine = self.engine();
             // Under the lock, so that no claim falls between the two files.
             self.claims.switch(claims_file, &notes(&engine))?;
-            let version = self.next_version.load(std::sync::atomic::Ordering::Relaxed);
-            let snapshot = take_snapshot(&mut engine, segment, claims, version);
+            let snapshot = take_snapshot(&mut engine, segment, claims);
             engine.claim_files.push(claims);
             snapshot
         };
@@ -80,7 +79,6 @@ impl Shared {
             gone.file.write_at(&gone.bytes, gone.keys_len)?;
             gone.file.sync().map_err(beyond_repair)?;
         }
-        snapshot.manifest.next_version = self.next_version.load(std::sync::atomic::Ordering::Relaxed);
         if !self.wait_durable(snapshot.next_frame) {
             return Ok(false);
         }
@@ -255,7 +253,7 @@ fn sync_all(files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
     })
 }
 
-fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32, next_version: u32) -> Snapshot {
+fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
     let next_frame = engine.journal.cut();
     let first = engine.journal.segments.iter().find(|known| known.live > 0 || known.number == segment);
     let (journal_start, first_frame) =
@@ -305,7 +303,7 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32, next_version: u
         cancelled: engine.books.cancelled,
         purged: engine.books.purged,
         next_file: engine.next_file,
-        next_version,
+        next_version: engine.next_version,
         claims,
     };
     Snapshot { manifest, gone, buried, slices, old_claims: engine.claim_files.clone(), next_frame }

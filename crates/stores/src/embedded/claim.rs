@@ -210,7 +210,10 @@ impl Shared {
             let read = one.near.data.is_none();
             let data = match one.near.data {
                 Some(data) => data,
-                None => self.read_back(one.near.place, one.near.hash, file).await?,
+                None => match self.read_back(one.near.place, one.near.hash, file).await? {
+                    Some(data) => data,
+                    None => continue,
+                },
             };
             let stored = entry::decode(&data, &claim.lane).map_err(|_| damaged(one.near.place))?;
             if read {
@@ -284,33 +287,35 @@ impl Shared {
         Ok(None)
     }
 
-    /// Reads an entry that was not in memory. Its journal frame may still be on its way.
+    /// Reads the entry of a claimed message that was not in memory; `None` if it is not claimed any more. Its journal frame may still be on its way.
     pub(super) async fn read_back(
         &self,
         place: Place,
         hash: u64,
         file: Option<Arc<dyn DiskFile>>,
-    ) -> Result<Bytes, StoreError> {
+    ) -> Result<Option<Bytes>, StoreError> {
         let mut file = file;
         let mut place = place;
         loop {
             self.written(place).await?;
-            if let Some(file) = &file
-                && let Ok(bytes) = read_entry(&**file, place)
-            {
-                return Ok(Bytes::from(bytes));
-            }
-            // Moved in the meantime by the keeper: a claimed message has exactly one place.
+            let read = file.as_ref().and_then(|file| read_entry(&**file, place).ok());
             let engine = self.engine();
-            let now_at = engine.index.candidates(hash).find(|(at, marks)| marks.claimed && *at != place);
-            let Some((moved, _)) = now_at else { return Err(damaged(place)) };
+            // Only if it is still there was it this message that was read: the keeper moves messages, and uses old
+            // journal segments again.
+            if engine.index.marks(hash, place).is_some() {
+                return read.map(|bytes| Some(Bytes::from(bytes))).ok_or_else(|| damaged(place));
+            }
+            // A claimed message has exactly one place. If it has none, its claim ended meanwhile.
+            let Some((moved, _)) = engine.index.candidates(hash).find(|(_, marks)| marks.claimed) else {
+                return Ok(None);
+            };
             place = moved;
             file = engine.file(place);
         }
     }
 
     /// Fills in what was only known once the entry was read.
-    fn complete(&self, late: Vec<(u64, u32, Bytes)>) {
+    fn complete(&self, late: Vec<(u64, u64, Bytes)>) {
         let mut engine = self.engine();
         for (token, version, data) in late {
             if let Some(held) = engine.flight.get_mut(token)

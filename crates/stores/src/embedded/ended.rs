@@ -112,9 +112,9 @@ impl<'a> EndPeek<'a> {
 }
 
 /// The hash and the lane number in a head.
-pub(super) fn head_facts(head: &[u8]) -> Option<(u64, u32, u32)> {
+pub(super) fn head_facts(head: &[u8]) -> Option<(u64, u32, u64)> {
     let lane = u32::from_le_bytes(head.get(12..16)?.try_into().ok()?);
-    let version = u32::from_le_bytes(head.get(8..12)?.try_into().ok()?);
+    let version = entry::version_in(head.get(..entry::FIXED)?);
     let id = head.get(entry::FIXED..entry::FIXED + usize::from(*head.get(33)?))?;
     let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
     Some((id.hash64(), lane, version))

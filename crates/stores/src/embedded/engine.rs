@@ -15,7 +15,7 @@ use super::{
     Options,
     disk::DiskFile,
     ended::{self, Ended, Slice},
-    entry::Peek,
+    entry::{self, Peek},
     flight::{Flight, Held},
     index::{Index, Marks, Place},
     journal::{Kind, Tail},
@@ -94,6 +94,7 @@ pub(super) struct Engine {
     pub(super) dead_count: u64,
     pub(super) books: Books,
     pub(super) next_file: u32,
+    pub(super) next_version: u64,
     /// Bytes in the buffers of buckets.
     pub(super) buffered: usize,
     /// Bytes of near messages in memory.
@@ -183,8 +184,15 @@ impl Engine {
         number
     }
 
+    /// Gives an entry the next version. Under the lock, so that the order of versions is the order of the journal.
+    fn stamp(&mut self, entry: &mut [u8]) {
+        entry::stamp(entry, self.next_version);
+        self.next_version += 1;
+    }
+
     /// Takes a new message: its entry and the hash of its id.
-    pub(super) fn accept(&mut self, hash: u64, entry: &[u8]) {
+    pub(super) fn accept(&mut self, hash: u64, entry: &mut [u8]) {
+        self.stamp(entry);
         let place = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
         self.journal.count(place.file, true);
         let marks = self.settle_down(hash, place, entry);
@@ -193,7 +201,8 @@ impl Engine {
     }
 
     /// Replaces the entry of a message. It is not claimed any more.
-    pub(super) fn change(&mut self, hash: u64, old: Place, old_bytes: u64, entry: &[u8]) {
+    pub(super) fn change(&mut self, hash: u64, old: Place, old_bytes: u64, entry: &mut [u8]) {
+        self.stamp(entry);
         let place = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
         self.journal.count(place.file, true);
         self.leave(old, old_bytes);

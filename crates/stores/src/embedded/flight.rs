@@ -18,7 +18,7 @@ pub(super) struct Held {
     pub(super) place: Place,
     pub(super) lane: u32,
     pub(super) ready: Timestamp,
-    pub(super) version: u32,
+    pub(super) version: u64,
     pub(super) holder: Holder,
     /// Claimed alone because its last claim was lost.
     pub(super) alone: bool,
@@ -136,7 +136,7 @@ const RELEASED: u8 = 4;
 pub(super) struct Note {
     pub(super) hash: u64,
     pub(super) token: u64,
-    pub(super) version: u32,
+    pub(super) version: u64,
     pub(super) lease_ms: u32,
     pub(super) client: bool,
     pub(super) alone: bool,
@@ -149,12 +149,13 @@ impl Note {
         let start = out.len();
         out.extend_from_slice(&self.hash.to_le_bytes());
         out.extend_from_slice(&self.token.to_le_bytes());
-        out.extend_from_slice(&self.version.to_le_bytes());
+        let version = self.version.to_le_bytes();
+        out.extend_from_slice(&version[..4]);
         out.extend_from_slice(&self.lease_ms.to_le_bytes());
         let client = if self.client { CLIENT } else { 0 };
         let alone = if self.alone { ALONE } else { 0 };
         let released = if self.released { RELEASED } else { 0 };
-        out.extend_from_slice(&[client | alone | released, 0, 0, 0]);
+        out.extend_from_slice(&[client | alone | released, 0, version[4], version[5]]);
         let crc = crc32c::crc32c(&out[start..]);
         out.extend_from_slice(&crc.to_le_bytes());
     }
@@ -168,7 +169,7 @@ impl Note {
         Some(Self {
             hash: long(0),
             token: long(8),
-            version: word(16),
+            version: u64::from(word(16)) | u64::from(u16::from_le_bytes([bytes[26], bytes[27]])) << 32,
             lease_ms: word(20),
             client: bytes[24] & CLIENT != 0,
             alone: bytes[24] & ALONE != 0,

@@ -95,14 +95,17 @@ impl Shared {
             }
         };
         let Some(file) = file else { return Ok(()) };
-        let Ok(bytes) = read_entry(&*file, place) else {
-            // Moved while it was read, or truly bad: only the latter is still there.
-            return if self.engine().index.marks(hash, place).is_some() {
-                Err(io::ErrorKind::InvalidData.into())
-            } else {
-                Ok(())
-            };
+        let read = read_entry(&*file, place);
+        // Moved while it was read: it is offered from its new place.
+        let moved: Option<Vec<Place>> = {
+            let engine = self.engine();
+            let still_there = engine.index.marks(hash, place).is_some();
+            (!still_there).then(|| engine.index.candidates(hash).map(|(place, _)| place).collect())
         };
+        if let Some(places) = moved {
+            return places.into_iter().try_for_each(|place| self.offer(rows, hash, place));
+        }
+        let bytes = read?;
         let Ok(peek) = Peek::framed(&bytes) else { return Ok(()) };
         let state = match (peek.is_dead(), marks.claimed) {
             (true, _) => State::Dead,

@@ -33,7 +33,7 @@ pub(super) struct Manifest {
     pub(super) cancelled: u64,
     pub(super) purged: u64,
     pub(super) next_file: u32,
-    pub(super) next_version: u32,
+    pub(super) next_version: u64,
     /// The first claims log that is needed.
     pub(super) claims: u32,
 }

@@ -26,10 +26,7 @@ mod writer;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
     thread::JoinHandle,
     time::Duration,
 };
@@ -76,7 +73,6 @@ struct Shared {
     keeping: Mutex<()>,
     claims: ClaimLog,
     lanes: RwLock<HashMap<Lane, u32>>,
-    next_version: AtomicU32,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
 }
@@ -153,14 +149,6 @@ impl Shared {
             engine.journal.commit()
         };
         self.committed(&commit).await
-    }
-
-    fn versions(&self, count: usize) -> u32 {
-        self.next_version.fetch_add(count as u32, Ordering::Relaxed)
-    }
-
-    fn version(&self) -> u32 {
-        self.versions(1)
     }
 
     fn lane_number(&self, lane: &Lane) -> Result<u32, StoreError> {

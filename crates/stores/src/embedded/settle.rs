@@ -20,7 +20,7 @@ const LEASES_PER_SWEEP: usize = 1000;
 
 impl Shared {
     pub(super) async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let rewritten = self.rewrite(now, &batch).await?;
+        let mut rewritten = self.rewrite(now, &batch).await?;
         let bytes: usize =
             rewritten.iter().flatten().map(|entry| entry.len() + 64).sum::<usize>() + batch.len() * 512;
         self.admitted(bytes, Class::Change).await?;
@@ -33,8 +33,10 @@ impl Shared {
             }
             let answers: Vec<Settled> = batch
                 .iter()
-                .zip(&rewritten)
-                .map(|(settle, entry)| settle_one(&mut engine, now, settle, entry.as_deref(), &mut released))
+                .zip(&mut rewritten)
+                .map(|(settle, entry)| {
+                    settle_one(&mut engine, now, settle, entry.as_deref_mut(), &mut released)
+                })
                 .collect();
             self.wake(&mut engine);
             (answers, engine.journal.commit())
@@ -85,7 +87,7 @@ impl Shared {
             Verdict::Delivered { .. } | Verdict::HandBack => {}
         }
         let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
-        entry::encode(&stored, self.version(), lane, &mut bytes);
+        entry::encode(&stored, lane, &mut bytes);
         Ok(Some(bytes))
     }
 
@@ -100,7 +102,7 @@ impl Shared {
             })
         };
         let Some((hash, place, number, Some(lane), file)) = found else { return Ok(None) };
-        let bytes = self.read_back(place, hash, file).await?;
+        let Some(bytes) = self.read_back(place, hash, file).await? else { return Ok(None) };
         let stored = entry::decode(&bytes, &lane).map_err(|_| damaged(place))?;
         Ok((stored.message.id == receipt.id).then_some((stored, number)))
     }
@@ -164,19 +166,11 @@ impl Shared {
                 })
             };
             let Some((held, Some(lane), file)) = found else { continue };
-            let bytes = self.read_back(held.place, held.hash, file).await?;
+            let Some(bytes) = self.read_back(held.place, held.hash, file).await? else { continue };
             let stored = entry::decode(&bytes, &lane).map_err(|_| damaged(held.place))?;
             entries.push((
                 *token,
-                lost_entry(
-                    stored,
-                    now.wall(),
-                    held.alone,
-                    true,
-                    self.version(),
-                    held.lane,
-                    "its lease ended",
-                ),
+                lost_entry(stored, now.wall(), held.alone, true, held.lane, "its lease ended"),
             ));
         }
         let bytes = entries.iter().map(|(_, entry)| entry.len() + 64).sum();
@@ -184,13 +178,13 @@ impl Shared {
         let commit = {
             let mut engine = self.engine();
             engine.check_open()?;
-            for (token, entry) in entries {
+            for (token, mut entry) in entries {
                 // It may have been settled or extended while its entry was read.
                 if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
                     continue;
                 }
                 if let Some(held) = engine.let_go(token) {
-                    engine.change(held.hash, held.place, u64::from(held.bytes), &entry);
+                    engine.change(held.hash, held.place, u64::from(held.bytes), &mut entry);
                 }
             }
             self.wake(&mut engine);
@@ -206,7 +200,6 @@ pub(super) fn lost_entry(
     at: Timestamp,
     alone: bool,
     counts: bool,
-    version: u32,
     lane: u32,
     why: &str,
 ) -> Vec<u8> {
@@ -217,7 +210,7 @@ pub(super) fn lost_entry(
     stored.maybe_delivered = true;
     stored.lost = if alone { Lost::Alone } else { Lost::InCompany };
     let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
-    entry::encode(&stored, version, lane, &mut bytes);
+    entry::encode(&stored, lane, &mut bytes);
     bytes
 }
 
@@ -225,7 +218,7 @@ fn settle_one(
     engine: &mut Engine,
     now: Now,
     settle: &Settle,
-    entry: Option<&[u8]>,
+    entry: Option<&mut [u8]>,
     released: &mut Vec<Note>,
 ) -> Settled {
     let receipt = &settle.receipt;

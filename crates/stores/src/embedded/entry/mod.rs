@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  0 length u32 (padded to 8)   4 crc32c u32 of all that follows
-//!  8 version u32               12 lane u32            16 content hash u64
-//! 24 due u48                   30 flags u16           32 rank u8   33 id length u8
+//!  8 version, low 32 bits      12 lane u32            16 content hash u64
+//! 24 due u48                   30 flags u16           32 rank u8   33 id length u8   34 version, high 16 bits
 //! 36 head length u32
 //! 40 id, then what the flags announce: ready, attempts, topic, tag, key, lateness, retry, history, end, properties
 //!    = the head; then body length u32, body, padding
@@ -42,7 +42,7 @@ const ATTEMPTS: u16 = 1 << 14;
 pub(in crate::embedded) struct Stored {
     pub(in crate::embedded) message: Message,
     pub(in crate::embedded) content_hash: u64,
-    pub(in crate::embedded) version: u32,
+    pub(in crate::embedded) version: u64,
     pub(in crate::embedded) ready: Timestamp,
     pub(in crate::embedded) attempts: u32,
     pub(in crate::embedded) lost: Lost,
@@ -119,8 +119,8 @@ impl<'a> Peek<'a> {
         self.0.len()
     }
 
-    pub(in crate::embedded) fn version(self) -> u32 {
-        u32::from_le_bytes(self.array(8))
+    pub(in crate::embedded) fn version(self) -> u64 {
+        version_in(self.0)
     }
 
     pub(in crate::embedded) fn lane(self) -> u32 {
@@ -186,6 +186,22 @@ impl<'a> Peek<'a> {
         }
         Timestamp::from_millis(u64::from_le_bytes(bytes))
     }
+}
+
+/// The version in the fixed part of an entry or of a head.
+pub(in crate::embedded) fn version_in(head: &[u8]) -> u64 {
+    let low = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+    u64::from(low) | u64::from(u16::from_le_bytes([head[34], head[35]])) << 32
+}
+
+/// Gives an entry its version, and with it its checksum. Versions are given in the order of the journal: the larger one of
+/// an id is the later one. 48 bits last for years at any rate.
+pub(in crate::embedded) fn stamp(entry: &mut [u8], version: u64) {
+    let bytes = version.to_le_bytes();
+    entry[8..12].copy_from_slice(&bytes[..4]);
+    entry[34..36].copy_from_slice(&bytes[4..6]);
+    let crc = crc32c::crc32c(&entry[8..]);
+    entry[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {

@@ -11,8 +11,8 @@ use super::{
     Stored, TAG, TOPIC,
 };
 
-/// Appends the entry of a message just accepted.
-pub(in crate::embedded) fn encode_fresh(message: &Message, version: u32, lane: u32, out: &mut Vec<u8>) {
+/// Appends the entry of a message just accepted, to be stamped with its version.
+pub(in crate::embedded) fn encode_fresh(message: &Message, lane: u32, out: &mut Vec<u8>) {
     let fresh = Beside {
         content_hash: message.content_hash(),
         ready: message.due,
@@ -22,11 +22,11 @@ pub(in crate::embedded) fn encode_fresh(message: &Message, version: u32, lane: u
         history: &[],
         dead: None,
     };
-    encode_parts(message, &fresh, version, lane, out);
+    encode_parts(message, &fresh, lane, out);
 }
 
-/// Appends the entry to `out`.
-pub(in crate::embedded) fn encode(stored: &Stored, version: u32, lane: u32, out: &mut Vec<u8>) {
+/// Appends the entry to `out`, to be stamped with its version.
+pub(in crate::embedded) fn encode(stored: &Stored, lane: u32, out: &mut Vec<u8>) {
     let beside = Beside {
         content_hash: stored.content_hash,
         ready: stored.ready,
@@ -36,7 +36,7 @@ pub(in crate::embedded) fn encode(stored: &Stored, version: u32, lane: u32, out:
         history: &stored.history,
         dead: stored.dead,
     };
-    encode_parts(&stored.message, &beside, version, lane, out);
+    encode_parts(&stored.message, &beside, lane, out);
 }
 
 /// What is kept beside a message.
@@ -51,7 +51,7 @@ struct Beside<'a> {
 }
 
 /// Appends the entry to `out`, which stays aligned. `lane` is the number of the message's lane.
-fn encode_parts(m: &Message, stored: &Beside<'_>, version: u32, lane: u32, out: &mut Vec<u8>) {
+fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
     let start = out.len();
     let mut flags = match m.body.kind() {
         ContentKind::Text => 0,
@@ -82,7 +82,6 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, version: u32, lane: u32, out: 
 
     let id = m.id.as_str().as_bytes();
     let mut fixed = [0u8; FIXED];
-    fixed[8..12].copy_from_slice(&version.to_le_bytes());
     fixed[12..16].copy_from_slice(&lane.to_le_bytes());
     fixed[16..24].copy_from_slice(&stored.content_hash.to_le_bytes());
     fixed[24..30].copy_from_slice(&m.due.as_millis().to_le_bytes()[..6]);
@@ -134,8 +133,6 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, version: u32, lane: u32, out: 
     let entry = &mut out[start..];
     entry[36..40].copy_from_slice(&head.to_le_bytes());
     entry[0..4].copy_from_slice(&(len as u32).to_le_bytes());
-    let crc = crc32c::crc32c(&entry[8..]);
-    entry[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Priorities as they sort: the higher goes first.

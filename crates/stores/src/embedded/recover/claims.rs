@@ -39,7 +39,7 @@ impl Opening<'_> {
             }
         }
         // A later claim of the same version says that the earlier one was handed back: a power cut may have forgotten it.
-        let latest: HashMap<(u64, u32), u64> =
+        let latest: HashMap<(u64, u64), u64> =
             notes.values().map(|note| ((note.hash, note.version), note.token)).collect();
         notes.retain(|token, note| latest.get(&(note.hash, note.version)) == Some(token));
         // A power cut may have forgotten claims: tokens of this opening must be larger than any it gave out. The
@@ -113,12 +113,10 @@ impl Opening<'_> {
         let lane = self.engine.lanes.get(number).map(|state| state.lane.clone());
         let stored = lane.and_then(|lane| entry::decode(&data, &lane).ok());
         let stored = stored.ok_or_else(|| damaged("a claimed message cannot be read"))?;
-        let version = self.next_version;
-        self.next_version = version.wrapping_add(1);
         let why = "the process ended with the message in hand";
-        let new = lost_entry(stored, self.engine.now.wall(), note.alone, counts, version, number, why);
+        let mut new = lost_entry(stored, self.engine.now.wall(), note.alone, counts, number, why);
         self.uncount(note.hash, place, bytes);
-        self.engine.change(note.hash, place, bytes.len() as u64, &new);
+        self.engine.change(note.hash, place, bytes.len() as u64, &mut new);
         Ok(())
     }
 

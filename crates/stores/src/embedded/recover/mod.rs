@@ -8,7 +8,7 @@ mod tables;
 use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
-    sync::{Arc, Condvar, Mutex, RwLock, atomic::AtomicU32},
+    sync::{Arc, Condvar, Mutex, RwLock},
 };
 
 use duly_core::{
@@ -87,7 +87,6 @@ struct Opening<'a> {
     names: &'a [String],
     manifest: Manifest,
     engine: Engine,
-    next_version: u32,
     claims: Option<ClaimLog>,
     /// Keys on their way into the index.
     staged: Vec<(u64, Place, Marks)>,
@@ -178,6 +177,7 @@ impl<'a> Opening<'a> {
                 ..Books::default()
             },
             next_file,
+            next_version: manifest.next_version,
             buffered: 0,
             window: 0,
             full: false,
@@ -195,8 +195,7 @@ impl<'a> Opening<'a> {
             keeper_waits: false,
             options,
         };
-        let next_version = manifest.next_version;
-        Ok(Self { dir, disk, names, manifest, engine, next_version, claims: None, staged: Vec::new() })
+        Ok(Self { dir, disk, names, manifest, engine, claims: None, staged: Vec::new() })
     }
 
     fn file(&self, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
@@ -241,7 +240,6 @@ impl<'a> Opening<'a> {
             keeping: Mutex::new(()),
             claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
             lanes: RwLock::new(lanes),
-            next_version: AtomicU32::new(self.next_version),
             disk: self.disk,
             dir: self.dir.to_owned(),
         })

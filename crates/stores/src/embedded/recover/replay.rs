@@ -17,6 +17,9 @@ use super::{
     Opening, damaged, io_error, numbered,
 };
 
+/// More versions than can be given out and not be synced.
+const VERSIONS_FORGOTTEN_MAX: u64 = 1 << 20;
+
 impl Opening<'_> {
     pub(super) fn replay_journal(&mut self) -> Result<(), StoreError> {
         let own = self.engine.journal.current();
@@ -88,6 +91,8 @@ impl Opening<'_> {
                 self.manifest.next_frame - 1
             )));
         }
+        // Versions given out in frames that a power cut forgot are not given out again.
+        self.engine.next_version += VERSIONS_FORGOTTEN_MAX;
         self.engine.journal.start_at(next);
         self.cut(torn)
     }
@@ -157,10 +162,10 @@ impl Opening<'_> {
         let peek = Peek::framed(bytes).map_err(unread)?;
         let hash = hash_of(peek).ok_or_else(|| unread(entry::Garbled))?;
         let version = peek.version();
-        self.next_version = newer(self.next_version, version.wrapping_add(1));
+        self.engine.next_version = self.engine.next_version.max(version + 1);
         self.engine.books.accepted += u64::from(accepted);
         let known = self.find(hash, peek.id_text())?;
-        if known.as_ref().is_some_and(|(_, old)| !is_newer(version, version_of(old))) {
+        if known.as_ref().is_some_and(|(_, old)| version <= version_of(old)) {
             return Ok(());
         }
         self.engine.journal.count(place.file, true);
@@ -239,15 +244,6 @@ fn hash_of(peek: Peek<'_>) -> Option<u64> {
     MessageId::parse(peek.id_text()).ok().map(|id| id.hash64())
 }
 
-pub(super) fn version_of(entry: &[u8]) -> u32 {
+pub(super) fn version_of(entry: &[u8]) -> u64 {
     Peek::framed(entry).map_or(0, Peek::version)
-}
-
-/// Whether `a` was written after `b`; versions wrap round.
-fn is_newer(a: u32, b: u32) -> bool {
-    a != b && a.wrapping_sub(b) < 1 << 31
-}
-
-fn newer(a: u32, b: u32) -> u32 {
-    if is_newer(b, a) { b } else { a }
 }
