@@ -41,7 +41,14 @@ struct Snapshot {
 impl Shared {
     /// Makes a checkpoint: the journal before it is not needed any more.
     pub(super) fn checkpoint(&self) -> io::Result<()> {
-        let segment = self.engine().journal.current();
+        let (segment, added) = {
+            let mut engine = self.engine();
+            (engine.journal.current(), engine.journal.cut())
+        };
+        // What is read back from the journal must be in it: a segment used again holds old entries until then.
+        if !self.wait_durable(added) {
+            return Ok(());
+        }
         self.flush(true)?;
         self.flush_dead()?;
         self.relocate(segment)?;

@@ -299,6 +299,9 @@ impl Shared {
         loop {
             self.written(place).await?;
             let read = file.as_ref().and_then(|file| read_entry(&**file, place).ok());
+            let read = read.filter(|bytes| {
+                Peek::framed(bytes).and_then(NearKey::of).is_ok_and(|key| key.id.hash64() == hash)
+            });
             let engine = self.engine();
             // Only if it is still there was it this message that was read: the keeper moves messages, and uses old
             // journal segments again.

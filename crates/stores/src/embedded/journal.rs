@@ -137,8 +137,8 @@ pub(super) struct Tail {
     segment_bytes: u64,
     /// Buffers of frames written, to be filled again.
     idle: Vec<Vec<u8>>,
-    /// Everything before this is written and can be read back.
-    pub(super) written: Place,
+    /// Where the frame begins that the writer has in hand.
+    in_hand: Option<Place>,
     /// Bytes added since the store was opened.
     pub(super) appended: u64,
     /// The frame that the writer has in hand, or had last.
@@ -150,14 +150,13 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) fn new(mut first: Segment, number: u64, segment_bytes: u64) -> Self {
         first.first = number;
-        let written = Place { file: first.number, off8: 0 };
         let mut tail = Self {
             frames: VecDeque::new(),
             segments: VecDeque::new(),
             spares: VecDeque::new(),
             segment_bytes,
             idle: Vec::new(),
-            written,
+            in_hand: None,
             appended: 0,
             writing: Arc::default(),
             durable: number.saturating_sub(1),
@@ -292,6 +291,7 @@ impl Tail {
         }
         let frame = self.frames.pop_front()?;
         self.writing = frame.commit.clone();
+        self.in_hand = Some(Place::new(frame.segment, frame.base));
         Some(frame)
     }
 
@@ -310,7 +310,7 @@ impl Tail {
 
     /// The frame is durable: it can be read, and its buffer used again.
     pub(super) fn wrote(&mut self, frame: Frame) {
-        self.written = Place::new(frame.segment, frame.end());
+        self.in_hand = None;
         self.durable = frame.number;
         if self.idle.len() < 2 && frame.bytes.capacity() <= 4 << 20 {
             self.idle.push(frame.bytes);
@@ -319,7 +319,9 @@ impl Tail {
 
     /// Whether what was added at `place` has been written.
     pub(super) fn is_written(&self, place: Place) -> bool {
-        place < self.written
+        let begun = |start: Place| start.file == place.file && start <= place;
+        let waiting = self.frames.iter().map(|frame| Place::new(frame.segment, frame.base));
+        !waiting.chain(self.in_hand).any(begun)
     }
 
     /// The number of the segment that records go to now.
