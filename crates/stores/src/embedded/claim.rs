@@ -140,11 +140,7 @@ impl Engine {
             }
             for (key, near) in arrivals {
                 if self.index.marks(near.hash, near.place).is_some_and(|marks| !marks.claimed) {
-                    let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
-                    self.window += cost(&near);
-                    if let Some(known) = lane.near.insert(key, near) {
-                        self.window = self.window.saturating_sub(cost(&known));
-                    }
+                    self.add_near(number, key, near);
                 }
             }
         }

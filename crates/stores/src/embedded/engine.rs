@@ -283,6 +283,16 @@ impl Engine {
         }
     }
 
+    /// Puts a message into its lane's memory. What had the same key there is out of date, and its memory is free.
+    pub(super) fn add_near(&mut self, number: u32, key: NearKey, near: Near) {
+        let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
+        let Some(lane) = self.lanes.get_mut(number) else { return };
+        self.window += cost(&near);
+        if let Some(known) = lane.near.insert(key, near) {
+            self.window = self.window.saturating_sub(cost(&known));
+        }
+    }
+
     /// Adds a pending message to what its lane has near at hand.
     pub(super) fn draw_near(
         &mut self,
@@ -294,9 +304,9 @@ impl Engine {
         let (Some(lane), Ok(key)) = (self.lanes.get_mut(peek.lane()), NearKey::of(peek)) else {
             return Marks::default();
         };
-        self.window += NEAR_COST + data.as_ref().map_or(0, Bytes::len);
         lane.near_count += 1;
-        lane.near.insert(key, Near { hash, place, data, suspect: peek.is_lost() });
+        let number = peek.lane();
+        self.add_near(number, key, Near { hash, place, data, suspect: peek.is_lost() });
         Marks { claimed: false, near: true }
     }
 
@@ -373,8 +383,8 @@ impl Engine {
         lane.pending += 1;
         lane.near_count += 1;
         let key = NearKey { ready: held.ready, rank: held.rank, id: held.id.clone() };
-        lane.near.insert(key, Near { hash: held.hash, place: held.place, data: None, suspect: held.alone });
-        self.window += NEAR_COST;
+        let near = Near { hash: held.hash, place: held.place, data: None, suspect: held.alone };
+        self.add_near(held.lane, key, near);
     }
 
     /// The file that holds `place`.

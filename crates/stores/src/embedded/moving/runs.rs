@@ -144,6 +144,9 @@ impl Shared {
                 lane.limbo = None;
             }
         }
+        if engine.window > engine.options.window_bytes {
+            engine.weigh_window();
+        }
         drop(engine);
         self.moved.notify_waiters();
         written
@@ -240,6 +243,12 @@ impl Engine {
         true
     }
 
+    /// Counts anew what is in memory: callers wait for it, and must not wait for a miscount.
+    fn weigh_window(&mut self) {
+        let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
+        self.window = self.lanes.iter().flat_map(|lane| lane.near.values()).map(cost).sum();
+    }
+
     /// Takes some of the last messages that a lane has in memory, beyond its share.
     pub(in crate::embedded) fn take_tail(
         &mut self,
@@ -268,9 +277,6 @@ impl Engine {
 
     pub(in crate::embedded) fn put_back(&mut self, one: Moving) {
         let near = Near { hash: one.hash, place: one.from, data: None, suspect: one.suspect };
-        if let Some(lane) = self.lanes.get_mut(one.lane) {
-            lane.near.insert(one.key, near);
-            self.window += NEAR_COST;
-        }
+        self.add_near(one.lane, one.key, near);
     }
 }
