@@ -1,0 +1,1 @@
+//! The other end: a small HTTP client for the command line.

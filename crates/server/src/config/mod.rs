@@ -1,0 +1,5 @@
+//! Configuration: as written, then as used.
+
+mod used;
+
+pub use used::{AlertRules, Config, HttpLimits, SinkSetup, StoreSetup, Thresholds, TlsFiles};

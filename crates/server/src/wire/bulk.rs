@@ -1,0 +1,77 @@
+//! The same change for many messages.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Delay, Moment};
+
+/// Which messages: `ids`, or a `filter`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BulkRequest {
+    /// These.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    /// All that match. An empty filter means all: say so with `{}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
+    /// Only count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// Which messages, and their new due time: `delay` or `deliver_at`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MovedRequest {
+    /// These.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    /// All that match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
+    /// Only count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Due this long from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+    /// Due at this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliver_at: Option<Moment>,
+}
+
+/// Every part must match.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// This sink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink: Option<String>,
+    /// This topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Due at or after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_from: Option<Moment>,
+    /// Due before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_to: Option<Moment>,
+}
+
+/// What became of them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct BulkAnswer {
+    /// How many matched.
+    pub matched: u64,
+    /// How many were changed.
+    pub done: u64,
+    /// How many were in a state that does not allow it.
+    pub too_late: u64,
+    /// How many ids are unknown.
+    pub unknown: u64,
+    /// Of those changed, how many may have arrived by an earlier try.
+    pub maybe_delivered: u64,
+    /// Nothing was changed, only counted.
+    pub dry_run: bool,
+}

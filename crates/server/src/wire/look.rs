@@ -1,0 +1,259 @@
+//! Looking at the whole: queues, sinks, totals, health.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Message;
+
+/// A page of messages.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Page {
+    /// By due time; bodies are left out.
+    pub messages: Vec<Message>,
+    /// Ask with this `cursor` for the next page; none: this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// A page of dead letters.
+pub type DeadPage = Page;
+
+/// The topics of the built-in queue.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct QueuesAnswer {
+    /// By topic.
+    pub queues: Vec<Queue>,
+}
+
+/// One topic of the built-in queue.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Queue {
+    /// Which.
+    pub topic: String,
+    /// Paused by an operator.
+    pub paused: bool,
+    /// Waiting, due or not.
+    pub pending: u64,
+    /// Waiting and due.
+    pub ready: u64,
+    /// In receivers' hands.
+    pub leased: u64,
+    /// Given up.
+    pub dead: u64,
+    /// How long the oldest due message has waited, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_overdue_ms: Option<u64>,
+}
+
+/// The configured sinks.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct SinksAnswer {
+    /// By name.
+    pub sinks: Vec<Sink>,
+}
+
+/// One sink.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Sink {
+    /// The name that messages give.
+    pub name: String,
+    /// What it is: `webhook` … ; `orphan`: messages wait for it, but it left the configuration.
+    pub kind: String,
+    /// `here`, `away`, `tried`, `paused` or `orphan`.
+    pub state: String,
+    /// What the target said when it was last away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Paused by an operator.
+    pub paused: bool,
+    /// Waiting, due or not.
+    pub pending: u64,
+    /// Waiting and due.
+    pub ready: u64,
+    /// Claimed and not yet settled.
+    pub in_flight: u64,
+    /// Given up.
+    pub dead: u64,
+    /// How long the oldest due message has waited, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_overdue_ms: Option<u64>,
+    /// Messages per second at most, if limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<f64>,
+    /// Delivered per second over the last ten seconds.
+    pub delivered_per_second: f64,
+}
+
+/// Totals, rates and lateness.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Stats {
+    /// The totals since the store was made.
+    pub books: BooksAnswer,
+    /// Accepted per second over the last ten seconds.
+    pub accepted_per_second: f64,
+    /// Delivered per second over the last ten seconds.
+    pub delivered_per_second: f64,
+    /// Tries of this process that failed and are followed by another.
+    pub failed: u64,
+    /// Submits that this process knew already.
+    pub duplicates: u64,
+    /// How late tries of this process began.
+    pub lateness: Lateness,
+    /// Alerts that are on now.
+    pub alerts: Vec<Alert>,
+    /// How long this process has run, in milliseconds.
+    pub uptime_ms: u64,
+    /// Its version.
+    pub version: String,
+}
+
+/// accepted = pending + in_flight + delivered + cancelled + dead + purged, always.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct BooksAnswer {
+    /// Taken, duplicates aside.
+    pub accepted: u64,
+    /// Waiting now.
+    pub pending: u64,
+    /// Claimed now.
+    pub in_flight: u64,
+    /// Ever delivered.
+    pub delivered: u64,
+    /// Ever cancelled.
+    pub cancelled: u64,
+    /// Dead letters now.
+    pub dead: u64,
+    /// Dead letters ever purged.
+    pub purged: u64,
+    /// Whether the sum is right.
+    pub balanced: bool,
+}
+
+/// How late tries began, in milliseconds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Lateness {
+    /// Half of them, or better.
+    pub p50_ms: f64,
+    /// 99 of 100, or better.
+    pub p99_ms: f64,
+    /// 999 of 1,000, or better.
+    pub p999_ms: f64,
+    /// The worst.
+    pub max_ms: f64,
+    /// Of how many.
+    pub count: u64,
+}
+
+/// Something an operator should know.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Alert {
+    /// `overdue`, `queue_length`, `lateness_p99`, `failure_rate`, `orphan` or `books`.
+    pub name: String,
+    /// The topic or sink it is about; none: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Whether it is on.
+    pub state: AlertState,
+    /// What was measured, in words.
+    pub detail: String,
+    /// Since when.
+    pub since: String,
+}
+
+/// Whether an alert is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AlertState {
+    /// It is.
+    Raised,
+    /// It was.
+    Cleared,
+}
+
+/// How many messages come due when.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Forecast {
+    /// Equal parts of the span asked for.
+    pub buckets: Vec<ForecastBucket>,
+}
+
+/// One part of the span.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ForecastBucket {
+    /// Where it begins.
+    pub from: String,
+    /// The same, in milliseconds since 1970.
+    pub from_ms: u64,
+    /// How many pending messages come due in it.
+    pub count: u64,
+}
+
+/// The nodes on this store.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct NodesAnswer {
+    /// By name.
+    pub nodes: Vec<Node>,
+}
+
+/// One node.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the one that answers.
+    pub this: bool,
+    /// Whether it delivers, or only accepts.
+    pub delivers: bool,
+    /// The lanes it serves.
+    pub lanes: Vec<String>,
+    /// The shards it owns.
+    pub shards: u32,
+    /// How far its clock is from the store's, in milliseconds.
+    pub clock_skew_ms: f64,
+    /// Its version.
+    pub version: String,
+}
+
+/// The named delays.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct LevelsAnswer {
+    /// By name.
+    pub levels: Vec<Level>,
+    /// What an unknown level means; none: it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+}
+
+/// One named delay.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Level {
+    /// Its name.
+    pub name: String,
+    /// Its time, in words.
+    pub delay: String,
+    /// The same, in milliseconds.
+    pub delay_ms: u64,
+}
+
+/// Whether this node can do its work.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Ready {
+    /// Whether it can.
+    pub ready: bool,
+    /// Per part: `ok`, or what is wrong.
+    pub parts: BTreeMap<String, String>,
+    /// What an accepted message survives.
+    pub durability: String,
+    /// Lanes whose sink left the configuration: their messages wait.
+    pub orphans: Vec<OrphanLane>,
+}
+
+/// Messages that wait for a sink which is not configured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct OrphanLane {
+    /// The sink.
+    pub sink: String,
+    /// How many wait.
+    pub pending: u64,
+}

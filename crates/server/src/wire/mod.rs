@@ -1,0 +1,21 @@
+//! The JSON that travels between Duly and its clients. Server and command line share these shapes, and the OpenAPI file
+//! is made from them.
+
+mod bulk;
+mod look;
+mod message;
+mod problem;
+mod queue;
+mod when;
+
+pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
+pub use look::{
+    Alert, AlertState, BooksAnswer, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
+    NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Sink, SinksAnswer, Stats,
+};
+pub use message::{
+    Accepted, Attempt, BatchResult, Cancelled, Message, NewMessage, Reschedule, Rescheduled, Retry,
+};
+pub use problem::{ItemError, Problem};
+pub use queue::{Extend, Nack, ReceiptResult, ReceiptResults, Receipts, Receive, Received, ReceivedMessage};
+pub use when::{Delay, Moment};

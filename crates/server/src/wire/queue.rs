@@ -1,0 +1,110 @@
+//! The built-in queue.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Delay;
+
+/// What a receiver wants.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Receive {
+    /// At most so many; 10 unless told otherwise, 1,000 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<usize>,
+    /// How long to wait for the first; not at all unless told otherwise, 60 s at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Delay>,
+    /// How long the receiver has before they are given to somebody else; 30 s unless told otherwise, 12 h at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Delay>,
+}
+
+/// What was received: empty if nothing came in time.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Received {
+    /// The messages.
+    pub messages: Vec<ReceivedMessage>,
+}
+
+/// A message in a receiver's hands.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ReceivedMessage {
+    /// Its id.
+    pub id: String,
+    /// The proof, for ack, nack and extend.
+    pub receipt: String,
+    /// The queue.
+    pub topic: String,
+    /// Its tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The body, if it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// The body, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_base64: Option<String>,
+    /// What the producer said the body is.
+    pub content_type: String,
+    /// Its properties.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    /// When it was due.
+    pub deliver_at: String,
+    /// The same, in milliseconds since 1970.
+    pub deliver_at_ms: u64,
+    /// The number of this try, from 1.
+    pub attempt: u32,
+}
+
+/// Receipts to acknowledge.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Receipts {
+    /// At most 1,000.
+    pub receipts: Vec<String>,
+}
+
+/// Receipts to give back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nack {
+    /// At most 1,000.
+    pub receipts: Vec<String>,
+    /// Again after this long; after the handlers' wait for "again" unless told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+}
+
+/// Receipts to keep for longer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Extend {
+    /// At most 1,000.
+    pub receipts: Vec<String>,
+    /// The lease ends this long from now; 30 s unless told otherwise, 12 h at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Delay>,
+}
+
+/// One answer per receipt, in their order.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReceiptResults {
+    /// The answers.
+    pub results: Vec<ReceiptResult>,
+}
+
+/// What became of one receipt.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ReceiptResult {
+    /// Which.
+    pub receipt: String,
+    /// `done`, or `lost`: its lease had ended or it was settled before.
+    pub outcome: String,
+}

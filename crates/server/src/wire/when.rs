@@ -1,0 +1,89 @@
+//! Times as people write them: text or whole milliseconds.
+
+use std::{fmt, time::Duration};
+
+use duly::{Invalid, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use utoipa::ToSchema;
+
+/// A span of time: `"15m"`, `"1h30m"`, `"PT15M"`, or whole milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(examples("15m", 900_000))]
+pub enum Delay {
+    /// Whole milliseconds.
+    Millis(u64),
+    /// A duration in words: `15m`, `1h30m`, `PT15M`.
+    Text(String),
+}
+
+/// A point in time: RFC 3339, or milliseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(examples("2026-11-15T18:15:00.000Z", 1_794_852_900_000_u64))]
+pub enum Moment {
+    /// Milliseconds since 1970, UTC.
+    Millis(u64),
+    /// RFC 3339.
+    Text(String),
+}
+
+impl Delay {
+    /// The span; a fault is said to be at `path`.
+    pub fn span(&self, path: &str) -> Result<Duration, Invalid> {
+        match self {
+            Self::Millis(millis) => Ok(Duration::from_millis(*millis)),
+            Self::Text(text) => {
+                duly::parse_delay(text).map_err(|fault| Invalid { path: path.into(), ..fault })
+            }
+        }
+    }
+}
+
+impl Moment {
+    /// The point in time; a fault is said to be at `path`.
+    pub fn time(&self, path: &str) -> Result<Timestamp, Invalid> {
+        match self {
+            Self::Millis(millis) => Ok(Timestamp::from_millis(*millis)),
+            Self::Text(text) => {
+                duly::parse_time(text).map_err(|fault| Invalid { path: path.into(), ..fault })
+            }
+        }
+    }
+}
+
+impl From<Duration> for Delay {
+    fn from(span: Duration) -> Self {
+        Self::Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+// By hand rather than untagged: an untagged enum copies its input first, and its errors say nothing.
+macro_rules! text_or_millis {
+    ($name:ident, $expected:literal) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_u64<E: de::Error>(self, millis: u64) -> Result<$name, E> {
+                        Ok($name::Millis(millis))
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        Ok($name::Text(text.to_owned()))
+                    }
+                    fn visit_string<E: de::Error>(self, text: String) -> Result<$name, E> {
+                        Ok($name::Text(text))
+                    }
+                }
+                input.deserialize_any(Visitor)
+            }
+        }
+    };
+}
+
+text_or_millis!(Delay, "a duration such as \"15m\", or whole milliseconds from 0");
+text_or_millis!(Moment, "an RFC 3339 time, or whole milliseconds since 1970");
