@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Attempt, DeadReason, Lane, Lost, Message, MessageId, Monotonic, Now, Receipt, Record, SinkName, State,
-    Timestamp, Topic,
+    Attempt, DeadReason, Lane, Lost, Message, MessageId, Monotonic, Now, Receipt, Record, SinkName, Spread,
+    State, Timestamp, Topic,
 };
 
 /// Where messages wait until they are due.
@@ -116,6 +116,11 @@ pub trait Store: Send + Sync + 'static {
     /// The next wake-up from outside this process, e.g. another node accepted something. Only a hint: it may be lost.
     async fn hint(&self) -> Hint {
         std::future::pending().await
+    }
+
+    /// What it measures of itself; a store that measures nothing says so.
+    fn measures(&self) -> Measures {
+        Measures::default()
     }
 
     /// Finishes background work and lets go of what is open. Nothing is lost without it.
@@ -352,6 +357,21 @@ pub struct Sweep {
     pub next_lease_end: Option<Monotonic>,
     /// The store wants to be swept again within this span, e.g. to read ahead in time.
     pub again_within: Option<Duration>,
+}
+
+/// What a store measures of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// How long it takes to make changes durable once they are being written: write and sync.
+    pub commit: Spread,
+    /// How long the sync of them takes.
+    pub sync: Spread,
+    /// Bytes of its files.
+    pub disk_bytes: u64,
+    /// Bytes that wait to be made durable.
+    pub waiting_bytes: u64,
+    /// It has no room for new messages.
+    pub full: bool,
 }
 
 /// Something of `lane` is due at `due`. The sweep finds it too if this is lost.

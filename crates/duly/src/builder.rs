@@ -9,7 +9,7 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, RetryPolicy, Sink, SinkName, Store,
+    Clock, Invalid, Lane, Limits, RetryPolicy, Sink, SinkName, Store, Topic,
     schedule::{Pace, Settings},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock,
     engine::{Driver, Hints, Note, Parts, Worker},
     events::Bell,
-    open, seconds,
+    open, seconds, tally,
 };
 
 /// Puts a [`Duly`] together: where messages wait, where they go, and how.
@@ -33,6 +33,8 @@ pub struct Builder {
     pace: Pace,
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
+    pub(crate) deliver: bool,
+    watched: Vec<String>,
     seed: Option<u64>,
 }
 
@@ -54,12 +56,17 @@ impl Default for Builder {
             pace: Pace::default(),
             lease: seconds(10),
             grace: seconds(20),
+            deliver: true,
+            watched: Vec::new(),
             seed: None,
         }
     }
 }
 
 impl Builder {
+    /// So many lanes are measured by name, sinks first; the rest are summed up.
+    pub const LANES_MEASURED_MAX: usize = tally::LANES_MAX;
+
     /// Messages wait in a folder of this machine, in this process.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.place = Some(Place::Folder(folder.into()));
@@ -126,6 +133,19 @@ impl Builder {
         self
     }
 
+    /// Whether this process delivers. If not, its sinks are known by name, so that messages to them are accepted, and
+    /// others deliver them; handlers are refused.
+    pub fn deliver(mut self, deliver: bool) -> Self {
+        self.deliver = deliver;
+        self
+    }
+
+    /// Topics that are [measured](Duly::measures) by name, whichever sinks they go to.
+    pub fn watch_topics(mut self, topics: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.watched.extend(topics.into_iter().map(Into::into));
+        self
+    }
+
     /// Where jitter and made ids start, for runs that can be repeated. Drawn anew unless set.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -135,6 +155,8 @@ impl Builder {
     /// Checks the settings, opens the store and starts delivering.
     pub async fn start(mut self) -> Result<Duly, Error> {
         let sinks = self.checked_sinks()?;
+        let watched: Vec<Topic> =
+            self.watched.iter().map(|topic| Topic::parse(topic)).collect::<Result<_, _>>()?;
         let clock = match self.clock.take() {
             Some(clock) => clock,
             None => Arc::new(SystemClock::new().map_err(|e| Error::NoThread(e.to_string()))?),
@@ -148,14 +170,14 @@ impl Builder {
             }
         };
         let (notes, inbox) = tokio::sync::mpsc::unbounded_channel();
-        let (hints, bell) = (Arc::new(Hints::default()), Arc::new(Bell::new()));
+        let (hints, bell) = (Arc::new(Hints::default()), Arc::new(Bell::watching(watched)));
         let parts = Parts { store, clock, hints, bell, notes };
         // The hasher's keys come from the system: randomness without another dependency.
         let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let paused = parts.store.lanes(parts.clock.now()).await?;
         let settings = Settings { pace: self.pace.clone(), seed };
         let driver = tokio::spawn(Driver::new(parts.clone(), inbox, settings).run()).abort_handle();
-        for (name, (sink, options)) in &sinks {
+        for (name, (sink, options)) in sinks.iter().filter(|_| self.deliver) {
             let lane = Lane::Sink(name.clone());
             let paused = paused.iter().any(|status| status.paused && status.lane == lane);
             let settings = options.lane(self.lease, &self.retry);

@@ -13,15 +13,17 @@ use std::{
 use duly_core::{
     Invalid, Lane, Limits, MessageId, Monotonic, Now, RetryPolicy, SinkName, State, Timestamp, Topic,
     schedule::Random,
-    store::{Insert, Inserted},
+    store::{Insert, Inserted, StoreError},
 };
 use tokio::sync::oneshot;
 
 use crate::{
-    Builder, Error, Events, HandlerOptions, Levels, Message, Stats,
+    Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Stats,
     engine::{Note, Parts},
-    events::{Count, Event},
+    events::Event,
+    handed::Handed,
     seconds,
+    tally::add,
 };
 
 /// After the grace of handlers and sinks, what was handed back may take this long to be recorded.
@@ -47,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) handlers: HandlerOptions,
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
+    pub(crate) deliver: bool,
+    pub(crate) handed: Handed,
     pub(crate) handling: Mutex<HashSet<Topic>>,
     ids: Mutex<Random>,
     closed: AtomicBool,
@@ -101,6 +105,8 @@ impl Duly {
             handlers: from.handlers,
             lease: from.lease,
             grace: from.grace,
+            deliver: from.deliver,
+            handed: Handed::default(),
             handling: Mutex::default(),
             ids: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
             closed: AtomicBool::new(false),
@@ -172,13 +178,17 @@ impl Duly {
             .iter()
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
-        let results = self.inner.parts.store.insert(now, batch).await?;
+        let bell = &self.inner.parts.bell;
+        let results = self.inner.parts.store.insert(now, batch).await.map_err(|e| bell.failing(e))?;
         let answer = |((id, lane, due), inserted): ((MessageId, Lane, Timestamp), Inserted)| match inserted {
             Inserted::Accepted => {
                 self.accepted(now, &id, lane, due);
                 Ok(Accepted { id, due, state: State::Pending, duplicate: false })
             }
-            Inserted::Duplicate { due, state } => Ok(Accepted { id, due, state, duplicate: true }),
+            Inserted::Duplicate { due, state } => {
+                add(&bell.tally.duplicates, 1);
+                Ok(Accepted { id, due, state, duplicate: true })
+            }
             Inserted::Conflict => Err(Error::IdConflict(id)),
         };
         Ok(told.into_iter().zip(results).map(answer).collect())
@@ -186,7 +196,7 @@ impl Duly {
 
     fn accepted(&self, now: Now, id: &MessageId, lane: Lane, due: Timestamp) {
         let bell = &self.inner.parts.bell;
-        bell.count(Count::Accepted);
+        add(&bell.tally.accepted, 1);
         if bell.heard() {
             bell.ring(Event::Accepted { id: id.clone(), lane: lane.clone(), due });
         }
@@ -202,7 +212,19 @@ impl Duly {
 
     /// Counts and lateness of this process.
     pub fn stats(&self) -> Stats {
-        self.inner.parts.bell.stats()
+        self.inner.parts.bell.tally.stats()
+    }
+
+    /// Everything that this process measures: counts, and lateness and calls per lane.
+    pub fn measures(&self) -> Measures {
+        let parts = &self.inner.parts;
+        parts.bell.tally.measures(parts.store.measures())
+    }
+
+    /// Whether the store is open and takes changes. It is not after a failed sync: only a restart finds out what is on
+    /// the disk.
+    pub async fn store_health(&self) -> Result<(), StoreError> {
+        self.inner.parts.store.books().await.map(drop)
     }
 
     /// The time, as this Duly sees it.

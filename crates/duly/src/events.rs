@@ -1,14 +1,20 @@
-//! What happens, told while it happens; and the counts of it.
+//! What happens, told while it happens.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use duly_core::{DeadReason, Lane, MessageId, Outcome, Timestamp, store::Verdict};
+use duly_core::{
+    DeadReason, Lane, MessageId, Outcome, Timestamp, Topic,
+    store::{StoreError, StoreErrorKind, Verdict},
+};
 use tokio::sync::broadcast;
 
-use crate::lateness::{Lateness, Quantiles};
+use crate::tally::{LaneTally, Tally, add};
 
 /// So many events wait for a slow listener; then it loses the oldest, and hears how many.
 const KEPT: usize = 4_096;
@@ -66,6 +72,37 @@ pub enum Event {
         /// Which.
         id: MessageId,
     },
+    /// A message has another due time.
+    Rescheduled {
+        /// Which.
+        id: MessageId,
+        /// Where it travels.
+        lane: Lane,
+        /// When it is due now.
+        due: Timestamp,
+    },
+    /// A dead letter is pending again, due now.
+    Replayed {
+        /// Which.
+        id: MessageId,
+        /// Where it travels.
+        lane: Lane,
+    },
+    /// A dead letter was forgotten for good.
+    Purged {
+        /// Which.
+        id: MessageId,
+    },
+    /// An operator paused a lane.
+    Paused {
+        /// Which lane.
+        lane: Lane,
+    },
+    /// An operator resumed a lane.
+    Resumed {
+        /// Which lane.
+        lane: Lane,
+    },
     /// The target of a lane is away; its messages wait.
     TargetAway {
         /// Which lane.
@@ -100,6 +137,8 @@ pub enum Event {
 pub struct Events {
     receiver: broadcast::Receiver<Event>,
     missed: u64,
+    /// What all listeners missed.
+    missed_in_all: Arc<AtomicU64>,
 }
 
 impl Events {
@@ -108,7 +147,10 @@ impl Events {
         loop {
             match self.receiver.recv().await {
                 Ok(event) => return Some(event),
-                Err(broadcast::error::RecvError::Lagged(count)) => self.missed += count,
+                Err(broadcast::error::RecvError::Lagged(count)) => {
+                    self.missed += count;
+                    self.missed_in_all.fetch_add(count, Relaxed);
+                }
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
@@ -120,49 +162,21 @@ impl Events {
     }
 }
 
-/// The counts of what happened in this process since it started.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Stats {
-    /// Messages accepted.
-    pub accepted: u64,
-    /// Messages delivered.
-    pub delivered: u64,
-    /// Tries that failed and are followed by another.
-    pub failed: u64,
-    /// Messages given up.
-    pub dead: u64,
-    /// Messages cancelled.
-    pub cancelled: u64,
-    /// How late tries began.
-    pub lateness: Quantiles,
-}
-
+/// Tells what happens, and counts it.
 #[derive(Debug)]
 pub(crate) struct Bell {
     sender: broadcast::Sender<Event>,
-    accepted: AtomicU64,
-    delivered: AtomicU64,
-    failed: AtomicU64,
-    dead: AtomicU64,
-    cancelled: AtomicU64,
-    pub(crate) lateness: Lateness,
+    pub(crate) tally: Tally,
 }
 
 impl Bell {
-    pub(crate) fn new() -> Self {
-        Self {
-            sender: broadcast::channel(KEPT).0,
-            accepted: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            dead: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
-            lateness: Lateness::default(),
-        }
+    pub(crate) fn watching(topics: impl IntoIterator<Item = Topic>) -> Self {
+        Self { sender: broadcast::channel(KEPT).0, tally: Tally::watching(topics) }
     }
 
     pub(crate) fn listen(&self) -> Events {
-        Events { receiver: self.sender.subscribe(), missed: 0 }
+        let missed_in_all = self.tally.events_missed.clone();
+        Events { receiver: self.sender.subscribe(), missed: 0, missed_in_all }
     }
 
     /// Whether anybody listens: if not, the event need not even be built.
@@ -175,31 +189,16 @@ impl Bell {
         let _ = self.sender.send(event);
     }
 
-    pub(crate) fn count(&self, what: Count) {
-        match what {
-            Count::Accepted => &self.accepted,
-            Count::Delivered => &self.delivered,
-            Count::Failed => &self.failed,
-            Count::Dead => &self.dead,
-            Count::Cancelled => &self.cancelled,
-        }
-        .fetch_add(1, Relaxed);
-    }
-
     /// A claim of `message` was settled: counts it and tells it.
     pub(crate) fn settled(
         &self,
+        lane: &LaneTally,
         message: &duly_core::Message,
         attempt: u32,
         lateness: Duration,
         verdict: &Verdict,
     ) {
-        self.count(match verdict {
-            Verdict::Delivered { .. } => Count::Delivered,
-            Verdict::Retry { .. } => Count::Failed,
-            Verdict::Dead { .. } => Count::Dead,
-            Verdict::HandBack => return,
-        });
+        self.tally.settled(lane, &message.topic, verdict);
         if !self.heard() {
             return;
         }
@@ -215,23 +214,11 @@ impl Bell {
         });
     }
 
-    pub(crate) fn stats(&self) -> Stats {
-        Stats {
-            accepted: self.accepted.load(Relaxed),
-            delivered: self.delivered.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-            dead: self.dead.load(Relaxed),
-            cancelled: self.cancelled.load(Relaxed),
-            lateness: self.lateness.quantiles(),
+    /// The store failed: counted, unless it only said that there are too many messages.
+    pub(crate) fn failing(&self, error: StoreError) -> StoreError {
+        if error.kind != StoreErrorKind::TooMany {
+            add(&self.tally.store_failures, 1);
         }
+        error
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Count {
-    Accepted,
-    Delivered,
-    Failed,
-    Dead,
-    Cancelled,
 }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use duly_core::{Lane, Topic};
+use duly_core::{Invalid, Lane, Topic};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -103,6 +103,10 @@ impl Handling {
     pub async fn start(self) -> Result<(), Error> {
         let inner = &self.duly.inner;
         self.duly.check_open()?;
+        if !inner.deliver {
+            let detail = "this Duly only accepts; handle the queue in a process that delivers";
+            return Err(Invalid::new("only_accepts", "deliver", detail).into());
+        }
         let topic = Topic::parse(&self.queue)?;
         let lane = Lane::Queue(topic.clone());
         let lanes = inner.parts.store.lanes(inner.parts.clock.now()).await?;

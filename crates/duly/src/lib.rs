@@ -61,7 +61,7 @@
 //! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
 //! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::books`], [`Duly::forecast`] |
 //! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
-//! | watch | [`Duly::events`], [`Duly::stats`] |
+//! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::measures`], [`Duly::store_health`] |
 //! | test without waiting | [`ManualClock`] |
 
 mod builder;
@@ -70,8 +70,8 @@ mod duly;
 mod engine;
 mod error;
 mod events;
+mod handed;
 mod handle;
-mod lateness;
 mod levels;
 mod manage;
 mod message;
@@ -79,6 +79,8 @@ mod open;
 mod options;
 mod queue;
 mod spans;
+mod stats;
+mod tally;
 mod task;
 mod tasks;
 
@@ -86,20 +88,20 @@ pub use builder::Builder;
 pub use clock::{ManualClock, SystemClock};
 pub use duly::{Accepted, Duly, Named};
 pub use error::Error;
-pub use events::{Event, Events, Stats};
+pub use events::{Event, Events};
 pub use handle::Handling;
-pub use lateness::Quantiles;
 pub use levels::Levels;
 pub use message::Message;
 pub use options::{HandlerOptions, SinkOptions};
 pub use queue::{Receive, Received};
 pub use spans::{days, hours, millis, minutes, seconds};
+pub use stats::{LaneMeasures, Measures, Quantiles, Stats};
 pub use task::{Answer, Handled, Task};
 
 pub use duly_core::{
     Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Invalid, Key, Lane, Limits, MessageId,
     Monotonic, Now, Outcome, Priority, Properties, Record, RetryOverride, RetryPolicy, Sink, SinkError,
-    SinkErrorKind, SinkName, Sleep, State, Store, Tag, Timestamp, Topic, parse_delay, parse_time,
+    SinkErrorKind, SinkName, Sleep, Spread, State, Store, Tag, Timestamp, Topic, parse_delay, parse_time,
     schedule::{LaneLook, Pace, Rate, Target},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
 };

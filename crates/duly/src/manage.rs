@@ -8,11 +8,7 @@ use duly_core::{
 
 use tokio::sync::oneshot;
 
-use crate::{
-    Duly, Error, Named,
-    engine::Note,
-    events::{Count, Event},
-};
+use crate::{Duly, Error, Named, engine::Note, events::Event, tally::add};
 
 impl Duly {
     /// All that is known of a message.
@@ -36,8 +32,8 @@ impl Duly {
         self.check_open()?;
         let parts = &self.inner.parts;
         let changes = parts.store.cancel(parts.clock.now(), ids).await?;
-        for (id, _) in ids.iter().zip(&changes).filter(|(_, change)| matches!(change, Changed::Done { .. })) {
-            parts.bell.count(Count::Cancelled);
+        for id in done(ids.iter(), &changes) {
+            add(&parts.bell.tally.cancelled, 1);
             if parts.bell.heard() {
                 parts.bell.ring(Event::Cancelled { id: id.clone() });
             }
@@ -60,7 +56,8 @@ impl Duly {
             return Err(Invalid::new("too_far", "deliver_at", detail).into());
         }
         let changes = parts.store.reschedule(now, batch).await?;
-        self.tell(batch.iter().map(|(id, _)| id), &changes).await;
+        let told = |id, lane, due| Event::Rescheduled { id, lane, due };
+        self.tell(batch.iter().map(|(id, _)| id), &changes, told).await;
         Ok(changes)
     }
 
@@ -86,7 +83,7 @@ impl Duly {
         self.check_open()?;
         let parts = &self.inner.parts;
         let changes = parts.store.replay(parts.clock.now(), ids).await?;
-        self.tell(ids.iter(), &changes).await;
+        self.tell(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
         Ok(changes)
     }
 
@@ -94,19 +91,34 @@ impl Duly {
     pub async fn purge(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let parts = &self.inner.parts;
-        Ok(parts.store.purge(parts.clock.now(), ids).await?)
+        let changes = parts.store.purge(parts.clock.now(), ids).await?;
+        if parts.bell.heard() {
+            for id in done(ids.iter(), &changes) {
+                parts.bell.ring(Event::Purged { id: id.clone() });
+            }
+        }
+        Ok(changes)
     }
 
-    /// Wakes whoever serves the lanes of what changed. Only a hint: the change is done whether this succeeds or not, and
-    /// the sweep finds it too.
-    async fn tell(&self, ids: impl Iterator<Item = &MessageId>, changes: &[Changed]) {
-        let done = |(_, change): &(&MessageId, &Changed)| matches!(change, Changed::Done { .. });
-        let ids: Vec<_> = ids.zip(changes).filter(done).map(|(id, _)| id.clone()).collect();
+    /// Wakes whoever serves the lanes of what changed, and tells who listens. Only a hint: the change is done whether
+    /// this succeeds or not, and the sweep finds it too.
+    async fn tell(
+        &self,
+        ids: impl Iterator<Item = &MessageId>,
+        changes: &[Changed],
+        event: impl Fn(MessageId, Lane, Timestamp) -> Event,
+    ) {
+        let ids: Vec<_> = done(ids, changes).cloned().collect();
         if ids.is_empty() {
             return;
         }
-        for record in self.inner.parts.store.get(&ids).await.into_iter().flatten().flatten() {
-            self.inner.parts.hints.tell(record.message.lane(), record.ready);
+        let parts = &self.inner.parts;
+        for record in parts.store.get(&ids).await.into_iter().flatten().flatten() {
+            let lane = record.message.lane();
+            if parts.bell.heard() {
+                parts.bell.ring(event(record.message.id, lane.clone(), record.message.due));
+            }
+            parts.hints.tell(lane, record.ready);
         }
     }
 
@@ -137,7 +149,8 @@ impl Duly {
         if !paused {
             parts.hints.tell(lane.clone(), self.now());
         }
-        let _ = parts.notes.send(Note::Pause { lane, paused });
+        let _ = parts.notes.send(Note::Pause { lane: lane.clone(), paused });
+        parts.bell.ring(if paused { Event::Paused { lane } } else { Event::Resumed { lane } });
         Ok(())
     }
 
@@ -183,6 +196,14 @@ impl Duly {
     pub fn levels(&self) -> &crate::Levels {
         &self.inner.levels
     }
+}
+
+/// Those of them that were changed.
+fn done<'a>(
+    ids: impl Iterator<Item = &'a MessageId>,
+    changes: &[Changed],
+) -> impl Iterator<Item = &'a MessageId> {
+    ids.zip(changes).filter(|(_, change)| matches!(change, Changed::Done { .. })).map(|(id, _)| id)
 }
 
 fn one(mut changes: Vec<Changed>) -> Result<Changed, Error> {

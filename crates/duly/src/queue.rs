@@ -3,18 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use duly_core::{
-    Invalid, Lane, Monotonic, Outcome, Receipt, Record, RetryPolicy, Topic,
+    Invalid, Lane, MessageId, Monotonic, Now, Outcome, Receipt, Record, RetryPolicy, Topic,
     schedule::{End, LaneSettings, Random, Terms, Triage, triage, verdict},
     store::{Claim, Holder, Leased, Settle, Settled, Verdict},
 };
 
 use tokio::sync::Notify;
 
-use crate::{
-    Duly, Error,
-    events::{Count, Event},
-    seconds,
-};
+use crate::{Duly, Error, events::Event, handed::InHand, seconds, tally::add};
 
 /// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
 const LOOK: Duration = seconds(2);
@@ -95,7 +91,7 @@ impl Duly {
             holder: Holder::Client,
         };
         let now = parts.clock.now();
-        let claimed = parts.store.claim(now, claim).await?;
+        let claimed = parts.store.claim(now, claim).await.map_err(|e| parts.bell.failing(e))?;
         if claimed.messages.is_empty() {
             // A lower bound that has passed already must not make this a busy loop.
             let soon = now.mono().saturating_add(Duration::from_millis(1));
@@ -111,51 +107,108 @@ impl Duly {
             );
             return Ok(Taken::None(handed_out.saturating_add(Duration::from_millis(1))));
         }
+        self.hand_out(now, claimed.messages).await
+    }
+
+    /// Gives the receiver those that are still worth a try.
+    async fn hand_out(&self, now: Now, messages: Vec<Leased>) -> Result<Taken, Error> {
+        let parts = &self.inner.parts;
         let policy = self.queue_settings().retry;
-        let (mut received, mut settles) = (Vec::new(), Vec::new());
-        for leased in claimed.messages {
+        let Some(first) = messages.first() else { return Ok(Taken::OnlyDead) };
+        let tally = parts.bell.tally.lane(&first.message.lane());
+        let (mut received, mut handed, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
+        for leased in messages {
             let verdict = match triage(now.wall(), &Terms::of(&leased), &policy) {
                 Triage::Deliver => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
-                    parts.bell.lateness.record(late);
+                    let topic = leased.message.topic.clone();
+                    parts.bell.tally.began(&tally, &topic, late);
+                    let (lateness, attempt) = (Duration::from_micros(late), leased.attempt);
+                    let hand = InHand { topic, tally: tally.clone(), attempt, lateness };
+                    handed.push((leased.receipt.clone(), hand));
                     received.push(in_hand(leased));
                     continue;
                 }
                 Triage::Dead(reason) => Verdict::Dead { reason, attempt: None },
                 Triage::Early => Verdict::HandBack,
             };
-            settles.push(Settle { receipt: leased.receipt, verdict });
+            settles.push(Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() });
+            over.push((leased, verdict));
         }
         if !settles.is_empty() {
-            parts.store.settle(now, settles).await?;
+            let settled = parts.store.settle(now, settles).await.map_err(|e| parts.bell.failing(e))?;
+            let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
+            for ((leased, verdict), _) in done {
+                parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, verdict);
+            }
         }
+        add(&parts.bell.tally.handed_out, received.len());
+        self.inner.handed.remember(handed);
         Ok(if received.is_empty() { Taken::OnlyDead } else { Taken::Some(received) })
     }
 
     /// The messages were worked on: they are done. One answer per receipt.
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
-        let settle = |receipt| Settle { receipt, verdict: Verdict::Delivered { receipt: None } };
+        let done = Verdict::Delivered { receipt: None };
         let receipts = parse(receipts)?;
-        let parts = &self.inner.parts;
-        let settles = receipts.iter().cloned().map(settle).collect();
-        let results = parts.store.settle(parts.clock.now(), settles).await?;
-        let done = receipts.iter().zip(&results).filter(|(_, settled)| **settled == Settled::Done);
-        let ids: Vec<_> = done.map(|(receipt, _)| receipt.id.clone()).collect();
-        ids.iter().for_each(|_| parts.bell.count(Count::Delivered));
-        if parts.bell.heard() && !ids.is_empty() {
-            // The acknowledgement is done: that it cannot be told to listeners is no error of it.
-            for record in parts.store.get(&ids).await.into_iter().flatten().flatten() {
-                let (lane, id) = (record.message.lane(), record.message.id);
-                let late = record.ended.unwrap_or_default().since(record.ready);
-                parts.bell.ring(Event::Delivered {
-                    id,
-                    lane,
-                    attempt: record.attempts.max(1),
-                    lateness: late,
-                });
+        let results = self.settle_all(&receipts, &done).await?;
+        let bell = &self.inner.parts.bell;
+        for (id, hand) in self.known(&receipts, &results).await {
+            bell.tally.settled(&hand.tally, &hand.topic, &done);
+            if bell.heard() {
+                let InHand { topic, attempt, lateness, .. } = hand;
+                bell.ring(Event::Delivered { id, lane: Lane::Queue(topic), attempt, lateness });
             }
         }
         Ok(results)
+    }
+
+    /// The messages were never begun, e.g. because the receiver went away before they reached it: they are ready at once,
+    /// and no try is counted. One answer per receipt.
+    pub async fn hand_back<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
+        let receipts = parse(receipts)?;
+        let results = self.settle_all(&receipts, &Verdict::HandBack).await?;
+        let now = self.now();
+        for (_, hand) in self.known(&receipts, &results).await {
+            self.inner.parts.hints.tell(Lane::Queue(hand.topic), now);
+        }
+        Ok(results)
+    }
+
+    async fn settle_all(&self, receipts: &[Receipt], verdict: &Verdict) -> Result<Vec<Settled>, Error> {
+        let parts = &self.inner.parts;
+        let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), verdict: verdict.clone() };
+        let settles = receipts.iter().map(settle).collect();
+        Ok(parts.store.settle(parts.clock.now(), settles).await.map_err(|e| parts.bell.failing(e))?)
+    }
+
+    /// What is known of those that were settled: remembered, or else asked of the store. Then the lateness is at most
+    /// what is said.
+    async fn known(&self, receipts: &[Receipt], results: &[Settled]) -> Vec<(MessageId, InHand)> {
+        let parts = &self.inner.parts;
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let hands = self.inner.handed.take(receipts).into_iter();
+        for ((receipt, hand), settled) in receipts.iter().zip(hands).zip(results) {
+            match hand {
+                _ if *settled == Settled::Lost => {}
+                Some(hand) => known.push((receipt.id.clone(), hand)),
+                None => unknown.push(receipt.id.clone()),
+            }
+        }
+        if unknown.is_empty() {
+            return known;
+        }
+        // It is settled: that it cannot be told of is no error of it.
+        for record in parts.store.get(&unknown).await.into_iter().flatten().flatten() {
+            let hand = InHand {
+                tally: parts.bell.tally.lane(&record.message.lane()),
+                attempt: record.attempts.max(1),
+                lateness: record.ended.unwrap_or_default().since(record.ready),
+                topic: record.message.topic,
+            };
+            known.push((record.message.id, hand));
+        }
+        known
     }
 
     /// The messages were not worked on: again after `delay`, or after the handlers' wait for "again". That counts as a
@@ -167,6 +220,7 @@ impl Duly {
     ) -> Result<Vec<Settled>, Error> {
         let receipts = parse(receipts)?;
         let parts = &self.inner.parts;
+        self.inner.handed.take(&receipts);
         let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
         let records = parts.store.get(&ids).await?;
         let now = parts.clock.now();
@@ -194,7 +248,8 @@ impl Duly {
             settles.push(Settle { receipt: receipt.clone(), verdict });
         }
         let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
-        let mut results = parts.store.settle(now, settles).await?.into_iter().zip(verdicts);
+        let results = parts.store.settle(now, settles).await;
+        let mut results = results.map_err(|e| parts.bell.failing(e))?.into_iter().zip(verdicts);
         let answer = |record: Option<Record>| {
             let (Some(record), Some((settled, verdict))) =
                 (record.as_ref(), record.as_ref().and_then(|_| results.next()))
@@ -202,7 +257,8 @@ impl Duly {
                 return Settled::Lost;
             };
             if settled == Settled::Done {
-                parts.bell.settled(&record.message, record.attempts + 1, Duration::ZERO, &verdict);
+                let tally = parts.bell.tally.lane(&record.message.lane());
+                parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &verdict);
             }
             settled
         };

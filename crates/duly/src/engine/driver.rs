@@ -16,7 +16,11 @@ use tokio::{
 };
 
 use super::{Hints, Note, Worker};
-use crate::{events::Bell, task::Hold};
+use crate::{
+    events::Bell,
+    tally::{LaneTally, add},
+    task::Hold,
+};
 
 /// So many notes are taken before hints are looked at again.
 const NOTES_AT_ONCE: usize = 256;
@@ -43,12 +47,14 @@ pub(super) struct Held {
 /// A call of a sink or handler under way.
 pub(super) struct Running {
     pub(super) call: AbortHandle,
+    pub(super) began: Monotonic,
     pub(super) hold: Option<Arc<Hold>>,
 }
 
 pub(super) struct Served {
     pub(super) lane: Lane,
     pub(super) worker: Worker,
+    pub(super) tally: Arc<LaneTally>,
     pub(super) gone: Vec<oneshot::Sender<()>>,
 }
 
@@ -146,7 +152,8 @@ impl Driver {
                 self.lane_serial += 1;
                 let key = LaneKey(self.lane_serial);
                 self.keys.insert(lane.clone(), key);
-                self.lanes.insert(key, Served { lane, worker, gone: Vec::new() });
+                let tally = self.parts.bell.tally.lane(&lane);
+                self.lanes.insert(key, Served { lane, worker, tally, gone: Vec::new() });
                 Event::LaneAdded { lane: key, settings, paused }
             }
             Note::StopLane { lane, grace_end, gone } => {
@@ -174,6 +181,7 @@ impl Driver {
             }
             Note::Claimed { lane, asked, result: Ok(claimed) } => self.claimed(lane, asked, claimed),
             Note::Claimed { lane, result: Err(error), .. } => {
+                let error = self.parts.bell.failing(error);
                 tracing::warn!(%error, "a claim failed");
                 Event::ClaimFailed { lane }
             }
@@ -186,16 +194,19 @@ impl Driver {
                 Event::Settled { settle, lost }
             }
             Note::Settled { settle, result: Err(error), .. } => {
+                let error = self.parts.bell.failing(error);
                 tracing::warn!(%error, "a settle failed");
                 Event::SettleFailed { settle }
             }
             Note::Extended { jobs, asked, result } => {
+                let result = result.map_err(|error| self.parts.bell.failing(error));
                 let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
                 let lost = jobs.iter().zip(results).filter(|(_, settled)| *settled == Settled::Lost);
                 Event::Extended { lost: lost.map(|(job, _)| *job).collect(), jobs, asked }
             }
             Note::Swept { result: Ok(sweep) } => self.swept(sweep),
             Note::Swept { result: Err(error) } => {
+                let error = self.parts.bell.failing(error);
                 tracing::warn!(%error, "a sweep failed");
                 Event::SweepFailed
             }
@@ -216,6 +227,7 @@ impl Driver {
 
     fn swept(&self, sweep: Sweep) -> Event {
         if sweep.leases_ended > 0 {
+            add(&self.parts.bell.tally.leases_ended, sweep.leases_ended);
             self.parts.hints.wake_receivers();
         }
         let next = sweep.next.into_iter();

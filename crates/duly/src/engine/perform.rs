@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duly_core::{
-    Delivery, Lane, Sink, SinkError, SinkErrorKind,
+    Clock, Delivery, Lane, Monotonic, Sink, SinkError, SinkErrorKind,
     schedule::{Action, DeliveryKey, End, Job, LaneKey},
     store::{Claim, Holder, Settle, StoreError, StoreErrorKind, Verdict},
 };
@@ -14,7 +14,10 @@ use super::{
     guard::Answer,
     work::{Handle, deliver},
 };
-use crate::task::{Hold, Task};
+use crate::{
+    tally::LaneTally,
+    task::{Hold, Task},
+};
 
 impl Driver {
     pub(super) fn perform(&mut self, action: Action) {
@@ -23,6 +26,10 @@ impl Driver {
             Action::Deliver { delivery, jobs } => self.deliver(delivery, jobs),
             Action::Abandon { delivery } => {
                 if let Some(running) = self.running.remove(&delivery) {
+                    if let Some(served) = self.lanes.get(&delivery.lane) {
+                        let took = self.parts.clock.now().mono().since(running.began);
+                        served.tally.calls.record(micros(took));
+                    }
                     // A handler that blocks its thread cannot be ended, only told.
                     running.hold.iter().for_each(|hold| hold.lose());
                     running.call.abort();
@@ -64,19 +71,23 @@ impl Driver {
 
     fn deliver(&mut self, delivery: DeliveryKey, jobs: Vec<Job>) {
         let now = self.parts.clock.now();
-        let Some(worker) = self.lanes.get(&delivery.lane).map(|served| served.worker.clone()) else { return };
+        let Some(served) = self.lanes.get(&delivery.lane) else { return };
+        let (worker, tally) = (served.worker.clone(), served.tally.clone());
         for job in &jobs {
             let Some(held) = self.held.get_mut(job) else { continue };
             held.late_us = now.wall_micros().saturating_sub(held.leased.ready.as_millis() * 1000);
-            self.parts.bell.lateness.record(held.late_us);
+            self.parts.bell.tally.began(&tally, &held.leased.message.topic, held.late_us);
         }
+        let watch = Watch { clock: self.parts.clock.clone(), began: now.mono(), tally };
         match worker {
-            Worker::Sink(sink) => self.call_sink(sink, delivery, &jobs),
-            Worker::Handler(handle) => jobs.iter().for_each(|job| self.call_handler(&handle, delivery, *job)),
+            Worker::Sink(sink) => self.call_sink(sink, delivery, &jobs, watch),
+            Worker::Handler(handle) => {
+                jobs.iter().for_each(|job| self.call_handler(&handle, delivery, *job, watch.clone()));
+            }
         }
     }
 
-    fn call_sink(&mut self, sink: Arc<dyn Sink>, delivery: DeliveryKey, jobs: &[Job]) {
+    fn call_sink(&mut self, sink: Arc<dyn Sink>, delivery: DeliveryKey, jobs: &[Job], watch: Watch) {
         let batch: Vec<Delivery> = jobs
             .iter()
             .filter_map(|job| {
@@ -85,26 +96,30 @@ impl Driver {
             })
             .collect();
         let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });
+        let began = watch.began;
         let call = tokio::spawn(async move {
             let ends = deliver(&*sink, &batch).await;
+            watch.ended();
             answer.give(Note::Delivered { delivery, ends });
         });
-        self.running.insert(delivery, Running { call: call.abort_handle(), hold: None });
+        self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: None });
     }
 
-    fn call_handler(&mut self, handle: &Arc<Handle>, delivery: DeliveryKey, job: Job) {
+    fn call_handler(&mut self, handle: &Arc<Handle>, delivery: DeliveryKey, job: Job, watch: Watch) {
         let Some(held) = self.held.get_mut(&job) else { return };
         let hold = Arc::new(Hold::default());
         held.hold = Some(hold.clone());
         let task = Task::new(&held.leased, hold.clone());
         let handle = handle.clone();
         let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });
+        let began = watch.began;
         let call = tokio::spawn(async move {
             let end = caught(async move { handle(task).await }).await;
+            watch.ended();
             let end = end.unwrap_or_else(|panic| End::not(duly_core::Outcome::Failed, panic));
             answer.give(Note::Delivered { delivery, ends: vec![end] });
         });
-        self.running.insert(delivery, Running { call: call.abort_handle(), hold: Some(hold) });
+        self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: Some(hold) });
     }
 
     fn settle(&mut self, settle: u64, batch: Arc<[(Job, Verdict)]>) {
@@ -158,6 +173,24 @@ impl Driver {
             answer.give(Note::Probed { lane, result });
         });
     }
+}
+
+/// Measures how long a call takes.
+#[derive(Clone)]
+struct Watch {
+    clock: Arc<dyn Clock>,
+    began: Monotonic,
+    tally: Arc<LaneTally>,
+}
+
+impl Watch {
+    fn ended(self) {
+        self.tally.calls.record(micros(self.clock.now().mono().since(self.began)));
+    }
+}
+
+fn micros(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn panicked() -> StoreError {

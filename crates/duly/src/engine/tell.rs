@@ -9,7 +9,7 @@ use duly_core::{
 };
 
 use super::{Driver, driver::Held};
-use crate::events::Event;
+use crate::{events::Event, tally::add};
 
 impl Driver {
     /// Lets go of what was settled, counts it and tells it. Gives those that were lost.
@@ -27,7 +27,10 @@ impl Driver {
                 self.parts.hints.tell(leased.message.lane(), now.wall());
             }
             let late = Duration::from_micros(late_us);
-            self.parts.bell.settled(&leased.message, leased.attempt, late, verdict);
+            // The lane is here for as long as anything of it is held.
+            if let Some(served) = self.lanes.get(&job.lane) {
+                self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, verdict);
+            }
         }
         lost
     }
@@ -36,6 +39,7 @@ impl Driver {
         let event = match report {
             Report::ClockJumped { by_us } => {
                 tracing::warn!(by_us, "wall time jumped");
+                add(&self.parts.bell.tally.clock_jumps, 1);
                 Event::ClockJumped { by_us }
             }
             Report::BreakerOpened { lane, detail, .. } => {
@@ -53,6 +57,7 @@ impl Driver {
                     count,
                     "leases ended before the outcomes were recorded; the messages come again"
                 );
+                add(&self.parts.bell.tally.leases_lost, count);
                 Event::LeasesLost { count }
             }
             Report::StoreFailing { times } => Event::StoreFailing { times },

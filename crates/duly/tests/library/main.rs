@@ -6,6 +6,7 @@ mod crashing;
 mod events;
 mod handling;
 mod managing;
+mod measuring;
 mod outages;
 mod receiving;
 mod sending;

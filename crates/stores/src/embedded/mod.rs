@@ -14,6 +14,7 @@ mod keeper;
 mod lanes;
 mod look;
 mod manifest;
+mod measure;
 mod moving;
 mod numbers;
 mod options;
@@ -35,8 +36,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, StoreErrorKind, Sweep,
+        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Measures, Page, Query,
+        Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 use tokio::sync::Notify;
@@ -47,6 +48,7 @@ use self::{
     flight::ClaimLog,
     index::Place,
     journal::{Commit, Kind},
+    measure::Timing,
 };
 pub use options::Options;
 
@@ -72,6 +74,7 @@ struct Shared {
     /// Held while background work goes on: closing waits for it.
     keeping: Mutex<()>,
     claims: ClaimLog,
+    timing: Timing,
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -310,6 +313,10 @@ impl Store for EmbeddedStore {
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.shared.sweep(now, lanes).await
+    }
+
+    fn measures(&self) -> Measures {
+        self.shared.measures()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -5,10 +5,7 @@ use super::{Shared, journal::Frame};
 /// Runs until the store stops and everything added is written.
 pub(super) fn run(shared: &Shared) {
     while let Some(mut frame) = next_frame(shared) {
-        let written = {
-            let (file, base) = (frame.file.clone(), frame.base);
-            file.write_at(frame.seal(), base).and_then(|()| file.sync())
-        };
+        let written = shared.timing.write(&mut frame);
         let commit = frame.commit.clone();
         if let Err(error) = written {
             // After a failed sync nobody knows what is on disk: only a restart finds out.

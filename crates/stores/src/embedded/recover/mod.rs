@@ -27,6 +27,7 @@ use super::{
     journal::{Segment, Tail},
     lanes::Lanes,
     manifest::{self, FORMAT, Manifest},
+    measure::Timing,
     wheel::Opened,
 };
 
@@ -239,6 +240,7 @@ impl<'a> Opening<'a> {
             moved: tokio::sync::Notify::new(),
             keeping: Mutex::new(()),
             claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
+            timing: Timing::default(),
             lanes: RwLock::new(lanes),
             disk: self.disk,
             dir: self.dir.to_owned(),

@@ -1,0 +1,114 @@
+//! What receivers have in their hands, as far as this process gave it out.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use duly_core::{Receipt, Topic};
+
+use crate::tally::LaneTally;
+
+/// So many are remembered. Of the rest the store is asked when they are acknowledged.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// A message in a receiver's hands.
+#[derive(Debug, Clone)]
+pub(crate) struct InHand {
+    pub(crate) topic: Topic,
+    pub(crate) tally: Arc<LaneTally>,
+    pub(crate) attempt: u32,
+    pub(crate) lateness: Duration,
+}
+
+/// Remembers who got what and how late, so that an acknowledgement need not ask the store. Forgetting costs only that.
+#[derive(Debug, Default)]
+pub(crate) struct Handed {
+    hasher: RandomState,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_receipt: HashMap<u64, InHand>,
+    /// Oldest first; those acknowledged are still in it until it is tidied.
+    order: VecDeque<u64>,
+}
+
+impl Handed {
+    pub(crate) fn remember(&self, batch: impl IntoIterator<Item = (Receipt, InHand)>) {
+        let mut known = self.lock();
+        for (receipt, hand) in batch {
+            let key = self.hasher.hash_one(&receipt);
+            if known.by_receipt.insert(key, hand).is_none() {
+                known.order.push_back(key);
+            }
+        }
+        known.tidy();
+    }
+
+    /// What is remembered of each; none is remembered any more.
+    pub(crate) fn take(&self, receipts: &[Receipt]) -> Vec<Option<InHand>> {
+        let mut known = self.lock();
+        receipts.iter().map(|receipt| known.by_receipt.remove(&self.hasher.hash_one(receipt))).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn tidy(&mut self) {
+        while self.by_receipt.len() > REMEMBERED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_receipt.remove(&oldest);
+        }
+        if self.order.len() > 2 * self.by_receipt.len() + 1_024 {
+            self.order.retain(|key| self.by_receipt.contains_key(key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use duly_core::MessageId;
+
+    fn receipt(token: u64) -> Receipt {
+        Receipt { shard: 0, token, id: MessageId::parse("a").unwrap() }
+    }
+
+    fn hand() -> InHand {
+        InHand {
+            topic: Topic::parse("order").unwrap(),
+            tally: Arc::default(),
+            attempt: 1,
+            lateness: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_is_not_given_back_is_forgotten_in_the_end() {
+        let handed = Handed::default();
+        for token in 0..2 * REMEMBERED_MAX as u64 {
+            handed.remember([(receipt(token), hand())]);
+        }
+        let known = handed.take(&[receipt(0), receipt(2 * REMEMBERED_MAX as u64 - 1)]);
+        assert!(known[0].is_none() && known[1].is_some());
+        assert_eq!(handed.lock().by_receipt.len(), REMEMBERED_MAX - 1);
+    }
+
+    #[test]
+    fn what_is_given_back_leaves_nothing_behind() {
+        let handed = Handed::default();
+        for token in 0..100_000 {
+            handed.remember([(receipt(token), hand())]);
+            assert!(handed.take(&[receipt(token)])[0].is_some());
+        }
+        assert!(handed.lock().order.len() <= 1_025);
+    }
+}

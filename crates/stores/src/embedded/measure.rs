@@ -1,0 +1,51 @@
+//! What the store measures of itself.
+
+use std::io;
+
+use duly_core::{Histogram, store::Measures};
+
+use super::{Shared, flight::ClaimLog, journal::Frame};
+
+/// How long the journal takes.
+#[derive(Default)]
+pub(super) struct Timing {
+    commit: Histogram,
+    sync: Histogram,
+}
+
+impl Timing {
+    /// Writes a frame and syncs it, and measures both.
+    #[expect(clippy::disallowed_methods, reason = "measures only: nothing is decided by these instants")]
+    pub(super) fn write(&self, frame: &mut Frame) -> io::Result<()> {
+        let (file, base) = (frame.file.clone(), frame.base);
+        let began = std::time::Instant::now();
+        file.write_at(frame.seal(), base)?;
+        let written = std::time::Instant::now();
+        file.sync()?;
+        self.sync.record(written.elapsed().as_micros() as u64);
+        self.commit.record(began.elapsed().as_micros() as u64);
+        Ok(())
+    }
+}
+
+impl Shared {
+    pub(super) fn measures(&self) -> Measures {
+        let (disk_bytes, waiting_bytes, full) = {
+            let engine = self.engine();
+            let segment = engine.options.segment_bytes;
+            let segments = (engine.journal.segments.len() + engine.journal.spares.len()) as u64;
+            let tables: u64 = engine.tables.values().map(|table| table.data_len + table.keys_len).sum();
+            let ended: u64 = engine.ended.slices.iter().map(|slice| slice.file_len).sum();
+            let claims = engine.claim_files.len() as u64 * ClaimLog::room(segment);
+            let disk_bytes = segments * segment + tables + ended + claims;
+            (disk_bytes, engine.journal.waiting() as u64, engine.full)
+        };
+        Measures {
+            commit: self.timing.commit.spread(),
+            sync: self.timing.sync.spread(),
+            disk_bytes,
+            waiting_bytes,
+            full,
+        }
+    }
+}
