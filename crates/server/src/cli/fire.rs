@@ -1,0 +1,39 @@
+//! `duly fire`: deliver now.
+
+use clap::Args;
+
+use super::{
+    Failure, Output, cancel,
+    selection::{self, Selection, Which},
+};
+use crate::{
+    client::{Client, segment},
+    wire::Rescheduled,
+};
+
+/// Deliver messages now instead of later
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly fire order-42
+  duly fire --topic order --yes
+
+Exit code 3: unknown id. 4: too late, it is being delivered or has ended.")]
+pub(crate) struct Fire {
+    #[command(flatten)]
+    which: Selection,
+}
+
+impl Fire {
+    pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
+        match self.which.which()? {
+            Which::Ids(ids) if !self.which.dry_run => {
+                let call = async |id: String| {
+                    let path = format!("/v1/messages/{}/fire", segment(&id));
+                    client.post::<Rescheduled>(&path, &serde_json::json!({})).await
+                };
+                selection::each(out, ids, call, |done| format!("{} due now", done.id)).await
+            }
+            which => cancel::bulk(client, out, "/v1/messages/fire", which, &self.which, "fired").await,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! How far an import is, for a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::Output;
+
+/// A bar on a terminal; nothing anywhere else.
+pub(super) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub(super) fn start(out: &Output, size: Option<u64>) -> Self {
+        // Hides itself where stderr is no terminal.
+        let target =
+            if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
+        let bar = ProgressBar::with_draw_target(size, target);
+        let template = match size {
+            Some(_) => "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            None => "{spinner} {bytes}, {bytes_per_sec}",
+        };
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        Self { bar }
+    }
+
+    pub(super) fn read(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    /// Says something without tearing the bar apart.
+    pub(super) fn say(&self, out: &Output, words: &str) {
+        self.bar.suspend(|| out.say(words));
+    }
+
+    pub(super) fn complain(&self, out: &Output, words: &str) {
+        self.bar.suspend(|| out.complain(words));
+    }
+
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,22 @@
+//! `duly resume`: let a held queue or sink go on.
+
+use clap::Args;
+
+use super::{Failure, Output, pause::Lane};
+use crate::client::Client;
+
+/// Let a paused queue or sink go on
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly resume order
+  duly resume --sink crm")]
+pub(crate) struct Resume {
+    #[command(flatten)]
+    lane: Lane,
+}
+
+impl Resume {
+    pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
+        self.lane.switch(client, out, "resume", "resumed").await
+    }
+}

@@ -1,0 +1,62 @@
+//! `duly stats`: totals, rates and lateness.
+
+use clap::Args;
+
+use super::{Failure, Output, Tint, clock};
+use crate::{
+    client::Client,
+    wire::{AlertState, Stats},
+};
+
+/// Show totals, rates and how late deliveries were
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly stats
+  duly stats -o json | jq .lateness.p99_ms")]
+pub(crate) struct Totals {}
+
+impl Totals {
+    pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
+        let stats: Stats = client.get("/v1/stats").await?;
+        out.answer(&stats, |stats| told(out, stats))
+    }
+}
+
+fn told(out: &Output, stats: &Stats) -> String {
+    let (books, late) = (&stats.books, &stats.lateness);
+    let mut rows = out.table(&["WHAT", ">COUNT", ""]);
+    for (what, count, note) in [
+        ("accepted", books.accepted, format!("{:.1}/s", stats.accepted_per_second)),
+        ("pending", books.pending, String::new()),
+        ("in flight", books.in_flight, String::new()),
+        ("delivered", books.delivered, format!("{:.1}/s", stats.delivered_per_second)),
+        ("cancelled", books.cancelled, String::new()),
+        ("dead", books.dead, String::new()),
+        ("purged", books.purged, String::new()),
+        ("failed tries", stats.failed, "since the start".into()),
+        ("duplicates", stats.duplicates, "since the start".into()),
+    ] {
+        rows.row([what.to_owned(), clock::grouped(count), note]);
+    }
+    let mut text = rows.text();
+    text += &format!(
+        "\nlateness p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms of {}\n",
+        late.p50_ms,
+        late.p99_ms,
+        late.p999_ms,
+        late.max_ms,
+        clock::grouped(late.count)
+    );
+    text += &if books.balanced {
+        format!("books {}\n", out.tint(Tint::Green, "balanced"))
+    } else {
+        format!("books {}\n", out.tint(Tint::Red, "NOT balanced: please report this"))
+    };
+    text += &format!("up {}, version {}\n", clock::span(stats.uptime_ms), stats.version);
+    for alert in stats.alerts.iter().filter(|alert| alert.state == AlertState::Raised) {
+        let scope = alert.scope.as_deref().unwrap_or("all");
+        let name = out.tint(Tint::Yellow, &alert.name);
+        text += &format!("alert {name} ({scope}) since {}: {}\n", alert.since, alert.detail);
+    }
+    text
+}

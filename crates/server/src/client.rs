@@ -1,1 +1,0 @@
-//! The other end: a small HTTP client for the command line.

@@ -1,0 +1,96 @@
+//! Server-sent events.
+
+use bytes::Bytes;
+
+use super::Lines;
+use crate::cli::Failure;
+
+/// One event as it came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerEvent {
+    /// Its kind; `message` if the server names none.
+    pub event: String,
+    /// What it says.
+    pub data: String,
+}
+
+/// The events of a server, one after the other.
+pub struct ServerEvents {
+    lines: Lines,
+    reader: Reader,
+}
+
+impl ServerEvents {
+    pub(super) fn new(lines: Lines) -> Self {
+        Self { lines, reader: Reader::default() }
+    }
+
+    /// The next event; `None` once the server ends them.
+    pub async fn next(&mut self) -> Result<Option<ServerEvent>, Failure> {
+        while let Some(line) = self.lines.next().await? {
+            if let Some(event) = self.reader.line(&line) {
+                return Ok(Some(event));
+            }
+        }
+        // What the last empty line did not end is no event.
+        Ok(None)
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    event: String,
+    data: Option<String>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &Bytes) -> Option<ServerEvent> {
+        let line = String::from_utf8_lossy(line);
+        if line.is_empty() {
+            let event = std::mem::take(&mut self.event);
+            let data = self.data.take()?;
+            return Some(ServerEvent {
+                event: if event.is_empty() { "message".into() } else { event },
+                data,
+            });
+        }
+        // A line that begins with a colon only keeps the connection alive.
+        let (field, value) = line.split_once(':').unwrap_or((&line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.event = value.to_owned(),
+            "data" => match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => self.data = Some(value.to_owned()),
+            },
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<(String, String)> {
+        let mut reader = Reader::default();
+        let lines = text.lines().map(|line| Bytes::copy_from_slice(line.as_bytes()));
+        lines.filter_map(|line| reader.line(&line)).map(|event| (event.event, event.data)).collect()
+    }
+
+    #[test]
+    fn an_event_ends_with_an_empty_line() {
+        let text = ": hello\n\nevent: accepted\ndata: {\"id\":1}\n\ndata:a\ndata: b\nid: 7\n\nevent: cut";
+        let pair = |event: &str, data: &str| (event.to_owned(), data.to_owned());
+        assert_eq!(read(text), [pair("accepted", "{\"id\":1}"), pair("message", "a\nb")]);
+    }
+
+    #[test]
+    fn an_event_without_data_is_none() {
+        assert!(read("event: ping\n\n").is_empty());
+    }
+}

@@ -1,0 +1,117 @@
+//! The client against a server of a few lines.
+
+use std::sync::Arc;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Mutex,
+};
+
+use super::*;
+
+/// Serves each of `answers` in turn; `close` says whether the connection ends after it.
+async fn server(answers: Vec<(&'static str, bool)>) -> (Target, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let told = heads.clone();
+    tokio::spawn(async move {
+        let mut answers = answers.into_iter().peekable();
+        while answers.peek().is_some() {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            told.lock().await.push("connected".into());
+            for (answer, close) in answers.by_ref() {
+                told.lock().await.push(head(&mut stream).await);
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                if close {
+                    break;
+                }
+            }
+        }
+    });
+    (Target::new(&url, Some("secret"), None).unwrap(), heads)
+}
+
+async fn head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+const ONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n1";
+const TWO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n2";
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let (target, heads) = server(vec![(ONE, false), (TWO, true)]).await;
+    let client = Client::new(target);
+    assert_eq!(client.get::<u8>("/a").await.unwrap(), 1);
+    assert_eq!(client.get::<u8>("/b").await.unwrap(), 2);
+    let heads = heads.lock().await;
+    assert_eq!(heads.iter().filter(|head| *head == "connected").count(), 1);
+    assert!(heads[1].starts_with("GET /a HTTP/1.1\r\n"));
+    assert!(heads[1].contains("authorization: Bearer secret\r\n"));
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_is_replaced() {
+    let (target, heads) = server(vec![(ONE, true), (TWO, true)]).await;
+    let client = Client::new(target);
+    assert_eq!(client.get::<u8>("/a").await.unwrap(), 1);
+    // The close may be seen before or after the next call begins; a call that was not sent yet must not fail.
+    while client.idle.lock().unwrap().iter().any(|kept| !kept.is_closed()) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(client.get::<u8>("/b").await.unwrap(), 2);
+    assert_eq!(heads.lock().await.iter().filter(|head| *head == "connected").count(), 2);
+}
+
+#[tokio::test]
+async fn a_problem_becomes_a_failure_with_its_exit_code() {
+    const GONE: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 93\r\n\r\n\
+        {\"type\":\"t\",\"title\":\"t\",\"status\":404,\"code\":\"unknown_id\",\"detail\":\"no message has the id a\"}  ";
+    let (target, _) = server(vec![(GONE, true)]).await;
+    let failure = Client::new(target).get::<u8>("/a").await.err().unwrap();
+    assert_eq!((failure.code(), failure.words.as_str()), (3, "no message has the id a [unknown_id]"));
+}
+
+#[tokio::test]
+async fn nobody_there_is_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let client = Client::new(Target::new(&url, None, None).unwrap());
+    let failure = client.get::<u8>("/").await.err().unwrap();
+    assert_eq!(failure.code(), 5);
+    assert!(failure.words.contains(&url) && failure.words.contains("duly serve"), "{}", failure.words);
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_unreachable_and_not_half_an_answer() {
+    let (target, _) = server(vec![("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n1", true)]).await;
+    assert_eq!(Client::new(target).get::<u8>("/").await.err().unwrap().code(), 5);
+}
+
+#[tokio::test]
+async fn somebody_elses_answer_is_a_failure() {
+    let (target, _) = server(vec![("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", true)]).await;
+    let failure = Client::new(target).get::<u8>("/").await.err().unwrap();
+    assert_eq!(failure.code(), 1);
+    assert!(failure.words.contains("another program"), "{}", failure.words);
+}
+
+#[tokio::test]
+async fn lines_come_one_by_one() {
+    const LINES: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+        4\r\n{}\n{\r\n2\r\n}\n\r\n0\r\n\r\n";
+    let (target, heads) = server(vec![(LINES, true)]).await;
+    let client = Client::new(target);
+    let mut lines = client.post_lines("/batch", Bytes::new()).await.unwrap();
+    assert_eq!(lines.next().await.unwrap().unwrap(), "{}");
+    assert_eq!(lines.next().await.unwrap().unwrap(), "{}");
+    assert!(lines.next().await.unwrap().is_none());
+    assert!(heads.lock().await[1].contains("content-type: application/x-ndjson\r\n"));
+}
