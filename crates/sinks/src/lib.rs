@@ -1,28 +1,59 @@
-//! Where messages go: a folder per target, each behind the [`Sink`](duly_core::Sink) port.
+//! Where messages go: a folder per target, each behind the [`Sink`] port.
+//!
+//! A kind of sink is a variant of [`SinkConfig`] and a folder with `mod.rs` and `docs.md`.
 
-use std::sync::Arc;
+pub mod webhook;
+mod written;
 
-use duly_core::{Invalid, Sink};
+use std::{sync::Arc, time::Duration};
+
+use duly_core::{Clock, Invalid, Sink};
 use serde::Deserialize;
+
+pub use webhook::WebhookConfig;
+pub use written::{Hidden, OneOrMany, Span};
 
 /// Every kind of sink, as it is written in the configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum SinkConfig {}
+pub enum SinkConfig {
+    /// An HTTP endpoint.
+    Webhook(WebhookConfig),
+}
 
 impl SinkConfig {
     /// The word that the configuration uses.
     pub fn kind(&self) -> &'static str {
-        match *self {}
+        match self {
+            Self::Webhook(_) => "webhook",
+        }
     }
 
     /// Everything that is wrong with it, each with its path below the sink.
     pub fn check(&self) -> Vec<Invalid> {
-        match *self {}
+        match self {
+            Self::Webhook(config) => config.check(),
+        }
     }
 
-    /// The sink.
-    pub fn build(&self) -> Result<Arc<dyn Sink>, Invalid> {
-        match *self {}
+    /// The most messages of one call that the sink works on at the same time. A larger batch only waits in line.
+    pub fn batch(&self) -> usize {
+        match self {
+            Self::Webhook(config) => config.parallel(),
+        }
+    }
+
+    /// How long one call takes at most. The lane's timeout must be longer, or it cuts off what is going well.
+    pub fn call_timeout(&self) -> Duration {
+        match self {
+            Self::Webhook(config) => config.request_timeout(),
+        }
+    }
+
+    /// The sink. It tells the time by `clock`.
+    pub fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
+        match self {
+            Self::Webhook(config) => Ok(Arc::new(config.build(clock)?)),
+        }
     }
 }

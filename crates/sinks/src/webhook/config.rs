@@ -1,0 +1,131 @@
+//! The configuration of a webhook, as written.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use duly_core::{Clock, Invalid};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor, value::SeqAccessDeserializer},
+};
+
+use super::{WebhookSink, settings::Settings};
+use crate::{Hidden, OneOrMany, Span};
+
+/// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
+/// Requests of one call at the same time, unless the configuration says otherwise.
+pub(super) const PARALLEL: usize = 32;
+
+/// An HTTP endpoint, as it is written in the configuration. Everything is optional but one of `url` and `allow_urls`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebhookConfig {
+    /// The base address; a message's topic is the path below it. Hidden, as many such addresses hold a token.
+    pub url: Option<Hidden>,
+    /// `POST` (the default) or `PUT`.
+    pub method: Option<String>,
+    /// Headers of every request, such as `authorization`.
+    pub headers: BTreeMap<String, Hidden>,
+    /// What requests are signed with, the Standard-Webhooks way: `whsec_<base64>` or plain text. Several while one
+    /// takes the place of another.
+    pub secret: OneOrMany<Hidden>,
+    /// Whole addresses that a topic may be, such as `https://*.example.com/hooks/*`.
+    pub allow_urls: Vec<String>,
+    /// Whether requests may go to addresses that are not public: none, all, or these networks.
+    pub allow_private: AllowPrivate,
+    /// Which 4xx answers mean that this message will never be taken.
+    pub permanent: Permanent,
+    /// How long one call may take.
+    pub request_timeout: Option<Span>,
+    /// Requests of one call at the same time.
+    pub parallel: Option<usize>,
+    /// A PEM file with certificate authorities that are trusted besides those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+impl WebhookConfig {
+    /// Everything that is wrong with it, each with its path below the sink.
+    pub fn check(&self) -> Vec<Invalid> {
+        Settings::read(self).err().unwrap_or_default()
+    }
+
+    /// The sink. It tells the time by `clock`.
+    pub fn build(&self, clock: Arc<dyn Clock>) -> Result<WebhookSink, Invalid> {
+        let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
+        WebhookSink::new(settings, clock)
+    }
+
+    pub(crate) fn parallel(&self) -> usize {
+        self.parallel.unwrap_or(PARALLEL)
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout.map_or(REQUEST_TIMEOUT, |span| span.0)
+    }
+}
+
+/// Which addresses that are not public requests may go to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AllowPrivate {
+    /// `false`: none.
+    #[default]
+    None,
+    /// `true`: all.
+    All,
+    /// Those in these networks, each as `10.0.0.0/8`.
+    Networks(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for AllowPrivate {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = AllowPrivate;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, or a list of networks such as [\"10.0.0.0/8\"]")
+            }
+            fn visit_bool<E: de::Error>(self, all: bool) -> Result<AllowPrivate, E> {
+                Ok(if all { AllowPrivate::All } else { AllowPrivate::None })
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<AllowPrivate, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(AllowPrivate::Networks)
+            }
+        }
+        input.deserialize_any(Written)
+    }
+}
+
+/// Which 4xx answers mean that this message will never be taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Permanent {
+    /// All but those that a later try may change, see the documentation of the sink.
+    #[default]
+    Usual,
+    /// `"none"`: every one is tried again.
+    None,
+    /// These and no others.
+    These(Vec<u16>),
+}
+
+impl<'de> Deserialize<'de> for Permanent {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = Permanent;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"usual\", \"none\", or a list of statuses such as [400, 410]")
+            }
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Permanent, E> {
+                match word {
+                    "usual" => Ok(Permanent::Usual),
+                    "none" => Ok(Permanent::None),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Permanent, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Permanent::These)
+            }
+        }
+        input.deserialize_any(Written)
+    }
+}

@@ -1,0 +1,231 @@
+//! Connecting, with the address checked at the last moment.
+//!
+//! A name is resolved once per connection, and the connection goes to an address of that answer which was checked:
+//! a name that means something else a moment later changes nothing.
+
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use duly_core::{Clock, Monotonic, SinkErrorKind};
+use http::Uri;
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
+use tower::Service;
+
+use super::address::AddressRule;
+
+/// How long connecting may take, all addresses of a name and TLS together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many addresses of one name are tried.
+const ADDRESSES_MAX: usize = 8;
+
+type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Says which addresses a name has.
+pub(super) trait Resolve: Send + Sync + 'static {
+    /// All addresses of `host`, best first.
+    fn resolve(&self, host: &str) -> Later<io::Result<Vec<IpAddr>>>;
+}
+
+/// The resolver of the operating system.
+pub(super) struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, host: &str) -> Later<io::Result<Vec<IpAddr>>> {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// A byte stream to a target, with TLS or without.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+impl Connection for Box<dyn Io> {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+/// Why there is no connection. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("the address {address} of {host} is {range}; allow_private of this sink does not name it")]
+    Forbidden { host: String, address: IpAddr, range: &'static str },
+    #[error("the name {host} was not found: {why}")]
+    Unresolved { host: String, why: String },
+    #[error("no connection to {to}: {why}")]
+    Unconnected { to: String, why: String },
+    #[error("the certificate of {host} does not check out: {why}")]
+    Certificate { host: String, why: String },
+    #[error("no TLS with {host}: {why}")]
+    Handshake { host: String, why: String },
+}
+
+impl ConnectError {
+    /// What it means for a target that all messages go to.
+    pub(super) fn kind(&self) -> SinkErrorKind {
+        match self {
+            Self::Forbidden { .. } | Self::Certificate { .. } => SinkErrorKind::Misconfigured,
+            Self::Unresolved { .. } | Self::Unconnected { .. } | Self::Handshake { .. } => {
+                SinkErrorKind::Unreachable
+            }
+        }
+    }
+}
+
+/// Makes connections. Cloning shares everything.
+#[derive(Clone)]
+pub(super) struct Connector {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
+    resolver: Arc<dyn Resolve>,
+    rule: AddressRule,
+    tls: TlsConnector,
+    clock: Arc<dyn Clock>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Io>>;
+    type Error = ConnectError;
+    type Future = Later<Result<Self::Response, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let parts = self.parts.clone();
+        Box::pin(async move { parts.connect(&uri).await.map(TokioIo::new) })
+    }
+}
+
+impl Connector {
+    pub(super) fn new(
+        resolver: Arc<dyn Resolve>,
+        rule: AddressRule,
+        tls: TlsConnector,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { parts: Arc::new(Parts { resolver, rule, tls, clock }) }
+    }
+}
+
+impl Parts {
+    async fn connect(&self, uri: &Uri) -> Result<Box<dyn Io>, ConnectError> {
+        let is_tls = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default();
+        // An IPv6 address stands in brackets in an address, and without them everywhere else.
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let end = self.clock.now().mono().saturating_add(CONNECT_TIMEOUT);
+
+        let found = self.before(end, self.resolve(host));
+        let found =
+            found.await.unwrap_or_else(|| Err(unresolved(host, "the resolver did not answer in time")))?;
+        let stream = self.reach(host, port, &self.checked(host, found)?, end).await?;
+        if !is_tls {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|why| ConnectError::Certificate { host: host.into(), why: why.to_string() })?;
+        match self.before(end, self.tls.connect(name, stream)).await {
+            Some(Ok(stream)) => Ok(Box::new(stream)),
+            Some(Err(why)) => Err(not_secured(host, &why)),
+            None => Err(ConnectError::Handshake { host: host.into(), why: "no answer in time".into() }),
+        }
+    }
+
+    async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
+        match host.parse() {
+            Ok(address) => Ok(vec![address]),
+            Err(_) => self.resolver.resolve(host).await.map_err(|why| unresolved(host, &why.to_string())),
+        }
+    }
+
+    /// Those that may be connected to; if there is none, why not.
+    fn checked(&self, host: &str, found: Vec<IpAddr>) -> Result<Vec<IpAddr>, ConnectError> {
+        let mut refusal = unresolved(host, "it has no address");
+        let mut good = Vec::new();
+        for address in found {
+            match self.rule.check(address) {
+                Ok(()) => good.push(address),
+                Err(range) => refusal = ConnectError::Forbidden { host: host.into(), address, range },
+            }
+        }
+        good.truncate(ADDRESSES_MAX);
+        if good.is_empty() { Err(refusal) } else { Ok(good) }
+    }
+
+    /// Tries one address after the other, each with its share of the time that is left.
+    async fn reach(
+        &self,
+        host: &str,
+        port: u16,
+        addresses: &[IpAddr],
+        end: Monotonic,
+    ) -> Result<TcpStream, ConnectError> {
+        let mut failure = unresolved(host, "it has no address");
+        for (place, address) in addresses.iter().enumerate() {
+            let now = self.clock.now().mono();
+            let others = u32::try_from(addresses.len() - place).unwrap_or(1).max(1);
+            let turn = now.saturating_add(end.since(now) / others);
+            let to = SocketAddr::new(*address, port);
+            let why = match self.before(turn, TcpStream::connect(to)).await {
+                Some(Ok(stream)) => {
+                    // A request is written whole; waiting to fill a packet would only delay it.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Some(Err(why)) => why.to_string(),
+                None => "no answer in time".into(),
+            };
+            failure = ConnectError::Unconnected { to: to.to_string(), why };
+        }
+        Err(failure)
+    }
+
+    /// What `work` gives before `end`.
+    async fn before<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.clock.sleep_until(end) => None,
+        }
+    }
+}
+
+fn unresolved(host: &str, why: &str) -> ConnectError {
+    ConnectError::Unresolved { host: host.into(), why: why.into() }
+}
+
+fn not_secured(host: &str, why: &io::Error) -> ConnectError {
+    let (host, words) = (host.to_owned(), why.to_string());
+    let cause = why.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+            ConnectError::Certificate { host, why: words }
+        }
+        _ => ConnectError::Handshake { host, why: words },
+    }
+}

@@ -1,0 +1,167 @@
+//! From a topic to the address it stands for.
+
+use duly_core::Invalid;
+use http::Uri;
+use url::Url;
+
+use super::pattern::Pattern;
+
+/// Where one message goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) uri: Uri,
+    pub(super) whose: Whose,
+}
+
+/// Who named the address: that decides who is to blame when it does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The configuration: every message of the sink goes there.
+    Sinks,
+    /// The message: the others go elsewhere.
+    Messages,
+}
+
+fn fault(detail: impl Into<String>) -> Invalid {
+    Invalid::new("bad_topic", "topic", detail)
+}
+
+/// Where a message with this topic goes: a path below `base`, or a whole address that one of `allowed` matches.
+pub(super) fn place(topic: &str, base: Option<&Url>, allowed: &[Pattern]) -> Result<Place, Invalid> {
+    let begins =
+        |scheme: &str| topic.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    if begins("http://") || begins("https://") {
+        return whole(topic, allowed);
+    }
+    let Some(base) = base else {
+        return Err(fault("a path, but this sink has no url to put it below; send a whole URL, or set url"));
+    };
+    let mut text = base[..url::Position::BeforePath].to_owned();
+    below(base.path(), topic, &mut text)?;
+    if let Some(query) = base.query() {
+        text.push('?');
+        text.push_str(query);
+    }
+    Ok(Place { uri: uri(&text)?, whose: Whose::Sinks })
+}
+
+fn uri(text: &str) -> Result<Uri, Invalid> {
+    text.parse().map_err(|_| fault("the address that it makes cannot be written in a request"))
+}
+
+/// Writes `base` and the topic as a path below it, every character standing for itself.
+fn below(base: &str, topic: &str, path: &mut String) -> Result<(), Invalid> {
+    if topic == "/" {
+        path.push_str(base);
+        return Ok(());
+    }
+    path.push_str(base.strip_suffix('/').unwrap_or(base));
+    let segments = topic.strip_prefix('/').unwrap_or(topic);
+    let last = segments.matches('/').count();
+    for (place, segment) in segments.split('/').enumerate() {
+        let is_empty = segment.is_empty() && place != last;
+        if is_empty || segment == "." || segment == ".." {
+            return Err(fault("a path with an empty part, . or .. in it; name the path as it is"));
+        }
+        path.push('/');
+        escape(segment, path);
+    }
+    Ok(())
+}
+
+fn escape(segment: &str, path: &mut String) {
+    for byte in segment.bytes() {
+        // Of what a path may hold, without ";": some servers cut a segment off there.
+        if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,=".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+fn whole(topic: &str, allowed: &[Pattern]) -> Result<Place, Invalid> {
+    let url = Url::parse(topic).map_err(|why| fault(format!("not a URL: {why}")))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(fault("a URL with a user name in it; credentials belong into the sink's headers"));
+    }
+    if url.fragment().is_some() {
+        return Err(fault("a URL with a # in it: that part is never sent, leave it out"));
+    }
+    // Servers that decode these before they look at the path would leave the folder that a pattern allows.
+    let path = url.path().to_ascii_lowercase();
+    let climbs = |segment: &str| segment.starts_with("..;") || segment.starts_with(".;");
+    if path.contains("%2f") || path.contains("%5c") || path.split('/').any(climbs) {
+        return Err(fault("a URL with an escaped slash or a ..; in its path; write the path as it is"));
+    }
+    if !allowed.iter().any(|pattern| pattern.matches(&url)) {
+        return Err(fault("a whole URL that allow_urls of this sink does not match"));
+    }
+    Ok(Place { uri: uri(url.as_str())?, whose: Whose::Messages })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goes(base: &str, topic: &str) -> Result<String, Invalid> {
+        let base = Url::parse(base).unwrap();
+        place(topic, Some(&base), &[]).map(|place| place.uri.to_string())
+    }
+
+    #[test]
+    fn a_path_lies_below_the_base() {
+        for (base, topic, want) in [
+            ("http://h", "a", "http://h/a"),
+            ("http://h/", "/a", "http://h/a"),
+            ("http://h/base", "a/b", "http://h/base/a/b"),
+            ("http://h/base/", "a/b/", "http://h/base/a/b/"),
+            ("http://h/base?key=1", "a", "http://h/base/a?key=1"),
+            ("http://h/base", "/", "http://h/base"),
+            ("http://h:81/", "a b?c#d%2e;ü\\", "http://h:81/a%20b%3Fc%23d%252e%3B%C3%BC%5C"),
+            ("http://h/base", "https:/x", "http://h/base/https:/x"),
+            ("http://h/base", "user@evil.com", "http://h/base/user@evil.com"),
+        ] {
+            assert_eq!(goes(base, topic).as_deref(), Ok(want), "{topic}");
+        }
+    }
+
+    #[test]
+    fn no_path_leaves_the_base() {
+        for topic in ["..", "../a", "a/../../b", "a/./b", ".", "//evil.com/a", "a//b", "ftp://evil.com/a"] {
+            assert_eq!(goes("http://h/base", topic).unwrap_err().code, "bad_topic", "{topic}");
+        }
+        for topic in ["%2e%2e/a", "..\\a", "..;/a", "\\\\evil.com", "?@evil.com", "...", "..%2f"] {
+            let url = Url::parse(&goes("http://h/base", topic).unwrap()).unwrap();
+            assert_eq!(url.host_str(), Some("h"), "{topic}");
+            assert!(url.path().starts_with("/base/"), "{topic} became {url}");
+        }
+    }
+
+    #[test]
+    fn a_whole_url_goes_where_the_patterns_allow_and_nowhere_else() {
+        let allowed = [Pattern::parse("https://good.com/hooks/*").unwrap()];
+        let there = place("HTTPS://good.com/hooks/a?b", None, &allowed).unwrap();
+        assert_eq!(
+            (there.uri.to_string().as_str(), there.whose),
+            ("https://good.com/hooks/a?b", Whose::Messages)
+        );
+        for topic in [
+            "https://evil.com/hooks/a",
+            "https://good.com@evil.com/hooks/a",
+            "https://user:word@good.com/hooks/a",
+            "https://good.com/hooks/a#x",
+            "https://good.com/hooks/..%2fadmin",
+            "https://good.com/hooks/..%5Cadmin",
+            "https://good.com/hooks/..;/admin",
+            "https://good.com/hooks\\..\\admin",
+            "http://good.com/hooks/a",
+            "https://",
+            "https://good.com:0x1bb/hooks/a",
+            "https://good.com /hooks/a",
+        ] {
+            assert_eq!(place(topic, None, &allowed).unwrap_err().code, "bad_topic", "{topic}");
+        }
+        assert_eq!(place("hooks/a", None, &allowed).unwrap_err().code, "bad_topic", "a path without a base");
+    }
+}
