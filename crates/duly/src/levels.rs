@@ -38,6 +38,11 @@ impl Levels {
         self
     }
 
+    /// The level that an unknown one means; none: an unknown level is refused.
+    pub fn fallback_name(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
     /// The delay of a level.
     pub fn delay(&self, name: &str) -> Result<Duration, Invalid> {
         let known = self.delays.get(name);

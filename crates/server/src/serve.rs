@@ -1,37 +1,138 @@
 //! A whole server, from its configuration.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::config::Config;
+use duly::{Clock, Duly, SystemClock};
+use duly_stores::embedded::{EmbeddedStore, Options};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    auth,
+    config::Config,
+    http::{self, App, Listening, Parts, SinkEntry},
+    telemetry::Telemetry,
+};
+
+/// How long calls under way may take when the server stops.
+const CALLS_GRACE: Duration = Duration::from_secs(5);
+/// How long deliveries under way may take after that.
+const DELIVERIES_GRACE: Duration = Duration::from_secs(15);
 
 /// A server that runs.
 pub struct Running {
-    addr: SocketAddr,
+    duly: Duly,
+    listening: Listening,
+    stopping: watch::Sender<bool>,
+    secure: bool,
 }
 
-/// Why a server could not start.
+/// Why a server could not start or stop: what happened, to what, and what to do now.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub String);
 
+impl StartError {
+    fn because(what: &str) -> impl FnOnce(duly::Error) -> Self {
+        move |error| Self(format!("{what}: {error}"))
+    }
+}
+
 /// Opens the store, starts delivering and listens. Port 0 takes a free one.
-pub async fn start(config: Config) -> Result<Running, StartError> {
-    Ok(Running { addr: config.listen })
+pub async fn start(mut config: Config) -> Result<Running, StartError> {
+    auth::listen_allowed(config.listen, &config.tokens, config.insecure_no_auth).map_err(StartError)?;
+    let tls = config.tls.as_ref().map(|files| files.load()).transpose();
+    let tls = tls.map_err(|fault| StartError(fault.to_string()))?.map(TlsAcceptor::from);
+    // Listening comes first: whoever finds the port taken has not touched the data folder.
+    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+        StartError(format!(
+            "cannot listen on {}: {error}; is another server running there? choose another with --listen",
+            config.listen
+        ))
+    })?;
+    config.listen = listener.local_addr().map_err(|error| StartError(error.to_string()))?;
+    let clock: Arc<dyn Clock> =
+        Arc::new(SystemClock::new().map_err(|error| StartError(format!("cannot start the clock: {error}")))?);
+    let sinks = sinks(&config, &clock)?;
+    let duly = engine(&config, &sinks, clock).await?;
+    let (stopping, stopped) = watch::channel(false);
+    let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
+    let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
+    let secure = tls.is_some();
+    let listening = http::listen(listener, tls, http::router(app), &config.http)
+        .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
+    Ok(Running { duly, listening, stopping, secure })
+}
+
+fn sinks(
+    config: &Config,
+    _clock: &Arc<dyn Clock>,
+) -> Result<BTreeMap<duly::SinkName, SinkEntry>, StartError> {
+    let entry = |(name, setup): (&duly::SinkName, &crate::config::SinkSetup)| {
+        let sink = setup.config.build().map_err(|fault| StartError(format!("sinks.{name}: {fault}")))?;
+        let (kind, rate, timeout) = (setup.config.kind(), setup.options.rate, setup.options.timeout);
+        Ok((name.clone(), SinkEntry { kind, rate, timeout, sink }))
+    };
+    config.sinks.iter().map(entry).collect()
+}
+
+async fn engine(
+    config: &Config,
+    sinks: &BTreeMap<duly::SinkName, SinkEntry>,
+    clock: Arc<dyn Clock>,
+) -> Result<Duly, StartError> {
+    let options = Options {
+        retention: config.store.retention,
+        retention_max: config.store.retention_max,
+        pending_max: config.limits.pending_max,
+        ..Options::default()
+    };
+    let store = EmbeddedStore::open(&config.data, options, clock.now())
+        .await
+        .map_err(|error| StartError(format!("data folder {}: {error}", config.data.display())))?;
+    let mut builder = Duly::builder()
+        .store(Arc::new(store))
+        .clock(clock)
+        .deliver(config.deliver)
+        .levels(config.levels.clone())
+        .limits(config.limits.clone())
+        .retry(config.retry.clone())
+        .handlers(config.handlers.clone())
+        .scan(config.scan.clone())
+        .lease(config.store.lease)
+        .grace(DELIVERIES_GRACE)
+        .watch_topics(config.alerts.topics.keys());
+    for (name, setup) in &config.sinks {
+        if let Some(entry) = sinks.get(name) {
+            builder = builder.sink(name.as_str(), entry.sink.clone(), setup.options.clone());
+        }
+    }
+    builder.start().await.map_err(StartError::because("cannot start"))
 }
 
 impl Running {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.listening.addr()
     }
 
     /// `http://…` or `https://…`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://{}", self.addr())
     }
 
-    /// Stops cleanly: accepts nothing more, finishes or hands back what is under way.
+    /// The engine inside.
+    pub fn duly(&self) -> &Duly {
+        &self.duly
+    }
+
+    /// Stops cleanly: accepts nothing more, finishes or hands back what is under way. Within half a minute, whatever
+    /// happens.
     pub async fn stop(self) -> Result<(), StartError> {
-        Ok(())
+        // Those who wait for long give up now.
+        self.stopping.send_replace(true);
+        self.listening.stop(CALLS_GRACE).await;
+        self.duly.shutdown().await.map_err(StartError::because("the store was not closed cleanly"))
     }
 }

@@ -1,1 +1,165 @@
 //! HTTP: one file per group of routes, one table of errors.
+
+mod app;
+mod batch;
+mod body;
+mod bulk;
+mod caller;
+mod events;
+mod fault;
+mod health;
+mod intake;
+mod items;
+mod listen;
+mod look;
+mod messages;
+mod pages;
+mod queues;
+mod select;
+mod sinks;
+mod tell;
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use axum::response::IntoResponse;
+use axum::{Router, middleware, response::Response};
+use http::{HeaderValue, header};
+use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer};
+use utoipa::{OpenApi, openapi};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub use app::{App, Parts, SinkEntry};
+pub use fault::{CODES, Fault};
+pub use listen::{Listening, listen};
+
+/// What the OpenAPI file says of the whole.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Duly",
+        description = "Delayed messages that are never early and never lost. Errors are RFC 9457 with a stable `code`; each is explained at /errors.",
+        license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT"),
+    ),
+    tags(
+        (name = "messages", description = "Schedule, look, change one's mind"),
+        (name = "queues", description = "The built-in queue"),
+        (name = "sinks", description = "Where messages go"),
+        (name = "dead letters", description = "What was given up"),
+        (name = "overview", description = "The whole at a glance"),
+        (name = "health", description = "For orchestrators and monitoring"),
+    ),
+    security((), ("token" = [])),
+    modifiers(&Token),
+)]
+struct Api;
+
+/// Tells of the bearer token.
+struct Token;
+
+impl utoipa::Modify for Token {
+    fn modify(&self, api: &mut openapi::OpenApi) {
+        use openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("A token made by `duly token`"))
+            .build();
+        api.components.get_or_insert_default().add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(messages::send, messages::list))
+        .routes(routes!(messages::get, messages::reschedule, messages::cancel))
+        .routes(routes!(messages::fire))
+        .routes(routes!(batch::send))
+        .routes(routes!(bulk::cancel))
+        .routes(routes!(bulk::reschedule))
+        .routes(routes!(bulk::fire))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::receive))
+        .routes(routes!(queues::ack))
+        .routes(routes!(queues::nack))
+        .routes(routes!(queues::extend))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(sinks::list))
+        .routes(routes!(sinks::pause))
+        .routes(routes!(sinks::resume))
+        .routes(routes!(sinks::probe))
+        .routes(routes!(messages::dead))
+        .routes(routes!(bulk::replay))
+        .routes(routes!(bulk::purge))
+        .routes(routes!(look::stats))
+        .routes(routes!(look::forecast))
+        .routes(routes!(look::nodes))
+        .routes(routes!(look::levels))
+        .routes(routes!(events::follow))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
+}
+
+/// The OpenAPI 3.1 file, as committed in `docs/reference/openapi.json`.
+pub fn openapi() -> String {
+    let mut text = routes().into_openapi().to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Every route, ready to serve.
+pub fn router(app: Arc<App>) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .merge(pages::routes())
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(app.clone(), caller::only_own_pages))
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("no-store"),
+        ))
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        ))
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(app)
+}
+
+async fn no_such_route(uri: http::Uri) -> Fault {
+    Fault::new("no_such_route", format!("nothing is at {:?}; /openapi.json lists what there is", uri.path()))
+}
+
+async fn no_such_method(method: http::Method, uri: http::Uri) -> Fault {
+    Fault::new(
+        "method_not_allowed",
+        format!("{:?} does not take {method}; /openapi.json lists what it takes", uri.path()),
+    )
+}
+
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    // The panic itself is in the log already, by the panic hook.
+    Fault::new(
+        "internal",
+        "the server failed at this call; whether it was done is unknown: ask for the message by its id",
+    )
+    .into_response()
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    /// Made from the code, committed for readers. The example `openapi` prints it anew.
+    #[test]
+    fn the_committed_openapi_file_is_the_one_that_is_served() {
+        let committed = include_str!("../../../../docs/reference/openapi.json");
+        assert!(
+            committed == super::openapi(),
+            "docs/reference/openapi.json is old: run `cargo run -p duly-server --example openapi > docs/reference/openapi.json`"
+        );
+    }
+}

@@ -44,6 +44,9 @@ impl Telemetry {
         self.alerts.subscribe()
     }
 
+    /// A follower of events was too slow for so many of them.
+    pub fn dropped_events(&self, _count: u64) {}
+
     /// How fast things go.
     pub fn rates(&self) -> Rates {
         Rates::default()

@@ -2,6 +2,7 @@
 //! is made from them.
 
 mod bulk;
+mod event;
 mod look;
 mod message;
 mod problem;
@@ -9,6 +10,7 @@ mod queue;
 mod when;
 
 pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
+pub use event::Happened;
 pub use look::{
     Alert, AlertState, BooksAnswer, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
     NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Sink, SinksAnswer, Stats,

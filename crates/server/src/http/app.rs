@@ -1,0 +1,89 @@
+//! What every handler knows.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use duly::{Duly, Limits, Rate, SinkName};
+use tokio::sync::{Semaphore, watch};
+
+use crate::{auth::Tokens, config::HttpLimits, telemetry::Telemetry};
+
+/// Bytes of larger request bodies in memory at the same time, over all connections.
+pub(super) const BODY_BYTES_MAX: usize = 128 << 20;
+/// Those who follow events at the same time.
+const FOLLOWERS_MAX: usize = 256;
+
+/// One server's parts, shared by all connections.
+pub struct App {
+    /// The engine.
+    pub duly: Duly,
+    /// The configured sinks.
+    pub sinks: BTreeMap<SinkName, SinkEntry>,
+    /// What is measured.
+    pub telemetry: Arc<Telemetry>,
+    /// Who may call.
+    pub tokens: Tokens,
+    /// Where it listens: on loopback only names of this machine are taken as Host.
+    pub listen: std::net::SocketAddr,
+    /// What one message and one batch may be.
+    pub limits: Limits,
+    /// What one connection may be.
+    pub http: HttpLimits,
+    /// The name of this node.
+    pub node: String,
+    /// Whether this node delivers, or only accepts.
+    pub delivers: bool,
+    /// Turns true when the server stops.
+    pub stopping: watch::Receiver<bool>,
+    pub(super) body_bytes: Arc<Semaphore>,
+    pub(super) followers: Arc<Semaphore>,
+    pub(super) started: duly::Timestamp,
+}
+
+/// A configured sink.
+pub struct SinkEntry {
+    /// What it is.
+    pub kind: &'static str,
+    /// How fast it may go.
+    pub rate: Option<Rate>,
+    /// How long a probe may take.
+    pub timeout: Duration,
+    /// The sink itself, to probe it.
+    pub sink: Arc<dyn duly::Sink>,
+}
+
+/// The parts that [`App::new`] puts together.
+#[expect(missing_docs, reason = "the fields of App say what they are")]
+pub struct Parts {
+    pub duly: Duly,
+    pub sinks: BTreeMap<SinkName, SinkEntry>,
+    pub telemetry: Arc<Telemetry>,
+    pub stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    /// A server's parts.
+    pub fn new(config: &crate::config::Config, parts: Parts) -> Arc<Self> {
+        Arc::new(Self {
+            started: parts.duly.now(),
+            duly: parts.duly,
+            sinks: parts.sinks,
+            telemetry: parts.telemetry,
+            tokens: config.tokens.clone(),
+            listen: config.listen,
+            limits: config.limits.clone(),
+            http: config.http.clone(),
+            node: config.node.clone(),
+            delivers: config.deliver,
+            stopping: parts.stopping,
+            body_bytes: Arc::new(Semaphore::new(BODY_BYTES_MAX)),
+            followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+        })
+    }
+
+    /// Ends when the server stops: what waits for long must give up then.
+    pub(super) async fn stopped(&self) {
+        let mut stopping = self.stopping.clone();
+        // An error means that the server is gone altogether.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+}

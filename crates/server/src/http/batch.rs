@@ -1,0 +1,259 @@
+//! Many messages in one call, streamed both ways.
+
+use std::{collections::VecDeque, pin::Pin, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use futures_util::{FutureExt, StreamExt, stream::FuturesOrdered};
+use http::{HeaderValue, header};
+use http_body_util::BodyExt;
+use hyper::body::Frame;
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    app::App,
+    body,
+    caller::Who,
+    fault::{Answer, Fault},
+    intake::{self, Where},
+    items::{Broken, Form, Items},
+    tell,
+};
+use crate::{
+    auth::Role,
+    wire::{BatchResult, NewMessage, Problem},
+};
+
+/// Messages handed to the store at once.
+const GROUP: usize = 1_024;
+/// Bytes read before they are taken apart, if they are there.
+const GOOD_HANDFUL: usize = 256 << 10;
+/// Groups of one batch that wait for the disk at the same time.
+const GROUPS: usize = 4;
+
+/// Schedule many messages, streamed
+///
+/// NDJSON (one message a line) or a JSON array. Answers one result per item, in the same form and order, each after its
+/// own sync. A bad item is answered in its place; its neighbours stand.
+#[utoipa::path(
+    post, path = "/v1/messages/batch", tag = "messages",
+    request_body(content((NewMessage = "application/x-ndjson"), (Vec<NewMessage> = "application/json"))),
+    responses(
+        (status = 200, description = "One result per item", content((BatchResult = "application/x-ndjson"), (Vec<BatchResult> = "application/json"))),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn send(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Response> {
+    who.need(Role::Produce)?;
+    let mut reader = Reader { items: Items::new(body::request_max(&app)), sent, over: false };
+    // The answer's form is the question's: its first character must be there before the answer begins.
+    reader.fill(&app).await?;
+    let form = reader.items.form().unwrap_or(Form::Lines);
+    // Unbounded, but never more than the answers to one batch: a client that reads only after it has written all would
+    // otherwise wait for us while we wait for it.
+    let (answers, mut answered) = mpsc::unbounded_channel::<Bytes>();
+    tokio::spawn(async move { Batch { app, who, form, answers, taken: 0, answered: 0 }.run(reader).await });
+    let stream = futures_util::stream::poll_fn(move |cx| {
+        answered.poll_recv(cx).map(|part| part.map(Ok::<_, std::io::Error>))
+    });
+    let kind = match form {
+        Form::Lines => "application/x-ndjson",
+        Form::Array => "application/json",
+    };
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], Body::from_stream(stream)).into_response())
+}
+
+/// The body, taken apart.
+struct Reader {
+    items: Items,
+    sent: Body,
+    over: bool,
+}
+
+impl Reader {
+    /// Waits for more bytes, then takes what is there already, up to a good handful.
+    async fn fill(&mut self, app: &App) -> Answer<()> {
+        let frame = timeout(app.http.body_timeout, self.sent.frame()).await.map_err(|_| body::late(app))?;
+        let mut taken = self.take(frame)?;
+        while !self.over && taken < GOOD_HANDFUL {
+            let Some(frame) = self.sent.frame().now_or_never() else { break };
+            taken += self.take(frame)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> Answer<usize> {
+        let Some(frame) = frame else {
+            self.over = true;
+            return Ok(0);
+        };
+        let Ok(data) = frame.map_err(|error| body::broken(&error))?.into_data() else { return Ok(0) };
+        self.items.push(&data);
+        Ok(data.len())
+    }
+}
+
+/// One batch on its way.
+struct Batch {
+    app: Arc<App>,
+    who: Who,
+    form: Form,
+    answers: mpsc::UnboundedSender<Bytes>,
+    taken: usize,
+    answered: usize,
+}
+
+type Group = Vec<Answer<(Where, duly::Message)>>;
+type Results = Pin<Box<dyn Future<Output = Vec<BatchResult>> + Send>>;
+
+impl Batch {
+    async fn run(mut self, mut reader: Reader) {
+        let mut waiting: FuturesOrdered<Results> = FuturesOrdered::new();
+        let mut last = None;
+        while last.is_none() {
+            let (group, end) = self.group(&mut reader).await;
+            last = end;
+            if !group.is_empty() {
+                waiting.push_back(submit(self.app.clone(), group));
+            }
+            while waiting.len() >= GROUPS || (!waiting.is_empty() && last.is_some()) {
+                let Some(results) = waiting.next().await else { break };
+                if !self.tell(results) {
+                    return; // Nobody listens any more; what was taken stands.
+                }
+            }
+            while let Some(Some(results)) = waiting.next().now_or_never() {
+                if !self.tell(results) {
+                    return;
+                }
+            }
+        }
+        if let Some(Err(fault)) = last {
+            self.tell(vec![BatchResult::Refused { error: fault.item() }]);
+        }
+        if self.form == Form::Array {
+            let end: &[u8] = if self.answered == 0 { b"[]" } else { b"]" };
+            let _ = self.answers.send(Bytes::from_static(end));
+        }
+    }
+
+    /// The next messages, as many as are there; and how the batch ended, if it did.
+    async fn group(&mut self, reader: &mut Reader) -> (Group, Option<Answer<()>>) {
+        let mut group = Vec::new();
+        loop {
+            loop {
+                match reader.items.next() {
+                    Ok(Some(item)) => match self.read(&item) {
+                        Ok(message) => group.push(message),
+                        Err(end) => return (group, Some(Err(end))),
+                    },
+                    Ok(None) => break,
+                    Err(broken) => return (group, Some(Err(self.explain(broken)))),
+                }
+                if group.len() >= GROUP {
+                    return (group, None);
+                }
+            }
+            if reader.over {
+                let end = match reader.items.end() {
+                    Ok(None) => Ok(()),
+                    Ok(Some(item)) => self.read(&item).map(|message| group.push(message)),
+                    Err(broken) => Err(self.explain(broken)),
+                };
+                return (group, Some(end));
+            }
+            if !group.is_empty() {
+                return (group, None);
+            }
+            if let Err(fault) = reader.fill(&self.app).await {
+                return (group, Some(Err(fault)));
+            }
+        }
+    }
+
+    /// One item; an error ends the batch, while a bad item is only answered as such.
+    fn read(&mut self, item: &[u8]) -> Answer<Answer<(Where, duly::Message)>> {
+        let max = self.app.limits.batch_max;
+        if self.taken >= max {
+            let detail = format!(
+                "a batch has at most {max} items; this one and what follows were not read, send them in another"
+            );
+            return Err(Fault::at("batch_too_large", format!("[{max}]"), detail));
+        }
+        self.taken += 1;
+        let message = body::parse::<NewMessage>(item).and_then(|new| {
+            self.who.touch(&new.topic)?;
+            intake::message(new)
+        });
+        Ok(message)
+    }
+
+    fn explain(&self, broken: Broken) -> Fault {
+        let path = format!("[{}]", self.taken);
+        match broken {
+            Broken::TooLong => {
+                let max = body::request_max(&self.app);
+                Fault::at(
+                    "body_too_large",
+                    path,
+                    format!("this item has more than {max} bytes; it and what follows were not read"),
+                )
+            }
+            Broken::NotAnArray => Fault::at(
+                "bad_json",
+                path,
+                "an array has values with single commas between; what follows was not read",
+            ),
+            Broken::Half => Fault::at("half_a_body", path, "the array has no end; the items before stand"),
+        }
+    }
+
+    /// Sends results on their way; false if nobody listens.
+    fn tell(&mut self, results: Vec<BatchResult>) -> bool {
+        let mut text = Vec::with_capacity(results.len() * 192);
+        for result in results {
+            if self.form == Form::Array {
+                text.push(if self.answered == 0 { b'[' } else { b',' });
+            }
+            // These shapes always can be written.
+            let _ = serde_json::to_writer(&mut text, &result);
+            if self.form == Form::Lines {
+                text.push(b'\n');
+            }
+            self.answered += 1;
+        }
+        self.answers.send(text.into()).is_ok()
+    }
+}
+
+/// Hands a group to the store; gives one result per item, in their order.
+fn submit(app: Arc<App>, group: Group) -> Results {
+    // A task of its own, so that the next group is read while this one waits for the disk.
+    let submitted = tokio::spawn(async move {
+        let mut places = VecDeque::with_capacity(group.len());
+        let mut messages = Vec::with_capacity(group.len());
+        for item in group {
+            places.push_back(item.map(|(place, message)| {
+                messages.push(message);
+                place
+            }));
+        }
+        let mut answers = app.duly.send_batch(messages).await.into_iter();
+        let refused = |fault: Fault| BatchResult::Refused { error: fault.item() };
+        let result = |place: Answer<Where>| match place {
+            Err(fault) => refused(fault),
+            Ok(place) => match answers.next() {
+                Some(Ok(accepted)) => BatchResult::Accepted(tell::accepted(place, &accepted)),
+                Some(Err(error)) => refused(error.into()),
+                None => {
+                    refused(Fault::new("internal", "no answer came for this item; send it again with its id"))
+                }
+            },
+        };
+        places.into_iter().map(result).collect()
+    });
+    Box::pin(async move { submitted.await.unwrap_or_default() })
+}

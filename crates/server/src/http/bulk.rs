@@ -1,0 +1,245 @@
+//! The same change for many messages, by ids or by filter.
+
+use std::sync::Arc;
+
+use axum::{Json, body::Body, extract::State};
+use duly::{Changed, MessageId, Timestamp};
+
+use super::{
+    app::App,
+    body,
+    caller::Who,
+    fault::{Answer, Fault},
+    select,
+};
+use crate::{
+    auth::Role,
+    wire::{BulkAnswer, BulkRequest, Filter, MovedRequest, Problem},
+};
+
+/// Messages changed at once while a filter is worked through.
+const STEP: usize = 1_000;
+
+/// What is to be done with them.
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    Cancel,
+    Move(Timestamp),
+    Replay,
+    Purge,
+}
+
+impl Change {
+    /// The state it is done to.
+    fn from(self) -> duly::State {
+        match self {
+            Self::Cancel | Self::Move(_) => duly::State::Pending,
+            Self::Replay | Self::Purge => duly::State::Dead,
+        }
+    }
+
+    async fn perform(self, app: &App, ids: &[MessageId]) -> Answer<Vec<Changed>> {
+        Ok(match self {
+            Self::Cancel => app.duly.cancel_many(ids).await?,
+            Self::Move(due) => {
+                let batch: Vec<_> = ids.iter().map(|id| (id.clone(), due)).collect();
+                app.duly.reschedule_many(&batch).await?
+            }
+            Self::Replay => app.duly.replay(ids).await?,
+            Self::Purge => app.duly.purge(ids).await?,
+        })
+    }
+}
+
+/// Cancel many
+#[utoipa::path(
+    post, path = "/v1/messages/cancel", tag = "messages", request_body = BulkRequest,
+    responses(
+        (status = 200, description = "How many", body = BulkAnswer),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    many(&app, &who, Change::Cancel, body::json(&app, sent).await?).await
+}
+
+/// Give many another due time
+#[utoipa::path(
+    post, path = "/v1/messages/reschedule", tag = "messages", request_body = MovedRequest,
+    responses(
+        (status = 200, description = "How many", body = BulkAnswer),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn reschedule(
+    State(app): State<Arc<App>>,
+    who: Who,
+    sent: Body,
+) -> Answer<Json<BulkAnswer>> {
+    let wish: MovedRequest = body::json(&app, sent).await?;
+    let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
+    let MovedRequest { ids, filter, dry_run, .. } = wish;
+    many(&app, &who, Change::Move(due), BulkRequest { ids, filter, dry_run }).await
+}
+
+/// Deliver many now
+#[utoipa::path(
+    post, path = "/v1/messages/fire", tag = "messages", request_body = BulkRequest,
+    responses(
+        (status = 200, description = "How many", body = BulkAnswer),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    let now = app.duly.now();
+    many(&app, &who, Change::Move(now), body::json(&app, sent).await?).await
+}
+
+/// Deliver dead letters afresh
+#[utoipa::path(
+    post, path = "/v1/dead/replay", tag = "dead letters", request_body = BulkRequest,
+    responses(
+        (status = 200, description = "How many", body = BulkAnswer),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    many(&app, &who, Change::Replay, body::json(&app, sent).await?).await
+}
+
+/// Forget dead letters for good
+#[utoipa::path(
+    post, path = "/v1/dead/purge", tag = "dead letters", request_body = BulkRequest,
+    responses(
+        (status = 200, description = "How many", body = BulkAnswer),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    many(&app, &who, Change::Purge, body::json(&app, sent).await?).await
+}
+
+async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer<Json<BulkAnswer>> {
+    who.need(Role::Operate)?;
+    let mut answer = BulkAnswer { dry_run: wish.dry_run, ..BulkAnswer::default() };
+    match (wish.ids, wish.filter) {
+        (Some(ids), None) => by_ids(app, who, change, ids, &mut answer).await?,
+        (None, Some(filter)) => by_filter(app, who, change, &filter, &mut answer).await?,
+        _ => {
+            let detail = "give ids, or a filter; the filter {} means all of them";
+            return Err(Fault::at("bad_selection", "filter", detail));
+        }
+    }
+    Ok(Json(answer))
+}
+
+async fn by_ids(
+    app: &App,
+    who: &Who,
+    change: Change,
+    ids: Vec<String>,
+    answer: &mut BulkAnswer,
+) -> Answer<()> {
+    let max = app.limits.batch_max;
+    if ids.len() > max {
+        return Err(Fault::at(
+            "too_many",
+            "ids",
+            format!("{} ids, the limit is {max}; send them in parts", ids.len()),
+        ));
+    }
+    let parsed = ids.iter().enumerate().map(|(place, id)| {
+        MessageId::parse(id).map_err(|fault| Fault::at(fault.code, format!("ids[{place}]"), fault.detail))
+    });
+    let ids = parsed.collect::<Answer<Vec<_>>>()?;
+    for step in ids.chunks(STEP) {
+        let step = own(app, who, step).await?;
+        if answer.dry_run {
+            for id in &step {
+                let state = app.duly.get(id).await?.map(|record| record.state);
+                count(
+                    answer,
+                    state.map_or(Changed::Unknown, |state| {
+                        if state == change.from() {
+                            Changed::Done { maybe_delivered: false }
+                        } else {
+                            Changed::TooLate(state)
+                        }
+                    }),
+                );
+            }
+        } else {
+            change.perform(app, &step).await?.into_iter().for_each(|changed| count(answer, changed));
+        }
+    }
+    if answer.dry_run {
+        answer.done = 0;
+    }
+    Ok(())
+}
+
+/// Those of `ids` whose topics the caller may touch; the others must not even be told apart from unknown ones.
+async fn own(app: &App, who: &Who, ids: &[MessageId]) -> Answer<Vec<MessageId>> {
+    if who.sees_all() {
+        return Ok(ids.to_vec());
+    }
+    for id in ids {
+        if let Some(record) = app.duly.get(id).await? {
+            who.touch(record.message.topic.as_str())?;
+        }
+    }
+    Ok(ids.to_vec())
+}
+
+fn count(answer: &mut BulkAnswer, changed: Changed) {
+    match changed {
+        Changed::Done { maybe_delivered } => {
+            answer.matched += 1;
+            answer.done += 1;
+            answer.maybe_delivered += u64::from(maybe_delivered);
+        }
+        Changed::TooLate(_) => {
+            answer.matched += 1;
+            answer.too_late += 1;
+        }
+        Changed::Unknown => answer.unknown += 1,
+    }
+}
+
+async fn by_filter(
+    app: &App,
+    who: &Who,
+    change: Change,
+    filter: &Filter,
+    answer: &mut BulkAnswer,
+) -> Answer<()> {
+    who.touch_some(filter.topic.as_deref())?;
+    let mut query = select::filtered(change.from(), filter)?;
+    query.limit = STEP;
+    loop {
+        let page = app.duly.list(&query).await?;
+        // What was moved a moment ago may come up again at its new time.
+        let moved = |due: Timestamp| change == Change::Move(due);
+        let ids: Vec<_> = page
+            .records
+            .into_iter()
+            .filter(|record| !moved(record.message.due))
+            .map(|record| record.message.id)
+            .collect();
+        if answer.dry_run {
+            answer.matched += ids.len() as u64;
+        } else if !ids.is_empty() {
+            change.perform(app, &ids).await?.into_iter().for_each(|changed| count(answer, changed));
+        }
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(()),
+        }
+        if *app.stopping.borrow() {
+            return Err(Fault::new(
+                "shutting_down",
+                format!("stopped after {} of them; ask again for the rest", answer.done),
+            ));
+        }
+    }
+}

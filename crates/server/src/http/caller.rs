@@ -1,0 +1,126 @@
+//! Who calls, and whether they may.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, Method, header, request::Parts};
+
+use super::{
+    app::App,
+    fault::{Answer, Fault},
+};
+use crate::auth::{self, Caller, Role};
+
+/// The caller of this request, known from its token.
+pub(super) struct Who(Caller);
+
+impl FromRequestParts<Arc<App>> for Who {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Answer<Self> {
+        known(app, &parts.headers).map(Self)
+    }
+}
+
+fn known(app: &App, headers: &HeaderMap) -> Answer<Caller> {
+    if app.tokens.is_empty() {
+        return Ok(Caller::anyone());
+    }
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(token) = given.and_then(auth::bearer) else {
+        return Err(Fault::new(
+            "unauthorized",
+            "send the header `Authorization: Bearer <token>`; `duly token` makes one",
+        ));
+    };
+    app.tokens.caller(token).ok_or_else(|| {
+        Fault::new("unauthorized", "this token is not known here; look at auth.tokens of the configuration")
+    })
+}
+
+impl Who {
+    /// Goes on only if the caller has this role.
+    pub(super) fn need(&self, role: Role) -> Answer<&Self> {
+        if self.0.may(role) {
+            return Ok(self);
+        }
+        let (name, role) = (&self.0.name, role.word());
+        Err(Fault::new(
+            "forbidden",
+            format!("token {name:?} lacks the role {role}; use another, or add the role to it"),
+        ))
+    }
+
+    /// Goes on only if the caller may touch this topic.
+    pub(super) fn touch(&self, topic: &str) -> Answer<&Self> {
+        if self.0.may_touch(topic) {
+            return Ok(self);
+        }
+        let name = &self.0.name;
+        Err(Fault::new(
+            "forbidden",
+            format!("token {name:?} is not for the topic {topic:?}; use another, or add the topic to it"),
+        ))
+    }
+
+    /// Whether the topic of each message must be looked at.
+    pub(super) fn sees_all(&self) -> bool {
+        self.0.sees_all()
+    }
+
+    /// Goes on only if the caller sees all topics, or names one of theirs.
+    pub(super) fn touch_some(&self, topic: Option<&str>) -> Answer<&Self> {
+        match topic {
+            Some(topic) => self.touch(topic),
+            None if self.sees_all() => Ok(self),
+            None => {
+                let name = &self.0.name;
+                Err(Fault::new(
+                    "forbidden",
+                    format!("token {name:?} is for some topics only; name one of them"),
+                ))
+            }
+        }
+    }
+
+    /// Whether the caller may see this topic.
+    pub(super) fn sees(&self, topic: &str) -> bool {
+        self.0.may_touch(topic)
+    }
+}
+
+/// Keeps web pages of others out: a browser on this machine can reach loopback, too.
+pub(super) async fn only_own_pages(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match checked(&app, request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(fault) => fault.into_response(),
+    }
+}
+
+fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer<()> {
+    let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let host = text(header::HOST);
+    if !auth::host_allowed(host, app.listen) {
+        let detail = "on loopback the Host is localhost, 127.0.0.1 or [::1]; call the server by one of these";
+        return Err(Fault::new("bad_host", detail));
+    }
+    if method.is_safe() {
+        return Ok(());
+    }
+    let foreign_site = text(http::HeaderName::from_static("sec-fetch-site"))
+        .is_some_and(|site| site != "same-origin" && site != "none");
+    let own = |origin: &str| {
+        let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
+        host == Some(authority)
+    };
+    if foreign_site || text(header::ORIGIN).is_some_and(|origin| !own(origin)) {
+        let detail =
+            "this call came from a page of another site; call from a program, or from this server's own page";
+        return Err(Fault::new("cross_origin", detail));
+    }
+    Ok(())
+}

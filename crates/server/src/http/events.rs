@@ -1,0 +1,182 @@
+//! What happens, while it happens: server-sent events.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    response::{
+        IntoResponse, Response,
+        sse::{self, KeepAlive, Sse},
+    },
+};
+use duly::{Event, Events, Lane};
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use utoipa::IntoParams;
+
+use super::{
+    app::App,
+    caller::Who,
+    fault::{Answer, Fault},
+    messages::{Asked, asked},
+};
+use crate::{
+    auth::Role,
+    wire::{Alert, Happened, Problem},
+};
+
+/// How often a silent stream shows that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What to follow.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Follow {
+    /// Only these, with commas between: `accepted,delivered,failed,dead,cancelled,target_away,alert` …
+    types: Option<String>,
+    /// Only this sink.
+    sink: Option<String>,
+    /// Only this topic of the built-in queue.
+    topic: Option<String>,
+}
+
+/// Follow what happens
+///
+/// Server-sent events; each has a `type` and JSON as its data. A reader that is too slow loses the oldest events and
+/// hears how many as `missed`; it never slows deliveries.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "overview", params(Follow),
+    responses(
+        (status = 200, description = "A stream without end", body = Happened, content_type = "text/event-stream"),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn follow(State(app): State<Arc<App>>, who: Who, query: Asked<Follow>) -> Answer<Response> {
+    let follow = asked(query)?;
+    who.need(Role::Read)?.touch_some(follow.topic.as_deref())?;
+    let place = Arc::clone(&app.followers).try_acquire_owned().map_err(|_| {
+        Fault::new("busy", "as many follow events as the server allows; try again when one of them has gone")
+    })?;
+    let follower = Follower {
+        events: app.duly.events(),
+        alerts: app.telemetry.listen(),
+        missed: 0,
+        follow,
+        app,
+        _place: place,
+    };
+    let stream = futures_util::stream::unfold(follower, async |mut follower| {
+        let happened = follower.next().await?;
+        let data = serde_json::to_string(&happened).unwrap_or_default();
+        let event = sse::Event::default().event(happened.kind()).data(data);
+        Some((Ok::<_, Infallible>(event), follower))
+    });
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+struct Follower {
+    app: Arc<App>,
+    events: Events,
+    alerts: broadcast::Receiver<Alert>,
+    missed: u64,
+    follow: Follow,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    async fn next(&mut self) -> Option<Happened> {
+        loop {
+            let happened = tokio::select! {
+                event = self.events.next() => {
+                    let event = event?;
+                    let missed = self.events.missed();
+                    if missed > self.missed {
+                        // The event in hand is lost, too: telling how many is worth more.
+                        let count = missed - std::mem::replace(&mut self.missed, missed) + 1;
+                        self.app.telemetry.dropped_events(count);
+                        return Some(Happened::Missed { count });
+                    }
+                    if !self.lane_wanted(&event) {
+                        continue;
+                    }
+                    happened(event)?
+                }
+                Ok(alert) = self.alerts.recv() => Happened::Alert { alert },
+                () = stopped(&self.app) => return None,
+            };
+            if self.wanted(happened.kind()) {
+                return Some(happened);
+            }
+        }
+    }
+
+    fn wanted(&self, kind: &str) -> bool {
+        self.follow.types.as_deref().is_none_or(|types| types.split(',').any(|wanted| wanted.trim() == kind))
+    }
+
+    fn lane_wanted(&self, event: &Event) -> bool {
+        let Some(lane) = lane(event) else {
+            return self.follow.topic.is_none() && self.follow.sink.is_none();
+        };
+        match (lane, &self.follow.sink, &self.follow.topic) {
+            (_, None, None) => true,
+            (Lane::Queue(own), sink, Some(topic)) => {
+                own.as_str() == topic && sink.as_deref().is_none_or(|s| s == "queue")
+            }
+            (Lane::Queue(_), Some(sink), None) => sink == "queue",
+            (Lane::Sink(own), Some(sink), None) => own.as_str() == sink,
+            (Lane::Sink(_), _, Some(_)) => false,
+        }
+    }
+}
+
+async fn stopped(app: &App) {
+    app.stopped().await;
+}
+
+fn lane(event: &Event) -> Option<&Lane> {
+    match event {
+        Event::Accepted { lane, .. }
+        | Event::Delivered { lane, .. }
+        | Event::Failed { lane, .. }
+        | Event::Dead { lane, .. }
+        | Event::TargetAway { lane, .. }
+        | Event::TargetBack { lane } => Some(lane),
+        _ => None,
+    }
+}
+
+fn happened(event: Event) -> Option<Happened> {
+    Some(match event {
+        Event::Accepted { id, lane, due } => {
+            let (id, lane) = (id.to_string(), lane.to_string());
+            Happened::Accepted { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
+        }
+        Event::Delivered { id, lane, attempt, lateness } => Happened::Delivered {
+            id: id.to_string(),
+            lane: lane.to_string(),
+            attempt,
+            lateness_ms: lateness.as_secs_f64() * 1_000.0,
+        },
+        Event::Failed { id, lane, attempt, outcome, detail, retry_at } => Happened::Failed {
+            id: id.to_string(),
+            lane: lane.to_string(),
+            attempt,
+            outcome: outcome.as_str().into(),
+            detail,
+            retry_at: retry_at.to_string(),
+            retry_at_ms: retry_at.as_millis(),
+        },
+        Event::Dead { id, lane, reason } => {
+            Happened::Dead { id: id.to_string(), lane: lane.to_string(), reason: reason.as_str().into() }
+        }
+        Event::Cancelled { id } => Happened::Cancelled { id: id.to_string() },
+        Event::TargetAway { lane, detail } => Happened::TargetAway { lane: lane.to_string(), detail },
+        Event::TargetBack { lane } => Happened::TargetBack { lane: lane.to_string() },
+        Event::LeasesLost { count } => Happened::LeasesLost { count: count as u64 },
+        Event::StoreFailing { times } => Happened::StoreFailing { times },
+        Event::ClockJumped { by_us } => Happened::ClockJumped { by_us },
+        other => Happened::Other { what: format!("{other:?}") },
+    })
+}

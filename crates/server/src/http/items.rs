@@ -1,0 +1,209 @@
+//! Taking a stream of bytes apart into its items: lines of NDJSON, or elements of a JSON array.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// How the items stand beside each other. The first character decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One JSON value a line.
+    Lines,
+    /// `[`, values with commas between, `]`.
+    Array,
+}
+
+/// Why a stream cannot be taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// One item has more bytes than the limit.
+    TooLong,
+    /// There is something else where an item, a comma or the end should be.
+    NotAnArray,
+    /// It ended in the middle of an item or of the array.
+    Half,
+}
+
+/// Where in an array the splitter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Before the first item or the end.
+    Open,
+    /// After a comma.
+    Comma,
+    /// Within an item.
+    Item { depth: usize, quoted: bool, escaped: bool },
+    /// After the end.
+    Closed,
+}
+
+/// Takes bytes as they come, gives whole items.
+#[derive(Debug)]
+pub(super) struct Items {
+    buffer: BytesMut,
+    /// Bytes of the buffer that were looked at already.
+    seen: usize,
+    form: Option<Form>,
+    stand: Stand,
+    max: usize,
+}
+
+impl Items {
+    /// Items of at most `max` bytes.
+    pub(super) fn new(max: usize) -> Self {
+        Self { buffer: BytesMut::new(), seen: 0, form: None, stand: Stand::Open, max }
+    }
+
+    /// How the items stand; unknown before the first character.
+    pub(super) fn form(&self) -> Option<Form> {
+        self.form
+    }
+
+    /// More bytes have come.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole item.
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        let item = match self.form() {
+            Some(Form::Lines) => self.line(),
+            Some(Form::Array) => self.element()?,
+            None => {
+                let Some(first) = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+                    self.buffer.clear();
+                    return Ok(None);
+                };
+                if self.buffer[first] == b'[' {
+                    self.buffer.advance(first + 1);
+                    self.form = Some(Form::Array);
+                } else {
+                    self.buffer.advance(first);
+                    self.form = Some(Form::Lines);
+                }
+                return self.next();
+            }
+        };
+        let longest = item.as_ref().map_or(self.buffer.len(), Bytes::len);
+        if longest > self.max { Err(Broken::TooLong) } else { Ok(item) }
+    }
+
+    /// The last item, once no more bytes come.
+    pub(super) fn end(&mut self) -> Result<Option<Bytes>, Broken> {
+        match self.form() {
+            None => Ok(None),
+            Some(Form::Lines) => {
+                let rest = self.buffer.split().freeze();
+                let blank = rest.iter().all(u8::is_ascii_whitespace);
+                Ok((!blank).then_some(rest))
+            }
+            Some(Form::Array) if self.stand == Stand::Closed => Ok(None),
+            Some(Form::Array) => Err(Broken::Half),
+        }
+    }
+
+    fn line(&mut self) -> Option<Bytes> {
+        loop {
+            let Some(end) = memchr::memchr(b'\n', &self.buffer[self.seen..]) else {
+                self.seen = self.buffer.len();
+                return None;
+            };
+            let line = self.buffer.split_to(self.seen + end).freeze();
+            self.buffer.advance(1);
+            self.seen = 0;
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                return Some(line);
+            }
+        }
+    }
+
+    fn element(&mut self) -> Result<Option<Bytes>, Broken> {
+        while let Some(&byte) = self.buffer.get(self.seen) {
+            self.seen += 1;
+            let blank = byte.is_ascii_whitespace();
+            match &mut self.stand {
+                Stand::Item { depth, quoted, escaped } => {
+                    if *quoted {
+                        *quoted = *escaped || byte != b'"';
+                        *escaped = !*escaped && byte == b'\\';
+                        continue;
+                    }
+                    match byte {
+                        b'"' => *quoted = true,
+                        b'{' | b'[' => *depth += 1,
+                        b'}' | b']' if *depth > 0 => *depth -= 1,
+                        b',' | b']' if *depth == 0 => {
+                            self.stand = if byte == b',' { Stand::Comma } else { Stand::Closed };
+                            let item = self.buffer.split_to(self.seen - 1).freeze();
+                            self.buffer.advance(1);
+                            self.seen = 0;
+                            return Ok(Some(item));
+                        }
+                        _ => {}
+                    }
+                }
+                _ if blank => self.drop_seen(),
+                Stand::Open if byte == b']' => {
+                    self.stand = Stand::Closed;
+                    self.drop_seen();
+                }
+                Stand::Open | Stand::Comma if !matches!(byte, b',' | b']') => {
+                    // This byte is the item's first: it is looked at once more as such.
+                    self.seen -= 1;
+                    self.stand = Stand::Item { depth: 0, quoted: false, escaped: false };
+                }
+                _ => return Err(Broken::NotAnArray),
+            }
+        }
+        Ok(None)
+    }
+
+    fn drop_seen(&mut self) {
+        self.buffer.advance(self.seen);
+        self.seen = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes `text` apart in pieces of every size: where a piece ends must not matter.
+    fn split(text: &str) -> Result<Vec<String>, Broken> {
+        let results: Vec<_> = (1..=text.len().max(1)).map(|size| pieces(text, size)).collect();
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{text}: {results:?}");
+        results.into_iter().next().unwrap()
+    }
+
+    fn pieces(text: &str, size: usize) -> Result<Vec<String>, Broken> {
+        let mut items = Items::new(40);
+        let mut found = Vec::new();
+        let mut keep = |item: Bytes| found.push(String::from_utf8(item.to_vec()).unwrap().trim().to_owned());
+        for piece in text.as_bytes().chunks(size) {
+            items.push(piece);
+            while let Some(item) = items.next()? {
+                keep(item);
+            }
+        }
+        items.end()?.into_iter().for_each(&mut keep);
+        Ok(found)
+    }
+
+    #[test]
+    fn lines_and_arrays_come_apart_wherever_the_pieces_end() {
+        assert_eq!(split("{\"a\":1}\n\r\n {\"b\":\"\\n\"}").unwrap(), ["{\"a\":1}", "{\"b\":\"\\n\"}"]);
+        assert_eq!(
+            split(" [ {\"a\":[1,2]} ,\"x,]\\\"\", 3 ]\n").unwrap(),
+            ["{\"a\":[1,2]}", "\"x,]\\\"\"", "3"]
+        );
+        assert_eq!(split("[]").unwrap(), Vec::<String>::new());
+        assert_eq!(split("  ").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_no_array_is_said_so() {
+        assert_eq!(split("[1,]"), Err(Broken::NotAnArray));
+        assert_eq!(split("[1] 2"), Err(Broken::NotAnArray));
+        assert_eq!(split("[1,2"), Err(Broken::Half));
+        assert_eq!(split(&format!("[\"{}\"]", "x".repeat(50))), Err(Broken::TooLong));
+        assert_eq!(split(&"y".repeat(50)), Err(Broken::TooLong));
+    }
+}

@@ -1,0 +1,177 @@
+//! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Router, response::IntoResponse};
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, server::conn::http1};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::{GracefulShutdown, Watcher},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::fault::Fault;
+use crate::config::HttpLimits;
+
+/// How long a client may take over the handshake of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Bytes of a connection's reading buffer, and so of the head of a request.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// After an error of `accept` such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a refused connection may take to read that it was refused.
+const REFUSAL: Duration = Duration::from_secs(2);
+/// Refusals under way at the same time; further ones are only closed.
+const REFUSALS_MAX: usize = 64;
+
+/// A listener at work.
+pub struct Listening {
+    addr: SocketAddr,
+    stop: oneshot::Sender<Duration>,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Takes no more connections, lets calls under way end within `grace`, then closes what is left.
+    pub async fn stop(self, grace: Duration) {
+        // If the task is gone already, there is nothing to stop.
+        let _ = self.stop.send(grace);
+        let _ = self.task.await;
+    }
+}
+
+/// Serves `router` on `listener`.
+pub fn listen(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    limits: &HttpLimits,
+) -> io::Result<Listening> {
+    let addr = listener.local_addr()?;
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(BUFFER_BYTES_MAX);
+    let door = Door {
+        http,
+        tls,
+        router,
+        places: Arc::new(Semaphore::new(limits.connections)),
+        refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+    };
+    let (stop, stopped) = oneshot::channel();
+    Ok(Listening { addr, stop, task: tokio::spawn(door.run(listener, stopped)) })
+}
+
+#[derive(Clone)]
+struct Door {
+    http: http1::Builder,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    places: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+}
+
+impl Door {
+    async fn run(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) {
+        let graceful = GracefulShutdown::new();
+        let grace = loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                grace = &mut stopped => break grace.unwrap_or_default(),
+            };
+            match accepted {
+                Ok((stream, _)) => self.take(stream, graceful.watcher()),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be taken; is the limit of open files too low?");
+                    // Not a busy loop while the cause lasts.
+                    let _ = timeout(ACCEPT_PAUSE, &mut stopped).await;
+                }
+            }
+        };
+        drop(listener);
+        if timeout(grace, graceful.shutdown()).await.is_err() {
+            tracing::warn!("some connections did not end in time and were closed");
+        }
+    }
+
+    fn take(&self, stream: TcpStream, watcher: Watcher) {
+        // Answers are small and somebody waits for each.
+        let _ = stream.set_nodelay(true);
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => {
+                tokio::spawn(self.clone().serve(stream, watcher, place));
+            }
+            Err(_) => self.refuse(stream),
+        }
+    }
+
+    async fn serve(self, stream: TcpStream, watcher: Watcher, _place: OwnedSemaphorePermit) {
+        match &self.tls {
+            None => self.converse(stream, watcher).await,
+            Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.converse(stream, watcher).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
+            },
+        }
+    }
+
+    async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static + Send, watcher: Watcher) {
+        let service = TowerToHyperService::new(self.router.clone().into_service::<Incoming>());
+        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+
+    /// Says why, briefly, without a place among the connections.
+    fn refuse(&self, mut stream: TcpStream) {
+        let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        if self.tls.is_some() {
+            return; // There are no words before the handshake.
+        }
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = timeout(REFUSAL, async {
+                stream.write_all(&refusal().await).await?;
+                stream.shutdown().await
+            })
+            .await;
+        });
+    }
+}
+
+/// The whole answer, as bytes.
+async fn refusal() -> Vec<u8> {
+    let fault = Fault::new(
+        "too_many_connections",
+        "as many connections are open as limits.connections allows; close some, or raise it",
+    );
+    let (parts, body) = fault.into_response().into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let mut text =
+        format!("HTTP/1.1 {}\r\nconnection: close\r\ncontent-length: {}\r\n", parts.status, body.len())
+            .into_bytes();
+    for (name, value) in &parts.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    text.extend_from_slice(&body);
+    text
+}

@@ -1,0 +1,245 @@
+//! One message: schedule, look, reschedule, cancel, fire; and lists of them.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query, State},
+};
+use duly::{Changed, MessageId, Timestamp};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    app::App,
+    body,
+    caller::Who,
+    fault::{Answer, Fault},
+    intake, select, tell,
+};
+use crate::{
+    auth::Role,
+    wire::{Accepted, Cancelled, Message, NewMessage, Page, Problem, Reschedule, Rescheduled},
+};
+
+/// Schedule one message
+#[utoipa::path(
+    post, path = "/v1/messages", tag = "messages", request_body = NewMessage,
+    responses(
+        (status = 201, description = "Accepted: it is durable", body = Accepted),
+        (status = 200, description = "Known with the same id and content: nothing changed", body = Accepted),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    who: Who,
+    sent: Body,
+) -> Answer<(StatusCode, Json<Accepted>)> {
+    who.need(Role::Produce)?;
+    let new: NewMessage = body::json(&app, sent).await?;
+    who.touch(&new.topic)?;
+    let (place, message) = intake::message(new)?;
+    let accepted = app.duly.send(message).await?;
+    let status = if accepted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(tell::accepted(place, &accepted))))
+}
+
+/// What is known of a message
+#[utoipa::path(
+    get, path = "/v1/messages/{id}", tag = "messages", params(("id" = String, Path, description = "The message's id")),
+    responses(
+        (status = 200, description = "State, times, attempts with each error, receipt of the target", body = Message),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(id): Path<String>,
+) -> Answer<Json<Message>> {
+    who.need(Role::Read)?;
+    let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
+    who.touch(record.message.topic.as_str())?;
+    Ok(Json(tell::message(&record)))
+}
+
+/// Give a waiting message another due time
+#[utoipa::path(
+    patch, path = "/v1/messages/{id}", tag = "messages", request_body = Reschedule,
+    params(("id" = String, Path, description = "The message's id")),
+    responses(
+        (status = 200, description = "Done", body = Rescheduled),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn reschedule(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(id): Path<String>,
+    sent: Body,
+) -> Answer<Json<Rescheduled>> {
+    who.need(Role::Produce)?;
+    let wish: Reschedule = body::json(&app, sent).await?;
+    let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
+    moved(&app, &who, &id, due).await
+}
+
+/// Deliver a waiting message now
+#[utoipa::path(
+    post, path = "/v1/messages/{id}/fire", tag = "messages", params(("id" = String, Path, description = "The message's id")),
+    responses(
+        (status = 200, description = "It is due now", body = Rescheduled),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn fire(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(id): Path<String>,
+) -> Answer<Json<Rescheduled>> {
+    who.need(Role::Produce)?;
+    moved(&app, &who, &id, app.duly.now()).await
+}
+
+async fn moved(app: &App, who: &Who, id: &str, due: Timestamp) -> Answer<Json<Rescheduled>> {
+    own(app, who, id).await?;
+    let maybe_delivered = done(id, app.duly.reschedule(id, due).await?)?;
+    Ok(Json(Rescheduled {
+        id: id.into(),
+        state: duly::State::Pending.as_str().into(),
+        deliver_at: due.to_string(),
+        deliver_at_ms: due.as_millis(),
+        maybe_delivered,
+    }))
+}
+
+/// Cancel a waiting message
+#[utoipa::path(
+    delete, path = "/v1/messages/{id}", tag = "messages", params(("id" = String, Path, description = "The message's id")),
+    responses(
+        (status = 200, description = "It will not be delivered", body = Cancelled),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(id): Path<String>,
+) -> Answer<Json<Cancelled>> {
+    who.need(Role::Produce)?;
+    own(&app, &who, &id).await?;
+    let maybe_delivered = done(&id, app.duly.cancel(&id).await?)?;
+    let state = duly::State::Cancelled.as_str().into();
+    Ok(Json(Cancelled { id, state, maybe_delivered }))
+}
+
+/// Goes on only if the caller may touch the message's topic.
+async fn own(app: &App, who: &Who, id: &str) -> Answer<()> {
+    if who.sees_all() {
+        return Ok(());
+    }
+    let record = app.duly.get(id).await?.ok_or_else(|| Fault::not_found(id))?;
+    who.touch(record.message.topic.as_str()).map(|_| ())
+}
+
+fn done(id: &str, changed: Changed) -> Answer<bool> {
+    match changed {
+        Changed::Done { maybe_delivered } => Ok(maybe_delivered),
+        Changed::TooLate(state) => Err(Fault::too_late(id, state)),
+        Changed::Unknown => Err(Fault::not_found(id)),
+    }
+}
+
+/// Which messages to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct List {
+    /// `pending`, `in_flight`, `delivered`, `dead` or `cancelled`; pending unless told otherwise.
+    state: Option<String>,
+    /// Only this sink.
+    sink: Option<String>,
+    /// Only this topic.
+    topic: Option<String>,
+    /// Due at or after: RFC 3339, or milliseconds since 1970.
+    due_from: Option<String>,
+    /// Due before.
+    due_to: Option<String>,
+    /// Where the page before ended.
+    cursor: Option<String>,
+    /// At most so many: 1 to 1,000, 100 unless told otherwise.
+    limit: Option<usize>,
+}
+
+/// The query of a URL, or why it is not understood.
+pub(super) type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+
+pub(super) fn asked<T>(query: Asked<T>) -> Answer<T> {
+    let Query(query) = query.map_err(|rejection| Fault::new("bad_query", rejection.body_text()))?;
+    Ok(query)
+}
+
+/// List messages by due time
+#[utoipa::path(
+    get, path = "/v1/messages", tag = "messages", params(List),
+    responses(
+        (status = 200, description = "A page; bodies are left out", body = Page),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> Answer<Json<Page>> {
+    let list = asked(query)?;
+    let state = select::state(list.state.as_deref().unwrap_or("pending"))?;
+    page(&app, &who, list, state).await
+}
+
+/// List dead letters by due time
+#[utoipa::path(
+    get, path = "/v1/dead", tag = "dead letters", params(List),
+    responses(
+        (status = 200, description = "A page; bodies are left out", body = Page),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> Answer<Json<Page>> {
+    let list = asked(query)?;
+    if list.state.as_deref().is_some_and(|state| state != "dead") {
+        return Err(Fault::at("bad_state", "state", "this list has dead letters only; see /v1/messages"));
+    }
+    page(&app, &who, list, duly::State::Dead).await
+}
+
+async fn page(app: &App, who: &Who, list: List, state: duly::State) -> Answer<Json<Page>> {
+    who.need(Role::Read)?.touch_some(list.topic.as_deref())?;
+    let mut query = select::query(state, list.sink.as_deref(), list.topic.as_deref())?;
+    let time = |text: &Option<String>, path| -> Answer<Option<Timestamp>> {
+        let read = |text| duly::parse_time(text).map_err(|fault| Fault::at("bad_time", path, fault.detail));
+        text.as_deref().map(read).transpose()
+    };
+    query.due_from = time(&list.due_from, "due_from")?;
+    query.due_to = time(&list.due_to, "due_to")?;
+    query.after = list.cursor.as_deref().map(cursor).transpose()?;
+    query.limit = match list.limit.unwrap_or(100) {
+        limit @ 1..=1_000 => limit,
+        other => {
+            return Err(Fault::at(
+                "too_many",
+                "limit",
+                format!("a page has 1 to 1000 messages, not {other}"),
+            ));
+        }
+    };
+    let page = app.duly.list(&query).await?;
+    let cursor = page.next.map(|(due, id)| format!("{}-{id}", due.as_millis()));
+    Ok(Json(Page { messages: page.records.iter().map(tell::listed).collect(), cursor }))
+}
+
+fn cursor(text: &str) -> Answer<(Timestamp, MessageId)> {
+    let parsed = text
+        .split_once('-')
+        .and_then(|(due, id)| Some((Timestamp::from_millis(due.parse().ok()?), MessageId::parse(id).ok()?)));
+    parsed.ok_or_else(|| Fault::at("bad_cursor", "cursor", "give the cursor of the page before, unchanged"))
+}

@@ -1,0 +1,29 @@
+//! Texts that the server gives of itself.
+
+use std::sync::Arc;
+
+use axum::{Router, response::Html, routing::get};
+use http::header;
+
+use super::app::App;
+
+const ERRORS: &str = include_str!("../../../../docs/reference/errors.md");
+const HOME: &str = include_str!("home.html");
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    let text = |kind: &'static str, text: &'static str| {
+        get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
+    };
+    // Made once: it is the same for every caller.
+    let openapi: &'static str = Box::leak(super::openapi().into_boxed_str());
+    Router::new()
+        .route("/openapi.json", text("application/json", openapi))
+        .route("/errors", text("text/markdown; charset=utf-8", ERRORS))
+        .route(
+            "/",
+            get(|| async {
+                let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+                ([(header::CONTENT_SECURITY_POLICY, policy)], Html(HOME))
+            }),
+        )
+}

@@ -1,0 +1,157 @@
+//! The configured sinks: look, pause, probe.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use duly::{Lane, LaneLook, LaneStatus, SinkName, Target};
+use http::StatusCode;
+use tokio::time::timeout;
+
+use super::{
+    app::{App, SinkEntry},
+    caller::Who,
+    fault::{Answer, Fault},
+};
+use crate::{
+    auth::Role,
+    wire::{Problem, Sink, SinksAnswer},
+};
+
+/// The sinks, with their state
+#[utoipa::path(
+    get, path = "/v1/sinks", tag = "sinks",
+    responses(
+        (status = 200, description = "By name", body = SinksAnswer),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<SinksAnswer>> {
+    who.need(Role::Read)?;
+    let statuses: BTreeMap<Lane, LaneStatus> =
+        app.duly.lanes().await?.into_iter().map(|status| (status.lane.clone(), status)).collect();
+    let looks: BTreeMap<Lane, LaneLook> = app.duly.served().await?.into_iter().collect();
+    let delivered = app.telemetry.rates().delivered_by_sink;
+    let orphans = statuses.keys().filter_map(|lane| match lane {
+        Lane::Sink(name) if !app.sinks.contains_key(name) => Some(name),
+        _ => None,
+    });
+    let mut sinks: Vec<Sink> = Vec::new();
+    for name in app.sinks.keys().chain(orphans) {
+        let lane = Lane::Sink(name.clone());
+        let mut sink = sink(&app, name, statuses.get(&lane), looks.get(&lane));
+        sink.delivered_per_second = delivered.get(name.as_str()).copied().unwrap_or_default();
+        sinks.push(sink);
+    }
+    sinks.sort_unstable_by(|one, two| one.name.cmp(&two.name));
+    Ok(Json(SinksAnswer { sinks }))
+}
+
+fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&LaneLook>) -> Sink {
+    let entry = app.sinks.get(name);
+    let paused = status.is_some_and(|status| status.paused);
+    let state = match (entry, look.map(|look| look.target)) {
+        (None, _) => "orphan",
+        _ if paused => "paused",
+        (_, Some(Target::Away)) => "away",
+        (_, Some(Target::Tried)) => "tried",
+        _ => "here",
+    };
+    let overdue = status
+        .and_then(|status| status.oldest_ready)
+        .map(|oldest| super::millis(app.duly.now().since(oldest)));
+    Sink {
+        name: name.as_str().into(),
+        kind: entry.map_or("orphan", |entry| entry.kind).into(),
+        state: state.into(),
+        last_error: look.and_then(|look| look.last_error.clone()),
+        paused,
+        pending: status.map_or(0, |status| status.pending),
+        ready: status.map_or(0, |status| status.ready),
+        in_flight: status.map_or(0, |status| status.in_flight),
+        dead: status.map_or(0, |status| status.dead),
+        oldest_overdue_ms: overdue,
+        rate_limit: entry.and_then(|entry| entry.rate).map(|rate| f64::from(rate.per_second)),
+        delivered_per_second: 0.0,
+    }
+}
+
+/// Stop deliveries to a sink, durably and on every node
+#[utoipa::path(
+    post, path = "/v1/sinks/{name}/pause", tag = "sinks", params(("name" = String, Path, description = "The sink")),
+    responses(
+        (status = 204, description = "Paused; what is under way finishes"),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn pause(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    who.need(Role::Operate)?;
+    known(&app, &name)?;
+    app.duly.pause_sink(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Let a sink go on
+#[utoipa::path(
+    post, path = "/v1/sinks/{name}/resume", tag = "sinks", params(("name" = String, Path, description = "The sink")),
+    responses(
+        (status = 204, description = "It goes on"),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn resume(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    who.need(Role::Operate)?;
+    known(&app, &name)?;
+    app.duly.resume_sink(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Ask a sink's target whether it could take messages now, without delivering one
+#[utoipa::path(
+    post, path = "/v1/sinks/{name}/probe", tag = "sinks", params(("name" = String, Path, description = "The sink")),
+    responses(
+        (status = 204, description = "It could"),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn probe(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    who.need(Role::Operate)?;
+    let entry = known(&app, &name)?;
+    let probed = timeout(entry.timeout, entry.sink.probe()).await;
+    // If it was thought to be away, the lane tries it now rather than at its next time.
+    app.duly.probe(&name)?;
+    match probed {
+        Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
+        Ok(Err(error)) => Err(Fault::new("sink_unreachable", format!("sink {name:?}: {error}"))),
+        Err(_) => Err(Fault::new(
+            "sink_unreachable",
+            format!("sink {name:?}: no answer within {:?}", entry.timeout),
+        )),
+    }
+}
+
+fn known<'a>(app: &'a App, name: &str) -> Answer<&'a SinkEntry> {
+    app.sinks.get(&SinkName::parse(name)?).ok_or_else(|| {
+        let names: Vec<_> = app.sinks.keys().map(SinkName::as_str).collect();
+        let there = if names.is_empty() {
+            "none is configured".into()
+        } else {
+            format!("there are: {}", names.join(", "))
+        };
+        Fault::new("no_such_sink", format!("no sink {name:?}; {there}"))
+    })
+}

@@ -1,0 +1,100 @@
+//! From what Duly knows to what a client reads.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use duly::{Accepted, Body, Properties, Received, Record, State};
+
+use super::intake::Where;
+use crate::wire;
+
+/// A message just taken.
+pub(super) fn accepted(place: Where, accepted: &Accepted) -> wire::Accepted {
+    wire::Accepted {
+        id: accepted.id.as_str().into(),
+        sink: place.sink,
+        topic: place.topic,
+        state: accepted.state.as_str().into(),
+        deliver_at: accepted.due.to_string(),
+        deliver_at_ms: accepted.due.as_millis(),
+        duplicate: accepted.duplicate,
+    }
+}
+
+/// All that is known of a message.
+pub(super) fn message(record: &Record) -> wire::Message {
+    let message = &record.message;
+    let (body, body_base64) = body(&message.body);
+    let kept = matches!(record.state, State::Pending | State::InFlight | State::Dead);
+    let waits = record.state == State::Pending && record.ready > message.due;
+    let delivered = record.ended.filter(|_| record.state == State::Delivered);
+    wire::Message {
+        id: message.id.as_str().into(),
+        sink: message.sink.as_str().into(),
+        topic: message.topic.as_str().into(),
+        tag: message.tag.as_ref().map(|tag| tag.as_str().into()),
+        key: message.key.as_ref().map(|key| key.as_str().into()),
+        state: record.state.as_str().into(),
+        deliver_at: message.due.to_string(),
+        deliver_at_ms: message.due.as_millis(),
+        retry_at: waits.then(|| record.ready.to_string()),
+        retry_at_ms: waits.then(|| record.ready.as_millis()),
+        priority: message.priority.get(),
+        attempts_counted: record.attempts,
+        attempts: record.history.iter().map(attempt).collect(),
+        maybe_delivered: record.maybe_delivered,
+        delivered_at: delivered.map(|at| at.to_string()),
+        delivered_at_ms: delivered.map(duly::Timestamp::as_millis),
+        ended_at: record.ended.map(|at| at.to_string()),
+        ended_at_ms: record.ended.map(duly::Timestamp::as_millis),
+        receipt: record.receipt.clone(),
+        reason: record.reason.map(|reason| reason.as_str().into()),
+        properties: properties(&message.properties),
+        body: body.filter(|_| kept),
+        body_base64: body_base64.filter(|_| kept),
+    }
+}
+
+/// The same without its body, as lists give it.
+pub(super) fn listed(record: &Record) -> wire::Message {
+    wire::Message { body: None, body_base64: None, ..message(record) }
+}
+
+fn attempt(attempt: &duly::Attempt) -> wire::Attempt {
+    wire::Attempt {
+        at: attempt.at.to_string(),
+        at_ms: attempt.at.as_millis(),
+        outcome: attempt.outcome.as_str().into(),
+        detail: attempt.detail.clone(),
+    }
+}
+
+/// A message in a receiver's hands.
+pub(super) fn received(received: Received) -> wire::ReceivedMessage {
+    let message = &received.message;
+    let (body, body_base64) = body(&message.body);
+    wire::ReceivedMessage {
+        id: message.id.as_str().into(),
+        receipt: received.receipt,
+        topic: message.topic.as_str().into(),
+        tag: message.tag.as_ref().map(|tag| tag.as_str().into()),
+        key: message.key.as_ref().map(|key| key.as_str().into()),
+        body,
+        body_base64,
+        content_type: message.body.kind().mime().into(),
+        properties: properties(&message.properties),
+        deliver_at: message.due.to_string(),
+        deliver_at_ms: message.due.as_millis(),
+        attempt: received.attempt,
+    }
+}
+
+fn properties(properties: &Properties) -> std::collections::BTreeMap<String, String> {
+    properties.iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// As text, or else as base64.
+fn body(body: &Body) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(body.as_bytes()) {
+        Ok(text) => (Some(text.into()), None),
+        Err(_) => (None, Some(STANDARD.encode(body.as_bytes()))),
+    }
+}

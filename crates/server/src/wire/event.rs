@@ -1,0 +1,68 @@
+//! What happens, as followers hear it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Alert;
+
+/// Something that happened.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are those of the messages")]
+pub enum Happened {
+    /// A message was accepted.
+    Accepted { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
+    /// A message was delivered.
+    Delivered { id: String, lane: String, attempt: u32, lateness_ms: f64 },
+    /// A try failed; there will be another.
+    Failed {
+        id: String,
+        lane: String,
+        attempt: u32,
+        outcome: String,
+        detail: String,
+        retry_at: String,
+        retry_at_ms: u64,
+    },
+    /// A message was given up.
+    Dead { id: String, lane: String, reason: String },
+    /// A message was cancelled.
+    Cancelled { id: String },
+    /// The target of a lane is away; its messages wait.
+    TargetAway { lane: String, detail: String },
+    /// The target of a lane is back.
+    TargetBack { lane: String },
+    /// Leases ended while messages were being worked on: they come again.
+    LeasesLost { count: u64 },
+    /// The store failed and is tried again.
+    StoreFailing { times: u32 },
+    /// Wall time stepped; negative: backwards.
+    ClockJumped { by_us: i64 },
+    /// An alert was raised or cleared.
+    Alert { alert: Alert },
+    /// This follower was too slow for so many events.
+    Missed { count: u64 },
+    /// Something else.
+    Other { what: String },
+}
+
+impl Happened {
+    /// The word in `type`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Accepted { .. } => "accepted",
+            Self::Delivered { .. } => "delivered",
+            Self::Failed { .. } => "failed",
+            Self::Dead { .. } => "dead",
+            Self::Cancelled { .. } => "cancelled",
+            Self::TargetAway { .. } => "target_away",
+            Self::TargetBack { .. } => "target_back",
+            Self::LeasesLost { .. } => "leases_lost",
+            Self::StoreFailing { .. } => "store_failing",
+            Self::ClockJumped { .. } => "clock_jumped",
+            Self::Alert { .. } => "alert",
+            Self::Missed { .. } => "missed",
+            Self::Other { .. } => "other",
+        }
+    }
+}
