@@ -1,7 +1,36 @@
 //! Configuration: as written, then as used.
+//!
+//! The file, the environment and the flags become one tree ([`written`]), each value with where it came from. A typed reader
+//! ([`section`]) takes the settings out of it ([`resolve`]) and collects everything that is wrong, so that one look at
+//! the answer is enough to mend the file.
 
+mod alerts;
+mod credentials;
+mod environment;
+mod load;
+mod origin;
+mod problems;
+mod resolve;
+mod secret;
+mod section;
+mod sinks;
+mod sources;
+mod suggest;
+mod target;
 mod tls;
+mod units;
 mod used;
+mod values;
+mod written;
 
+pub use load::Loaded;
+pub use origin::Origin;
+pub use problems::{Problem, Problems};
+pub use secret::Secret;
+pub use section::Setting;
+pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
 pub use used::{AlertRules, Config, HttpLimits, SinkSetup, StoreSetup, Thresholds, TlsFiles};
+
+/// A commented file with every setting and its default.
+pub const DEFAULT_FILE: &str = include_str!("default.toml");

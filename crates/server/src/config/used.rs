@@ -1,9 +1,10 @@
 //! The configuration as used: everything set, everything checked.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use duly::{HandlerOptions, Levels, Limits, Pace, RetryPolicy, SinkName, SinkOptions};
 
+use super::secret::only_host;
 use crate::auth::Tokens;
 
 /// All settings of one node.
@@ -23,6 +24,8 @@ pub struct Config {
     pub levels: Levels,
     /// How often the sweep looks.
     pub scan: Pace,
+    /// How many messages one look takes from a store behind a network; the embedded store needs no such bound.
+    pub scan_batch: usize,
     /// The retries of every sink that names none of its own.
     pub retry: RetryPolicy,
     /// How the built-in queue is served.
@@ -41,6 +44,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The name of this node.
     pub node: String,
+    /// How often nodes that share a store say that they are there.
+    pub heartbeat: Duration,
 }
 
 /// Where messages wait.
@@ -84,11 +89,11 @@ pub struct TlsFiles {
 }
 
 /// When operators want to be told.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct AlertRules {
     /// Over everything.
     pub all: Thresholds,
-    /// Per topic, instead of those.
+    /// Per topic, instead of those: complete, what a topic leaves out is taken from `all` already.
     pub topics: BTreeMap<String, Thresholds>,
     /// Where alerts are posted, too.
     pub webhook: Option<String>,
@@ -105,6 +110,34 @@ pub struct Thresholds {
     pub lateness_p99: Option<Duration>,
     /// Failed tries of all tries.
     pub failure_rate: Option<f64>,
+}
+
+impl fmt::Debug for AlertRules {
+    /// Without the path of the webhook: chat services put the secret there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlertRules")
+            .field("all", &self.all)
+            .field("topics", &self.topics)
+            .field("webhook", &self.webhook.as_deref().map(only_host))
+            .finish()
+    }
+}
+
+impl Thresholds {
+    /// Those of a configuration that names none.
+    pub fn usual() -> Self {
+        Self {
+            overdue: Some(Duration::from_secs(10)),
+            queue_length: Some(1_000_000),
+            lateness_p99: Some(Duration::from_secs(5)),
+            failure_rate: Some(0.1),
+        }
+    }
+}
+
+impl Config {
+    /// What [`scan_batch`](Self::scan_batch) is unless it is set.
+    pub const SCAN_BATCH: usize = 100;
 }
 
 impl Default for HttpLimits {
@@ -137,15 +170,17 @@ impl Default for Config {
             sinks: BTreeMap::new(),
             levels: Levels::default(),
             scan: Pace::default(),
+            scan_batch: Self::SCAN_BATCH,
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
-            alerts: AlertRules::default(),
+            alerts: AlertRules { all: Thresholds::usual(), ..AlertRules::default() },
             limits: Limits::default(),
             http: HttpLimits::default(),
             tokens: Tokens::default(),
             insecure_no_auth: false,
             tls: None,
             node: "duly".into(),
+            heartbeat: Duration::from_secs(2),
         }
     }
 }

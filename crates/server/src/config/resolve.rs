@@ -1,0 +1,298 @@
+//! From the tree to the settings that are used: one function per table of the file.
+
+use std::{collections::BTreeMap, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use duly::{
+    Backoff, HandlerOptions, Levels, Limits, Pace, RetryPolicy, days, hours, millis, minutes, seconds,
+};
+use serde_json::Value as Json;
+
+use super::{
+    Config, HttpLimits, Origin, StoreSetup, TlsFiles, alerts, credentials,
+    secret::mask_url,
+    section::{Section, within},
+    sinks,
+    suggest::did_you_mean,
+    units::show_span,
+    written::Node,
+};
+use crate::auth::listen_allowed;
+
+/// Names of levels, nodes and tokens are no longer than this.
+const NAME_MAX: usize = 64;
+/// Kinds of store that are planned and not there yet.
+const STORES_TO_COME: [&str; 4] = ["redis", "mysql", "postgres", "redis+mysql"];
+/// Settings of those.
+const STORE_SETTINGS_TO_COME: [&str; 5] = ["redis", "mysql", "postgres", "shards", "allow_volatile"];
+
+/// Everything, from the top of the tree.
+pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
+    let default = Config::default();
+    let listen = top.value("listen", default.listen, read_address, |addr| addr.to_string().into());
+    let data = top.value("data", default.data, read_folder, |path| path.display().to_string().into());
+    let deliver = top.flag("deliver", default.deliver);
+    let levels_default = top.take("levels_default");
+    let store = top.table("store", store);
+    let (limits, http) = top.table("limits", limits);
+    let levels = levels(top, levels_default, limits.delay_max);
+    let (scan, scan_batch) = top.table("scan", scan);
+    let retry = top.table("retry", |section| self::retry(section, RetryPolicy::default()));
+    let handlers = top.table("handlers", handlers);
+    let sinks = top.table("sinks", |section| sinks::all(section, store.lease, &retry));
+    let alerts = top.table("alerts", alerts::rules);
+    let tokens = top.table("auth", credentials::tokens);
+    let tls = top.table("tls", tls);
+    let (node, heartbeat) = top.table("cluster", |section| cluster(section, default.node, default.heartbeat));
+    // A token that is wrong is not one that is missing.
+    let tokens_are_right = !top.reading.problems.iter().any(|problem| problem.path.starts_with("auth"));
+    if tokens_are_right && let Err(detail) = listen_allowed(listen, &tokens, insecure_no_auth) {
+        let origin = top.origin_of("listen");
+        top.fault("listen", &origin, detail);
+    }
+    Config {
+        listen,
+        data,
+        deliver,
+        store,
+        sinks,
+        levels,
+        scan,
+        scan_batch,
+        retry,
+        handlers,
+        alerts,
+        limits,
+        http,
+        tokens,
+        insecure_no_auth,
+        tls,
+        node,
+        heartbeat,
+    }
+}
+
+fn read_address(node: &Node) -> Result<SocketAddr, String> {
+    let text = node.text()?;
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    numeric.as_deref().unwrap_or(text).parse().map_err(|_| {
+        let shown = mask_url(text);
+        format!("{shown:?} is not an address to listen on; write 127.0.0.1:7380, [::1]:7380 or 0.0.0.0:7380")
+    })
+}
+
+fn read_folder(node: &Node) -> Result<PathBuf, String> {
+    match node.text()? {
+        "" => Err("the data folder needs a name, such as ./duly-data".into()),
+        text => Ok(PathBuf::from(text)),
+    }
+}
+
+fn store(section: &mut Section<'_>) -> StoreSetup {
+    let default = StoreSetup::default();
+    let kind = section.value(
+        "kind",
+        "embedded".to_owned(),
+        |node| store_kind(node.text()?),
+        |kind| kind.as_str().into(),
+    );
+    let to_come = section.reading.is_faulty("store.kind");
+    for key in STORE_SETTINGS_TO_COME {
+        let Some(node) = section.take(key) else { continue };
+        if !to_come {
+            let detail =
+                format!("the {kind} store has no such setting; those that have are not in this version yet");
+            section.fault(key, &node.origin, detail);
+        }
+    }
+    StoreSetup {
+        lease: section.span("lease", default.lease, seconds(1)..=hours(12)),
+        retention: section.span("retention", default.retention, Duration::ZERO..=days(3653)),
+        retention_max: section.number("retention_max", default.retention_max, 0..=100_000_000),
+    }
+}
+
+fn store_kind(word: &str) -> Result<String, String> {
+    if word == "embedded" {
+        return Ok(word.into());
+    }
+    if STORES_TO_COME.contains(&word) {
+        return Err(format!("the {word} store is not in this version yet; use \"embedded\""));
+    }
+    Err(format!("there is no {word:?} store{}; use \"embedded\"", did_you_mean(word, ["embedded"])))
+}
+
+fn levels(top: &mut Section<'_>, fallback: Option<Node>, delay_max: Duration) -> Levels {
+    let written = top.has("levels");
+    let levels = top.table("levels", |section| {
+        if !written {
+            for (name, delay) in Levels::default().iter() {
+                section.note(name, &Origin::Default, show_span(delay).into());
+            }
+            return Levels::default();
+        }
+        section.rest().into_iter().fold(Levels::none(), |levels, (name, node)| {
+            if let Err(detail) = plain_name("level", &name) {
+                section.fault(&format!("{name:?}"), &node.origin, detail);
+                return levels;
+            }
+            let read =
+                node.span().and_then(|delay| within(delay, &(Duration::ZERO..=delay_max), |d| show_span(*d)));
+            match &read {
+                Ok(delay) => section.note(&name, &node.origin, show_span(*delay).into()),
+                Err(detail) => section.fault(&name, &node.origin, detail),
+            }
+            // A faulty one stands too, so that nobody is told that it is missing.
+            levels.set(name, read.unwrap_or_default())
+        })
+    });
+    with_fallback(top, levels, fallback)
+}
+
+fn with_fallback(top: &mut Section<'_>, levels: Levels, fallback: Option<Node>) -> Levels {
+    let Some(node) = fallback else {
+        top.note("levels_default", &Origin::Default, Json::Null);
+        return levels;
+    };
+    let known: Vec<&str> = levels.iter().map(|(name, _)| name).collect();
+    let read = node.text().and_then(|name| {
+        let wrong = || {
+            format!(
+                "there is no level {name:?}{}; there are: {}",
+                did_you_mean(name, known.iter().copied()),
+                known.join(", ")
+            )
+        };
+        known.contains(&name).then(|| name.to_owned()).ok_or_else(wrong)
+    });
+    match read {
+        Ok(name) => {
+            top.note("levels_default", &node.origin, name.as_str().into());
+            levels.fallback(name)
+        }
+        Err(detail) => {
+            top.fault("levels_default", &node.origin, detail);
+            levels
+        }
+    }
+}
+
+fn scan(section: &mut Section<'_>) -> (Pace, usize) {
+    let (default, range) = (Pace::default(), millis(1)..=minutes(1));
+    let pace = Pace {
+        initial: section.span("initial", default.initial, range.clone()),
+        min: section.span("min", default.min, range.clone()),
+        max: section.span("max", default.max, range.clone()),
+        idle_max: section.span("idle_max", default.idle_max, range),
+    };
+    section.ascending("min", pace.min, "max", pace.max);
+    section.ascending("max", pace.max, "idle_max", pace.idle_max);
+    (pace, section.number("batch", Config::SCAN_BATCH, 1..=10_000))
+}
+
+/// Retries, those of all sinks or of one; what is left out is as in `default`.
+pub(super) fn retry(section: &mut Section<'_>, default: RetryPolicy) -> RetryPolicy {
+    let span = Duration::ZERO..=days(1);
+    let policy = RetryPolicy {
+        attempts: section.number("attempts", default.attempts, 1..=1_000_000),
+        backoff: section.value(
+            "backoff",
+            default.backoff,
+            |node| backoff(node.text()?),
+            |backoff| word(*backoff).into(),
+        ),
+        min: section.span("min", default.min, span.clone()),
+        max: section.span("max", default.max, span),
+    };
+    section.ascending("min", policy.min, "max", policy.max);
+    policy
+}
+
+const BACKOFFS: [Backoff; 3] = [Backoff::Fixed, Backoff::Linear, Backoff::Exponential];
+
+fn word(backoff: Backoff) -> &'static str {
+    match backoff {
+        Backoff::Fixed => "fixed",
+        Backoff::Linear => "linear",
+        Backoff::Exponential => "exponential",
+    }
+}
+
+fn backoff(text: &str) -> Result<Backoff, String> {
+    BACKOFFS.into_iter().find(|backoff| word(*backoff) == text).ok_or_else(|| {
+        let words = BACKOFFS.map(word);
+        format!("there is no backoff {text:?}{}; write {}", did_you_mean(text, words), words.join(", "))
+    })
+}
+
+fn handlers(section: &mut Section<'_>) -> HandlerOptions {
+    let default = HandlerOptions::default();
+    HandlerOptions {
+        again: section.span("again", default.again, Duration::ZERO..=days(1)),
+        failed: section.span("failed", default.failed, Duration::ZERO..=days(1)),
+        attempts: section.number("attempts", default.attempts, 1..=1_000_000),
+        batch: section.number("batch", default.batch, 1..=10_000),
+        concurrency: section.number("concurrency", default.concurrency, 1..=10_000),
+        timeout: section.span("timeout", default.timeout, seconds(1)..=days(1)),
+    }
+}
+
+fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
+    let (default, http) = (Limits::default(), HttpLimits::default());
+    let timeout: RangeInclusive<Duration> = millis(100)..=hours(1);
+    let limits = Limits {
+        body_bytes_max: section.size("body", default.body_bytes_max, 1..=BODY_MAX),
+        batch_max: section.number("batch", default.batch_max, 1..=1_000_000),
+        properties_max: section.number("properties", default.properties_max, 0..=1_024),
+        delay_max: section.span("delay", default.delay_max, seconds(1)..=days(36_525)),
+        pending_max: section.number("pending", default.pending_max, 1..=100_000_000_000),
+    };
+    let http = HttpLimits {
+        connections: section.number("connections", http.connections, 1..=1_000_000),
+        header_timeout: section.span("header_timeout", http.header_timeout, timeout.clone()),
+        body_timeout: section.span("body_timeout", http.body_timeout, timeout),
+    };
+    (limits, http)
+}
+
+/// One body is held in memory several times on its way, and stands in one frame of the journal.
+const BODY_MAX: usize = 64 << 20;
+
+fn tls(section: &mut Section<'_>) -> Option<TlsFiles> {
+    let (cert, key) = (section.file("cert"), section.file("key"));
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            let files = TlsFiles { cert, key };
+            if let Err(fault) = files.load() {
+                let origin = section.origin_of(fault.setting);
+                section.fault(fault.setting, &origin, fault.words);
+            }
+            Some(files)
+        }
+        (None, None) => None,
+        (cert, _) => {
+            let (missing, given) = if cert.is_some() { ("key", "cert") } else { ("cert", "key") };
+            let origin = section.origin_of(given);
+            let faulty = section.reading.is_faulty(&section.at(missing));
+            if !faulty {
+                section.fault(missing, &origin, format!("it is missing: {given} is set, and TLS needs both"));
+            }
+            None
+        }
+    }
+}
+
+fn cluster(section: &mut Section<'_>, node: String, heartbeat: Duration) -> (String, Duration) {
+    let read = |given: &Node| plain_name("node", given.text()?);
+    let node = section.value("node", node, read, |name| name.as_str().into());
+    (node, section.span("heartbeat", heartbeat, millis(100)..=minutes(1)))
+}
+
+/// The name of a level, a node or a token.
+pub(super) fn plain_name(of: &str, name: &str) -> Result<String, String> {
+    let fits = !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(char::is_control);
+    let wrong = || format!("the name of a {of} has 1 to {NAME_MAX} bytes and no control characters");
+    fits.then(|| name.to_owned()).ok_or_else(wrong)
+}
+
+/// Sinks by name, as the rest of the server wants them.
+pub(super) type Sinks = BTreeMap<duly::SinkName, super::SinkSetup>;

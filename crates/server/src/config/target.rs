@@ -1,0 +1,169 @@
+//! The keys that belong to one kind of sink: read by that kind, through serde.
+//!
+//! Serde stops at the first fault. So a key that it complains of is taken out and the rest is tried again, until all
+//! have been told.
+
+use duly_sinks::SinkConfig;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::{
+    secret::{MASK, is_secret_name, mask_url},
+    section::Section,
+    suggest::did_you_mean,
+    written::{Node, Table, Value, parse_value, to_toml},
+};
+
+/// Kinds that are planned and not there yet.
+const TO_COME: [&str; 7] = ["redis_streams", "rabbitmq", "kafka", "rocketmq", "activemq", "nats", "mqtt"];
+
+/// A key, and what is wrong with it.
+type Fault = (String, String);
+
+pub(super) fn read(table: &Table) -> (Option<SinkConfig>, Vec<Fault>) {
+    if let Err(detail) = kind(table) {
+        return (None, vec![("kind".into(), detail)]);
+    }
+    let mut faults: Vec<Fault> = Vec::new();
+    let mut left = to_toml(table);
+    let config = loop {
+        let message = match parse(&left) {
+            Ok(config) => break config,
+            Err(message) => message,
+        };
+        if let Some(key) = named_in(&message, "unknown field") {
+            left.remove(&key);
+            let known = backticked(&message);
+            let suggestion = did_you_mean(&key, known.iter().skip(1).map(String::as_str));
+            faults.push((key, format!("there is no such setting for this kind of sink{suggestion}")));
+        } else if let Some(key) = named_in(&message, "missing field") {
+            if !faults.iter().any(|(told, _)| *told == key) {
+                faults.push((key, "it is missing: this kind of sink needs it".into()));
+            }
+            return (None, faults);
+        } else if let Some(key) = culprit(&left, &message) {
+            if loosened(table, &mut left, &key) {
+                continue;
+            }
+            left.remove(&key);
+            faults.push((key.clone(), words(&key, table.get(&key), &message)));
+        } else {
+            faults.push((String::new(), scrubbed(message, table)));
+            return (None, faults);
+        }
+    };
+    // Only a table that was read whole can be judged: what was taken out may be what is missed.
+    if faults.is_empty() {
+        faults = config.check().into_iter().map(|f| (f.path, scrubbed(f.detail, table))).collect();
+    }
+    (Some(config), faults)
+}
+
+fn parse(table: &toml::Table) -> Result<SinkConfig, String> {
+    SinkConfig::deserialize(toml::Value::Table(table.clone())).map_err(|error| error.message().to_owned())
+}
+
+fn kind(table: &Table) -> Result<(), String> {
+    let Some(node) = table.get("kind") else {
+        return Err("it is missing: say what the sink is, such as kind = \"webhook\"".into());
+    };
+    let word = node.text()?;
+    let only = toml::Table::from_iter([("kind".to_owned(), toml::Value::String(word.into()))]);
+    let Some(message) = parse(&only).err().filter(|message| message.starts_with("unknown variant")) else {
+        return Ok(());
+    };
+    if TO_COME.contains(&word) {
+        return Err(format!("sinks of kind {word:?} are not in this version yet"));
+    }
+    let known = backticked(&message);
+    let known: Vec<&str> = known.iter().skip(1).map(String::as_str).collect();
+    let suggestion = did_you_mean(word, known.iter().copied().chain(TO_COME));
+    Err(format!("there is no kind of sink {word:?}{suggestion}; there are: {}", known.join(", ")))
+}
+
+/// The key without which the complaint is another.
+fn culprit(table: &toml::Table, message: &str) -> Option<String> {
+    let other = |key: &&String| {
+        let mut without = table.clone();
+        without.remove(*key);
+        parse(&without).err().as_deref() != Some(message)
+    };
+    table.keys().filter(|key| *key != "kind").find(other).cloned()
+}
+
+/// The environment knows only text: where that is not wanted it may stand for a number, a flag or a list.
+fn loosened(table: &Table, left: &mut toml::Table, key: &str) -> bool {
+    let Some(node) = table.get(key).filter(|node| node.is_bare()) else { return false };
+    let Value::Text(text) = &node.value else { return false };
+    let Some(value) = parse_value(text, &node.origin).map(|node| node.to_toml()) else { return false };
+    left.insert(key.to_owned(), value.clone()) != Some(value)
+}
+
+fn words(key: &str, node: Option<&Node>, message: &str) -> String {
+    let hidden = is_secret_name(key) || node.is_some_and(|node| node.hidden);
+    match message.split_once(", expected ") {
+        Some((_, expected)) if hidden => format!("this cannot be used here: expected {expected}"),
+        None if hidden => "this cannot be used here".into(),
+        _ => node.map_or_else(
+            || message.to_owned(),
+            |node| {
+                let one = Table::from_iter([(key.to_owned(), node.clone())]);
+                scrubbed(message.to_owned(), &one)
+            },
+        ),
+    }
+}
+
+/// Takes every secret of the table out of a message.
+fn scrubbed(mut message: String, table: &Table) -> String {
+    let mut secrets = Vec::new();
+    table.iter().for_each(|(key, node)| gather(key, node, false, &mut secrets));
+    for (secret, shown) in secrets {
+        if !secret.is_empty() {
+            message = message.replace(&secret, &shown);
+        }
+    }
+    message
+}
+
+fn gather(key: &str, node: &Node, inside: bool, secrets: &mut Vec<(String, String)>) {
+    let hidden = inside || node.hidden || is_secret_name(key) || key == "headers";
+    match &node.value {
+        Value::Text(text) if hidden => secrets.push((text.clone(), MASK.into())),
+        Value::Text(text) if mask_url(text) != *text => secrets.push((text.clone(), mask_url(text))),
+        Value::List(list) => list.iter().for_each(|node| gather(key, node, hidden, secrets)),
+        Value::Table(table) => table.iter().for_each(|(key, node)| gather(key, node, hidden, secrets)),
+        _ => {}
+    }
+}
+
+/// Notes what is used; secrets masked.
+pub(super) fn note(section: &mut Section<'_>, key: &str, node: &Node) {
+    let hidden = node.hidden || is_secret_name(key) || key == "headers";
+    section.note(key, &node.origin, shown(node, hidden));
+}
+
+fn shown(node: &Node, hidden: bool) -> Json {
+    match &node.value {
+        Value::Table(table) => table
+            .iter()
+            .map(|(key, node)| (key.clone(), shown(node, hidden || is_secret_name(key))))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        _ if hidden => MASK.into(),
+        Value::Text(text) => mask_url(text).into(),
+        Value::Integer(number) => (*number).into(),
+        Value::Float(number) => (*number).into(),
+        Value::Flag(flag) => (*flag).into(),
+        Value::Moment(moment) => moment.to_string().into(),
+        Value::List(list) => list.iter().map(|node| shown(node, false)).collect(),
+    }
+}
+
+fn named_in(message: &str, begin: &str) -> Option<String> {
+    message.starts_with(begin).then(|| backticked(message).into_iter().next()).flatten()
+}
+
+fn backticked(message: &str) -> Vec<String> {
+    message.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
