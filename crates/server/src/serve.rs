@@ -64,12 +64,12 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     Ok(Running { duly, listening, stopping, secure })
 }
 
-fn sinks(
-    config: &Config,
-    _clock: &Arc<dyn Clock>,
-) -> Result<BTreeMap<duly::SinkName, SinkEntry>, StartError> {
+fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkName, SinkEntry>, StartError> {
     let entry = |(name, setup): (&duly::SinkName, &crate::config::SinkSetup)| {
-        let sink = setup.config.build().map_err(|fault| StartError(format!("sinks.{name}: {fault}")))?;
+        let sink = setup
+            .config
+            .build(clock.clone())
+            .map_err(|fault| StartError(format!("sinks.{name}: {fault}")))?;
         let (kind, rate, timeout) = (setup.config.kind(), setup.options.rate, setup.options.timeout);
         Ok((name.clone(), SinkEntry { kind, rate, timeout, sink }))
     };
