@@ -20,7 +20,16 @@ pub struct Delivery {
 /// The contract, each line proved by the case of that name in `testkit::sink`:
 /// - `one_outcome_per_message_in_order`: the answer has as many entries as the batch.
 /// - `ok_means_the_target_has_it`: `Ok` only after the target's positive acknowledgement.
-/// - `a_refusal_hurts_no_neighbour`: one bad message fails alone.
+/// - `a_refusal_hurts_no_neighbour`: one bad message fails alone, as `Refused`.
+/// - `every_field_arrives`: id, due time, attempt, topic, tag, key, properties and a body of any bytes.
+/// - `any_body_arrives_unchanged`: empty, of each kind, and as large as the limits allow.
+/// - `unicode_arrives_unchanged`: in body, tag, key and properties.
+/// - `a_large_batch_arrives_whole`: a thousand in one call.
+/// - `the_same_message_again_is_no_failure`: a second try of what did arrive is acknowledged too.
+/// - `a_probe_delivers_nothing`: and succeeds when the target is there.
+/// - `an_absent_target_is_unreachable_until_it_returns`: then the same sink delivers again.
+/// - `calls_at_the_same_time_do_not_mix`: every outcome belongs to its own message.
+/// - `a_call_given_up_leaves_the_sink_usable`: the scheduler drops a call whose time is over.
 /// - A sink classifies and never decides: it neither retries a message nor drops it.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {

@@ -1,0 +1,215 @@
+//! Mistakes that a sink could make: a suite that lets one of them pass proves nothing.
+#![cfg(test)]
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use duly_core::{Body, Delivery, Message, MessageId, Properties, Sink, SinkError, SinkErrorKind};
+
+use super::{Arrival, Recorder, Target};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    ForgetsTheLast,
+    MixesUpTheOutcomes,
+    AcknowledgesUnsent,
+    FailsTheWholeBatch,
+    CallsARefusalUnknown,
+    SendsTwice,
+    DropsProperties,
+    DropsTheTag,
+    ForgetsTheAttempt,
+    EndsBodiesAtZero,
+    ReadsBodiesAsText,
+    TakesHundredAtMost,
+    RefusesARepeat,
+    DeliversOnProbe,
+    CallsAbsenceUnknown,
+    ProbesWithoutLooking,
+    StaysAwayForGood,
+    BreaksWhenDropped,
+}
+
+const ALL: [Bug; 18] = [
+    Bug::ForgetsTheLast,
+    Bug::MixesUpTheOutcomes,
+    Bug::AcknowledgesUnsent,
+    Bug::FailsTheWholeBatch,
+    Bug::CallsARefusalUnknown,
+    Bug::SendsTwice,
+    Bug::DropsProperties,
+    Bug::DropsTheTag,
+    Bug::ForgetsTheAttempt,
+    Bug::EndsBodiesAtZero,
+    Bug::ReadsBodiesAsText,
+    Bug::TakesHundredAtMost,
+    Bug::RefusesARepeat,
+    Bug::DeliversOnProbe,
+    Bug::CallsAbsenceUnknown,
+    Bug::ProbesWithoutLooking,
+    Bug::StaysAwayForGood,
+    Bug::BreaksWhenDropped,
+];
+
+/// A recorder behind a sink with a bug in it, or without one.
+#[derive(Clone)]
+struct Planted {
+    inner: Recorder,
+    bug: Option<Bug>,
+    broken: Arc<AtomicBool>,
+}
+
+fn error(kind: SinkErrorKind) -> SinkError {
+    SinkError::new(kind, "planted")
+}
+
+impl Planted {
+    fn spoilt(&self, delivery: &Delivery) -> Delivery {
+        let mut delivery = delivery.clone();
+        let message = &mut delivery.message;
+        let bytes = message.body.as_bytes();
+        match self.bug {
+            Some(Bug::DropsProperties) => message.properties = Properties::default(),
+            Some(Bug::DropsTheTag) => message.tag = None,
+            Some(Bug::ForgetsTheAttempt) => delivery.attempt = 1,
+            Some(Bug::EndsBodiesAtZero) => {
+                let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+                message.body = Body::from_parts(message.body.kind(), bytes[..end].to_vec());
+            }
+            Some(Bug::ReadsBodiesAsText) => {
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                message.body = Body::from_parts(message.body.kind(), text);
+            }
+            _ => {}
+        }
+        delivery
+    }
+
+    async fn spoilt_outcomes(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+        let spoilt: Vec<_> = batch.iter().map(|delivery| self.spoilt(delivery)).collect();
+        let mut outcomes = self.inner.deliver(&spoilt).await;
+        match self.bug {
+            Some(Bug::ForgetsTheLast) => drop(outcomes.pop()),
+            Some(Bug::MixesUpTheOutcomes) => outcomes.reverse(),
+            Some(Bug::FailsTheWholeBatch) if outcomes.iter().any(Result::is_err) => {
+                outcomes.fill(Err(error(SinkErrorKind::Refused)));
+            }
+            Some(Bug::SendsTwice) => drop(self.inner.deliver(&spoilt).await),
+            _ => {}
+        }
+        for failure in outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().err()) {
+            match (self.bug, failure.kind) {
+                (Some(Bug::CallsARefusalUnknown), SinkErrorKind::Refused)
+                | (Some(Bug::CallsAbsenceUnknown), SinkErrorKind::Unreachable) => {
+                    failure.kind = SinkErrorKind::Unknown;
+                }
+                (Some(Bug::StaysAwayForGood), SinkErrorKind::Unreachable) => {
+                    self.broken.store(true, Ordering::SeqCst);
+                }
+                _ => {}
+            }
+        }
+        outcomes
+    }
+}
+
+#[async_trait]
+impl Sink for Planted {
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+        if self.broken.load(Ordering::SeqCst) {
+            return vec![Err(error(SinkErrorKind::Unreachable)); batch.len()];
+        }
+        if self.bug == Some(Bug::BreaksWhenDropped) {
+            self.broken.store(true, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            self.broken.store(false, Ordering::SeqCst);
+        }
+        let known = self.inner.ids();
+        let repeats = batch.iter().any(|delivery| known.contains(&delivery.message.id));
+        match self.bug {
+            Some(Bug::AcknowledgesUnsent) => {
+                let outcomes = batch.iter().map(|delivery| match delivery.message.topic.as_str() {
+                    "refused" => Err(error(SinkErrorKind::Refused)),
+                    _ => Ok(String::new()),
+                });
+                outcomes.collect()
+            }
+            Some(Bug::TakesHundredAtMost) if batch.len() > 100 => {
+                vec![Err(error(SinkErrorKind::Unknown)); batch.len()]
+            }
+            Some(Bug::RefusesARepeat) if repeats => vec![Err(error(SinkErrorKind::Refused)); batch.len()],
+            _ => self.spoilt_outcomes(batch).await,
+        }
+    }
+
+    async fn probe(&self) -> Result<(), SinkError> {
+        if self.bug == Some(Bug::DeliversOnProbe) {
+            let ping = self.inner.good(super::id("ping"));
+            self.inner.deliver(&super::deliveries([ping])).await;
+        }
+        if self.bug == Some(Bug::ProbesWithoutLooking) { Ok(()) } else { self.inner.probe().await }
+    }
+}
+
+#[async_trait]
+impl Target for Planted {
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(self.clone())
+    }
+    fn bad(&self, id: MessageId) -> Message {
+        self.inner.bad(id)
+    }
+    async fn arrived(&self) -> Vec<Arrival> {
+        self.inner.arrived().await
+    }
+    async fn stop(&self) {
+        self.inner.stop().await;
+    }
+    async fn start(&self) {
+        self.inner.start().await;
+    }
+}
+
+type Case = for<'a> fn(&'a dyn Target) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+macro_rules! cases {
+    ($($name:ident)*) => { [$((stringify!($name), |target| Box::pin(super::$name(target)))),*] };
+}
+
+const CASES: [(&str, Case); 12] = cases!(
+    one_outcome_per_message_in_order ok_means_the_target_has_it a_refusal_hurts_no_neighbour every_field_arrives
+    any_body_arrives_unchanged unicode_arrives_unchanged a_large_batch_arrives_whole
+    the_same_message_again_is_no_failure a_probe_delivers_nothing an_absent_target_is_unreachable_until_it_returns
+    calls_at_the_same_time_do_not_mix a_call_given_up_leaves_the_sink_usable
+);
+
+/// The cases that fail with `bug` planted.
+fn caught(bug: Option<Bug>) -> Vec<&'static str> {
+    let fails = |(_, run): &&(&str, Case)| {
+        let target = Planted { inner: Recorder::default(), bug, broken: Arc::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(&target)))).is_err()
+    };
+    CASES.iter().filter(fails).map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn the_suite_catches_every_planted_bug() {
+    for bug in ALL {
+        let cases = caught(Some(bug));
+        println!("{bug:?}: {cases:?}");
+        assert!(!cases.is_empty(), "no case of the suite catches {bug:?}");
+    }
+}
+
+#[test]
+fn nothing_planted_nothing_caught() {
+    assert_eq!(caught(None), [""; 0]);
+}
