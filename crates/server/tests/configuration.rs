@@ -9,12 +9,12 @@ struct Folder(tempfile::TempDir);
 
 impl Folder {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir().expect("a folder for the test"))
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.path().join(name);
-        fs::write(&path, text).unwrap();
+        fs::write(&path, text).expect("a file for the test");
         path
     }
 

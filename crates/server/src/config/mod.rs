@@ -5,6 +5,8 @@
 //! the answer is enough to mend the file.
 
 mod alerts;
+#[cfg(test)]
+mod coverage;
 mod credentials;
 mod environment;
 mod load;

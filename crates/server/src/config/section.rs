@@ -118,6 +118,13 @@ impl<'r> Section<'r> {
         std::mem::take(&mut self.table)
     }
 
+    /// Everything that is left but these, taken out.
+    pub(super) fn rest_but(&mut self, keys: &[&str]) -> Table {
+        let (kept, rest) = self.rest().into_iter().partition(|(key, _)| keys.contains(&key.as_str()));
+        self.table = kept;
+        rest
+    }
+
     /// Reads `key` with `read`; if it is not written or wrong, `default` is used.
     pub(super) fn value<T>(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly::{Rate, RetryPolicy, SinkName, SinkOptions, millis};
+use duly::{Rate, RetryPolicy, SinkName, SinkOptions, millis, seconds};
 use duly_sinks::SinkConfig;
 use serde_json::Value as Json;
 
@@ -17,13 +17,16 @@ use super::{
 
 /// What all lanes together may hold claimed.
 const IN_FLIGHT_MAX: usize = 100_000;
+/// The settings that every sink has, whatever its kind.
+const GENERAL: [&str; 6] = ["in_flight", "concurrency", "batch", "rate", "timeout", "retry"];
 
 pub(super) fn all(section: &mut Section<'_>, lease: Duration, general: &RetryPolicy) -> Sinks {
     let sinks = section.named_tables(|name, section| {
         let origin = section.origin.clone();
         let name = checked_name(name).map_err(|detail| section.fault("", &origin, detail)).ok();
-        let options = options(section, lease, general);
-        Some((name?, SinkSetup { options, config: config(section)? }))
+        let config = config(section);
+        let options = options(section, &Target::of(config.as_ref()), lease, general);
+        Some((name?, SinkSetup { options, config: config? }))
     });
     sinks.into_iter().filter_map(|(_, sink)| sink).collect()
 }
@@ -39,36 +42,63 @@ fn checked_name(name: &str) -> Result<SinkName, String> {
     Ok(parsed)
 }
 
-fn options(section: &mut Section<'_>, lease: Duration, general: &RetryPolicy) -> SinkOptions {
+fn options(
+    section: &mut Section<'_>,
+    target: &Target,
+    lease: Duration,
+    general: &RetryPolicy,
+) -> SinkOptions {
     let default = SinkOptions::default();
-    let (timeout_written, timeout) = (section.has("timeout"), usual_timeout(default.timeout, lease));
     let options = SinkOptions {
         in_flight: section.number("in_flight", default.in_flight, 1..=IN_FLIGHT_MAX),
         concurrency: section.number("concurrency", default.concurrency, 1..=4_096),
-        batch: section.number("batch", default.batch, 1..=10_000),
+        batch: section.number("batch", default.batch.min(target.batch), 1..=10_000),
         rate: rate(section),
-        timeout: section.span("timeout", timeout, millis(1)..=duly::hours(12)),
+        timeout: section.span("timeout", target.usual_timeout(lease), millis(1)..=duly::hours(12)),
         retry: own_retry(section, general),
     };
-    if timeout_written
-        && options.timeout >= lease
-        && !section.reading.is_faulty("store.lease")
-        && !section.reading.is_faulty(&section.at("timeout"))
-    {
-        let origin = section.origin_of("timeout");
-        let (timeout, lease) = (show_span(options.timeout), show_span(lease));
+    if section.reading.is_faulty(&section.at("timeout")) {
+        return options;
+    }
+    let (timeout, origin) = (options.timeout, section.origin_of("timeout"));
+    if timeout >= lease && !section.reading.is_faulty("store.lease") {
         let detail = format!(
-            "it is {timeout}, and must be shorter than store.lease, {lease}: a call that outlives its claim would be \
-             sent again by another"
+            "it is {}, and must be shorter than store.lease, {}: a call that outlives its claim would be sent again by \
+             another",
+            show_span(timeout),
+            show_span(lease)
+        );
+        section.fault("timeout", &origin, detail);
+    } else if let Some(call) = target.call.filter(|call| *call >= timeout) {
+        let detail = format!(
+            "it is {}, and must be longer than one request of this sink may take, {}: make request_timeout shorter",
+            show_span(timeout),
+            show_span(call)
         );
         section.fault("timeout", &origin, detail);
     }
     options
 }
 
-/// A short lease shortens the timeout of sinks that name none.
-fn usual_timeout(default: Duration, lease: Duration) -> Duration {
-    if default < lease { default } else { lease.mul_f64(0.8) }
+/// What a sink says of itself; nothing, if its own settings are faulty.
+struct Target {
+    batch: usize,
+    call: Option<Duration>,
+}
+
+impl Target {
+    fn of(config: Option<&SinkConfig>) -> Self {
+        Self {
+            batch: config.map_or(usize::MAX, SinkConfig::batch),
+            call: config.map(SinkConfig::call_timeout),
+        }
+    }
+
+    /// A second more than one request may take, if the lease leaves so much.
+    fn usual_timeout(&self, lease: Duration) -> Duration {
+        let usual = self.call.map_or(SinkOptions::default().timeout, |call| call + seconds(1));
+        if usual < lease { usual } else { lease.mul_f64(0.9) }
+    }
 }
 
 /// `rate = 100`, or `rate = { per_second = 100, burst = 20 }`.
@@ -110,15 +140,14 @@ fn own_retry(section: &mut Section<'_>, general: &RetryPolicy) -> Option<RetryPo
 /// What the sink is: the keys that are left are its own.
 fn config(section: &mut Section<'_>) -> Option<SinkConfig> {
     let origin = section.origin.clone();
-    let table = section.rest();
     section.expect("kind");
+    let table = section.rest_but(&GENERAL);
     for (key, node) in &table {
         target::note(section, key, node);
     }
-    let (config, faults) = target::read(&table);
+    let (config, faults) = target::read(&table, &GENERAL);
     for (key, detail) in faults {
-        let first = key.split(['.', '[']).next().unwrap_or_default();
-        let origin = table.get(first).map_or(&origin, |node| &node.origin).clone();
+        let origin = table.get(target::first(&key)).map_or(&origin, |node| &node.origin).clone();
         section.fault(&key, &origin, detail);
     }
     config

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{
-    secret::{MASK, is_secret_name, mask_url},
+    secret::{MASK, is_secret_name, mask_url, only_host},
     section::Section,
     suggest::did_you_mean,
     written::{Node, Table, Value, parse_value, to_toml},
@@ -20,7 +20,8 @@ const TO_COME: [&str; 7] = ["redis_streams", "rabbitmq", "kafka", "rocketmq", "a
 /// A key, and what is wrong with it.
 type Fault = (String, String);
 
-pub(super) fn read(table: &Table) -> (Option<SinkConfig>, Vec<Fault>) {
+/// Reads the keys of one sink. `general` are settings that every sink has: they may be what was meant.
+pub(super) fn read(table: &Table, general: &[&str]) -> (Option<SinkConfig>, Vec<Fault>) {
     if let Err(detail) = kind(table) {
         return (None, vec![("kind".into(), detail)]);
     }
@@ -34,7 +35,8 @@ pub(super) fn read(table: &Table) -> (Option<SinkConfig>, Vec<Fault>) {
         if let Some(key) = named_in(&message, "unknown field") {
             left.remove(&key);
             let known = backticked(&message);
-            let suggestion = did_you_mean(&key, known.iter().skip(1).map(String::as_str));
+            let suggestion =
+                did_you_mean(&key, known.iter().skip(1).map(String::as_str).chain(general.iter().copied()));
             faults.push((key, format!("there is no such setting for this kind of sink{suggestion}")));
         } else if let Some(key) = named_in(&message, "missing field") {
             if !faults.iter().any(|(told, _)| *told == key) {
@@ -52,11 +54,19 @@ pub(super) fn read(table: &Table) -> (Option<SinkConfig>, Vec<Fault>) {
             return (None, faults);
         }
     };
-    // Only a table that was read whole can be judged: what was taken out may be what is missed.
-    if faults.is_empty() {
-        faults = config.check().into_iter().map(|f| (f.path, scrubbed(f.detail, table))).collect();
+    for fault in config.check() {
+        // What was taken out is told already, and is not missing.
+        let told = faults.iter().any(|(key, _)| first(key) == first(&fault.path));
+        if !told {
+            faults.push((fault.path, scrubbed(fault.detail, table)));
+        }
     }
     (Some(config), faults)
+}
+
+/// The key of a path below the sink.
+pub(super) fn first(path: &str) -> &str {
+    path.split(['.', '[']).next().unwrap_or_default()
 }
 
 fn parse(table: &toml::Table) -> Result<SinkConfig, String> {
@@ -100,7 +110,7 @@ fn loosened(table: &Table, left: &mut toml::Table, key: &str) -> bool {
 }
 
 fn words(key: &str, node: Option<&Node>, message: &str) -> String {
-    let hidden = is_secret_name(key) || node.is_some_and(|node| node.hidden);
+    let hidden = holds_secret(key) || node.is_some_and(|node| node.hidden);
     match message.split_once(", expected ") {
         Some((_, expected)) if hidden => format!("this cannot be used here: expected {expected}"),
         None if hidden => "this cannot be used here".into(),
@@ -112,6 +122,11 @@ fn words(key: &str, node: Option<&Node>, message: &str) -> String {
             },
         ),
     }
+}
+
+/// Headers carry credentials under names of their own.
+fn holds_secret(key: &str) -> bool {
+    is_secret_name(key) || key == "headers"
 }
 
 /// Takes every secret of the table out of a message.
@@ -127,19 +142,24 @@ fn scrubbed(mut message: String, table: &Table) -> String {
 }
 
 fn gather(key: &str, node: &Node, inside: bool, secrets: &mut Vec<(String, String)>) {
-    let hidden = inside || node.hidden || is_secret_name(key) || key == "headers";
+    let hidden = inside || node.hidden || holds_secret(key);
     match &node.value {
         Value::Text(text) if hidden => secrets.push((text.clone(), MASK.into())),
-        Value::Text(text) if mask_url(text) != *text => secrets.push((text.clone(), mask_url(text))),
+        Value::Text(text) if shown_url(text) != *text => secrets.push((text.clone(), shown_url(text))),
         Value::List(list) => list.iter().for_each(|node| gather(key, node, hidden, secrets)),
         Value::Table(table) => table.iter().for_each(|(key, node)| gather(key, node, hidden, secrets)),
         _ => {}
     }
 }
 
+/// Of a web address only the host: its path may hold a token.
+fn shown_url(text: &str) -> String {
+    if text.starts_with("http://") || text.starts_with("https://") { only_host(text) } else { mask_url(text) }
+}
+
 /// Notes what is used; secrets masked.
 pub(super) fn note(section: &mut Section<'_>, key: &str, node: &Node) {
-    let hidden = node.hidden || is_secret_name(key) || key == "headers";
+    let hidden = node.hidden || holds_secret(key);
     section.note(key, &node.origin, shown(node, hidden));
 }
 
@@ -151,7 +171,7 @@ fn shown(node: &Node, hidden: bool) -> Json {
             .collect::<serde_json::Map<_, _>>()
             .into(),
         _ if hidden => MASK.into(),
-        Value::Text(text) => mask_url(text).into(),
+        Value::Text(text) => shown_url(text).into(),
         Value::Integer(number) => (*number).into(),
         Value::Float(number) => (*number).into(),
         Value::Flag(flag) => (*flag).into(),
@@ -162,6 +182,21 @@ fn shown(node: &Node, hidden: bool) -> Json {
 
 fn named_in(message: &str, begin: &str) -> Option<String> {
     message.starts_with(begin).then(|| backticked(message).into_iter().next()).flatten()
+}
+
+/// The settings of one kind of sink, as serde knows them.
+#[cfg(test)]
+pub(super) fn keys(kind: &str) -> Vec<String> {
+    let unknown = |key: &str| (key.to_owned(), toml::Value::Integer(0));
+    let table = toml::Table::from_iter([("kind".to_owned(), toml::Value::String(kind.into())), unknown("?")]);
+    backticked(&parse(&table).unwrap_err()).into_iter().skip(1).collect()
+}
+
+/// All kinds, as serde knows them.
+#[cfg(test)]
+pub(super) fn kinds() -> Vec<String> {
+    let table = toml::Table::from_iter([("kind".to_owned(), toml::Value::String("?".into()))]);
+    backticked(&parse(&table).unwrap_err()).into_iter().skip(1).collect()
 }
 
 fn backticked(message: &str) -> Vec<String> {
