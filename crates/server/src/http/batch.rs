@@ -50,7 +50,9 @@ pub(super) async fn send(State(app): State<Arc<App>>, who: Who, sent: Body) -> A
     who.need(Role::Produce)?;
     let mut reader = Reader { items: Items::new(body::request_max(&app)), sent, over: false };
     // The answer's form is the question's: its first character must be there before the answer begins.
-    reader.fill(&app).await?;
+    while reader.items.form().is_none() && !reader.over {
+        reader.fill(&app).await?;
+    }
     let form = reader.items.form().unwrap_or(Form::Lines);
     // Unbounded, but never more than the answers to one batch: a client that reads only after it has written all would
     // otherwise wait for us while we wait for it.
@@ -112,26 +114,30 @@ type Results = Pin<Box<dyn Future<Output = Vec<BatchResult>> + Send>>;
 impl Batch {
     async fn run(mut self, mut reader: Reader) {
         let mut waiting: FuturesOrdered<Results> = FuturesOrdered::new();
-        let mut last = None;
-        while last.is_none() {
-            let (group, end) = self.group(&mut reader).await;
-            last = end;
-            if !group.is_empty() {
+        let mut end = None;
+        loop {
+            while end.is_none() && waiting.len() < GROUPS {
+                let group = self.group(&mut reader, &mut end);
+                if group.is_empty() {
+                    break;
+                }
                 waiting.push_back(submit(self.app.clone(), group));
             }
-            while waiting.len() >= GROUPS || (!waiting.is_empty() && last.is_some()) {
-                let Some(results) = waiting.next().await else { break };
-                if !self.tell(results) {
-                    return; // Nobody listens any more; what was taken stands.
-                }
+            if end.is_some() && waiting.is_empty() {
+                break;
             }
-            while let Some(Some(results)) = waiting.next().now_or_never() {
-                if !self.tell(results) {
-                    return;
+            let reads = end.is_none() && waiting.len() < GROUPS;
+            tokio::select! {
+                Some(results) = waiting.next() => {
+                    if !self.tell(results) {
+                        return; // Nobody listens any more; what was taken stands.
+                    }
                 }
+                Err(fault) = reader.fill(&self.app), if reads => end = Some(Err(fault)),
+                else => {}
             }
         }
-        if let Some(Err(fault)) = last {
+        if let Some(Err(fault)) = end {
             self.tell(vec![BatchResult::Refused { error: fault.item() }]);
         }
         if self.form == Form::Array {
@@ -140,38 +146,28 @@ impl Batch {
         }
     }
 
-    /// The next messages, as many as are there; and how the batch ended, if it did.
-    async fn group(&mut self, reader: &mut Reader) -> (Group, Option<Answer<()>>) {
+    /// The messages that are there already, up to a group; and how the batch ended, if it did.
+    fn group(&mut self, reader: &mut Reader, end: &mut Option<Answer<()>>) -> Group {
         let mut group = Vec::new();
-        loop {
-            loop {
-                match reader.items.next() {
-                    Ok(Some(item)) => match self.read(&item) {
-                        Ok(message) => group.push(message),
-                        Err(end) => return (group, Some(Err(end))),
-                    },
-                    Ok(None) => break,
-                    Err(broken) => return (group, Some(Err(self.explain(broken)))),
-                }
-                if group.len() >= GROUP {
-                    return (group, None);
-                }
+        while group.len() < GROUP {
+            let item = match reader.items.next() {
+                Ok(None) if reader.over => reader.items.end(),
+                item => item,
+            };
+            match item.map_err(|broken| self.explain(broken)) {
+                Ok(Some(item)) => match self.read(&item) {
+                    Ok(message) => group.push(message),
+                    Err(fault) => *end = Some(Err(fault)),
+                },
+                Ok(None) if reader.over => *end = Some(Ok(())),
+                Ok(None) => break,
+                Err(fault) => *end = Some(Err(fault)),
             }
-            if reader.over {
-                let end = match reader.items.end() {
-                    Ok(None) => Ok(()),
-                    Ok(Some(item)) => self.read(&item).map(|message| group.push(message)),
-                    Err(broken) => Err(self.explain(broken)),
-                };
-                return (group, Some(end));
-            }
-            if !group.is_empty() {
-                return (group, None);
-            }
-            if let Err(fault) = reader.fill(&self.app).await {
-                return (group, Some(Err(fault)));
+            if end.is_some() {
+                break;
             }
         }
+        group
     }
 
     /// One item; an error ends the batch, while a bad item is only answered as such.

@@ -60,6 +60,7 @@ impl Change {
     )
 )]
 pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    who.need(Role::Operate)?;
     many(&app, &who, Change::Cancel, body::json(&app, sent).await?).await
 }
 
@@ -76,6 +77,7 @@ pub(super) async fn reschedule(
     who: Who,
     sent: Body,
 ) -> Answer<Json<BulkAnswer>> {
+    who.need(Role::Operate)?;
     let wish: MovedRequest = body::json(&app, sent).await?;
     let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
     let MovedRequest { ids, filter, dry_run, .. } = wish;
@@ -91,6 +93,7 @@ pub(super) async fn reschedule(
     )
 )]
 pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    who.need(Role::Operate)?;
     let now = app.duly.now();
     many(&app, &who, Change::Move(now), body::json(&app, sent).await?).await
 }
@@ -104,6 +107,7 @@ pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> A
     )
 )]
 pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    who.need(Role::Operate)?;
     many(&app, &who, Change::Replay, body::json(&app, sent).await?).await
 }
 
@@ -116,11 +120,11 @@ pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) ->
     )
 )]
 pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+    who.need(Role::Operate)?;
     many(&app, &who, Change::Purge, body::json(&app, sent).await?).await
 }
 
 async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer<Json<BulkAnswer>> {
-    who.need(Role::Operate)?;
     let mut answer = BulkAnswer { dry_run: wish.dry_run, ..BulkAnswer::default() };
     match (wish.ids, wish.filter) {
         (Some(ids), None) => by_ids(app, who, change, ids, &mut answer).await?,

@@ -60,6 +60,19 @@ impl Items {
     /// More bytes have come.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
+        if self.form.is_none() {
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        let Some(first) = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+            self.buffer.clear();
+            return;
+        };
+        let array = self.buffer[first] == b'[';
+        self.buffer.advance(first + usize::from(array));
+        self.form = Some(if array { Form::Array } else { Form::Lines });
     }
 
     /// The next whole item.
@@ -67,20 +80,7 @@ impl Items {
         let item = match self.form() {
             Some(Form::Lines) => self.line(),
             Some(Form::Array) => self.element()?,
-            None => {
-                let Some(first) = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()) else {
-                    self.buffer.clear();
-                    return Ok(None);
-                };
-                if self.buffer[first] == b'[' {
-                    self.buffer.advance(first + 1);
-                    self.form = Some(Form::Array);
-                } else {
-                    self.buffer.advance(first);
-                    self.form = Some(Form::Lines);
-                }
-                return self.next();
-            }
+            None => None,
         };
         let longest = item.as_ref().map_or(self.buffer.len(), Bytes::len);
         if longest > self.max { Err(Broken::TooLong) } else { Ok(item) }
@@ -92,6 +92,7 @@ impl Items {
             None => Ok(None),
             Some(Form::Lines) => {
                 let rest = self.buffer.split().freeze();
+                self.seen = 0;
                 let blank = rest.iter().all(u8::is_ascii_whitespace);
                 Ok((!blank).then_some(rest))
             }

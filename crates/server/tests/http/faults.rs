@@ -1,0 +1,146 @@
+//! Bad input: each is answered with its documented code, and loses nothing.
+
+use http::Method;
+use serde_json::json;
+
+use crate::bed::Bed;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_a_message_has_its_code_and_its_path() {
+    let bed = Bed::new().await;
+    let cases = [
+        ("", "bad_json", None),
+        ("{", "bad_json", None),
+        ("{\"topic\":\"a\"} x", "bad_json", None),
+        ("\u{feff}{}", "bad_json", None),
+        ("[]", "bad_field", None),
+        ("{}", "bad_field", None),
+        (r#"{"topic":7}"#, "bad_field", Some("topic")),
+        (r#"{"topic":"a","colour":"red"}"#, "bad_field", Some("colour")),
+        (r#"{"topic":"a","topic":"b"}"#, "bad_field", None),
+        (r#"{"topic":""}"#, "bad_topic", Some("topic")),
+        (r#"{"topic":"a\u0000"}"#, "bad_topic", Some("topic")),
+        (r#"{"topic":"a","id":"a/b"}"#, "bad_id", Some("id")),
+        (r#"{"topic":"a","id":""}"#, "bad_id", Some("id")),
+        (r#"{"topic":"a","sink":"kafka"}"#, "unknown_sink", Some("sink")),
+        (r#"{"topic":"a","sink":""}"#, "bad_sink", Some("sink")),
+        (r#"{"topic":"a","sink":"a/b"}"#, "bad_sink", Some("sink")),
+        (r#"{"topic":"a","tag":""}"#, "bad_tag", Some("tag")),
+        (r#"{"topic":"a","key":"\n"}"#, "bad_key", Some("key")),
+        (r#"{"topic":"a","delay":"1m","deliver_at":1}"#, "two_times", Some("delay")),
+        (r#"{"topic":"a","delay":"1m","level":"P0"}"#, "two_times", Some("delay")),
+        (r#"{"topic":"a","delay":"soon"}"#, "bad_delay", Some("delay")),
+        (r#"{"topic":"a","delay":-1}"#, "bad_field", Some("delay")),
+        (r#"{"topic":"a","delay":1.5}"#, "bad_field", Some("delay")),
+        (r#"{"topic":"a","delay":"11y"}"#, "bad_delay", Some("delay")),
+        (r#"{"topic":"a","delay":"4000d"}"#, "too_far", Some("deliver_at")),
+        (r#"{"topic":"a","deliver_at":"tomorrow"}"#, "bad_time", Some("deliver_at")),
+        (r#"{"topic":"a","deliver_at":"2026-11-15T18:15:00"}"#, "bad_time", Some("deliver_at")),
+        (r#"{"topic":"a","level":"P9"}"#, "unknown_level", Some("level")),
+        (r#"{"topic":"a","body":"x","json":1}"#, "two_bodies", Some("body")),
+        (r#"{"topic":"a","body_base64":"%"}"#, "bad_body", Some("body_base64")),
+        (r#"{"topic":"a","priority":10}"#, "bad_priority", Some("priority")),
+        (r#"{"topic":"a","priority":300}"#, "bad_field", Some("priority")),
+        (r#"{"topic":"a","max_lateness":"x"}"#, "bad_delay", Some("max_lateness")),
+        (r#"{"topic":"a","retry":{"attempts":0}}"#, "bad_retry", Some("retry.attempts")),
+        (r#"{"topic":"a","retry":{"tries":1}}"#, "bad_field", Some("retry.tries")),
+        (r#"{"topic":"a","retry":{"min":"2s","max":"1s"}}"#, "bad_retry", Some("retry.min")),
+        (r#"{"topic":"a","properties":{"a":1}}"#, "bad_field", Some("properties.a")),
+        (r#"{"topic":"a","properties":{"duly-id":"x"}}"#, "reserved_property", Some("properties.duly-id")),
+        (r#"{"topic":"a","properties":{"a":"x\r\nEvil: 1"}}"#, "bad_property", Some("properties.a")),
+    ];
+    for (body, code, path) in cases {
+        let answer = bed.post("/v1/messages", body).await;
+        assert_eq!(answer.code(), code, "{body}: {answer:?}");
+        assert_eq!(answer.json()["path"].as_str(), path, "{body}");
+    }
+    assert_eq!(bed.post("/v1/messages", vec![b'"', 0xff, b'"']).await.code(), "bad_json");
+    assert_eq!(bed.get("/v1/stats").await.json()["books"]["accepted"], 0, "nothing was taken");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_body_may_be_as_large_as_the_limit_and_no_byte_larger() {
+    let bed = Bed::new().await;
+    for (extra, status) in [(0, 201), (1, 413)] {
+        let bytes = (1 << 20) + extra;
+        // As plain text, as text that is written with six bytes for one, and as base64.
+        let plain = json!({"topic": "a", "body": "x".repeat(bytes)}).to_string();
+        let escaped = format!("{{\"topic\":\"a\",\"body\":\"{}\"}}", "\\u0001".repeat(bytes));
+        let base64 = format!("{{\"topic\":\"a\",\"body_base64\":\"{}\"}}", base64(bytes));
+        for body in [plain, escaped, base64] {
+            let answer = bed.post("/v1/messages", body).await;
+            assert_eq!(answer.status, status);
+            if status == 413 {
+                assert_eq!(answer.code(), "body_too_large");
+            }
+        }
+    }
+    let answer = bed.post("/v1/messages", vec![b' '; 8 << 20]).await;
+    assert_eq!(answer.code(), "body_too_large");
+    let received = bed.receive("a", 10).await;
+    assert_eq!(received.len(), 3);
+}
+
+fn base64(zeros: usize) -> String {
+    let mut text = "AAAA".repeat(zeros / 3);
+    text.push_str(["", "AA==", "AAA="][zeros % 3]);
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_queries_and_selections_are_checked() {
+    let bed = Bed::new().await;
+    let cases = [
+        (Method::GET, "/nowhere", "", "no_such_route"),
+        (Method::GET, "/v1/messages/a/b", "", "no_such_route"),
+        (Method::GET, "/v1/messages/a%2Fb", "", "bad_id"),
+        (Method::GET, "/v1/messages/nobody", "", "not_found"),
+        (Method::PUT, "/v1/messages", "", "method_not_allowed"),
+        (Method::GET, "/v1/messages?colour=red", "", "bad_query"),
+        (Method::GET, "/v1/messages?limit=many", "", "bad_query"),
+        (Method::GET, "/v1/messages?limit=0", "", "too_many"),
+        (Method::GET, "/v1/messages?limit=1001", "", "too_many"),
+        (Method::GET, "/v1/messages?state=lost", "", "bad_state"),
+        (Method::GET, "/v1/messages?cursor=x", "", "bad_cursor"),
+        (Method::GET, "/v1/messages?due_from=x", "", "bad_time"),
+        (Method::GET, "/v1/dead?state=pending", "", "bad_state"),
+        (Method::GET, "/v1/forecast?buckets=0", "", "bad_span"),
+        (Method::GET, "/v1/forecast?from=2000&to=1000", "", "bad_span"),
+        (Method::GET, "/v1/forecast?from=x", "", "bad_time"),
+        (Method::POST, "/v1/messages/cancel", "{}", "bad_selection"),
+        (Method::POST, "/v1/messages/cancel", r#"{"ids":["a"],"filter":{}}"#, "bad_selection"),
+        (Method::POST, "/v1/messages/cancel", r#"{"ids":["a","b c"]}"#, "bad_id"),
+        (Method::POST, "/v1/messages/reschedule", r#"{"filter":{}}"#, "no_time"),
+        (Method::POST, "/v1/messages/fire", r#"{"filter":{"due_to":"x"}}"#, "bad_time"),
+        (Method::POST, "/v1/dead/purge", r#"{"filter":{"colour":"x"}}"#, "bad_field"),
+        (Method::POST, "/v1/queues/a/receive", r#"{"max":0}"#, "too_many"),
+        (Method::POST, "/v1/queues/a/receive", r#"{"max":1001}"#, "too_many"),
+        (Method::POST, "/v1/queues/a/receive", r#"{"wait":"61s"}"#, "bad_delay"),
+        (Method::POST, "/v1/queues/a/receive", r#"{"lease":0}"#, "bad_delay"),
+        (Method::POST, "/v1/queues/a/ack", r#"{"receipts":["x"]}"#, "bad_receipt"),
+        (Method::POST, "/v1/queues/a/ack", "{}", "bad_field"),
+        (Method::POST, "/v1/queues/a/nack", r#"{"receipts":[],"delay":"x"}"#, "bad_delay"),
+        (Method::POST, "/v1/queues/a/extend", r#"{"receipts":[],"lease":"1d"}"#, "bad_delay"),
+        (Method::POST, "/v1/sinks/nobody/pause", "", "no_such_sink"),
+        (Method::POST, "/v1/sinks/nobody/resume", "", "no_such_sink"),
+        (Method::POST, "/v1/sinks/nobody/probe", "", "no_such_sink"),
+    ];
+    for (method, path, body, code) in cases {
+        let answer = bed.call(method.clone(), path, body).await;
+        assert_eq!(answer.code(), code, "{method} {path} {body}: {answer:?}");
+    }
+    let many: Vec<_> = (0..10_001).map(|n| n.to_string()).collect();
+    assert_eq!(bed.post("/v1/messages/cancel", json!({"ids": many}).to_string()).await.code(), "too_many");
+    let many: Vec<_> = (0..1_001).map(|n| n.to_string()).collect();
+    assert_eq!(bed.post("/v1/queues/a/ack", json!({"receipts": many}).to_string()).await.code(), "too_many");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_pending_than_allowed_is_refused_and_deliveries_go_on() {
+    let bed = Bed::with(|config| config.limits.pending_max = 2).await;
+    bed.send(json!({"topic": "a"})).await;
+    bed.send(json!({"topic": "a", "delay": "1h"})).await;
+    assert_eq!(bed.post("/v1/messages", r#"{"topic":"a"}"#).await.code(), "too_many_pending");
+    assert_eq!(bed.receive("a", 10).await.len(), 1);
+    bed.send(json!({"topic": "a", "delay": "1h"})).await;
+}

@@ -1,0 +1,12 @@
+//! The server as its clients see it: real connections, a real store, one file per subject.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod batch;
+mod bed;
+mod events;
+mod faults;
+mod messages;
+mod patience;
+mod target;
+mod walk;
+mod webhooks;

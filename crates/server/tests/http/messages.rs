@@ -1,0 +1,160 @@
+//! One message, from its acceptance to its end.
+
+use http::Method;
+use serde_json::json;
+
+use crate::bed::Bed;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_the_contract_is_answered_as_written() {
+    let bed = Bed::new().await;
+    let body =
+        r#"{"topic":"order","json":{"order": 42},"delay":"15m","id":"order-42","properties":{"tenant":"a"}}"#;
+    let answer = bed.post("/v1/messages", body).await;
+    assert_eq!(answer.status, 201);
+    let told = answer.json();
+    for (field, value) in [("id", "order-42"), ("sink", "queue"), ("topic", "order"), ("state", "pending")] {
+        assert_eq!(told[field], value);
+    }
+    assert_eq!(told["duplicate"], false);
+    let at = duly::parse_time(told["deliver_at"].as_str().unwrap()).unwrap();
+    assert_eq!(told["deliver_at_ms"], at.as_millis());
+
+    let again = bed.post("/v1/messages", body).await;
+    assert_eq!((again.status.as_u16(), again.json()["duplicate"].clone()), (200, json!(true)));
+    assert_eq!(again.json()["deliver_at_ms"], told["deliver_at_ms"]);
+    let other = bed.post("/v1/messages", body.replace("42}", "43}")).await;
+    assert_eq!(other.code(), "id_conflict");
+
+    let known = bed.get("/v1/messages/order-42").await.json();
+    assert_eq!((known["state"].clone(), known["body"].clone()), (json!("pending"), json!("{\"order\":42}")));
+    assert_eq!(known["properties"]["tenant"], "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_reschedule_and_fire_answer_exactly() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "a", "id": "one", "delay": "1h"})).await;
+    let moved = bed.call(Method::PATCH, "/v1/messages/one", r#"{"deliver_at":2000000000000}"#).await;
+    assert_eq!(
+        (moved.status.as_u16(), moved.json()["deliver_at"].clone()),
+        (200, json!("2033-05-18T03:33:20.000Z"))
+    );
+    let cancelled = bed.call(Method::DELETE, "/v1/messages/one", "").await;
+    assert_eq!((cancelled.status.as_u16(), cancelled.json()["state"].clone()), (200, json!("cancelled")));
+    let again = bed.call(Method::DELETE, "/v1/messages/one", "").await;
+    assert_eq!((again.code(), again.json()["state"].clone()), ("too_late".into(), json!("cancelled")));
+    assert_eq!(bed.call(Method::DELETE, "/v1/messages/nobody", "").await.code(), "not_found");
+    assert_eq!(bed.call(Method::PATCH, "/v1/messages/nobody", r#"{"delay":1}"#).await.code(), "not_found");
+    assert_eq!(bed.call(Method::PATCH, "/v1/messages/one", "{}").await.code(), "no_time");
+
+    bed.send(json!({"topic": "a", "id": "two", "delay": "1h", "body": "x"})).await;
+    assert_eq!(bed.post("/v1/messages/two/fire", "").await.status, 200);
+    let received = bed.receive("a", 1).await;
+    assert_eq!(received[0]["id"], "two");
+    let late = bed.call(Method::DELETE, "/v1/messages/two", "").await;
+    assert_eq!((late.code(), late.json()["state"].clone()), ("too_late".into(), json!("in_flight")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_received_acknowledged_and_remembered() {
+    let bed = Bed::new().await;
+    let sent = json!({"topic": "mail", "body_base64": "AP8=", "delay": 30, "tag": "t", "key": "k", "properties": {"a": "b"}});
+    let id = bed.send(sent).await;
+    let due = bed.get(&format!("/v1/messages/{id}")).await.json()["deliver_at_ms"].as_u64().unwrap();
+    let received = bed.receive("mail", 10).await;
+    assert!(bed.duly().now().as_millis() >= due, "never early");
+    assert_eq!(received.len(), 1);
+    let message = &received[0];
+    assert_eq!((message["body_base64"].clone(), message.get("body")), (json!("AP8="), None));
+    assert_eq!(
+        (message["attempt"].clone(), message["tag"].clone(), message["key"].clone()),
+        (json!(1), json!("t"), json!("k"))
+    );
+    let receipts = json!({"receipts": [message["receipt"]]}).to_string();
+    let extended = bed.post("/v1/queues/mail/extend", receipts.clone()).await.json();
+    assert_eq!(extended["results"][0]["outcome"], "done");
+    let acked = bed.post("/v1/queues/mail/ack", receipts.clone()).await.json();
+    assert_eq!(acked["results"][0]["outcome"], "done");
+    assert_eq!(bed.post("/v1/queues/mail/ack", receipts).await.json()["results"][0]["outcome"], "lost");
+    let known = bed.get(&format!("/v1/messages/{id}")).await.json();
+    assert_eq!((known["state"].clone(), known.get("body_base64")), (json!("delivered"), None));
+    assert!(known["delivered_at_ms"].as_u64().unwrap() >= due);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nack_comes_again_and_the_last_one_is_a_dead_letter_that_can_be_replayed() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "bad", "body": "keep me", "retry": {"attempts": 2}})).await;
+    for attempt in 1..=2 {
+        let received = bed.receive("q", 1).await;
+        assert_eq!(received[0]["attempt"], attempt);
+        let nack = json!({"receipts": [received[0]["receipt"]], "delay": 0}).to_string();
+        assert_eq!(bed.post("/v1/queues/q/nack", nack).await.json()["results"][0]["outcome"], "done");
+    }
+    let dead = bed.get("/v1/dead").await.json();
+    assert_eq!(
+        (dead["messages"][0]["id"].clone(), dead["messages"][0]["reason"].clone()),
+        (json!("bad"), json!("exhausted"))
+    );
+    assert_eq!(bed.get("/v1/messages/bad").await.json()["body"], "keep me");
+    let counted = bed.post("/v1/dead/replay", r#"{"filter":{},"dry_run":true}"#).await.json();
+    assert_eq!((counted["matched"].clone(), counted["done"].clone()), (json!(1), json!(0)));
+    let replayed = bed.post("/v1/dead/replay", r#"{"ids":["bad","nobody"]}"#).await.json();
+    assert_eq!((replayed["done"].clone(), replayed["unknown"].clone()), (json!(1), json!(1)));
+    let received = bed.receive("q", 1).await;
+    assert_eq!((received[0]["attempt"].clone(), received[0]["body"].clone()), (json!(1), json!("keep me")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_is_there_after_a_restart() {
+    let mut bed = Bed::new().await;
+    bed.send(json!({"topic": "a", "id": "kept", "delay": "1h"})).await;
+    bed.send(json!({"topic": "b", "id": "soon", "delay": 10})).await;
+    let receipt = bed.receive("b", 1).await[0]["receipt"].clone();
+    bed.restart().await;
+    assert_eq!(bed.get("/v1/messages/kept").await.json()["state"], "pending");
+    // A receipt is good after a restart, too.
+    let acked = bed.post("/v1/queues/b/ack", json!({"receipts": [receipt]}).to_string()).await.json();
+    assert_eq!(acked["results"][0]["outcome"], "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_come_in_pages_and_filters_hold() {
+    let bed = Bed::new().await;
+    for n in 0..25 {
+        let topic = if n % 5 == 0 { "rare" } else { "often" };
+        bed.send(json!({"topic": topic, "id": format!("m{n:02}"), "deliver_at": 2_000_000_000_000_u64 + n}))
+            .await;
+    }
+    let (mut cursor, mut ids) = (String::new(), Vec::new());
+    loop {
+        let page = bed.get(&format!("/v1/messages?limit=10{cursor}")).await.json();
+        ids.extend(page["messages"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap().to_owned()));
+        match page["cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(ids, (0..25).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
+    let rare = bed.get("/v1/messages?topic=rare&due_to=2000000000011").await.json();
+    assert_eq!(rare["messages"].as_array().unwrap().len(), 3);
+    let moved = bed
+        .post("/v1/messages/reschedule", r#"{"filter":{"topic":"rare"},"deliver_at":2000000000020}"#)
+        .await
+        .json();
+    assert_eq!(
+        (moved["done"].clone(), moved["matched"].clone()),
+        (json!(4), json!(4)),
+        "the one already there is left alone"
+    );
+    let dry = bed.post("/v1/messages/cancel", r#"{"filter":{"topic":"often"},"dry_run":true}"#).await.json();
+    assert_eq!((dry["matched"].clone(), dry["done"].clone()), (json!(20), json!(0)));
+    let cancelled = bed.post("/v1/messages/cancel", r#"{"filter":{"topic":"often"}}"#).await.json();
+    assert_eq!(cancelled["done"], 20);
+    let fired = bed.post("/v1/messages/fire", r#"{"filter":{}}"#).await.json();
+    assert_eq!(fired["done"], 5);
+    assert_eq!(bed.receive("rare", 10).await.len(), 5);
+    let books = bed.get("/v1/stats").await.json()["books"].clone();
+    assert_eq!((books["balanced"].clone(), books["cancelled"].clone()), (json!(true), json!(20)));
+}
