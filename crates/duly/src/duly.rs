@@ -11,7 +11,7 @@ use std::{
 };
 
 use duly_core::{
-    Invalid, Lane, Limits, MessageId, Monotonic, Now, RetryPolicy, SinkName, State, Timestamp, Topic,
+    Clock, Invalid, Lane, Limits, MessageId, Monotonic, Now, RetryPolicy, SinkName, State, Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted, StoreError},
 };
@@ -230,6 +230,18 @@ impl Duly {
     /// The time, as this Duly sees it.
     pub fn now(&self) -> Timestamp {
         self.inner.parts.clock.now().wall()
+    }
+
+    /// The clock it goes by, for whoever must wait or measure beside it.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.parts.clock
+    }
+
+    /// The sinks it knows, in order, whether this process delivers to them or not.
+    pub fn sinks(&self) -> Vec<&SinkName> {
+        let mut sinks: Vec<_> = self.inner.sinks.iter().collect();
+        sinks.sort_unstable();
+        sinks
     }
 
     /// Stops cleanly: accepts nothing more, lets handlers and sinks finish within their time of grace, hands the rest

@@ -1,42 +1,104 @@
 //! Metrics, alerts and the check of the books.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod alerts;
+mod metrics;
+mod rates;
+mod text;
+mod webhook;
 
-use duly::Duly;
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use duly::{Duly, Monotonic};
 use tokio::sync::broadcast;
 
-use crate::{config::AlertRules, wire::Alert};
+use self::{
+    alerts::{LaneSeen, Name, Seen, Watch},
+    metrics::Named,
+    rates::{Sample, Samples},
+    webhook::Poster,
+};
+use crate::{
+    config::AlertRules,
+    wire::{Alert, AlertState},
+};
+
+pub use alerts::CALM;
+pub use rates::Rates;
+
+/// How often the server is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// So many alerts wait for a slow listener; then it loses the oldest.
+const KEPT: usize = 64;
 
 /// What is measured of one server.
 pub struct Telemetry {
+    duly: Duly,
     alerts: broadcast::Sender<Alert>,
+    poster: Option<Poster>,
+    state: Mutex<State>,
+    events_dropped: AtomicU64,
+    began: Monotonic,
 }
 
-/// Per second, over the last ten seconds.
-#[derive(Debug, Clone, Default)]
-pub struct Rates {
-    /// Accepted.
-    pub accepted: f64,
-    /// Delivered.
-    pub delivered: f64,
-    /// Delivered, per sink.
-    pub delivered_by_sink: BTreeMap<String, f64>,
+struct State {
+    watch: Watch,
+    samples: Samples,
+    named: Named,
 }
 
 impl Telemetry {
     /// Begins to measure. Ends with the server: the background task holds nothing that keeps it alive.
-    pub fn start(_duly: Duly, _rules: AlertRules) -> Arc<Self> {
-        Arc::new(Self { alerts: broadcast::channel(64).0 })
+    ///
+    /// The topics that have rules of their own are to be [watched](duly::Builder::watch_topics) by `duly`.
+    pub fn start(duly: Duly, rules: AlertRules) -> Arc<Self> {
+        let clock = duly.clock().clone();
+        let began = clock.now().mono();
+        let poster = rules.webhook.as_deref().map(|url| Poster::start(url, &clock)).transpose();
+        let poster = poster.unwrap_or_else(|fault| {
+            tracing::error!(%fault, "alerts are not posted: alerts.webhook cannot be used");
+            None
+        });
+        let state = State {
+            named: Named::new(rules.topics.keys()),
+            samples: Samples::default(),
+            watch: Watch::new(rules, duly.sinks().into_iter().cloned()),
+        };
+        let telemetry = Arc::new(Self {
+            duly,
+            alerts: broadcast::channel(KEPT).0,
+            poster,
+            state: Mutex::new(state),
+            events_dropped: AtomicU64::new(0),
+            began,
+        });
+        let weak = Arc::downgrade(&telemetry);
+        tokio::spawn(async move {
+            let mut next = began;
+            while let Some(telemetry) = weak.upgrade() {
+                telemetry.look().await;
+                drop(telemetry);
+                // Counted from the last look: after a standstill there is nothing to catch up with.
+                next = clock.now().mono().max(next).saturating_add(LOOK);
+                clock.sleep_until(next).await;
+            }
+        });
+        telemetry
     }
 
     /// Everything in Prometheus's text form.
     pub async fn render(&self) -> String {
-        String::new()
+        self.metrics().await
     }
 
     /// The alerts that are on.
     pub fn alerts(&self) -> Vec<Alert> {
-        Vec::new()
+        self.state().watch.on()
     }
 
     /// Alerts as they are raised and cleared.
@@ -44,11 +106,57 @@ impl Telemetry {
         self.alerts.subscribe()
     }
 
-    /// A follower of events was too slow for so many of them.
-    pub fn dropped_events(&self, _count: u64) {}
-
     /// How fast things go.
     pub fn rates(&self) -> Rates {
-        Rates::default()
+        self.state().samples.rates()
+    }
+
+    /// A listener was too slow for so many events.
+    pub fn dropped_events(&self, count: u64) {
+        self.events_dropped.fetch_add(count, Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at everything once, and tells what changed.
+    async fn look(&self) {
+        let now = self.duly.clock().now();
+        let sample = Sample::of(now.mono(), &self.duly.measures());
+        self.state().samples.push(sample);
+        // A store that does not answer is told of by whoever needs it; what it held a moment ago still stands.
+        let (Ok(lanes), Ok(books)) = (self.duly.lanes().await, self.duly.books().await) else { return };
+        let lanes = lanes.into_iter().map(|status| LaneSeen {
+            overdue: status.oldest_ready.map_or(Duration::ZERO, |oldest| now.wall().since(oldest)),
+            lane: status.lane,
+            paused: status.paused,
+            pending: status.pending,
+        });
+        let told = {
+            let mut state = self.state();
+            let (tried, topics) = state.samples.tried();
+            state.watch.look(now, &Seen { lanes: lanes.collect(), tried, topics, books })
+        };
+        told.iter().for_each(|alert| self.tell(alert));
+    }
+
+    fn tell(&self, alert: &Alert) {
+        let (name, scope, detail) = (&alert.name, alert.scope.as_deref(), &alert.detail);
+        match alert.state {
+            AlertState::Raised if *name == Name::Books.as_str() => {
+                tracing::error!(alert = name, scope, detail, "alert raised");
+            }
+            AlertState::Raised => tracing::warn!(alert = name, scope, detail, "alert raised"),
+            AlertState::Cleared => tracing::info!(alert = name, scope, "alert cleared"),
+        }
+        // Nobody listening is no fault.
+        let _ = self.alerts.send(alert.clone());
+        if let Some(poster) = &self.poster {
+            poster.post(alert);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

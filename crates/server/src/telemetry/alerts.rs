@@ -1,0 +1,245 @@
+//! Alerts: what was seen, held against the rules. A value without a clock; whoever looks tells it the time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use duly::{Books, Lane, Monotonic, Now, SinkName};
+
+use super::rates::Tried;
+use crate::{
+    config::{AlertRules, Thresholds},
+    wire::{Alert, AlertState},
+};
+
+/// An alert is cleared once all was well for this long: what comes and goes is one alert, not a hundred.
+pub const CALM: Duration = Duration::from_secs(30);
+/// Of fewer tries than this nobody can say how many fail.
+const TRIES_MIN: u64 = 20;
+
+/// The name of an alert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Name {
+    Overdue,
+    QueueLength,
+    LatenessP99,
+    FailureRate,
+    Orphan,
+    Books,
+}
+
+impl Name {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Overdue, Self::QueueLength, Self::LatenessP99, Self::FailureRate, Self::Orphan, Self::Books];
+    /// Those that a topic can have for itself.
+    pub(super) const OF_TOPICS: [Self; 4] =
+        [Self::Overdue, Self::QueueLength, Self::LatenessP99, Self::FailureRate];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Overdue => "overdue",
+            Self::QueueLength => "queue_length",
+            Self::LatenessP99 => "lateness_p99",
+            Self::FailureRate => "failure_rate",
+            Self::Orphan => "orphan",
+            Self::Books => "books",
+        }
+    }
+}
+
+/// What one look saw.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) lanes: Vec<LaneSeen>,
+    /// The tries of the last minute.
+    pub(super) tried: Tried,
+    /// The same, per topic that has rules of its own.
+    pub(super) topics: BTreeMap<String, Tried>,
+    pub(super) books: Books,
+}
+
+/// A lane, as one look saw it.
+#[derive(Debug, Clone)]
+pub(super) struct LaneSeen {
+    pub(super) lane: Lane,
+    pub(super) paused: bool,
+    pub(super) pending: u64,
+    /// How long its oldest due message has waited.
+    pub(super) overdue: Duration,
+}
+
+impl LaneSeen {
+    fn topic(&self) -> Option<&str> {
+        match &self.lane {
+            Lane::Queue(topic) => Some(topic.as_str()),
+            Lane::Sink(_) => None,
+        }
+    }
+}
+
+/// Which alert, and what it is about.
+type Key = (Name, Option<String>);
+
+/// Holds what is seen against the rules and remembers which alerts are on.
+#[derive(Debug)]
+pub(super) struct Watch {
+    rules: AlertRules,
+    sinks: BTreeSet<SinkName>,
+    on: BTreeMap<Key, On>,
+}
+
+#[derive(Debug)]
+struct On {
+    alert: Alert,
+    /// Since when all is well again.
+    calm: Option<Monotonic>,
+}
+
+impl Watch {
+    /// `sinks` are those configured: what waits for another is an orphan.
+    pub(super) fn new(rules: AlertRules, sinks: impl IntoIterator<Item = SinkName>) -> Self {
+        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new() }
+    }
+
+    /// The alerts that are on.
+    pub(super) fn on(&self) -> Vec<Alert> {
+        self.on.values().map(|on| on.alert.clone()).collect()
+    }
+
+    pub(super) fn is_on(&self, name: Name, scope: Option<&str>) -> bool {
+        self.on.keys().any(|(own, about)| *own == name && about.as_deref() == scope)
+    }
+
+    /// Whether any of this name is on, whatever it is about.
+    pub(super) fn any_on(&self, name: Name) -> bool {
+        self.on.keys().any(|(own, _)| *own == name)
+    }
+
+    /// The topics that have rules of their own.
+    pub(super) fn topics(&self) -> impl Iterator<Item = &str> {
+        self.rules.topics.keys().map(String::as_str)
+    }
+
+    /// Holds what was seen against the rules. Gives the alerts that were raised or cleared by it.
+    pub(super) fn look(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
+        let wrong = self.wrong(seen);
+        let mut told = Vec::new();
+        for (key, detail) in &wrong {
+            if let Some(on) = self.on.get_mut(key) {
+                on.alert.detail.clone_from(detail);
+                on.calm = None;
+                continue;
+            }
+            let alert = Alert {
+                name: key.0.as_str().to_owned(),
+                scope: key.1.clone(),
+                state: AlertState::Raised,
+                detail: detail.clone(),
+                since: now.wall().to_string(),
+            };
+            told.push(alert.clone());
+            self.on.insert(key.clone(), On { alert, calm: None });
+        }
+        self.on.retain(|key, on| {
+            if wrong.contains_key(key) || now.mono().since(*on.calm.get_or_insert(now.mono())) < CALM {
+                return true;
+            }
+            told.push(Alert {
+                state: AlertState::Cleared,
+                since: now.wall().to_string(),
+                ..on.alert.clone()
+            });
+            false
+        });
+        told
+    }
+
+    /// What is wrong, and how.
+    fn wrong(&self, seen: &Seen) -> BTreeMap<Key, String> {
+        let mut wrong = BTreeMap::new();
+        let own_rules = |lane: &LaneSeen| lane.topic().is_some_and(|t| self.rules.topics.contains_key(t));
+        let (own, rest): (Vec<_>, Vec<_>) = seen.lanes.iter().partition(|lane| own_rules(lane));
+        let orphan = |lane: &&LaneSeen| matches!(&lane.lane, Lane::Sink(sink) if !self.sinks.contains(sink));
+        let (orphans, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(orphan);
+        let mut tried = seen.tried.clone();
+        for topic in seen.topics.values() {
+            tried = tried.without(topic);
+        }
+        judge(&self.rules.all, &rest, &tried, None, &mut wrong);
+        let nothing = Tried::default();
+        for (topic, rules) in &self.rules.topics {
+            let lanes: Vec<_> = own.iter().copied().filter(|lane| lane.topic() == Some(topic)).collect();
+            judge(rules, &lanes, seen.topics.get(topic).unwrap_or(&nothing), Some(topic), &mut wrong);
+        }
+        for lane in orphans.iter().filter(|lane| lane.pending > 0) {
+            let detail = format!(
+                "{} messages wait for the sink {}, which is not configured; add it again, or cancel them",
+                lane.pending, lane.lane
+            );
+            wrong.insert((Name::Orphan, Some(lane.lane.to_string())), detail);
+        }
+        if !seen.books.balance() {
+            let detail =
+                format!("the books do not balance: {:?}; keep a copy of the data and report it", seen.books);
+            wrong.insert((Name::Books, None), detail);
+        }
+        wrong
+    }
+}
+
+/// Holds some lanes and their tries against thresholds.
+fn judge(
+    rules: &Thresholds,
+    lanes: &[&LaneSeen],
+    tried: &Tried,
+    scope: Option<&str>,
+    wrong: &mut BTreeMap<Key, String>,
+) {
+    let mut say = |name, detail| wrong.insert((name, scope.map(str::to_owned)), detail);
+    // Whoever paused a lane knows that its messages wait.
+    let oldest = lanes.iter().filter(|lane| !lane.paused).max_by_key(|lane| lane.overdue);
+    if let (Some(limit), Some(oldest)) = (rules.overdue, oldest)
+        && oldest.overdue > limit
+    {
+        let (lane, waited) = (&oldest.lane, words(oldest.overdue));
+        say(
+            Name::Overdue,
+            format!("{lane}: the oldest due message has waited {waited}, the limit is {}", words(limit)),
+        );
+    }
+    let pending: u64 = lanes.iter().map(|lane| lane.pending).sum();
+    if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
+        say(Name::QueueLength, format!("{pending} messages are pending, the limit is {limit}"));
+    }
+    let p99 = tried.lateness.quantile(0.99);
+    if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {
+        let of = tried.lateness.count();
+        let (p99, limit) = (words(p99), words(limit));
+        say(
+            Name::LatenessP99,
+            format!("99 of 100 tries began within {p99}, the limit is {limit}; of {of} tries in a minute"),
+        );
+    }
+    let share = tried.failed as f64 / tried.count.max(1) as f64;
+    if let Some(limit) = rules.failure_rate.filter(|limit| tried.count >= TRIES_MIN && share > *limit) {
+        let (failed, of, limit) = (tried.failed, tried.count, limit * 100.0);
+        say(
+            Name::FailureRate,
+            format!("{failed} of {of} tries failed within a minute, the limit is {limit} %"),
+        );
+    }
+}
+
+/// A span for people: three digits are enough.
+fn words(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("{} ms", span.as_millis()),
+        1..100 => format!("{:.1} s", span.as_secs_f64()),
+        100..6_000 => format!("{} min", span.as_secs() / 60),
+        seconds => format!("{} h", seconds / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use super::*;
+use duly::Topic;
+
+/// A watch, and the seconds that have passed for it.
+struct Bench {
+    watch: Watch,
+    second: u64,
+}
+
+impl Bench {
+    fn new(rules: AlertRules) -> Self {
+        Self { watch: Watch::new(rules, [SinkName::parse("orders").unwrap()]), second: 0 }
+    }
+
+    /// Looks `after` seconds later: the names of what is raised (`+`) and cleared (`-`).
+    fn look(&mut self, after: u64, seen: &Seen) -> Vec<String> {
+        self.second += after;
+        let micros = self.second * 1_000_000;
+        let now = Now::new(1_700_000_000_000_000 + micros, Monotonic::from_micros(micros));
+        let sign = |state| if state == AlertState::Raised { '+' } else { '-' };
+        let scope = |alert: &Alert| alert.scope.as_deref().map(|s| format!(":{s}")).unwrap_or_default();
+        let told = self.watch.look(now, seen);
+        told.iter().map(|alert| format!("{}{}{}", sign(alert.state), alert.name, scope(alert))).collect()
+    }
+}
+
+fn rules() -> AlertRules {
+    let all = Thresholds {
+        overdue: Some(Duration::from_secs(10)),
+        queue_length: Some(1_000),
+        lateness_p99: Some(Duration::from_secs(5)),
+        failure_rate: Some(0.1),
+    };
+    AlertRules { all, ..AlertRules::default() }
+}
+
+fn with_topic(own: Thresholds) -> AlertRules {
+    AlertRules { topics: BTreeMap::from([("order".to_owned(), own)]), ..rules() }
+}
+
+fn queue(topic: &str, pending: u64, overdue_s: u64) -> LaneSeen {
+    let lane = Lane::Queue(Topic::parse(topic).unwrap());
+    LaneSeen { lane, paused: false, pending, overdue: Duration::from_secs(overdue_s) }
+}
+
+fn sink(name: &str, pending: u64) -> LaneSeen {
+    let lane = Lane::Sink(SinkName::parse(name).unwrap());
+    LaneSeen { lane, paused: false, pending, overdue: Duration::ZERO }
+}
+
+fn lanes(lanes: impl IntoIterator<Item = LaneSeen>) -> Seen {
+    Seen { lanes: lanes.into_iter().collect(), ..Seen::default() }
+}
+
+fn tried(count: u64, failed: u64, late_ms: &[u64]) -> Tried {
+    let histogram = duly::Histogram::default();
+    late_ms.iter().for_each(|ms| histogram.record(ms * 1_000));
+    Tried { count, failed, lateness: histogram.spread() }
+}
+
+#[test]
+fn an_alert_is_raised_at_once_and_once() {
+    let mut bench = Bench::new(rules());
+    assert_eq!(bench.look(0, &lanes([queue("order", 1, 10)])), [""; 0], "at the limit is not beyond it");
+    assert_eq!(bench.look(1, &lanes([queue("order", 1, 11)])), ["+overdue"]);
+    assert_eq!(bench.look(1, &lanes([queue("order", 1, 12)])), [""; 0]);
+    let on = bench.watch.on();
+    assert_eq!((on.len(), on[0].since.as_str()), (1, "2023-11-14T22:13:21.000Z"));
+    assert!(on[0].detail.starts_with("queue/order: ") && on[0].detail.contains("12.0 s"), "{}", on[0].detail);
+}
+
+#[test]
+fn an_alert_is_cleared_after_calm_and_not_before() {
+    let mut bench = Bench::new(rules());
+    let (bad, good) = (lanes([queue("order", 1, 60)]), Seen::default());
+    assert_eq!(bench.look(0, &bad), ["+overdue"]);
+    assert_eq!(bench.look(1, &good), [""; 0]);
+    assert_eq!(bench.look(29, &good), [""; 0]);
+    assert_eq!(bench.look(1, &bad), [""; 0], "what comes back was never gone");
+    assert_eq!(bench.look(1, &good), [""; 0]);
+    assert_eq!(bench.look(29, &good), [""; 0]);
+    assert_eq!(bench.look(1, &good), ["-overdue"]);
+    assert_eq!(bench.watch.on().len(), 0);
+    assert_eq!(bench.look(1, &bad), ["+overdue"]);
+}
+
+#[test]
+fn a_paused_lane_raises_no_overdue_alert() {
+    let mut bench = Bench::new(rules());
+    let paused = LaneSeen { paused: true, ..queue("order", 1, 3_600) };
+    assert_eq!(bench.look(0, &lanes([paused.clone()])), [""; 0]);
+    assert_eq!(bench.look(0, &lanes([paused, queue("mail", 1, 11)])), ["+overdue"]);
+}
+
+#[test]
+fn pending_messages_of_all_lanes_count_together() {
+    let mut bench = Bench::new(rules());
+    assert_eq!(bench.look(0, &lanes([queue("order", 600, 0), sink("orders", 400)])), [""; 0]);
+    assert_eq!(bench.look(0, &lanes([queue("order", 600, 0), sink("orders", 401)])), ["+queue_length"]);
+}
+
+#[test]
+fn lateness_and_failures_of_the_last_minute_are_judged() {
+    let mut bench = Bench::new(rules());
+    let late = |late: &[u64]| Seen { tried: tried(0, 0, late), ..Seen::default() };
+    assert_eq!(bench.look(0, &late(&[4_000; 100])), [""; 0]);
+    assert_eq!(
+        bench.look(0, &late(&[[1; 99].as_slice(), &[60_000]].concat())),
+        [""; 0],
+        "one in a hundred may"
+    );
+    assert_eq!(bench.look(0, &late(&[[1; 97].as_slice(), &[60_000; 3]].concat())), ["+lateness_p99"]);
+
+    let failing = |count, failed| Seen { tried: tried(count, failed, &[]), ..Seen::default() };
+    assert_eq!(bench.look(0, &failing(100, 10)), [""; 0]);
+    assert_eq!(bench.look(0, &failing(19, 19)), [""; 0], "too few to say");
+    assert_eq!(bench.look(0, &failing(20, 3)), ["+failure_rate"]);
+}
+
+#[test]
+fn a_topic_with_rules_of_its_own_is_judged_by_them_alone() {
+    let own = Thresholds { overdue: Some(Duration::from_secs(60)), ..Thresholds::default() };
+    let mut bench = Bench::new(with_topic(own));
+    assert_eq!(
+        bench.look(0, &lanes([queue("order", 5_000, 59)])),
+        [""; 0],
+        "its own limit is higher, or none"
+    );
+    assert_eq!(bench.look(0, &lanes([queue("order", 1, 61)])), ["+overdue:order"]);
+    assert_eq!(bench.look(0, &lanes([queue("mail", 1, 11)])), ["+overdue"], "the others have the common one");
+}
+
+#[test]
+fn the_tries_of_a_topic_with_rules_do_not_count_for_all() {
+    let own = Thresholds { failure_rate: Some(0.5), ..Thresholds::default() };
+    let mut bench = Bench::new(with_topic(own));
+    let seen = |all, order| Seen {
+        tried: all,
+        topics: BTreeMap::from([("order".to_owned(), order)]),
+        ..Seen::default()
+    };
+    assert_eq!(bench.look(0, &seen(tried(200, 40, &[]), tried(100, 40, &[]))), [""; 0]);
+    assert_eq!(bench.look(0, &seen(tried(200, 60, &[]), tried(100, 60, &[]))), ["+failure_rate:order"]);
+    assert_eq!(bench.look(0, &seen(tried(200, 80, &[]), tried(100, 60, &[]))), ["+failure_rate"]);
+}
+
+#[test]
+fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue() {
+    let mut bench = Bench::new(rules());
+    let orphan = LaneSeen { overdue: Duration::from_secs(3_600), ..sink("gone", 7) };
+    assert_eq!(bench.look(0, &lanes([orphan, sink("orders", 7)])), ["+orphan:gone"]);
+    assert!(bench.watch.any_on(Name::Orphan) && !bench.watch.is_on(Name::Orphan, None));
+    assert_eq!(bench.look(0, &lanes([sink("gone", 0)])), [""; 0]);
+    assert_eq!(bench.look(30, &lanes([sink("gone", 0)])), ["-orphan:gone"]);
+}
+
+#[test]
+fn books_that_do_not_balance_are_told() {
+    let mut bench = Bench::new(AlertRules::default());
+    let books = |accepted| Books { accepted, pending: 2, ..Books::default() };
+    assert_eq!(bench.look(0, &Seen { books: books(2), ..Seen::default() }), [""; 0]);
+    assert_eq!(bench.look(0, &Seen { books: books(3), ..Seen::default() }), ["+books"]);
+}
+
+#[test]
+fn without_rules_nothing_else_is_told() {
+    let mut bench = Bench::new(AlertRules::default());
+    let seen = Seen { tried: tried(100, 100, &[60_000; 100]), ..lanes([queue("order", 1_000_000, 3_600)]) };
+    assert_eq!(bench.look(0, &seen), [""; 0]);
+}

@@ -1,0 +1,270 @@
+//! What is exported. Every label is bounded: by the configuration, or by [`Named::MAX`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering::Relaxed,
+    time::Duration,
+};
+
+use duly::{Books, Lane, LaneLook, LaneMeasures, LaneStatus, Measures, SinkName, Spread, Target};
+
+use super::{Telemetry, alerts::Name, text::Text};
+
+/// What has no name of its own is summed up under this one.
+const OTHER: &str = "other";
+
+/// The queues that have a name in the metrics. Once named, always named: else counters would go back.
+pub(super) struct Named(BTreeSet<String>);
+
+impl Named {
+    /// So many queues are told apart.
+    pub(super) const MAX: usize = 100;
+
+    /// Topics with rules of their own have their name for certain.
+    pub(super) fn new<'a>(certain: impl Iterator<Item = &'a String>) -> Self {
+        Self(certain.cloned().collect())
+    }
+
+    fn name<'a>(&mut self, topic: &'a str) -> &'a str {
+        if topic == OTHER || !self.0.contains(topic) && self.0.len() >= Self::MAX {
+            return OTHER;
+        }
+        if !self.0.contains(topic) {
+            self.0.insert(topic.to_owned());
+        }
+        topic
+    }
+}
+
+/// The lines of one lane, or of several that have no name of their own.
+#[derive(Default)]
+struct Row {
+    measured: LaneMeasures,
+    pending: u64,
+    ready: u64,
+    in_flight: u64,
+    dead: u64,
+    paused: bool,
+    overdue: Duration,
+}
+
+impl Row {
+    fn measure(&mut self, measured: &LaneMeasures) {
+        self.measured.delivered += measured.delivered;
+        self.measured.failed += measured.failed;
+        self.measured.dead += measured.dead;
+        self.measured.lateness.add(&measured.lateness);
+        self.measured.calls.add(&measured.calls);
+    }
+
+    fn hold(&mut self, status: &LaneStatus, now: duly::Timestamp) {
+        self.pending += status.pending;
+        self.ready += status.ready;
+        self.in_flight += status.in_flight;
+        self.dead += status.dead;
+        self.paused |= status.paused;
+        self.overdue =
+            self.overdue.max(status.oldest_ready.map_or(Duration::ZERO, |oldest| now.since(oldest)));
+    }
+}
+
+/// By sink and topic; a push sink has no topic.
+type Rows = BTreeMap<(String, String), Row>;
+
+impl Telemetry {
+    pub(super) async fn metrics(&self) -> String {
+        let measures = self.duly.measures();
+        let lanes = self.duly.lanes().await;
+        let books = self.duly.books().await;
+        let looks = self.duly.served().await.unwrap_or_default();
+        let mut text = Text::default();
+        self.process(&mut text);
+        counts(&mut text, &measures);
+        let dropped = self.events_dropped.load(Relaxed);
+        let help = "Events that a follower of /v1/events was too slow for";
+        text.counter("duly_events_dropped_total", help).value(&[], dropped);
+        let rows = self.rows(&measures, lanes.as_deref().unwrap_or_default());
+        per_lane(&mut text, &rows);
+        per_sink(&mut text, &rows, &looks);
+        per_topic(&mut text, &measures);
+        store(&mut text, &measures, books.is_ok());
+        // Without an answer of the store there is nothing to say about the books.
+        if let Ok(books) = books {
+            balance(&mut text, books);
+        }
+        self.alerts_on(&mut text);
+        text.finish()
+    }
+
+    fn process(&self, text: &mut Text) {
+        let mut info = text.gauge("duly_build_info", "The version that runs");
+        info.value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let uptime = self.duly.clock().now().mono().since(self.began).as_secs_f64();
+        text.gauge("duly_uptime_seconds", "How long this process has run").value(&[], uptime);
+    }
+
+    fn rows(&self, measures: &Measures, lanes: &[LaneStatus]) -> Rows {
+        let mut state = self.state();
+        let mut rows = Rows::new();
+        let sinks = self.duly.sinks();
+        for sink in &sinks {
+            rows.entry((sink.to_string(), String::new())).or_default();
+        }
+        let mut key = |lane: &Lane| match lane {
+            Lane::Queue(topic) => (SinkName::QUEUE.to_owned(), state.named.name(topic.as_str()).to_owned()),
+            Lane::Sink(sink) if sinks.contains(&sink) => (sink.to_string(), String::new()),
+            // It left the configuration, and so the bound that the configuration sets.
+            Lane::Sink(_) => (OTHER.to_owned(), String::new()),
+        };
+        for (lane, measured) in &measures.lanes {
+            rows.entry(key(lane)).or_default().measure(measured);
+        }
+        let now = self.duly.now();
+        for status in lanes {
+            rows.entry(key(&status.lane)).or_default().hold(status, now);
+        }
+        let rest = (SinkName::QUEUE.to_owned(), OTHER.to_owned());
+        rows.entry(rest).or_default().measure(&measures.other);
+        rows
+    }
+
+    fn alerts_on(&self, text: &mut Text) {
+        let state = self.state();
+        let mut on = text.gauge("duly_alert", "Whether an alert is on");
+        for name in Name::ALL {
+            // Sinks that left the configuration have no bound: one line tells of all of them.
+            let is_on =
+                if name == Name::Orphan { state.watch.any_on(name) } else { state.watch.is_on(name, None) };
+            on.value(&[("name", name.as_str())], u8::from(is_on));
+        }
+        for topic in state.watch.topics() {
+            for name in Name::OF_TOPICS {
+                let is_on = state.watch.is_on(name, Some(topic));
+                on.value(&[("name", name.as_str()), ("topic", topic)], u8::from(is_on));
+            }
+        }
+    }
+}
+
+fn counts(text: &mut Text, measures: &Measures) {
+    let stats = &measures.stats;
+    for (name, help, count) in [
+        ("duly_accepted_total", "Messages accepted", stats.accepted),
+        ("duly_duplicates_total", "Messages sent that were known already", stats.duplicates),
+        ("duly_cancelled_total", "Messages cancelled", stats.cancelled),
+        ("duly_handed_out_total", "Messages given to receivers of the built-in queue", stats.handed_out),
+        ("duly_leases_lost_total", "Claims that ended before their outcome was recorded", stats.leases_lost),
+        ("duly_leases_ended_total", "Leases that ran out, receivers' too", stats.leases_ended),
+        ("duly_clock_jumps_total", "Steps of wall time", stats.clock_jumps),
+        ("duly_store_failures_total", "Calls of the store that failed", stats.store_failures),
+    ] {
+        text.counter(name, help).value(&[], count);
+    }
+}
+
+fn per_lane(text: &mut Text, rows: &Rows) {
+    type Read = fn(&Row) -> f64;
+    let counters: [(_, _, Read); 3] = [
+        ("duly_delivered_total", "Messages delivered", |row| row.measured.delivered as f64),
+        ("duly_failed_total", "Tries that failed and are followed by another", |row| {
+            row.measured.failed as f64
+        }),
+        ("duly_dead_total", "Messages given up", |row| row.measured.dead as f64),
+    ];
+    let gauges: [(_, _, Read); 6] = [
+        ("duly_pending", "Messages waiting, due or not", |row| row.pending as f64),
+        ("duly_ready", "Messages waiting and due", |row| row.ready as f64),
+        ("duly_in_flight", "Messages claimed and not yet settled", |row| row.in_flight as f64),
+        ("duly_dead_letters", "Dead letters kept", |row| row.dead as f64),
+        ("duly_paused", "Whether an operator paused it", |row| f64::from(u8::from(row.paused))),
+        ("duly_oldest_overdue_seconds", "How long the oldest due message has waited", |row| {
+            row.overdue.as_secs_f64()
+        }),
+    ];
+    let write = |mut family: super::text::Family<'_>, read: Read| {
+        for ((sink, topic), row) in rows {
+            family.value(&[("sink", sink), ("topic", topic)], read(row));
+        }
+    };
+    for (name, help, read) in counters {
+        write(text.counter(name, help), read);
+    }
+    for (name, help, read) in gauges {
+        write(text.gauge(name, help), read);
+    }
+}
+
+fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneLook)]) {
+    let mut late: BTreeMap<&str, Spread> = BTreeMap::new();
+    for ((sink, _), row) in rows {
+        late.entry(sink).or_default().add(&row.measured.lateness);
+    }
+    let mut family = text.histogram("duly_lateness_seconds", "How long after it was ready a try began");
+    for (sink, spread) in &late {
+        family.spans(&[("sink", sink)], spread);
+    }
+    let push = || rows.iter().filter(|((_, topic), _)| topic.is_empty());
+    let mut family = text.histogram("duly_sink_call_seconds", "How long calls of a sink took");
+    for ((sink, _), row) in push() {
+        family.spans(&[("sink", sink)], &row.measured.calls);
+    }
+    let mut family =
+        text.gauge("duly_sink_up", "Whether the target of a sink is there, as far as anybody knows");
+    for (lane, look) in looks {
+        if let Lane::Sink(sink) = lane {
+            family.value(&[("sink", sink.as_str())], u8::from(look.target == Target::Here));
+        }
+    }
+}
+
+fn per_topic(text: &mut Text, measures: &Measures) {
+    type Read = fn(&LaneMeasures) -> u64;
+    let counters: [(_, _, Read); 3] = [
+        ("duly_topic_delivered_total", "Messages delivered, of topics with alerts of their own", |t| {
+            t.delivered
+        }),
+        ("duly_topic_failed_total", "Tries that failed, of topics with alerts of their own", |t| t.failed),
+        ("duly_topic_dead_total", "Messages given up, of topics with alerts of their own", |t| t.dead),
+    ];
+    for (name, help, read) in counters {
+        let mut family = text.counter(name, help);
+        for (topic, measured) in &measures.topics {
+            family.value(&[("topic", topic.as_str())], read(measured));
+        }
+    }
+    let help = "How long after it was ready a try began, of topics with alerts of their own";
+    let mut family = text.histogram("duly_topic_lateness_seconds", help);
+    for (topic, measured) in &measures.topics {
+        family.spans(&[("topic", topic.as_str())], &measured.lateness);
+    }
+}
+
+fn store(text: &mut Text, measures: &Measures, up: bool) {
+    let store = &measures.store;
+    let help = "How long changes take to become durable once they are being written";
+    text.histogram("duly_store_commit_seconds", help).spans(&[], &store.commit);
+    text.histogram("duly_store_sync_seconds", "How long the sync of changes takes").spans(&[], &store.sync);
+    text.gauge("duly_store_disk_bytes", "Bytes of the store's files").value(&[], store.disk_bytes);
+    text.gauge("duly_store_waiting_bytes", "Bytes that wait to be made durable")
+        .value(&[], store.waiting_bytes);
+    let help = "Whether the store has no room for new messages";
+    text.gauge("duly_store_full", help).value(&[], u8::from(store.full));
+    text.gauge("duly_store_up", "Whether the store answers").value(&[], u8::from(up));
+}
+
+fn balance(text: &mut Text, books: Books) {
+    let mut family = text.gauge("duly_books", "The totals since the store was made");
+    for (term, count) in [
+        ("accepted", books.accepted),
+        ("pending", books.pending),
+        ("in_flight", books.in_flight),
+        ("delivered", books.delivered),
+        ("cancelled", books.cancelled),
+        ("dead", books.dead),
+        ("purged", books.purged),
+    ] {
+        family.value(&[("term", term)], count);
+    }
+    let help = "Whether accepted = pending + in_flight + delivered + cancelled + dead + purged";
+    text.gauge("duly_books_balanced", help).value(&[], u8::from(books.balance()));
+}

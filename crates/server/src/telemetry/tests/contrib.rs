@@ -1,0 +1,59 @@
+//! The dashboard and the rules that we hand out speak of what is exported, and of all of it.
+
+use std::collections::BTreeSet;
+
+use super::Bench;
+
+const RULES: &str = include_str!("../../../../../contrib/prometheus/duly-alerts.yml");
+const DASHBOARD: &str = include_str!("../../../../../contrib/grafana/duly.json");
+
+/// Every word that is the name of a metric. What a histogram adds to its name is taken off.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metric = |word: &str| {
+        ["_bucket", "_sum", "_count"].iter().find_map(|s| word.strip_suffix(s)).map(str::to_owned)
+    };
+    words
+        .filter(|word| word.starts_with("duly_"))
+        .map(|word| metric(word).unwrap_or_else(|| word.to_owned()))
+        .collect()
+}
+
+/// The queries of the dashboard.
+fn queries(dashboard: &serde_json::Value) -> Vec<&str> {
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    targets.map(|target| target["expr"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_metric_of_the_dashboard_and_the_rules_is_exported_and_none_is_forgotten() {
+    let bench = Bench::start().await;
+    let exported: BTreeSet<String> = bench.page().await.kinds.into_keys().collect();
+    let used: BTreeSet<String> = named(RULES).union(&named(DASHBOARD)).cloned().collect();
+    let unknown: Vec<_> = used.difference(&exported).collect();
+    assert!(unknown.is_empty(), "not exported: {unknown:?}");
+    let unused: Vec<_> = exported.difference(&used).collect();
+    assert!(unused.is_empty(), "neither on the dashboard nor in a rule: {unused:?}");
+}
+
+#[test]
+fn the_dashboard_shows_only_the_nodes_chosen() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let queries = queries(&dashboard);
+    assert!(queries.len() > 20);
+    for query in queries {
+        let metrics = query.matches("duly_").count();
+        assert_eq!(query.matches("instance=~\"$instance\"").count(), metrics, "{query}");
+        assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
+    }
+}
+
+#[test]
+fn every_metric_is_written_down_in_the_guide() {
+    let guide = include_str!("../../../../../docs/guide/monitoring.md");
+    let used: BTreeSet<String> = named(RULES).union(&named(DASHBOARD)).cloned().collect();
+    let told = named(guide);
+    let missing: Vec<_> = used.difference(&told).collect();
+    assert!(missing.is_empty(), "not in the guide: {missing:?}");
+}
