@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    Failure, ack, cancel, completions, connect::Global, dead, fire, forecast, get, import, levels, ls, man,
-    nodes, pause, queues, receive, reschedule, resume, send, sinks, stats,
+    Failure, ack, bench, cancel, completions, connect::Global, dead, fire, forecast, get, import, levels, ls,
+    man, nodes, pause, queues, receive, reschedule, resume, send, sinks, stats,
 };
 
 /// Delayed messages that are never early and never lost
@@ -52,6 +52,7 @@ pub(crate) enum Verb {
     Stats(stats::Totals),
     Forecast(forecast::Ahead),
     Import(import::Import),
+    Bench(bench::Bench),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -59,39 +60,36 @@ pub(crate) enum Verb {
 impl Verb {
     /// Whether it has work for more than one core.
     pub(crate) fn is_busy(&self) -> bool {
-        false
+        matches!(self, Self::Bench(_))
     }
 }
 
 impl Line {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let out = self.global.output();
-        let (client, out) = match self.verb {
-            Verb::Completions(verb) => return verb.run(&out),
-            Verb::Man(verb) => return verb.run(&out),
-            _ => (&self.global.client()?, &out),
-        };
+        let out = &self.global.output();
+        let client = || self.global.client();
         match self.verb {
-            Verb::Send(verb) => verb.run(client, out).await,
-            Verb::Get(verb) => verb.run(client, out).await,
-            Verb::Ls(verb) => verb.run(client, out).await,
-            Verb::Cancel(verb) => verb.run(client, out).await,
-            Verb::Reschedule(verb) => verb.run(client, out).await,
-            Verb::Fire(verb) => verb.run(client, out).await,
-            Verb::Receive(verb) => verb.run(client, out).await,
-            Verb::Ack(verb) => verb.run(client, out).await,
-            Verb::Nack(verb) => verb.run(client, out).await,
-            Verb::Extend(verb) => verb.run(client, out).await,
-            Verb::Dead(verb) => verb.run(client, out).await,
-            Verb::Queues(verb) => verb.run(client, out).await,
-            Verb::Sinks(verb) => verb.run(client, out).await,
-            Verb::Pause(verb) => verb.run(client, out).await,
-            Verb::Resume(verb) => verb.run(client, out).await,
-            Verb::Nodes(verb) => verb.run(client, out).await,
-            Verb::Levels(verb) => verb.run(client, out).await,
-            Verb::Stats(verb) => verb.run(client, out).await,
-            Verb::Forecast(verb) => verb.run(client, out).await,
-            Verb::Import(verb) => verb.run(client, out).await,
+            Verb::Send(verb) => verb.run(&client()?, out).await,
+            Verb::Get(verb) => verb.run(&client()?, out).await,
+            Verb::Ls(verb) => verb.run(&client()?, out).await,
+            Verb::Cancel(verb) => verb.run(&client()?, out).await,
+            Verb::Reschedule(verb) => verb.run(&client()?, out).await,
+            Verb::Fire(verb) => verb.run(&client()?, out).await,
+            Verb::Receive(verb) => verb.run(&client()?, out).await,
+            Verb::Ack(verb) => verb.run(&client()?, out).await,
+            Verb::Nack(verb) => verb.run(&client()?, out).await,
+            Verb::Extend(verb) => verb.run(&client()?, out).await,
+            Verb::Dead(verb) => verb.run(&client()?, out).await,
+            Verb::Queues(verb) => verb.run(&client()?, out).await,
+            Verb::Sinks(verb) => verb.run(&client()?, out).await,
+            Verb::Pause(verb) => verb.run(&client()?, out).await,
+            Verb::Resume(verb) => verb.run(&client()?, out).await,
+            Verb::Nodes(verb) => verb.run(&client()?, out).await,
+            Verb::Levels(verb) => verb.run(&client()?, out).await,
+            Verb::Stats(verb) => verb.run(&client()?, out).await,
+            Verb::Forecast(verb) => verb.run(&client()?, out).await,
+            Verb::Import(verb) => verb.run(&client()?, out).await,
+            Verb::Bench(verb) => verb.run(self.global.target()?, out).await,
             Verb::Completions(verb) => verb.run(out),
             Verb::Man(verb) => verb.run(out),
         }

@@ -2,12 +2,14 @@
 
 mod ack;
 mod args;
+mod bench;
 mod cancel;
 mod clock;
 mod completions;
 mod connect;
 mod dead;
 mod failure;
+mod files;
 mod fire;
 mod forecast;
 mod get;

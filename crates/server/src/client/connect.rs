@@ -20,19 +20,37 @@ use crate::cli::Failure;
 /// Longer than any healthy network takes; shorter than people wait.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
+/// A plain or an encrypted stream: who talks HTTP over it need not know.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+pub(super) type Io = TokioIo<Box<dyn Stream>>;
+
 impl Target {
-    /// Opens a connection: it takes one request after the other.
-    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
-        let url = self.url();
-        match timeout(CONNECT_WITHIN, self.dial()).await {
-            Ok(done) => done,
-            Err(_) => {
-                Err(Failure::unreachable(format!("nobody answers at {url}; is that the right address?")))
-            }
-        }
+    /// Opens a connection that lives on its own: it takes one request after the other.
+    pub(super) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+        let (sender, connection) = self.shake_hands().await?;
+        // Its end shows at the sender, where somebody is told.
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Ok(sender)
     }
 
-    async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    /// Opens a connection; whoever asked for it must drive it.
+    pub(super) async fn shake_hands(
+        &self,
+    ) -> Result<(SendRequest<Full<Bytes>>, http1::Connection<Io, Full<Bytes>>), Failure> {
+        let url = self.url();
+        let stream = timeout(CONNECT_WITHIN, self.dial()).await.unwrap_or_else(|_| {
+            Err(Failure::unreachable(format!("nobody answers at {url}; is that the right address?")))
+        })?;
+        http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| Failure::unreachable(format!("cannot talk to {url}: {e}")))
+    }
+
+    async fn dial(&self) -> Result<Box<dyn Stream>, Failure> {
         let url = self.url();
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|e| {
             Failure::unreachable(format!(
@@ -41,7 +59,7 @@ impl Target {
         })?;
         // Requests are small and go out whole: waiting to fill a packet would only make them late.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.shake_hands(stream).await };
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.host.clone())
             .map_err(|_| Failure::usage(format!("{:?} cannot be the name of an https server", self.host)))?;
         let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.map_err(|e| {
@@ -49,20 +67,6 @@ impl Target {
                 "{url} is not trusted: {e}. If its certificate is your own, name its root with --ca"
             ))
         })?;
-        self.shake_hands(stream).await
-    }
-
-    async fn shake_hands<S>(&self, stream: S) -> Result<SendRequest<Full<Bytes>>, Failure>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let (sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|e| Failure::unreachable(format!("cannot talk to {}: {e}", self.url())))?;
-        // Its end shows at the sender, where somebody is told.
-        tokio::spawn(async move {
-            let _ = connection.await;
-        });
-        Ok(sender)
+        Ok(Box::new(stream))
     }
 }

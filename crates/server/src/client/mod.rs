@@ -4,6 +4,7 @@
 //! [`Failure`] with its exit code, and long answers are read line by line.
 
 mod connect;
+mod direct;
 mod lines;
 mod problem;
 mod sse;
@@ -21,6 +22,7 @@ use hyper::{body::Incoming, client::conn::http1::SendRequest};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
+pub(crate) use direct::Direct;
 pub use lines::Lines;
 pub use sse::{ServerEvent, ServerEvents};
 pub use target::{Target, segment};

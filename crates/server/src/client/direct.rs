@@ -1,0 +1,59 @@
+//! A connection driven by whoever uses it: no task of its own, no hand-over between threads.
+
+use std::{pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use tokio::time::timeout;
+
+use super::{Target, connect::Io};
+use crate::cli::Failure;
+
+/// One connection for one caller, as cheap as a load generator needs it.
+pub(crate) struct Direct {
+    sender: SendRequest<Full<Bytes>>,
+    connection: Pin<Box<http1::Connection<Io, Full<Bytes>>>>,
+    closed: bool,
+}
+
+impl Direct {
+    pub(crate) async fn open(target: &Target) -> Result<Self, Failure> {
+        let (sender, connection) = target.shake_hands().await?;
+        Ok(Self { sender, connection: Box::pin(connection), closed: false })
+    }
+
+    /// Sends a request and reads the whole answer. After a failure the connection is of no more use.
+    pub(crate) async fn call(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        patience: Duration,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let done = timeout(patience, self.exchange(request)).await;
+        match done {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(e)) => Err(Failure::unreachable(format!("the connection broke: {e}"))),
+            Err(_) => Err(Failure::unreachable(format!("no answer within {} s", patience.as_secs()))),
+        }
+    }
+
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)> {
+        let Self { sender, connection, closed } = self;
+        let answer = async {
+            sender.ready().await?;
+            let answer = sender.send_request(request).await?;
+            let status = answer.status();
+            Ok((status, answer.into_body().collect().await?.to_bytes()))
+        };
+        tokio::pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut answer => return done,
+                // What it has read before it ended is still to be had: the answer decides.
+                _ = connection.as_mut(), if !*closed => *closed = true,
+            }
+        }
+    }
+}
