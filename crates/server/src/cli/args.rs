@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     Failure, ack, bench, cancel, completions, connect::Global, dead, fire, forecast, get, import, levels, ls,
-    man, nodes, pause, queues, receive, reschedule, resume, send, sinks, stats,
+    man, nodes, pause, queues, receive, reschedule, resume, send, serve, sinks, stats, tail,
 };
 
 /// Delayed messages that are never early and never lost
@@ -32,6 +32,7 @@ pub(crate) struct Line {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Serve(serve::Serve),
     Send(send::Send),
     Get(get::Get),
     Ls(ls::Ls),
@@ -51,6 +52,7 @@ pub(crate) enum Verb {
     Levels(levels::Levels),
     Stats(stats::Totals),
     Forecast(forecast::Ahead),
+    Tail(tail::Tail),
     Import(import::Import),
     Bench(bench::Bench),
     Completions(completions::Completions),
@@ -60,7 +62,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Whether it has work for more than one core.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Bench(_))
+        matches!(self, Self::Serve(_) | Self::Bench(_))
     }
 }
 
@@ -69,6 +71,7 @@ impl Line {
         let out = &self.global.output();
         let client = || self.global.client();
         match self.verb {
+            Verb::Serve(verb) => verb.run(out).await,
             Verb::Send(verb) => verb.run(&client()?, out).await,
             Verb::Get(verb) => verb.run(&client()?, out).await,
             Verb::Ls(verb) => verb.run(&client()?, out).await,
@@ -88,6 +91,7 @@ impl Line {
             Verb::Levels(verb) => verb.run(&client()?, out).await,
             Verb::Stats(verb) => verb.run(&client()?, out).await,
             Verb::Forecast(verb) => verb.run(&client()?, out).await,
+            Verb::Tail(verb) => verb.run(&client()?, out).await,
             Verb::Import(verb) => verb.run(&client()?, out).await,
             Verb::Bench(verb) => verb.run(self.global.target()?, out).await,
             Verb::Completions(verb) => verb.run(out),

@@ -27,8 +27,10 @@ mod reschedule;
 mod resume;
 mod selection;
 mod send;
+mod serve;
 mod sinks;
 mod stats;
+mod tail;
 
 use std::process::ExitCode;
 

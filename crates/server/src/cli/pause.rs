@@ -43,13 +43,14 @@ impl Lane {
         verb: &str,
         done: &str,
     ) -> Result<(), Failure> {
-        let (what, name) = match (self.sink, self.topic) {
-            (Some(sink), _) => ("sinks", sink),
-            (None, Some(topic)) => ("queues", topic),
+        let (what, kind, name) = match (self.sink, self.topic) {
+            (Some(sink), _) => ("sinks", "sink", sink),
+            (None, Some(topic)) => ("queues", "topic", topic),
             (None, None) => return Err(Failure::usage("name a topic, or a sink with --sink")),
         };
         let path = format!("/v1/{what}/{}/{verb}", segment(&name));
-        let answer: serde_json::Value = client.post(&path, &serde_json::json!({})).await?;
+        let () = client.post(&path, &serde_json::json!({})).await?;
+        let answer = serde_json::json!({ kind: name, "paused": verb == "pause" });
         out.answer(&answer, |_| format!("{name} {done}"))
     }
 }

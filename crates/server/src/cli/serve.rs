@@ -1,0 +1,154 @@
+//! `duly serve`: the server itself.
+
+use std::{io, time::Duration};
+
+use clap::{Args, ValueEnum};
+use duly::StoreErrorKind;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::{Failure, Output, Tint, files};
+use crate::{
+    config::{Config, Flags, Sources},
+    serve::{self, Running},
+};
+
+/// A clean stop takes no longer; after this, what is under way is left to the next start.
+const STOP_WITHIN: Duration = Duration::from_secs(29);
+/// How often the store is asked whether it still works.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// Files besides connections: the store's, the sinks' and the runtime's.
+const OTHER_FILES: u64 = 1_024;
+
+/// Start a server
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly serve
+  duly serve --config /etc/duly/duly.toml
+  duly serve --listen 127.0.0.1:0 --data /tmp/duly
+  DULY_LOG=debug duly serve --log-format json
+
+Settings come from the file, then the environment (DULY__STORE__LEASE=20s), then the options here; `duly config default` writes
+a file with all of them. Ctrl-C or SIGTERM stops it cleanly within half a minute, the second one at once.")]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    flags: Flags,
+
+    /// How the log is written to stderr; DULY_LOG or RUST_LOG says how much
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum LogFormat {
+    /// A line for people
+    #[default]
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+impl Serve {
+    pub(crate) async fn run(self, out: &Output) -> Result<(), Failure> {
+        start_log(self.log_format, out)?;
+        let config = Config::load(&Sources::from_process(self.flags))
+            .map_err(|problems| Failure::failed(problems.to_string()))?;
+        let wanted = config.http.connections as u64 + OTHER_FILES;
+        if let Some(files) = files::raise(wanted).filter(|files| *files < wanted) {
+            tracing::warn!(
+                files,
+                wanted,
+                "fewer open files than connections need; raise the limit (ulimit -n)"
+            );
+        }
+        let data = config.data.display().to_string();
+        // Taken before the start: who is told to stop meanwhile stops.
+        let mut signals = Signals::new()?;
+        let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
+        self.log_format.announce(out, &running, &data);
+        let ended = signals.or_broken_store(&running).await;
+        tracing::info!("stopping: nothing more is accepted, what is under way may finish");
+        tokio::select! {
+            done = tokio::time::timeout(STOP_WITHIN, running.stop()) => match done {
+                // After the store has failed, it cannot end cleanly, and that is told below.
+                Ok(Err(e)) if ended.is_ok() => return Err(Failure::failed(e.to_string())),
+                Err(_) => return Err(Failure::failed("not everything ended in time; it comes again after the next start")),
+                Ok(_) => {}
+            },
+            () = signals.next() => {
+                return Err(Failure::failed("stopped at once; what was under way comes again after the next start"));
+            }
+        }
+        ended?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+impl LogFormat {
+    fn announce(self, out: &Output, running: &Running, data: &str) {
+        let (url, durability) = (running.url(), running.duly().durability().to_string());
+        match self {
+            Self::Json => tracing::info!(url, data, durability, "listening"),
+            Self::Text => {
+                let url = out.tint_words(Tint::Bold, &url);
+                out.say(&format!(
+                    "duly listens on {url}, keeps messages in {data}; accepted messages survive: {durability}"
+                ));
+            }
+        }
+    }
+}
+
+/// The wish to stop, from a terminal or from whoever runs the service.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|e| Failure::failed(format!("cannot listen to signals: {e}")));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Waits for a signal. A store that closed itself ends the process, too: only a start finds out what is on disk.
+    async fn or_broken_store(&mut self, running: &Running) -> Result<(), Failure> {
+        let mut ticks = tokio::time::interval(HEALTH_EVERY);
+        loop {
+            tokio::select! {
+                () = self.next() => return Ok(()),
+                _ = ticks.tick() => {}
+            }
+            if let Err(error) = running.duly().store_health().await
+                && error.kind == StoreErrorKind::Closed
+            {
+                return Err(Failure::failed(format!("the store has stopped: {error}")));
+            }
+        }
+    }
+}
+
+fn start_log(format: LogFormat, out: &Output) -> Result<(), Failure> {
+    let given = std::env::var_os("DULY_LOG").or_else(|| std::env::var_os("RUST_LOG"));
+    let given = given.map(|filter| filter.to_string_lossy().into_owned()).unwrap_or_default();
+    let wanted = if given.trim().is_empty() { "info" } else { given.trim() };
+    let filter = EnvFilter::builder().parse(wanted).map_err(|e| {
+        Failure::usage(format!("{wanted:?} does not say what to log ({e}): write info, debug or duly=debug"))
+    })?;
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(out.colour_words);
+    let started = match format {
+        LogFormat::Text => log.with_target(false).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+    started.map_err(|e| Failure::failed(format!("cannot start the log: {e}")))
+}
