@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    Failure, ack, bench, cancel, completions, connect::Global, dead, fire, forecast, get, import, levels, ls,
-    man, nodes, pause, queues, receive, reschedule, resume, send, serve, sinks, stats, tail,
+    Failure, ack, bench, cancel, completions, connect::Global, dead, demo, fire, forecast, get, import,
+    levels, ls, man, nodes, pause, queues, receive, reschedule, resume, send, serve, sinks, stats, tail,
 };
 
 /// Delayed messages that are never early and never lost
@@ -33,6 +33,7 @@ pub(crate) struct Line {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Serve(serve::Serve),
+    Demo(demo::Demo),
     Send(send::Send),
     Get(get::Get),
     Ls(ls::Ls),
@@ -62,7 +63,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Whether it has work for more than one core.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Serve(_) | Self::Bench(_))
+        matches!(self, Self::Serve(_) | Self::Demo(_) | Self::Bench(_))
     }
 }
 
@@ -72,6 +73,7 @@ impl Line {
         let client = || self.global.client();
         match self.verb {
             Verb::Serve(verb) => verb.run(out).await,
+            Verb::Demo(verb) => verb.run(out).await,
             Verb::Send(verb) => verb.run(&client()?, out).await,
             Verb::Get(verb) => verb.run(&client()?, out).await,
             Verb::Ls(verb) => verb.run(&client()?, out).await,

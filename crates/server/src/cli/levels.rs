@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Failure, Output};
+use super::{Failure, Output, clock};
 use crate::{client::Client, wire::LevelsAnswer};
 
 /// Show the named delays
@@ -20,7 +20,7 @@ impl Levels {
             for level in &answer.levels {
                 let default = answer.default.as_ref() == Some(&level.name);
                 let note = if default { "any unknown level means this one" } else { "" };
-                rows.row([level.name.as_str(), &level.delay, note]);
+                rows.row([level.name.as_str(), &clock::span(level.delay_ms), note]);
             }
             rows.text()
         })

@@ -8,6 +8,7 @@ mod clock;
 mod completions;
 mod connect;
 mod dead;
+mod demo;
 mod failure;
 mod files;
 mod fire;

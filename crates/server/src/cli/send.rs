@@ -83,7 +83,7 @@ impl Send {
         let due = out.tint_words(Tint::Dim, &clock::away(accepted.deliver_at_ms));
         let known = if accepted.duplicate { ", known before: nothing changed" } else { "" };
         if !out.is_json() {
-            out.say(&format!("{} at {} ({due}){known}", accepted.state, accepted.deliver_at));
+            out.say(&format!("{}, due {} ({due}){known}", accepted.state, accepted.deliver_at));
         }
         Ok(())
     }

@@ -92,9 +92,7 @@ impl LogFormat {
             Self::Json => tracing::info!(url, data, durability, "listening"),
             Self::Text => {
                 let url = out.tint_words(Tint::Bold, &url);
-                out.say(&format!(
-                    "duly listens on {url}, keeps messages in {data}; accepted messages survive: {durability}"
-                ));
+                out.say(&format!("duly listens on {url}, keeps messages in {data} ({durability})"));
             }
         }
     }

@@ -1,0 +1,69 @@
+//! The demo's worker: takes from the built-in queue, and is not always happy with what it gets.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Seen, story};
+use crate::{
+    cli::{Failure, clock},
+    client::Client,
+    wire::{Nack, ReceiptResults, Receipts, Receive, Received, ReceivedMessage},
+};
+
+const AGAIN: Duration = Duration::from_millis(400);
+const WAIT: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(client: Client, seen: UnboundedSender<Seen>) {
+    // The letter that was replayed comes with its tries counted afresh: only this tells it apart.
+    let mut poison_left = story::POISON_TRIES;
+    loop {
+        let request = Receive { max: Some(10), wait: Some(WAIT.into()), lease: None };
+        let path = format!("/v1/queues/{}/receive", story::TOPIC);
+        let received: Received = match client.post_and_wait(&path, &request, WAIT).await {
+            Ok(received) => received,
+            Err(failure) => {
+                let _ = seen.send(Seen::Broken(failure));
+                return;
+            }
+        };
+        let now_us = clock::now_us();
+        for message in received.messages {
+            let settled = settle(&client, &message, now_us, &mut poison_left).await;
+            let _ = seen.send(settled.unwrap_or_else(Seen::Broken));
+        }
+    }
+}
+
+async fn settle(
+    client: &Client,
+    message: &ReceivedMessage,
+    now_us: u64,
+    poison_left: &mut u32,
+) -> Result<Seen, Failure> {
+    let (id, attempt) = (message.id.clone(), message.attempt);
+    let due_us = message.deliver_at_ms.saturating_mul(1_000);
+    let receipts = vec![message.receipt.clone()];
+    let poisoned = id == story::POISON && *poison_left > 0;
+    if poisoned || (id == story::FLAKY && attempt == 1) {
+        *poison_left -= u32::from(poisoned);
+        let nack = Nack { receipts, delay: Some(AGAIN.into()) };
+        settled(client, "nack", &nack).await?;
+        return Ok(Seen::GivenBack { id, attempt, again: AGAIN });
+    }
+    settled(client, "ack", &Receipts { receipts }).await?;
+    if now_us < due_us {
+        return Ok(Seen::Early { id });
+    }
+    // A second try is as late as its wait, and a replay as its death: neither is lateness.
+    let first = attempt == 1 && id != story::POISON;
+    Ok(Seen::Delivered { id, attempt, late_us: first.then(|| now_us - due_us), by: "by the worker" })
+}
+
+async fn settled(client: &Client, verb: &str, body: &impl serde::Serialize) -> Result<(), Failure> {
+    let answer: ReceiptResults = client.post(&format!("/v1/queues/{}/{verb}", story::TOPIC), body).await?;
+    match answer.results.iter().find(|result| result.outcome != "done") {
+        None => Ok(()),
+        Some(result) => Err(Failure::failed(format!("a receipt of the demo's worker is {}", result.outcome))),
+    }
+}
