@@ -8,7 +8,7 @@ use duly_core::{
     store::{Claim, Holder, Leased, Settle, Settled, Verdict},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::{Duly, Error, events::Event, handed::InHand, seconds, tally::add};
 
@@ -65,7 +65,7 @@ impl Duly {
             tokio::pin!(told);
             // Listening begins before the look, so that nothing falls between the two.
             told.as_mut().enable();
-            let look_again = match self.take(&topic, &want).await? {
+            let look_again = match self.take_surely(&topic, &want).await? {
                 Taken::Some(received) => return Ok(received),
                 Taken::OnlyDead => continue,
                 Taken::None(look_again) => look_again,
@@ -80,6 +80,22 @@ impl Duly {
                 () = parts.clock.sleep_until(until) => {}
             }
         }
+    }
+
+    /// Takes, and gives back what was taken if nobody waits for it any more: dropping [`receive`](Self::receive) at any
+    /// point loses nothing and counts no try.
+    async fn take_surely(&self, topic: &Topic, want: &Receive) -> Result<Taken, Error> {
+        let (answer, asked) = oneshot::channel();
+        let (duly, topic, want) = (self.clone(), topic.clone(), want.clone());
+        tokio::spawn(async move {
+            let taken = duly.take(&topic, &want).await;
+            if let Err(Ok(Taken::Some(received))) = answer.send(taken) {
+                let receipts: Vec<_> = received.into_iter().map(|received| received.receipt).collect();
+                // If even this fails, they come again when their leases end.
+                let _ = duly.hand_back(&receipts).await;
+            }
+        });
+        asked.await.unwrap_or(Err(Error::Closed))
     }
 
     async fn take(&self, topic: &Topic, want: &Receive) -> Result<Taken, Error> {

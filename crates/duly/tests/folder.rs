@@ -38,3 +38,25 @@ async fn a_folder_is_opened_by_one_at_a_time() {
     first.shutdown().await.unwrap();
     open(&folder, &clock).await.shutdown().await.unwrap();
 }
+
+/// A receiver may go away at any point: what was being claimed for it is given back, and no try is counted.
+#[tokio::test]
+async fn a_receive_that_is_dropped_takes_nothing_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let duly = Duly::open(folder.path()).await.unwrap();
+    let want = duly::Receive { wait: duly::seconds(20), ..duly::Receive::default() };
+    for _ in 0..50 {
+        duly.send(Message::to("q")).await.unwrap();
+        {
+            let mut receive = std::pin::pin!(duly.receive("q", want.clone()));
+            // Begun, and left before it ended.
+            let begun =
+                std::future::poll_fn(|cx| std::task::Poll::Ready(receive.as_mut().poll(cx).is_pending()));
+            assert!(begun.await);
+        }
+        let received = duly.receive("q", want.clone()).await.unwrap();
+        assert_eq!(received.iter().map(|received| received.attempt).collect::<Vec<_>>(), [1]);
+        duly.ack(&[&received[0].receipt]).await.unwrap();
+    }
+    duly.shutdown().await.unwrap();
+}
