@@ -162,7 +162,7 @@ async fn a_receiver_hears_of_a_lease_that_ended() {
     assert_eq!(receiver.await.unwrap().unwrap()[0].attempt, 2);
 }
 
-/// A clock that passes over a minute after each of the next looks: a process that stands still.
+/// A clock that passes over a minute after each of many looks: a process that stands still.
 struct Stalling {
     clock: ManualClock,
     stalls: AtomicU32,
@@ -189,6 +189,6 @@ async fn what_outlived_its_lease_during_the_claim_is_not_handed_out() {
     let store = Arc::new(MemoryStore::new());
     let duly = Duly::builder().store(store).clock(clock.clone()).start().await.unwrap();
     duly.send(Message::to("orders").text("once")).await.unwrap();
-    clock.stalls.store(4, Ordering::Relaxed);
+    clock.stalls.store(1_000, Ordering::Relaxed);
     assert!(duly.receive("orders", Receive::default()).await.unwrap().is_empty());
 }
