@@ -12,6 +12,9 @@ mod settings;
 mod sign;
 mod tls;
 
+#[cfg(test)]
+mod tests;
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -60,8 +60,11 @@ fn below(base: &str, topic: &str, path: &mut String) -> Result<(), Invalid> {
     let last = segments.matches('/').count();
     for (place, segment) in segments.split('/').enumerate() {
         let is_empty = segment.is_empty() && place != last;
-        if is_empty || segment == "." || segment == ".." {
-            return Err(fault("a path with an empty part, . or .. in it; name the path as it is"));
+        // Some servers take a backslash for a slash, even when it comes escaped.
+        if is_empty || segment == "." || segment == ".." || segment.contains('\\') {
+            return Err(fault(
+                "a path with an empty part, . or .. or a backslash in it; name the path as it is",
+            ));
         }
         path.push('/');
         escape(segment, path);
@@ -118,7 +121,7 @@ mod tests {
             ("http://h/base/", "a/b/", "http://h/base/a/b/"),
             ("http://h/base?key=1", "a", "http://h/base/a?key=1"),
             ("http://h/base", "/", "http://h/base"),
-            ("http://h:81/", "a b?c#d%2e;ü\\", "http://h:81/a%20b%3Fc%23d%252e%3B%C3%BC%5C"),
+            ("http://h:81/", "a b?c#d%2e;ü", "http://h:81/a%20b%3Fc%23d%252e%3B%C3%BC"),
             ("http://h/base", "https:/x", "http://h/base/https:/x"),
             ("http://h/base", "user@evil.com", "http://h/base/user@evil.com"),
         ] {
@@ -128,10 +131,21 @@ mod tests {
 
     #[test]
     fn no_path_leaves_the_base() {
-        for topic in ["..", "../a", "a/../../b", "a/./b", ".", "//evil.com/a", "a//b", "ftp://evil.com/a"] {
+        for topic in [
+            "..",
+            "../a",
+            "a/../../b",
+            "a/./b",
+            ".",
+            "//evil.com/a",
+            "a//b",
+            "ftp://evil.com/a",
+            "..\\a",
+            "\\\\evil.com",
+        ] {
             assert_eq!(goes("http://h/base", topic).unwrap_err().code, "bad_topic", "{topic}");
         }
-        for topic in ["%2e%2e/a", "..\\a", "..;/a", "\\\\evil.com", "?@evil.com", "...", "..%2f"] {
+        for topic in ["%2e%2e/a", "..;/a", "?@evil.com", "...", "..%2f"] {
             let url = Url::parse(&goes("http://h/base", topic).unwrap()).unwrap();
             assert_eq!(url.host_str(), Some("h"), "{topic}");
             assert!(url.path().starts_with("/base/"), "{topic} became {url}");

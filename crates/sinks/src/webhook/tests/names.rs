@@ -1,0 +1,129 @@
+//! Names that mean something else the second time they are asked for.
+
+use std::{
+    io,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use duly::ManualClock;
+use duly_core::{Delivery, Message, Sink, SinkErrorKind, Timestamp};
+use testkit::http::{HttpServer, Reply};
+
+use crate::{
+    WebhookConfig,
+    webhook::{WebhookSink, connect::Resolve, settings::Settings},
+};
+
+/// Answers one after the other, and the last one for ever.
+struct Script {
+    answers: Vec<Vec<IpAddr>>,
+    asked: AtomicUsize,
+}
+
+impl Script {
+    fn new(answers: &[&[&str]]) -> Arc<Self> {
+        let read = |texts: &&[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Arc::new(Self { answers: answers.iter().map(read).collect(), asked: AtomicUsize::new(0) })
+    }
+}
+
+impl Resolve for Script {
+    fn resolve(&self, _: &str) -> std::pin::Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>> {
+        let turn = self.asked.fetch_add(1, Ordering::SeqCst).min(self.answers.len() - 1);
+        let answer = self.answers[turn].clone();
+        Box::pin(async move { Ok(answer) })
+    }
+}
+
+fn sink(config: &str, resolver: Arc<Script>) -> WebhookSink {
+    let config: WebhookConfig = toml::from_str(config).unwrap();
+    WebhookSink::with_resolver(Settings::read(&config).unwrap(), Arc::new(ManualClock::new()), resolver)
+        .unwrap()
+}
+
+fn to(topic: &str) -> Vec<Delivery> {
+    let (id, sink) = ("m".parse().unwrap(), "hooks".parse().unwrap());
+    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1));
+    vec![Delivery { message, attempt: 1 }]
+}
+
+#[tokio::test]
+async fn a_name_that_turns_to_a_private_address_is_never_connected_to() {
+    let server = HttpServer::start(|_| Reply::status(200, ""));
+    let port = server.addr().port();
+    // Good for whoever looks first, loopback for whoever resolves again to connect.
+    let resolver = Script::new(&[&["203.0.113.7"], &["127.0.0.1"]]);
+    let config = format!("url = 'http://rebind.example:{port}'\nallow_private = ['203.0.113.0/24']");
+    let sink = sink(&config, resolver.clone());
+    let error = |sink: &WebhookSink| {
+        let connect = sink.connector.clone();
+        let uri = format!("http://rebind.example:{port}/").parse().unwrap();
+        async move { tower::ServiceExt::oneshot(connect, uri).await.err().map(|error| error.kind()) }
+    };
+    // The first connection goes to the checked address, or nowhere: the second answer is not even asked for.
+    tokio::select! {
+        biased;
+        _ = error(&sink) => {}
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(resolver.asked.load(Ordering::SeqCst), 1, "resolved once per connection");
+    // The next connection gets the second answer, and that is refused as such.
+    let outcome = sink.deliver(&to("a")).await.remove(0).unwrap_err();
+    assert_eq!(outcome.kind, SinkErrorKind::Misconfigured);
+    assert!(
+        outcome.detail.contains("127.0.0.1") && outcome.detail.contains("loopback"),
+        "{}",
+        outcome.detail
+    );
+    assert_eq!((server.connections(), server.requests().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn of_several_addresses_only_the_checked_ones_are_tried() {
+    let server = HttpServer::start(|_| Reply::status(200, ""));
+    let port = server.addr().port();
+    let resolver = Script::new(&[&["10.0.0.1", "::1", "127.0.0.1"]]);
+    let config = format!("url = 'http://mixed.example:{port}'\nallow_private = ['127.0.0.1/32']");
+    let outcome = sink(&config, resolver.clone()).deliver(&to("a")).await.remove(0);
+    assert_eq!(outcome, Ok("200".into()));
+    assert_eq!(server.requests()[0].header("host"), Some(format!("mixed.example:{port}")));
+    assert_eq!(resolver.asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_private_address_is_the_operators_fault_in_the_base_and_the_messages_in_its_own_url() {
+    let resolver = Script::new(&[&["192.168.1.1"]]);
+    let config = "url = 'https://inside.example'\nallow_urls = ['https://*', 'http://*']";
+    let sink = sink(config, resolver);
+    for (topic, kind) in [
+        ("a", SinkErrorKind::Misconfigured),
+        ("https://inside.example/a", SinkErrorKind::Refused),
+        ("http://127.0.0.1/", SinkErrorKind::Refused),
+        ("http://2130706433/", SinkErrorKind::Refused),
+        ("http://0x7f.1/", SinkErrorKind::Refused),
+        ("http://0177.0.0.1/", SinkErrorKind::Refused),
+        ("http://[::1]/", SinkErrorKind::Refused),
+        ("http://[::ffff:127.0.0.1]/", SinkErrorKind::Refused),
+        ("http://[::ffff:7f00:1]/", SinkErrorKind::Refused),
+        ("http://[64:ff9b::a00:1]/", SinkErrorKind::Refused),
+        ("http://①②⑦.⓪.⓪.①/", SinkErrorKind::Refused),
+        ("http://169.254.169.254/latest/meta-data", SinkErrorKind::Refused),
+        ("http://0/", SinkErrorKind::Refused),
+    ] {
+        let error = sink.deliver(&to(topic)).await.remove(0).unwrap_err();
+        assert_eq!(error.kind, kind, "{topic}: {}", error.detail);
+        assert!(error.detail.contains("allow_private"), "{topic}: {}", error.detail);
+    }
+    assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_is_unreachable() {
+    let sink = sink("url = 'http://gone.example'", Script::new(&[&[]]));
+    let error = sink.deliver(&to("a")).await.remove(0).unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Unreachable, "{}", error.detail);
+}

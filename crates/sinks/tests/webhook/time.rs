@@ -1,0 +1,93 @@
+//! What happens when time runs out.
+
+use std::{net::TcpListener, time::Duration};
+
+use duly_core::{Clock, SinkErrorKind};
+use testkit::http::{HttpServer, Reply};
+
+use crate::{failure, sink_with, to};
+
+/// Never answers the path `/never`.
+fn slow() -> HttpServer {
+    HttpServer::start(|request| match request.uri.path() {
+        "/never" => Reply::Never,
+        _ => Reply::status(204, ""),
+    })
+}
+
+fn settings(server: &HttpServer, more: &str) -> String {
+    format!("url = '{}'\nallow_private = true\n{more}", server.url())
+}
+
+#[tokio::test]
+async fn no_answer_in_time_is_unknown_and_hurts_no_neighbour() {
+    let server = slow();
+    let (sink, clock) = sink_with(&settings(&server, "request_timeout = '7s'\nparallel = 2"));
+    let batch = ["never", "a", "b", "never"].map(to);
+    let passing = async {
+        // The last one begins when the two before it are done.
+        server.wait_for(4).await;
+        clock.advance(Duration::from_secs(7));
+    };
+    let (outcomes, ()) = tokio::join!(sink.deliver(&batch), passing);
+    assert!(outcomes[1].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    for place in [0, 3] {
+        let error = outcomes[place].clone().unwrap_err();
+        assert_eq!((error.kind, error.detail.as_str()), (SinkErrorKind::Unknown, "no answer within 7s"));
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_begin_in_time_was_not_sent_and_counts_no_attempt() {
+    let server = slow();
+    let (sink, clock) = sink_with(&settings(&server, "parallel = 1"));
+    let batch = ["never", "a", "b"].map(to);
+    let passing = async {
+        server.wait_for(1).await;
+        clock.advance(Duration::from_secs(7));
+    };
+    let (outcomes, ()) = tokio::join!(sink.deliver(&batch), passing);
+    let kinds: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_err().kind).collect();
+    assert_eq!(kinds, [SinkErrorKind::Unknown, SinkErrorKind::Throttled, SinkErrorKind::Throttled]);
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_finish_connecting_is_unreachable() {
+    // The system completes the connection; nobody speaks TLS on it.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("url = 'https://{}'\nallow_private = true", silent.local_addr().unwrap());
+    let (sink, clock) = sink_with(&url);
+    let end = clock.now().mono().saturating_add(Duration::from_secs(5));
+    let passing = async {
+        while clock.next_deadline() != Some(end) {
+            tokio::task::yield_now().await;
+        }
+        silent.accept().unwrap();
+        clock.advance(Duration::from_secs(5));
+    };
+    let (error, ()) = tokio::join!(failure(&sink, "a"), passing);
+    assert_eq!(error.kind, SinkErrorKind::Unreachable, "{}", error.detail);
+}
+
+#[tokio::test]
+async fn a_call_shorter_than_connecting_is_unreachable_too() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("url = 'https://{}'", silent.local_addr().unwrap());
+    let (sink, clock) = sink_with(&format!("{url}\nallow_private = true\nrequest_timeout = '1s'"));
+    let end = clock.now().mono().saturating_add(Duration::from_secs(1));
+    for probing in [false, true] {
+        let end = if probing { end.saturating_add(Duration::from_secs(1)) } else { end };
+        let passing = async {
+            while clock.next_deadline() != Some(end) {
+                tokio::task::yield_now().await;
+            }
+            silent.accept().unwrap();
+            clock.advance_to(end);
+        };
+        let call =
+            async { if probing { sink.probe().await.unwrap_err() } else { failure(&sink, "a").await } };
+        let (error, ()) = tokio::join!(call, passing);
+        assert_eq!(error.kind, SinkErrorKind::Unreachable, "{}", error.detail);
+    }
+}
