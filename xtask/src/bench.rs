@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::step::{Failure, Steps, testkit};
+use crate::step::{Failure, Steps, cargo, testkit};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -19,10 +19,16 @@ enum What {
     Store,
     /// Lateness, beside the machine's own sleep jitter
     Timer,
+    /// The server, beside a bare HTTP handler, the disk and the store
+    Http,
 }
 
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
     let (name, program) = match arguments.what {
+        What::Http => {
+            let mut bench = cargo(&["bench", "--quiet", "--package", "duly-server", "--bench", "http", "--"]);
+            return steps.run("benchmark of the server", bench.args(&arguments.arguments));
+        }
         What::Store => ("benchmark of the store", "bench_store"),
         What::Timer => ("benchmark of the timer", "bench_timer"),
     };

@@ -94,6 +94,10 @@ pub(crate) struct Bench {
     #[arg(long, default_value = "15s", value_name = "DELAY", value_parser = input::span)]
     drain: Duration,
 
+    /// How long a receiver has before its messages are given to another
+    #[arg(long, default_value = "30s", value_name = "DELAY", value_parser = input::span)]
+    lease: Duration,
+
     /// Add every id sent, accepted and received to this file
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
@@ -139,6 +143,7 @@ impl Bench {
             duration: self.duration,
             rate: self.rate,
             keep_going: self.keep_going,
+            lease: self.lease,
             refusals: Default::default(),
             stop: Default::default(),
             sent_all: Default::default(),

@@ -45,7 +45,8 @@ pub(super) async fn run(shared: Arc<Shared>, topic: String) -> Result<Histogram,
     let mut late = Histogram::default();
     let receive = format!("/v1/queues/{}/receive", segment(&topic));
     let ack = format!("/v1/queues/{}/ack", segment(&topic));
-    let wanted = Bytes::from_static(br#"{"max":100,"wait":"1s","lease":"30s"}"#);
+    let lease_ms = shared.lease.as_millis();
+    let wanted = Bytes::from(format!(r#"{{"max":100,"wait":"1s","lease":{lease_ms}}}"#));
     let mut link = None;
     while !shared.drained() {
         let direct = match &mut link {

@@ -20,6 +20,8 @@ use crate::{
 
 /// A server that takes longer than this for an answer counts as gone.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Added to the longest delay and lease before silence means that all has come.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Waits between two tries to connect.
 const BACKOFF: [u64; 6] = [10, 20, 50, 100, 200, 500];
 
@@ -45,6 +47,8 @@ pub(super) struct Shared {
     /// Messages per second over all connections; 0: as fast as it goes.
     pub(super) rate: u64,
     pub(super) keep_going: bool,
+    /// How long what was received and not acknowledged stays hidden.
+    pub(super) lease: Duration,
     pub(super) refusals: Mutex<BTreeMap<String, u64>>,
     pub(super) stop: AtomicBool,
     /// Set when nothing more will be accepted.
@@ -61,9 +65,18 @@ impl Shared {
 
     /// Whether receiving is.
     pub(super) fn drained(&self) -> bool {
-        self.gave_up.load(SeqCst)
-            || (self.sent_all.load(SeqCst)
-                && self.counts.delivered.load(SeqCst) >= self.counts.accepted.load(SeqCst))
+        self.gave_up.load(SeqCst) || (self.sent_all.load(SeqCst) && self.all_came())
+    }
+
+    fn all_came(&self) -> bool {
+        if !self.keep_going {
+            return self.counts.delivered.load(SeqCst) >= self.counts.accepted.load(SeqCst);
+        }
+        // With a server that comes and goes, some come twice, and some whose answer was lost come, too: counting does not
+        // tell. But after this long a silence nothing can be on its way any more.
+        let last = Duration::from_micros(self.counts.last_us.load(SeqCst));
+        let silence = self.began.elapsed().saturating_sub(last.max(self.duration));
+        silence > self.lease.saturating_add(self.plan.longest()).saturating_add(SILENCE)
     }
 
     /// Waits for the turn of the next request, if there is a rate; gives when that was.
