@@ -3,8 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    Failure, ack, bench, cancel, completions, connect::Global, dead, demo, fire, forecast, get, import,
-    levels, ls, man, nodes, pause, queues, receive, reschedule, resume, send, serve, sinks, stats, tail,
+    Failure, ack, bench, cancel, completions, config, connect::Global, dead, demo, doctor, fire, forecast,
+    get, import, levels, ls, man, nodes, pause, queues, receive, reschedule, resume, send, serve, sinks,
+    stats, tail, token,
 };
 
 /// Delayed messages that are never early and never lost
@@ -56,6 +57,9 @@ pub(crate) enum Verb {
     Tail(tail::Tail),
     Import(import::Import),
     Bench(bench::Bench),
+    Config(config::Arguments),
+    Token(token::Arguments),
+    Doctor(doctor::Arguments),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -96,6 +100,9 @@ impl Line {
             Verb::Tail(verb) => verb.run(&client()?, out).await,
             Verb::Import(verb) => verb.run(&client()?, out).await,
             Verb::Bench(verb) => verb.run(self.global.target()?, out).await,
+            Verb::Config(verb) => verb.run(out),
+            Verb::Token(verb) => verb.run(out),
+            Verb::Doctor(verb) => verb.run(out).await,
             Verb::Completions(verb) => verb.run(out),
             Verb::Man(verb) => verb.run(out),
         }

@@ -6,9 +6,11 @@ mod bench;
 mod cancel;
 mod clock;
 mod completions;
+mod config;
 mod connect;
 mod dead;
 mod demo;
+mod doctor;
 mod failure;
 mod files;
 mod fire;
@@ -32,6 +34,7 @@ mod serve;
 mod sinks;
 mod stats;
 mod tail;
+mod token;
 
 use std::process::ExitCode;
 

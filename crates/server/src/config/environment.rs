@@ -16,8 +16,13 @@ use super::{
 const PREFIX: &str = "DULY__";
 const FROM_FILE: &str = "_FILE";
 
-/// Lays every variable of Duly over the file.
-pub(super) fn overlay(table: &mut Table, variables: &[(String, String)], problems: &mut Vec<Problem>) {
+/// Lays every variable of Duly over the file. Gives what was read from files that hold secrets.
+pub(super) fn overlay(
+    table: &mut Table,
+    variables: &[(String, String)],
+    problems: &mut Vec<Problem>,
+) -> Vec<String> {
+    let mut secrets = Vec::new();
     let mut ours: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
     ours.sort();
     for (name, value) in ours {
@@ -27,7 +32,9 @@ pub(super) fn overlay(table: &mut Table, variables: &[(String, String)], problem
         let node = match from_file {
             true => match fs::read_to_string(value) {
                 Ok(text) => {
-                    Node { hidden: true, ..Node::new(Value::Text(text.trim_end().into()), origin.clone()) }
+                    let text = text.trim_end().to_owned();
+                    secrets.push(text.clone());
+                    Node { hidden: true, ..Node::new(Value::Text(text), origin.clone()) }
                 }
                 Err(error) => {
                     let detail = format!("the file {value:?} cannot be read: {error}");
@@ -45,6 +52,7 @@ pub(super) fn overlay(table: &mut Table, variables: &[(String, String)], problem
             problems.push(Problem::new(dotted, origin, detail));
         }
     }
+    secrets
 }
 
 fn split(name: &str) -> (Vec<&str>, bool) {

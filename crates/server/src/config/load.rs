@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use super::{
     Config, Flags, Origin, Problem, Problems, Setting, Sources, environment, resolve,
+    secret::without,
     section::{Reading, Section},
     written::{self, Node, Table, Value},
 };
@@ -45,10 +46,14 @@ pub(super) fn read(sources: &Sources) -> (Option<Config>, Reading) {
             return (None, reading);
         }
     };
-    environment::overlay(&mut table, &sources.environment, &mut reading.problems);
+    let secrets = environment::overlay(&mut table, &sources.environment, &mut reading.problems);
     flags(&mut table, &sources.flags);
     let insecure = sources.flags.insecure_no_auth;
     let config = Section::read_all(&mut reading, table, |top| resolve::config(top, insecure));
+    // Whoever read a secret should have kept it to himself; this is for those who did not.
+    for problem in &mut reading.problems {
+        problem.detail = without(&secrets, &problem.detail);
+    }
     (Some(config), reading)
 }
 

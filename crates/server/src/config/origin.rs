@@ -30,6 +30,13 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// Whether it is a file that a variable ending in `_FILE` names: what stands there is shown nowhere.
+    pub(super) fn is_secret_file(&self) -> bool {
+        matches!(self, Self::Environment(name) if name.to_ascii_uppercase().ends_with("_FILE"))
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

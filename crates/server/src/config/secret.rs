@@ -72,6 +72,17 @@ pub(super) fn mask_url(text: &str) -> String {
     format!("{scheme}://{place}{}", query.unwrap_or_default())
 }
 
+/// Text with every secret in it masked, as it is and as `Debug` would write it. Very short ones are left: they hide
+/// nothing, and taking them out would make the text unreadable.
+pub(super) fn without(secrets: &[String], text: &str) -> String {
+    const LEN_MIN: usize = 4;
+    let long = secrets.iter().filter(|secret| secret.len() >= LEN_MIN);
+    long.fold(text.to_owned(), |text, secret| {
+        let escaped = format!("{secret:?}");
+        text.replace(escaped.trim_matches('"'), MASK).replace(secret, MASK)
+    })
+}
+
 /// Where a URL leads, without its path: chat services put the secret there.
 pub(super) fn only_host(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return MASK.into() };

@@ -80,6 +80,7 @@ impl<'r> Section<'r> {
 
     /// Says what is used for `key`.
     pub(super) fn note(&mut self, key: &str, origin: &Origin, value: Json) {
+        let value = if origin.is_secret_file() { MASK.into() } else { value };
         let setting = Setting { path: self.at(key), value, from: origin.clone(), line: origin.line() };
         self.reading.settings.push(setting);
     }
@@ -139,8 +140,7 @@ impl<'r> Section<'r> {
         };
         match read(&node) {
             Ok(value) => {
-                let shown = if node.hidden { MASK.into() } else { show(&value) };
-                self.note(key, &node.origin, shown);
+                self.note(key, &node.origin, show(&value));
                 value
             }
             Err(detail) => {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{
-    secret::{MASK, is_secret_name, mask_url, only_host},
+    secret::{MASK, is_secret_name, mask_url, only_host, without},
     section::Section,
     suggest::did_you_mean,
     written::{Node, Table, Value, parse_value, to_toml},
@@ -130,24 +130,20 @@ fn holds_secret(key: &str) -> bool {
 }
 
 /// Takes every secret of the table out of a message.
-fn scrubbed(mut message: String, table: &Table) -> String {
-    let mut secrets = Vec::new();
-    table.iter().for_each(|(key, node)| gather(key, node, false, &mut secrets));
-    for (secret, shown) in secrets {
-        if !secret.is_empty() {
-            message = message.replace(&secret, &shown);
-        }
-    }
-    message
+fn scrubbed(message: String, table: &Table) -> String {
+    let (mut secrets, mut urls) = (Vec::new(), Vec::new());
+    table.iter().for_each(|(key, node)| gather(key, node, false, &mut secrets, &mut urls));
+    let message = without(&secrets, &message);
+    urls.iter().fold(message, |message, url| message.replace(url, &shown_url(url)))
 }
 
-fn gather(key: &str, node: &Node, inside: bool, secrets: &mut Vec<(String, String)>) {
+fn gather(key: &str, node: &Node, inside: bool, secrets: &mut Vec<String>, urls: &mut Vec<String>) {
     let hidden = inside || node.hidden || holds_secret(key);
     match &node.value {
-        Value::Text(text) if hidden => secrets.push((text.clone(), MASK.into())),
-        Value::Text(text) if shown_url(text) != *text => secrets.push((text.clone(), shown_url(text))),
-        Value::List(list) => list.iter().for_each(|node| gather(key, node, hidden, secrets)),
-        Value::Table(table) => table.iter().for_each(|(key, node)| gather(key, node, hidden, secrets)),
+        Value::Text(text) if hidden => secrets.push(text.clone()),
+        Value::Text(text) if shown_url(text) != *text => urls.push(text.clone()),
+        Value::List(list) => list.iter().for_each(|node| gather(key, node, hidden, secrets, urls)),
+        Value::Table(table) => table.iter().for_each(|(key, node)| gather(key, node, hidden, secrets, urls)),
         _ => {}
     }
 }

@@ -1,38 +1,16 @@
-//! The configuration from its three sources: every fault is told, nothing secret is.
+//! From the three sources to what is used: every fault is told, and each source has its place.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use duly::SinkName;
-use duly_server::config::{Config, DEFAULT_FILE, Flags, Loaded, Origin, Problems, Sources};
+use duly_server::config::{Config, DEFAULT_FILE, Loaded, Origin, Problems, Sources};
 
-struct Folder(tempfile::TempDir);
+use crate::Folder;
 
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder for the test"))
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.path().join(name);
-        fs::write(&path, text).expect("a file for the test");
-        path
-    }
-
-    fn sources(&self, file: &str, environment: &[(&str, &str)]) -> Sources {
-        let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        Sources {
-            file: Some(self.write("duly.toml", file)),
-            environment: environment.collect(),
-            flags: Flags::default(),
-        }
-    }
-}
-
-fn load(file: &str, environment: &[(&str, &str)]) -> Result<Config, Problems> {
+pub(crate) fn load(file: &str, environment: &[(&str, &str)]) -> Result<Config, Problems> {
     Config::load(&Folder::new().sources(file, environment))
 }
 
-fn faults(file: &str, environment: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(crate) fn faults(file: &str, environment: &[(&str, &str)]) -> Vec<(String, String)> {
     let problems = load(file, environment).expect_err("this is faulty").problems;
     problems.into_iter().map(|problem| (problem.path, problem.detail)).collect()
 }
@@ -177,7 +155,6 @@ fn a_sink_that_takes_longer_than_the_lease_is_refused() {
         assert!(told.iter().any(|(path, _)| path.trim_matches('"').starts_with("sinks.")), "{told:?}");
         assert_eq!(told.len(), 2, "{told:?}");
     }
-    assert!(SinkName::parse("queue").unwrap().is_queue());
 }
 
 #[test]

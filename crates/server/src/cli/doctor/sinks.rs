@@ -1,0 +1,51 @@
+//! Every sink is asked whether it could take messages now; none gets one.
+
+use std::sync::Arc;
+
+use duly::{Clock, SinkErrorKind, SystemClock};
+
+use super::Finding;
+use crate::config::{Config, SinkSetup};
+
+pub(super) async fn look(config: &Config) -> Vec<Finding> {
+    let clock: Arc<dyn Clock> = match SystemClock::new() {
+        Ok(clock) => Arc::new(clock),
+        Err(error) => {
+            let detail = format!("no thread can be started: {error}");
+            return vec![Finding::fail("sinks", detail, "allow this user more processes (ulimit -u)")];
+        }
+    };
+    let mut findings = Vec::new();
+    for (name, setup) in &config.sinks {
+        findings.push(probe(&format!("sink {name}"), setup, clock.clone()).await);
+    }
+    findings
+}
+
+async fn probe(check: &str, setup: &SinkSetup, clock: Arc<dyn Clock>) -> Finding {
+    let kind = setup.config.kind();
+    let sink = match setup.config.build(clock) {
+        Ok(sink) => sink,
+        Err(fault) => return Finding::fail(check, fault.to_string(), "mend its settings"),
+    };
+    let fault = match tokio::time::timeout(setup.options.timeout, sink.probe()).await {
+        Ok(Ok(())) => return Finding::ok(check, format!("the {kind} answers")),
+        Ok(Err(fault)) => fault,
+        Err(_) => {
+            let detail = format!("the {kind} gave no answer within {:?}", setup.options.timeout);
+            return Finding::fail(
+                check,
+                detail,
+                "see whether it is up and can be reached from here; its messages wait until then",
+            );
+        }
+    };
+    let remedy = match fault.kind {
+        SinkErrorKind::Unreachable | SinkErrorKind::Unknown => {
+            "see whether it is up and can be reached from here; its messages wait until then"
+        }
+        SinkErrorKind::Throttled => "it is there and wants to be asked more slowly: set a rate",
+        SinkErrorKind::Misconfigured | SinkErrorKind::Refused => "mend its settings, or those of the target",
+    };
+    Finding::fail(check, fault.detail, remedy)
+}
