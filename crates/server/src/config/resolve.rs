@@ -254,8 +254,8 @@ fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
     (limits, http)
 }
 
-/// One body is held in memory several times on its way, and stands in one frame of the journal.
-const BODY_MAX: usize = 64 << 20;
+/// One body is held in memory several times on its way, and stands in one frame: half a segment of the journal.
+const BODY_MAX: usize = 16 << 20;
 
 fn tls(section: &mut Section<'_>) -> Option<TlsFiles> {
     let (cert, key) = (section.file("cert"), section.file("key"));
