@@ -191,9 +191,11 @@ impl Shared {
         /// Segments kept ready at the most: a burst takes several at once.
         const READY_MAX: usize = 6;
         let path = self.dir.join(format!("journal-{old}"));
+        // One that came with a backup has no room laid down.
+        let len = self.disk.open(&path)?.len()?;
         let number = {
             let mut engine = self.engine();
-            if engine.journal.spares.len() >= READY_MAX {
+            if engine.journal.spares.len() >= READY_MAX || len < engine.options.segment_bytes {
                 drop(engine);
                 return self.disk.remove(&path);
             }

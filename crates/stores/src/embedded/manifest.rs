@@ -12,7 +12,7 @@ use super::{
 
 /// The format this version writes, and the only one it reads.
 pub(super) const FORMAT: u32 = 1;
-const NAME: &str = "manifest";
+pub(super) const NAME: &str = "manifest";
 
 /// Everything that is not in the journal.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -103,9 +103,13 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> io::Result<
     if !names.iter().any(|name| name == NAME) {
         return Ok(None);
     }
-    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{NAME} {what}"));
     let file = disk.open(&dir.join(NAME))?;
-    let bytes = super::table::read_all(&*file, 0, file.len()?)?;
+    parse(&super::table::read_all(&*file, 0, file.len()?)?).map(Some)
+}
+
+/// Reads the bytes of a manifest.
+pub(super) fn parse(bytes: &[u8]) -> io::Result<Manifest> {
+    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{NAME} {what}"));
     let (crc, json) = bytes.split_at_checked(9).ok_or_else(|| bad("is cut short"))?;
     let crc = std::str::from_utf8(&crc[..8]).ok().and_then(|hex| u32::from_str_radix(hex, 16).ok());
     if crc != Some(crc32c::crc32c(json)) {
@@ -118,5 +122,5 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path, names: &[String]) -> io::Result<
             "has format {format}, this version reads {FORMAT}; open it with the version that wrote it"
         )));
     }
-    Ok(Some(serde_json::from_slice(json)?))
+    Ok(serde_json::from_slice(json)?)
 }

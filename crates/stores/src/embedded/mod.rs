@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod backup;
 mod change;
 mod checkpoint;
 mod claim;
@@ -50,6 +51,7 @@ use self::{
     journal::{Commit, Kind},
     measure::Timing,
 };
+pub use backup::{BackupReport, backup, backup_telling};
 pub use options::Options;
 
 /// A store in files of its own: messages synced to disk before they are accepted.

@@ -19,6 +19,7 @@ use duly_core::{
 use self::segments::unused_segments;
 use super::{
     Options, Shared,
+    backup::MARKER,
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::{Buffer, Engine},
@@ -31,12 +32,15 @@ use super::{
     wheel::Opened,
 };
 
+/// The kinds of files that have a number; no number is used twice.
+pub(super) const KINDS: [&str; 4] = ["journal", "table", "ended", "claims"];
+
 /// What is wrong with the folder, and where.
 fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, what)
 }
 
-fn io_error(doing: &str, error: &std::io::Error) -> StoreError {
+pub(super) fn io_error(doing: &str, error: &std::io::Error) -> StoreError {
     let kind = match error.kind() {
         std::io::ErrorKind::InvalidData => StoreErrorKind::Damaged,
         std::io::ErrorKind::StorageFull => StoreErrorKind::Full,
@@ -61,6 +65,12 @@ pub(super) fn open(
         _ => io_error(&format!("opening the data folder {}", dir.display()), &error),
     })?;
     let names = disk.list(dir).map_err(|error| io_error("listing the data folder", &error))?;
+    if names.iter().any(|name| name == MARKER) {
+        return Err(damaged(format!(
+            "{} is a backup that was not finished; make it again, or open another",
+            dir.display()
+        )));
+    }
     let mut opening = Opening::new(dir, disk, &names, options, now)?;
     opening.load_tables()?;
     opening.load_slices()?;
@@ -71,7 +81,7 @@ pub(super) fn open(
 }
 
 /// The numbers in the names of files that begin with `prefix`, ascending.
-fn numbered(names: &[String], prefix: &str) -> Vec<u32> {
+pub(super) fn numbered(names: &[String], prefix: &str) -> Vec<u32> {
     let number = |name: &String| {
         let rest = name.strip_prefix(prefix)?.strip_prefix('-')?;
         rest.split('.').next()?.parse().ok()
@@ -123,8 +133,7 @@ impl<'a> Opening<'a> {
                 fresh
             }
         };
-        let seen =
-            ["journal", "table", "ended", "claims"].iter().flat_map(|kind| numbered(names, kind)).max();
+        let seen = KINDS.iter().flat_map(|kind| numbered(names, kind)).max();
         let mut next_file = manifest.next_file.max(seen.unwrap_or(0));
         let open = |name: String| {
             disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))
