@@ -205,7 +205,7 @@ impl Ledger {
 /// Inserts, cancels, claims and settles in a lane of its own until it is told to stop.
 async fn work(store: Arc<EmbeddedStore>, ledger: Arc<Ledger>, worker: usize) {
     let topic = Topic::parse(&format!("lane-{worker}")).unwrap();
-    let holder = if worker % 2 == 0 { Holder::Client } else { Holder::Process };
+    let holder = if worker.is_multiple_of(2) { Holder::Client } else { Holder::Process };
     let mut near = Vec::new();
     for round in 0.. {
         if ledger.stop.load(SeqCst) {
@@ -307,7 +307,7 @@ async fn check(
 
 /// Whether a message is claimed by clients.
 fn client(id: &MessageId) -> bool {
-    id.as_str().as_bytes()[1] % 2 == 0
+    id.as_str().as_bytes()[1].is_multiple_of(2)
 }
 
 fn small() -> Options {

@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    Failure, ack, bench, cancel, completions, config, connect::Global, dead, demo, doctor, fire, forecast,
-    get, import, levels, ls, man, nodes, pause, queues, receive, reschedule, resume, send, serve, sinks,
-    stats, tail, token,
+    Failure, ack, backup, bench, cancel, completions, config, connect::Global, dead, demo, doctor, fire,
+    forecast, get, import, levels, ls, man, nodes, pause, queues, receive, reschedule, resume, send, serve,
+    sinks, stats, tail, token,
 };
 
 /// Delayed messages that are never early and never lost
@@ -56,6 +56,7 @@ pub(crate) enum Verb {
     Forecast(forecast::Ahead),
     Tail(tail::Tail),
     Import(import::Import),
+    Backup(backup::Arguments),
     Bench(bench::Bench),
     Config(config::Arguments),
     Token(token::Arguments),
@@ -99,6 +100,7 @@ impl Line {
             Verb::Forecast(verb) => verb.run(&client()?, out).await,
             Verb::Tail(verb) => verb.run(&client()?, out).await,
             Verb::Import(verb) => verb.run(&client()?, out).await,
+            Verb::Backup(verb) => verb.run(out).await,
             Verb::Bench(verb) => verb.run(self.global.target()?, out).await,
             Verb::Config(verb) => verb.run(out),
             Verb::Token(verb) => verb.run(out),

@@ -2,6 +2,7 @@
 
 mod ack;
 mod args;
+mod backup;
 mod bench;
 mod cancel;
 mod clock;

@@ -1,0 +1,112 @@
+//! `duly backup`: a copy of the data folder, while the server runs.
+
+use std::path::PathBuf;
+
+use duly_stores::embedded::{BackupReport, backup_telling};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use super::{Failure, Output};
+use crate::config::{Config, Flags, Sources};
+
+/// Copy the data folder, also while a server works on it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  duly backup /backups/duly-monday
+  duly backup /backups/duly-monday --data /var/lib/duly
+
+The copy has everything that was accepted before the backup began. Without --data, the folder is the one that the configuration
+names. To restore: stop the server, and start it with --data on the copy or on a copy of the copy.")]
+pub(crate) struct Arguments {
+    /// Where the copy goes: a folder that is missing or empty
+    to: PathBuf,
+
+    /// The data folder
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    data: Option<PathBuf>,
+
+    /// The configuration file that names it; without it, ./duly.toml is read if it is there
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What was copied, as told to people and programs.
+#[derive(Serialize)]
+struct Told {
+    from: String,
+    to: String,
+    files: u64,
+    bytes: u64,
+    passes: u64,
+}
+
+impl Arguments {
+    pub(crate) async fn run(self, out: &Output) -> Result<(), Failure> {
+        let from = match self.data {
+            Some(data) => data,
+            None => configured(self.config)?,
+        };
+        let to = self.to;
+        let bar = progress(out);
+        let (shown, source, target) = (bar.clone(), from.clone(), to.clone());
+        let copied = tokio::task::spawn_blocking(move || {
+            backup_telling(&source, &target, &mut |done, of| {
+                shown.set_length(of);
+                shown.set_position(done);
+            })
+        });
+        let copied = copied.await.map_err(|e| Failure::failed(format!("the backup broke off: {e}")))?;
+        bar.finish_and_clear();
+        let BackupReport { files, bytes, passes } = copied.map_err(|e| Failure::failed(e.to_string()))?;
+        let (from, to) = (from.display().to_string(), to.display().to_string());
+        out.answer(&Told { from, to, files, bytes, passes }, |told| {
+            format!("{} copied to {}: {} in {} files", told.from, told.to, HumanBytes(told.bytes), told.files)
+        })
+    }
+}
+
+/// The data folder that the configuration names.
+fn configured(config: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let flags = Flags { config, ..Flags::default() };
+    let config = Config::load(&Sources::from_process(flags));
+    let wrong = |problems| Failure::failed(format!("{problems}\nor name the data folder with --data"));
+    config.map(|config| config.data).map_err(wrong)
+}
+
+fn progress(out: &Output) -> ProgressBar {
+    // Hides itself where stderr is no terminal.
+    let target =
+        if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
+    let bar = ProgressBar::with_draw_target(None, target);
+    let style =
+        ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use duly::{Duly, Message, hours};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_folder_of_a_running_server_is_copied_and_opens_elsewhere() {
+        let (folder, backups) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let running = Duly::open(folder.path()).await.unwrap();
+        running.send(Message::to("order").id("a").after(hours(1))).await.unwrap();
+        let arguments = || Arguments {
+            to: backups.path().join("monday"),
+            data: Some(folder.path().to_owned()),
+            config: None,
+        };
+        let out = Output { quiet: true, ..Output::default() };
+        arguments().run(&out).await.unwrap();
+        let again = arguments().run(&out).await.unwrap_err();
+        assert!(again.words.contains("is not empty"), "{}", again.words);
+        running.cancel("a").await.unwrap();
+        let restored = Duly::open(backups.path().join("monday")).await.unwrap();
+        assert_eq!(restored.get("a").await.unwrap().unwrap().state, duly::State::Pending);
+        assert!(restored.books().await.unwrap().balance());
+    }
+}
