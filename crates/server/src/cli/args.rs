@@ -13,7 +13,6 @@ use super::{
 #[command(
     name = "duly",
     version,
-    propagate_version = true,
     arg_required_else_help = true,
     after_help = "First steps:
   duly demo                          see it work, in ten seconds

@@ -1,6 +1,6 @@
 //! The options that every verb has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -21,12 +21,12 @@ pub(crate) struct Global {
     )]
     pub(crate) url: String,
 
-    /// The token to show, if Duly asks for one
-    #[arg(long, global = true, env = "DULY_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    /// The token to show, if Duly asks for one [env: DULY_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN")]
     token: Option<String>,
 
-    /// A file that holds the token
-    #[arg(long, global = true, env = "DULY_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    /// A file that holds the token [env: DULY_TOKEN_FILE]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
 
     /// Trust only the roots in this PEM file, instead of this machine's
@@ -48,18 +48,29 @@ impl Global {
     }
 
     pub(crate) fn target(&self) -> Result<Target, Failure> {
-        let read;
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), _) => Some(token.trim()),
-            (None, Some(file)) => {
-                read = std::fs::read_to_string(file).map_err(|e| {
-                    Failure::failed(format!("cannot read the token from {}: {e}", file.display()))
-                })?;
-                Some(read.trim())
-            }
-            (None, None) => None,
+        let token = self.token()?.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        Target::new(&self.url, token.as_deref(), self.ca.as_deref())
+    }
+
+    /// What is named here goes before the environment, of which each may hold one or the other.
+    fn token(&self) -> Result<Option<String>, Failure> {
+        let read = |file: &Path| {
+            std::fs::read_to_string(file)
+                .map(Some)
+                .map_err(|e| Failure::failed(format!("cannot read the token from {}: {e}", file.display())))
         };
-        Target::new(&self.url, token.filter(|token| !token.is_empty()), self.ca.as_deref())
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => return Ok(Some(token.clone())),
+            (None, Some(file)) => return read(file),
+            (None, None) => {}
+        }
+        if let Some(token) = std::env::var_os("DULY_TOKEN").filter(|token| !token.is_empty()) {
+            return Ok(Some(token.to_string_lossy().into_owned()));
+        }
+        match std::env::var_os("DULY_TOKEN_FILE").filter(|file| !file.is_empty()) {
+            Some(file) => read(Path::new(&file)),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {

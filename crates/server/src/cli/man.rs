@@ -60,8 +60,10 @@ fn section(text: &mut String, command: &Command, parent: &str) {
     let name = format!("{parent} {}", command.get_name());
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let _ = write!(text, "\n## `{name}`\n\n{about}.\n\n");
-    let own: Vec<&Arg> =
-        command.get_arguments().filter(|arg| !arg.is_global_set() && arg.get_id() != "help").collect();
+    let own: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_global_set() && !matches!(arg.get_id().as_str(), "help" | "version"))
+        .collect();
     options(text, own.into_iter());
     if let Some(help) = command.get_after_help() {
         let _ = write!(text, "\n```text\n{help}\n```\n");

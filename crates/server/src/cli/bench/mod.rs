@@ -5,6 +5,7 @@ mod ledger;
 mod plan;
 mod receiver;
 mod report;
+mod seen;
 mod sender;
 mod shared;
 
@@ -27,6 +28,7 @@ use self::{
     ledger::Ledger,
     plan::{Plan, Spread},
     report::Report,
+    seen::Seen,
     shared::Shared,
 };
 use super::{Failure, Output, clock, input};
@@ -129,7 +131,7 @@ impl Bench {
         let late = (receivers > 0).then_some(&late);
         let report = Report::new(&shared, self.connections as usize, span, &latency, late);
         out.answer(&report, |report| report.told(out))?;
-        verdict(&report, self.keep_going)
+        verdict(&report)
     }
 
     fn shared(&self, target: Target) -> Result<Shared, Failure> {
@@ -139,6 +141,7 @@ impl Bench {
             plan: Plan::new(&self.topic, self.sink.as_deref(), self.body, batch, self.delay),
             ledger: self.ledger.as_deref().map(Ledger::open).transpose()?,
             counts: Default::default(),
+            seen: Seen::new(self.connections as usize),
             began: clock::instant(),
             duration: self.duration,
             rate: self.rate,
@@ -168,7 +171,9 @@ impl Bench {
         let latency = merged(&mut sending).await?;
         let span = shared.began.elapsed();
         shared.sent_all.store(true, SeqCst);
-        let patience = self.drain.saturating_add(shared.plan.longest());
+        // What a server had given out when it was killed comes again when its lease is over.
+        let hidden = if self.keep_going { self.lease } else { Duration::ZERO };
+        let patience = self.drain.saturating_add(shared.plan.longest()).saturating_add(hidden);
         let late = match tokio::time::timeout(patience, merged(&mut receiving)).await {
             Ok(late) => late?,
             Err(_) => {
@@ -191,15 +196,12 @@ async fn merged(tasks: &mut JoinSet<Result<Histogram, Failure>>) -> Result<Histo
     Ok(all)
 }
 
-fn verdict(report: &Report, keep_going: bool) -> Result<(), Failure> {
+fn verdict(report: &Report) -> Result<(), Failure> {
     if report.early > 0 {
         return Err(Failure::failed("messages came before their time: please report this"));
     }
-    if let Some(delivered) = report.delivered
-        && delivered < report.accepted
-        && !keep_going
-    {
-        let missing = clock::grouped(report.accepted - delivered);
+    if let Some(missing) = report.missing.filter(|missing| *missing > 0) {
+        let missing = clock::grouped(missing);
         return Err(Failure::failed(format!(
             "{missing} accepted messages had not come when the wait was over"
         )));
@@ -223,8 +225,7 @@ async fn show(shared: Arc<Shared>, bar: ProgressBar) {
     loop {
         ticks.tick().await;
         let elapsed = shared.began.elapsed();
-        let (accepted, delivered) =
-            (shared.counts.accepted.load(Relaxed), shared.counts.delivered.load(Relaxed));
+        let (accepted, delivered) = (shared.counts.accepted.load(Relaxed), shared.seen.delivered());
         let per_second = accepted as f64 / elapsed.min(shared.duration).as_secs_f64().max(0.1);
         bar.set_position(u64::try_from(elapsed.min(shared.duration).as_millis()).unwrap_or(u64::MAX));
         bar.set_message(format!(

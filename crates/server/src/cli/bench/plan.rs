@@ -32,7 +32,7 @@ impl Spread {
 /// What every connection sends.
 pub(crate) struct Plan {
     /// Every id begins so: what this run sent is told from everything else.
-    pub(crate) prefix: String,
+    prefix: String,
     pub(crate) batch: usize,
     delay: Spread,
     /// The message up to its delay, and what follows the id.
@@ -52,6 +52,17 @@ impl Plan {
         head.pop();
         head.extend_from_slice(b",\"id\":\"");
         Self { prefix: format!("bench-{:x}-", clock::now_us()), batch, delay, head }
+    }
+
+    /// The id of a connection's message of this number.
+    pub(crate) fn id(&self, connection: usize, number: u64) -> String {
+        format!("{}{connection}-{number}", self.prefix)
+    }
+
+    /// Which connection's message of which number has this id; none if it is not of this run.
+    pub(crate) fn place(&self, id: &str) -> Option<(usize, u64)> {
+        let (connection, number) = id.strip_prefix(&self.prefix)?.split_once('-')?;
+        Some((connection.parse().ok()?, number.parse().ok()?))
     }
 
     /// The next request's body: one message, or a line each.
@@ -104,6 +115,13 @@ mod tests {
             let delay = message.delay.unwrap().span("delay").unwrap();
             assert!((1_000..=2_000).contains(&delay.as_millis()), "{delay:?}");
         }
+    }
+
+    #[test]
+    fn an_id_leads_back_to_its_place() {
+        let plan = Plan::new("bench", None, 1, 1, Spread::parse("1s").unwrap());
+        assert_eq!(plan.place(&plan.id(7, 12_345)), Some((7, 12_345)));
+        assert_eq!(plan.place("bench-of-somebody-else-1-2"), None);
     }
 
     #[test]

@@ -77,19 +77,20 @@ fn note(shared: &Shared, answer: &[u8], late: &mut Histogram) -> Result<Option<B
     if got.messages.is_empty() {
         return Ok(None);
     }
-    let own = || got.messages.iter().filter(|message| message.id.starts_with(&shared.plan.prefix));
-    for message in own() {
+    for message in &got.messages {
+        let Some((connection, number)) = shared.plan.place(&message.id) else { continue };
         let due_us = message.deliver_at_ms.saturating_mul(1_000);
         if now_us < due_us {
             shared.counts.early.fetch_add(1, Relaxed);
         }
         late.record(now_us.saturating_sub(due_us));
+        shared.seen.received(connection, number);
     }
     if let Some(ledger) = &shared.ledger {
         let all = got.messages.iter().map(|message| (&*message.id, message.deliver_at_ms));
         ledger.received(all, now_us / 1_000)?;
     }
-    shared.delivered(own().count() as u64);
+    shared.delivered_now();
     let receipts = Receipts { receipts: got.messages.iter().map(|message| &*message.receipt).collect() };
     serde_json::to_vec(&receipts).map(|body| Some(body.into())).map_err(fault)
 }

@@ -23,6 +23,10 @@ pub(super) struct Report {
     /// None: nothing was received.
     pub(super) delivered: Option<u64>,
     pub(super) delivered_per_second: Option<f64>,
+    /// Came again, after an acknowledgement was lost.
+    pub(super) duplicates: u64,
+    /// Accepted, and not come when the wait was over.
+    pub(super) missing: Option<u64>,
     /// Came before their time: must be 0.
     pub(super) early: u64,
     /// Refused, and connections that broke.
@@ -46,7 +50,7 @@ impl Report {
         use std::sync::{PoisonError, atomic::Ordering::SeqCst};
         let counts = &shared.counts;
         let refused = shared.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (accepted, delivered) = (counts.accepted.load(SeqCst), counts.delivered.load(SeqCst));
+        let (accepted, delivered) = (counts.accepted.load(SeqCst), shared.seen.delivered());
         let broken = counts.reconnects.load(SeqCst);
         // A run so short that all came at once has no rate.
         let per_second = |count: u64, span: Duration| count as f64 / span.as_secs_f64().max(0.001);
@@ -59,6 +63,8 @@ impl Report {
             accepted_per_second: per_second(accepted, sending),
             delivered: late.map(|_| delivered),
             delivered_per_second: late.map(|_| per_second(delivered, shared.delivering())),
+            duplicates: shared.seen.duplicates(),
+            missing: late.map(|_| shared.seen.missing()),
             early: counts.early.load(SeqCst),
             errors: refused.values().sum::<u64>() + broken,
             refused,
@@ -74,6 +80,9 @@ impl Report {
         rows.row(["accepted".into(), clock::grouped(self.accepted), rate(self.accepted_per_second)]);
         if let (Some(delivered), Some(per_second)) = (self.delivered, self.delivered_per_second) {
             rows.row(["delivered".into(), clock::grouped(delivered), rate(per_second)]);
+        }
+        if self.duplicates > 0 {
+            rows.row(["came again".into(), clock::grouped(self.duplicates), String::new()]);
         }
         rows.row(["errors".into(), clock::grouped(self.errors), String::new()]);
         let mut text = rows.text();

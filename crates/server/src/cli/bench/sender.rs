@@ -40,9 +40,8 @@ pub(super) async fn run(shared: Arc<Shared>, number: usize) -> Result<Histogram,
                 None => break,
             },
         };
-        let ids: Vec<String> = (0..shared.plan.batch as u64)
-            .map(|i| format!("{}{number}-{}", shared.plan.prefix, sent + i))
-            .collect();
+        let ids: Vec<String> =
+            (0..shared.plan.batch as u64).map(|i| shared.plan.id(number, sent + i)).collect();
         sent += ids.len() as u64;
         let body = shared.plan.fill(&mut buffer, &ids, &mut dice);
         if let Some(ledger) = &shared.ledger {
@@ -89,7 +88,7 @@ async fn send(
         return Ok(());
     }
     if single {
-        return shared.accepted(ids.iter().map(String::as_str), 1);
+        return shared.accepted(ids.iter().map(String::as_str));
     }
     // Line by line, in the order of the ids. An answer that ended early leaves the rest unknown.
     let mut taken = Vec::with_capacity(ids.len());
@@ -101,8 +100,7 @@ async fn send(
             taken.push(id.as_str());
         }
     }
-    let count = taken.len() as u64;
-    shared.accepted(taken.into_iter(), count)
+    shared.accepted(taken.into_iter())
 }
 
 fn refusal(line: &[u8]) -> String {

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ledger::Ledger, plan::Plan};
+use super::{ledger::Ledger, plan::Plan, seen::Seen};
 use crate::{
     cli::{Failure, clock},
     client::{Direct, Target},
@@ -20,8 +20,6 @@ use crate::{
 
 /// A server that takes longer than this for an answer counts as gone.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Added to the longest delay and lease before silence means that all has come.
-const SILENCE: Duration = Duration::from_secs(2);
 /// Waits between two tries to connect.
 const BACKOFF: [u64; 6] = [10, 20, 50, 100, 200, 500];
 
@@ -29,7 +27,6 @@ const BACKOFF: [u64; 6] = [10, 20, 50, 100, 200, 500];
 pub(super) struct Counts {
     pub(super) sent: AtomicU64,
     pub(super) accepted: AtomicU64,
-    pub(super) delivered: AtomicU64,
     pub(super) early: AtomicU64,
     pub(super) reconnects: AtomicU64,
     /// When the first and the latest came, in µs since the start.
@@ -42,6 +39,7 @@ pub(super) struct Shared {
     pub(super) plan: Plan,
     pub(super) ledger: Option<Ledger>,
     pub(super) counts: Counts,
+    pub(super) seen: Seen,
     pub(super) began: Instant,
     pub(super) duration: Duration,
     /// Messages per second over all connections; 0: as fast as it goes.
@@ -65,18 +63,7 @@ impl Shared {
 
     /// Whether receiving is.
     pub(super) fn drained(&self) -> bool {
-        self.gave_up.load(SeqCst) || (self.sent_all.load(SeqCst) && self.all_came())
-    }
-
-    fn all_came(&self) -> bool {
-        if !self.keep_going {
-            return self.counts.delivered.load(SeqCst) >= self.counts.accepted.load(SeqCst);
-        }
-        // With a server that comes and goes, some come twice, and some whose answer was lost come, too: counting does not
-        // tell. But after this long a silence nothing can be on its way any more.
-        let last = Duration::from_micros(self.counts.last_us.load(SeqCst));
-        let silence = self.began.elapsed().saturating_sub(last.max(self.duration));
-        silence > self.lease.saturating_add(self.plan.longest()).saturating_add(SILENCE)
+        self.gave_up.load(SeqCst) || (self.sent_all.load(SeqCst) && self.seen.missing() == 0)
     }
 
     /// Waits for the turn of the next request, if there is a rate; gives when that was.
@@ -113,7 +100,12 @@ impl Shared {
         if self.keep_going || failure.code() != 5 { Ok(()) } else { Err(failure) }
     }
 
-    pub(super) fn accepted<'a>(&self, ids: impl Iterator<Item = &'a str>, count: u64) -> Result<(), Failure> {
+    pub(super) fn accepted<'a>(&self, ids: impl Iterator<Item = &'a str> + Clone) -> Result<(), Failure> {
+        let mut count = 0;
+        for (connection, number) in ids.clone().filter_map(|id| self.plan.place(id)) {
+            self.seen.accepted(connection, number);
+            count += 1;
+        }
         self.counts.accepted.fetch_add(count, SeqCst);
         self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.ids("accepted", ids))
     }
@@ -123,8 +115,7 @@ impl Shared {
         *refusals.entry(code.to_owned()).or_default() += count;
     }
 
-    pub(super) fn delivered(&self, count: u64) {
-        self.counts.delivered.fetch_add(count, SeqCst);
+    pub(super) fn delivered_now(&self) {
         let now = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let _ = self.counts.first_us.compare_exchange(0, now, SeqCst, Relaxed);
         self.counts.last_us.fetch_max(now, SeqCst);

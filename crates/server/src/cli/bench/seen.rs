@@ -1,0 +1,106 @@
+//! Which of the messages sent were accepted, and which have come.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+const ACCEPTED: u8 = 1;
+const RECEIVED: u8 = 2;
+
+/// A byte per message, by connection and number. What comes twice counts once; what comes without having been
+/// accepted (its answer was lost) stands for nothing else.
+pub(super) struct Seen {
+    connections: Vec<Mutex<Vec<u8>>>,
+    missing: AtomicU64,
+    delivered: AtomicU64,
+    duplicates: AtomicU64,
+}
+
+impl Seen {
+    pub(super) fn new(connections: usize) -> Self {
+        Self {
+            connections: (0..connections).map(|_| Mutex::default()).collect(),
+            missing: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            duplicates: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn accepted(&self, connection: usize, number: u64) {
+        // Counted before it is marked: whoever receives it meanwhile must find something to take away.
+        self.missing.fetch_add(1, SeqCst);
+        if self.mark(connection, number, ACCEPTED) != Some(0) {
+            self.missing.fetch_sub(1, SeqCst);
+        }
+    }
+
+    pub(super) fn received(&self, connection: usize, number: u64) {
+        match self.mark(connection, number, RECEIVED) {
+            Some(before) if before & RECEIVED != 0 => {
+                self.duplicates.fetch_add(1, SeqCst);
+            }
+            Some(before) => {
+                self.delivered.fetch_add(1, SeqCst);
+                if before & ACCEPTED != 0 {
+                    self.missing.fetch_sub(1, SeqCst);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Accepted and not yet come.
+    pub(super) fn missing(&self) -> u64 {
+        self.missing.load(SeqCst)
+    }
+
+    /// Come, each counted once.
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered.load(SeqCst)
+    }
+
+    /// Come again.
+    pub(super) fn duplicates(&self) -> u64 {
+        self.duplicates.load(SeqCst)
+    }
+
+    /// Sets a mark and gives what was there before.
+    fn mark(&self, connection: usize, number: u64, mark: u8) -> Option<u8> {
+        let mut numbers = self.connections.get(connection)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = usize::try_from(number).ok()?;
+        if numbers.len() <= number {
+            numbers.resize(number + 1, 0);
+        }
+        let before = numbers[number];
+        numbers[number] |= mark;
+        Some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_twice_or_unanswered_hides_nothing_that_is_missing() {
+        let seen = Seen::new(1);
+        seen.accepted(0, 0);
+        seen.accepted(0, 1);
+        seen.received(0, 0);
+        seen.received(0, 0);
+        seen.received(0, 2);
+        assert_eq!((seen.missing(), seen.delivered(), seen.duplicates()), (1, 2, 1));
+        // The answer came after the message itself.
+        seen.accepted(0, 2);
+        seen.received(0, 1);
+        assert_eq!((seen.missing(), seen.delivered()), (0, 3));
+    }
+
+    #[test]
+    fn ids_of_nobody_count_for_nothing() {
+        let seen = Seen::new(1);
+        seen.received(7, 0);
+        assert_eq!(seen.delivered(), 0);
+    }
+}

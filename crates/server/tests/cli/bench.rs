@@ -1,0 +1,65 @@
+//! `duly bench`, and what its ledger proves.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use serde_json::Value;
+
+use super::Server;
+
+struct Ledger {
+    sent: BTreeSet<String>,
+    accepted: BTreeSet<String>,
+    received: BTreeSet<String>,
+}
+
+fn ledger(file: &Path) -> Ledger {
+    let text = fs::read_to_string(file).unwrap();
+    let ids = |word: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(word));
+        lines.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect()
+    };
+    for line in text.lines().filter_map(|line| line.strip_prefix("received ")) {
+        let [_, due, at] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert!(at.parse::<u64>().unwrap() >= due.parse::<u64>().unwrap(), "early: {line}");
+    }
+    Ledger { sent: ids("sent "), accepted: ids("accepted "), received: ids("received ") }
+}
+
+#[test]
+fn what_is_sent_comes_once_and_is_measured() {
+    let server = Server::start();
+    for batch in ["1", "50"] {
+        let file = server.folder.path().join(format!("ledger-{batch}"));
+        let args =
+            ["bench", "-d", "500ms", "-c", "4", "--delay", "50ms..100ms", "--topic", batch, "--batch", batch];
+        let report: Value = server.json(&[&args[..], &["--ledger", file.to_str().unwrap()]].concat());
+        let ledger = ledger(&file);
+        assert!(!ledger.accepted.is_empty());
+        assert_eq!(ledger.accepted, ledger.sent, "nothing was refused: {report}");
+        assert_eq!(ledger.received, ledger.accepted);
+        assert_eq!(report["accepted"], ledger.accepted.len());
+        assert_eq!((&report["delivered"], &report["errors"]), (&report["accepted"], &0.into()));
+        assert_eq!(report["lateness"]["count"], report["accepted"]);
+        assert!(report["accept_latency"]["p99_ms"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let server = Server::start();
+    let report: Value =
+        server.json(&["bench", "-d", "1s", "-c", "4", "--rate", "100", "--delay", "1h", "--no-receive"]);
+    let accepted = report["accepted"].as_u64().unwrap();
+    assert!((50..=104).contains(&accepted), "{report}");
+    assert_eq!((&report["delivered"], &report["lateness"]), (&Value::Null, &Value::Null));
+    assert!(server.ok(&["bench", "-d", "100ms", "-c", "1", "--delay", "10ms"]).contains("accepted"));
+}
+
+#[test]
+fn refusals_are_counted_by_their_code() {
+    let server = Server::start();
+    let run = server.run(&["bench", "-d", "100ms", "-c", "1", "--sink", "nope", "-o", "json"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert!(report["refused"]["unknown_sink"].as_u64().unwrap() > 0, "{report}");
+}

@@ -1,0 +1,168 @@
+//! Verbs about messages.
+
+use duly_server::wire::{
+    Accepted, BulkAnswer, Cancelled, Message, Page, ReceiptResults, Received, Rescheduled,
+};
+
+use super::Server;
+
+#[test]
+fn a_message_is_sent_seen_and_received() {
+    let server = Server::start();
+    let id = server.ok(&["send", "order", "hello", "--in", "200ms", "--id", "a", "-p", "tenant=x"]);
+    assert_eq!(id, "a\n");
+    let message: Message = server.json(&["get", "a"]);
+    assert_eq!((message.state.as_str(), message.body.as_deref()), ("pending", Some("hello")));
+    assert_eq!(message.properties["tenant"], "x");
+    let page: Page = server.json(&["ls", "--topic", "order"]);
+    assert_eq!(page.messages.len(), 1);
+
+    let received: Received = server.json(&["receive", "order", "--wait", "10s", "--ack"]);
+    assert_eq!(received.messages[0].body.as_deref(), Some("hello"));
+    let message: Message = server.json(&["get", "a"]);
+    assert_eq!(message.state, "delivered");
+    assert!(server.ok(&["get", "a"]).contains("delivered"));
+    assert!(server.ok(&["ls"]).starts_with("ID "));
+}
+
+#[test]
+fn the_same_message_again_is_a_duplicate() {
+    let server = Server::start();
+    let send = ["send", "order", "hello", "--id", "a", "--in", "1h"];
+    let first: Accepted = server.json(&send);
+    let again: Accepted = server.json(&send);
+    assert!(!first.duplicate && again.duplicate);
+    let run = server.run(&send);
+    assert!(run.words.contains("nothing changed"), "{run:?}");
+}
+
+#[test]
+fn a_body_may_be_text_json_or_bytes() {
+    let server = Server::start();
+    let sent = |args: &[&str], input: &[u8]| {
+        let run = server.run_with(&[&["send", "t", "--in", "1h"], args].concat(), input);
+        assert_eq!(run.code, 0, "{run:?}");
+        server.json::<Message>(&["get", run.out.trim()])
+    };
+    assert_eq!(sent(&["-"], b"from stdin\n").body.as_deref(), Some("from stdin\n"));
+    assert_eq!(sent(&["{ \"a\": 1 }", "--json"], b"").body.as_deref(), Some("{\"a\":1}"));
+    assert_eq!(sent(&["-"], &[0xff, 0x00]).body_base64.as_deref(), Some("/wA="));
+    assert_eq!(sent(&[], b"").body.as_deref().unwrap_or_default(), "");
+}
+
+#[test]
+fn every_option_of_send_reaches_the_server() {
+    let server = Server::start();
+    let at = server.json::<Accepted>(&["send", "t", "b", "--in", "1h"]).deliver_at;
+    let args = ["send", "t", "b", "--at", &at, "--tag", "T", "--key", "K", "--priority", "7"];
+    let id = server.ok(&[&args[..], &["--max-lateness", "1h", "--attempts", "3"]].concat());
+    let message: Message = server.json(&["get", id.trim()]);
+    assert_eq!((message.tag.as_deref(), message.key.as_deref()), (Some("T"), Some("K")));
+    assert_eq!((message.priority, message.deliver_at.as_str()), (7, at.as_str()));
+    let level: Accepted = server.json(&["send", "t", "b", "--level", "P0"]);
+    assert_eq!(level.state, "pending");
+}
+
+#[test]
+fn what_waits_can_be_moved_fired_and_cancelled() {
+    let server = Server::start();
+    for id in ["a", "b", "c"] {
+        server.ok(&["send", "order", "x", "--id", id, "--in", "1h"]);
+    }
+    let later = server.json::<Accepted>(&["send", "other", "x", "--in", "2h"]);
+    let moved: Rescheduled = server.json(&["reschedule", "a", "--at", &later.deliver_at_ms.to_string()]);
+    assert_eq!(moved.deliver_at, later.deliver_at);
+    let fired: Rescheduled = server.json(&["fire", "b"]);
+    assert_eq!(fired.id, "b");
+    let received: Received = server.json(&["receive", "order", "--wait", "10s", "--ack"]);
+    assert_eq!(received.messages[0].id, "b");
+    let cancelled: Cancelled = server.json(&["cancel", "c"]);
+    assert_eq!(cancelled.state, "cancelled");
+    assert_eq!(server.ok(&["cancel", "a"]), "a cancelled\n");
+}
+
+#[test]
+fn ids_come_from_stdin_and_one_bad_one_does_not_stop_the_others() {
+    let server = Server::start();
+    for id in ["a", "b"] {
+        server.ok(&["send", "order", "x", "--id", id, "--in", "1h"]);
+    }
+    let run = server.run_with(&["cancel", "-"], b"a\nnobody\n\nb\n");
+    assert_eq!((run.code, run.out.as_str()), (3, "a cancelled\nb cancelled\n"), "{run:?}");
+    assert!(run.words.contains("nobody") && run.words.contains("1 of 3"), "{run:?}");
+    // Unknown and too late together: the worse code is told.
+    assert_eq!(server.run_with(&["cancel", "-"], b"a\nnobody\n").code, 4);
+    let run = server.run_with(&["get", "-", "-o", "json"], b"a\nb\n");
+    let told: Vec<Message> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn many_at_once_are_counted_first_and_need_a_yes() {
+    let server = Server::start();
+    for id in ["a", "b"] {
+        server.ok(&["send", "order", "x", "--id", id, "--in", "1h"]);
+    }
+    let count: BulkAnswer = server.json(&["cancel", "--topic", "order", "--dry-run"]);
+    assert!(count.dry_run && count.matched == 2 && count.done == 0);
+    for verb in
+        [&["cancel", "--all"][..], &["fire", "--topic", "order"], &["reschedule", "--all", "--in", "2h"]]
+    {
+        let run = server.run(verb);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.words.contains("2 messages") && run.words.contains("--yes"), "{run:?}");
+    }
+    let moved: BulkAnswer = server.json(&["reschedule", "--all", "--in", "2h", "--yes"]);
+    assert_eq!(moved.done, 2);
+    assert_eq!(server.ok(&["cancel", "--topic", "order", "--yes"]), "2 cancelled\n");
+}
+
+#[test]
+fn what_was_received_is_kept_given_back_or_acknowledged() {
+    let server = Server::start();
+    server.ok(&["send", "order", "x", "--id", "a"]);
+    let receive = ["receive", "order", "--wait", "10s", "--max", "1"];
+    let first = server.json::<Received>(&receive).messages.remove(0);
+    let kept: ReceiptResults = server.json(&["extend", "order", &first.receipt, "--lease", "1m"]);
+    assert_eq!(kept.results[0].outcome, "done");
+    server.ok(&["nack", "order", &first.receipt, "--in", "10ms"]);
+    let second = server.json::<Received>(&receive).messages.remove(0);
+    assert_eq!((second.id.as_str(), second.attempt), ("a", 2));
+    let run = server.run(&["ack", "order", &first.receipt]);
+    assert_eq!(run.code, 4, "a receipt of the first try is lost: {run:?}");
+    let run = server.run_with(&["ack", "order", "-"], second.receipt.as_bytes());
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(server.json::<Message>(&["get", "a"]).state, "delivered");
+}
+
+#[test]
+fn bodies_can_be_had_alone() {
+    let server = Server::start();
+    server.ok(&["send", "order", "just this"]);
+    assert_eq!(server.ok(&["receive", "order", "--wait", "10s", "--ack", "--body-only"]), "just this\n");
+    let run = server.run(&["receive", "order"]);
+    assert_eq!((run.code, run.out.as_str()), (0, ""));
+    assert!(run.words.contains("nothing is due"), "{run:?}");
+}
+
+#[test]
+fn dead_letters_are_listed_replayed_and_purged() {
+    let server = Server::start();
+    server.dead("a");
+    let letters: Page = server.json(&["dead", "ls"]);
+    assert_eq!((letters.messages[0].id.as_str(), letters.messages[0].state.as_str()), ("a", "dead"));
+    assert!(server.ok(&["dead", "ls"]).contains("exhausted"));
+
+    let replayed: BulkAnswer = server.json(&["dead", "replay", "a"]);
+    assert_eq!(replayed.done, 1);
+    let again: Received = server.json(&["receive", "order", "--wait", "10s", "--ack"]);
+    assert_eq!(again.messages[0].id, "a");
+    assert_eq!(server.run(&["dead", "replay", "nobody"]).code, 3);
+
+    server.dead("b");
+    let run = server.run(&["dead", "purge", "--all"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert_eq!(server.json::<Page>(&["dead", "ls"]).messages.len(), 1, "nothing was purged unasked");
+    assert_eq!(server.ok(&["dead", "purge", "--all", "--yes"]), "1 purged\n");
+    assert!(server.json::<Page>(&["dead", "ls"]).messages.is_empty());
+}

@@ -1,0 +1,120 @@
+//! `duly serve` as a process of its own.
+
+use std::{
+    io::{BufRead, BufReader, Lines},
+    path::Path,
+    process::{Child, ChildStderr, Stdio},
+};
+
+use duly_server::wire::Message;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Run, duly, run};
+
+/// A server as a process.
+pub(super) struct Process {
+    child: Child,
+    pub(super) url: String,
+    words: Lines<BufReader<ChildStderr>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It ended, or its test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Starts it, and waits until it listens.
+    pub(super) fn start(folder: &Path, listen: &str) -> Self {
+        let mut command = duly();
+        // Away from a configuration of whoever runs the tests.
+        command.current_dir(folder).args(["serve", "--listen", listen, "--data", "data"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut words = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = words.by_ref().map(Result::unwrap).find(|line| line.contains("listens on")).unwrap();
+        let url = said.split_whitespace().find(|word| word.starts_with("http")).unwrap();
+        Self { url: url.trim_end_matches(',').to_owned(), child, words }
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        run(duly().env("DULY_URL", &self.url).args(args), b"")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end: the code and its last words.
+    fn end(mut self) -> (Option<i32>, Vec<String>) {
+        let words = self.words.by_ref().map(Result::unwrap).collect();
+        (self.child.wait().unwrap().code(), words)
+    }
+}
+
+#[test]
+fn a_signal_stops_it_cleanly_and_everything_is_there_after_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
+        let server = Process::start(folder.path(), "127.0.0.1:0");
+        let id = format!("m-{round}");
+        assert_eq!(server.run(&["send", "order", "x", "--id", &id, "--in", "1h"]).code, 0);
+        server.signal(signal);
+        let (code, words) = server.end();
+        assert_eq!(code, Some(0), "{words:?}");
+        assert!(words.last().unwrap().contains("stopped"), "{words:?}");
+    }
+    let server = Process::start(folder.path(), "127.0.0.1:0");
+    for id in ["m-0", "m-1"] {
+        let run = server.run(&["get", id, "-o", "json"]);
+        assert_eq!(serde_json::from_str::<Message>(&run.out).unwrap().state, "pending");
+    }
+    server.signal(Signal::TERM);
+    server.end();
+}
+
+#[test]
+fn a_data_folder_and_a_port_are_for_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path(), "127.0.0.1:0");
+    let serve = |listen: &str, data: &str| {
+        let args = ["serve", "--listen", listen, "--data", data];
+        run(duly().current_dir(folder.path()).args(args), b"")
+    };
+    let second = serve("127.0.0.1:0", "data");
+    assert_eq!(second.code, 1, "{second:?}");
+    assert!(second.words.contains("data folder"), "{second:?}");
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let third = serve(&address, "other");
+    assert_eq!(third.code, 1, "{third:?}");
+    assert!(third.words.contains("cannot listen"), "{third:?}");
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_bad_configuration_is_told_and_nothing_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("duly.toml"), "lisen = \"127.0.0.1:0\"\ndeliver = 7\n").unwrap();
+    let run = run(duly().current_dir(folder.path()).arg("serve"), b"");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.words.contains("lisen") && run.words.contains("deliver"), "every problem at once: {run:?}");
+    assert!(!folder.path().join("duly-data").exists());
+}
+
+#[test]
+fn beyond_this_machine_it_wants_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run(duly().current_dir(folder.path()).args(["serve", "--listen", "0.0.0.0:0"]), b"");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.words.contains("token"), "{run:?}");
+}
+
+#[test]
+fn what_cannot_be_a_filter_of_the_log_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run(duly().current_dir(folder.path()).env("DULY_LOG", "duly=loud").arg("serve"), b"");
+    assert_eq!(run.code, 2, "{run:?}");
+}
