@@ -335,6 +335,14 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
         while ledger.told.lock().unwrap().len() < 1_000 {
             tokio::task::yield_now().await;
         }
+        let (books, end) = (store.clone(), ledger.clone());
+        let books = tokio::spawn(async move {
+            while !end.stop.load(SeqCst) {
+                let books = books.books().await.unwrap();
+                assert!(books.balance(), "in the middle of everything: {books:?}");
+                tokio::task::yield_now().await;
+            }
+        });
         let (mut passes, mut exact) = (0, 0);
         for _ in 0..4 {
             let to = tempfile::tempdir().unwrap();
@@ -357,7 +365,7 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
             exact += check(to.path(), &before, &after, &ledger).await;
         }
         ledger.stop.store(true, SeqCst);
-        for worker in workers {
+        for worker in workers.into_iter().chain([books]) {
             worker.await.unwrap();
         }
         assert!(exact > 1_000, "only {exact} messages could be compared");
