@@ -1,0 +1,23 @@
+# docker build -t duly .
+# docker run -p 127.0.0.1:7380:7380 -v duly:/data -v ./duly.toml:/etc/duly.toml duly serve --config /etc/duly.toml
+# In a container Duly listens beyond loopback, so the configuration needs a token: `duly token` makes one. Where nobody else can reach
+# it, `serve --listen 0.0.0.0:7380 --data /data --insecure-no-auth` does without.
+FROM rust:1.95-slim AS build
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --package duly-server
+
+FROM debian:stable-slim
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --home-dir /data duly \
+    && install -d -o duly -g duly -m 700 /data
+COPY --from=build /src/target/release/duly /usr/local/bin/duly
+USER duly
+VOLUME /data
+EXPOSE 7380
+HEALTHCHECK CMD ["duly", "stats", "--quiet"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["duly"]
+CMD ["serve", "--listen", "0.0.0.0:7380", "--data", "/data"]
