@@ -42,8 +42,10 @@ impl Server {
     /// Runs a line in a shell where `duly` and `cargo run --release --` are the program under test.
     fn run(&self, line: &str) -> Output {
         let own = Path::new(env!("CARGO_BIN_EXE_duly"));
-        let line = line.replace("cargo run --release --", "duly").replace("127.0.0.1:7380", &self.addr.to_string());
-        let path = std::env::join_paths([own.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+        let line =
+            line.replace("cargo run --release --", "duly").replace("127.0.0.1:7380", &self.addr.to_string());
+        let path =
+            std::env::join_paths([own.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
         let mut shell = Command::new("sh");
         shell.args(["-ec", &line]).env("PATH", path).env("DULY_URL", format!("http://{}", self.addr));
         shell.current_dir(self.folder.path()).output().unwrap()
@@ -76,7 +78,10 @@ fn there(program: &str) -> bool {
 }
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
-    blocks(text, "sh").into_iter().flat_map(str::lines).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    blocks(text, "sh")
+        .into_iter()
+        .flat_map(str::lines)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 #[test]
@@ -87,12 +92,15 @@ fn every_command_of_the_readme_does_what_it_says() {
         for line in lines(text) {
             match line {
                 // The server above is this line; the demo and the tests have steps of their own in `cargo xtask test`.
-                "cargo run --release -- serve" | "cargo run --release -- demo" | "cargo xtask test" => continue,
+                "cargo run --release -- serve" | "cargo run --release -- demo" | "cargo xtask test" => {
+                    continue;
+                }
                 line if line.starts_with("curl") && !there("curl") => continue,
                 _ => {}
             }
             let output = server.run(line);
-            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let (out, err) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success(), "{name}: {line}\n{out}\n{err}");
             assert!(!out.contains("\"code\":"), "{name}: {line}\n{out}");
             ran += 1;
@@ -120,7 +128,11 @@ fn the_java_example_sends_and_receives() {
         let server = Server::start();
         let file: PathBuf = server.folder.path().join("Later.java");
         std::fs::write(&file, example).unwrap();
-        let output = Command::new("java").arg(&file).env("DULY_URL", format!("http://{}", server.addr)).output().unwrap();
+        let output = Command::new("java")
+            .arg(&file)
+            .env("DULY_URL", format!("http://{}", server.addr))
+            .output()
+            .unwrap();
         let out = String::from_utf8_lossy(&output.stdout);
         assert!(out.contains("from the JVM"), "{out}\n{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -136,7 +148,10 @@ fn the_configuration_of_the_readme_is_accepted() {
             let err = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name}: {err}");
             let all = [output.stdout, output.stderr].concat();
-            assert!(!String::from_utf8_lossy(&all).contains("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "the secret is shown");
+            assert!(
+                !String::from_utf8_lossy(&all).contains("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+                "the secret is shown"
+            );
         }
     }
 }
