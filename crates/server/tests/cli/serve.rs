@@ -1,9 +1,11 @@
 //! `duly serve` as a process of its own.
 
 use std::{
-    io::{BufRead, BufReader, Lines},
+    fs,
+    io::{BufRead, BufReader, Lines, Write},
+    net::TcpStream,
     path::Path,
-    process::{Child, ChildStderr, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
 use duly_server::wire::Message;
@@ -29,9 +31,12 @@ impl Drop for Process {
 impl Process {
     /// Starts it, and waits until it listens.
     pub(super) fn start(folder: &Path, listen: &str) -> Self {
-        let mut command = duly();
+        Self::of(duly().args(["serve", "--listen", listen, "--data", "data"]), folder)
+    }
+
+    fn of(command: &mut Command, folder: &Path) -> Self {
         // Away from a configuration of whoever runs the tests.
-        command.current_dir(folder).args(["serve", "--listen", listen, "--data", "data"]);
+        command.current_dir(folder);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut words = BufReader::new(child.stderr.take().unwrap()).lines();
         let said = words.by_ref().map(Result::unwrap).find(|line| line.contains("listens on")).unwrap();
@@ -76,6 +81,36 @@ fn a_signal_stops_it_cleanly_and_everything_is_there_after_the_next_start() {
 }
 
 #[test]
+fn a_second_signal_stops_it_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Process::start(folder.path(), "127.0.0.1:0");
+    // A call that does not end keeps a clean stop waiting.
+    let mut call = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    call.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{").unwrap();
+    server.signal(Signal::TERM);
+    let said = server.words.by_ref().map(Result::unwrap).find(|line| line.contains("stopping"));
+    assert!(said.is_some());
+    server.signal(Signal::TERM);
+    let (code, words) = server.end();
+    assert_eq!(code, Some(1), "{words:?}");
+    assert!(words.iter().any(|line| line.contains("stopped at once")), "{words:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn it_takes_the_open_files_that_its_connections_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "ulimit -S -n 256 && exec \"$0\" serve --listen 127.0.0.1:0 --data data";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_duly")]);
+    let server = Process::of(&mut shell, folder.path());
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let soft: u64 = files.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(soft > 256, "{files}");
+}
+
+#[test]
 fn a_data_folder_and_a_port_are_for_one() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path(), "127.0.0.1:0");
@@ -97,7 +132,7 @@ fn a_data_folder_and_a_port_are_for_one() {
 #[test]
 fn a_bad_configuration_is_told_and_nothing_starts() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("duly.toml"), "lisen = \"127.0.0.1:0\"\ndeliver = 7\n").unwrap();
+    fs::write(folder.path().join("duly.toml"), "lisen = \"127.0.0.1:0\"\ndeliver = 7\n").unwrap();
     let run = run(duly().current_dir(folder.path()).arg("serve"), b"");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.words.contains("lisen") && run.words.contains("deliver"), "every problem at once: {run:?}");
