@@ -87,6 +87,10 @@ impl Bed {
         self.addr
     }
 
+    pub(crate) fn data(&self) -> &std::path::Path {
+        &self.config.data
+    }
+
     pub(crate) fn duly(&self) -> &duly::Duly {
         self.running.as_ref().unwrap().duly()
     }
