@@ -1,7 +1,7 @@
 //! Configuration: as written, then as used.
 //!
-//! The file, the environment and the flags become one tree ([`written`]), each value with where it came from. A typed reader
-//! ([`section`]) takes the settings out of it ([`resolve`]) and collects everything that is wrong, so that one look at
+//! The file, the environment and the flags become one tree (`written`), each value with where it came from. A typed reader
+//! (`section`) takes the settings out of it (`resolve`) and collects everything that is wrong, so that one look at
 //! the answer is enough to mend the file.
 
 mod alerts;
