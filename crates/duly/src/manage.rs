@@ -16,6 +16,11 @@ impl Duly {
         Ok(self.inner.parts.store.get(&[id.id()?]).await?.pop().flatten())
     }
 
+    /// All that is known of many; one answer each, in their order.
+    pub async fn get_many(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Error> {
+        Ok(self.inner.parts.store.get(ids).await?)
+    }
+
     /// A page of messages in one state, by due time. Bodies are left out.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
         Ok(self.inner.parts.store.list(query).await?)

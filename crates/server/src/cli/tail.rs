@@ -74,12 +74,15 @@ fn told(out: &Output, happened: &Happened) -> String {
         Happened::Accepted { .. } => Tint::Cyan,
         Happened::Failed { .. } | Happened::Cancelled { .. } | Happened::Missed { .. } => Tint::Yellow,
         Happened::Alert { alert } if alert.state == AlertState::Cleared => Tint::Green,
+        Happened::Rescheduled { .. } | Happened::Replayed { .. } | Happened::Resumed { .. } => Tint::Cyan,
+        Happened::Purged { .. } | Happened::Paused { .. } => Tint::Yellow,
         Happened::Other { .. } => Tint::Dim,
         _ => Tint::Red,
     };
     let kind = out.tint(tint, &format!("{:<13}", happened.kind()));
     let rest = match happened {
-        Happened::Accepted { id, lane, deliver_at, deliver_at_ms } => {
+        Happened::Accepted { id, lane, deliver_at, deliver_at_ms }
+        | Happened::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
             format!("{id}  {lane}  due {deliver_at} ({})", clock::away(*deliver_at_ms))
         }
         Happened::Delivered { id, lane, attempt, lateness_ms } => {
@@ -89,9 +92,12 @@ fn told(out: &Output, happened: &Happened) -> String {
             format!("{id}  {lane}  try {attempt}: {outcome}, {detail}; again {}", clock::away(*retry_at_ms))
         }
         Happened::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
-        Happened::Cancelled { id } => id.clone(),
+        Happened::Cancelled { id } | Happened::Purged { id } => id.clone(),
+        Happened::Replayed { id, lane } => format!("{id}  {lane}"),
         Happened::TargetAway { lane, detail } => format!("{lane}  {detail}"),
-        Happened::TargetBack { lane } => lane.clone(),
+        Happened::TargetBack { lane } | Happened::Paused { lane } | Happened::Resumed { lane } => {
+            lane.clone()
+        }
         Happened::LeasesLost { count } => format!("{count} leases ended: these messages come again"),
         Happened::StoreFailing { times } => format!("{times} times in a row"),
         Happened::ClockJumped { by_us } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),

@@ -157,20 +157,15 @@ async fn by_ids(
     });
     let ids = parsed.collect::<Answer<Vec<_>>>()?;
     for step in ids.chunks(STEP) {
-        let step = own(app, who, step).await?;
+        let step = own(app, who, step, answer).await?;
         if answer.dry_run {
-            for id in &step {
-                let state = app.duly.get(id).await?.map(|record| record.state);
-                count(
-                    answer,
-                    state.map_or(Changed::Unknown, |state| {
-                        if state == change.from() {
-                            Changed::Done { maybe_delivered: false }
-                        } else {
-                            Changed::TooLate(state)
-                        }
-                    }),
-                );
+            for record in app.duly.get_many(&step).await? {
+                let changed = match record.map(|record| record.state) {
+                    None => Changed::Unknown,
+                    Some(state) if state == change.from() => Changed::Done { maybe_delivered: false },
+                    Some(state) => Changed::TooLate(state),
+                };
+                count(answer, changed);
             }
         } else {
             change.perform(app, &step).await?.into_iter().for_each(|changed| count(answer, changed));
@@ -182,17 +177,19 @@ async fn by_ids(
     Ok(())
 }
 
-/// Those of `ids` whose topics the caller may touch; the others must not even be told apart from unknown ones.
-async fn own(app: &App, who: &Who, ids: &[MessageId]) -> Answer<Vec<MessageId>> {
+/// Those of `ids` whose topics the caller may touch; the others cannot be told apart from unknown ones.
+async fn own(app: &App, who: &Who, ids: &[MessageId], answer: &mut BulkAnswer) -> Answer<Vec<MessageId>> {
     if who.sees_all() {
         return Ok(ids.to_vec());
     }
-    for id in ids {
-        if let Some(record) = app.duly.get(id).await? {
-            who.touch(record.message.topic.as_str())?;
+    let mut own = Vec::new();
+    for record in app.duly.get_many(ids).await? {
+        match record {
+            Some(record) if who.sees(record.message.topic.as_str()) => own.push(record.message.id),
+            _ => count(answer, Changed::Unknown),
         }
     }
-    Ok(ids.to_vec())
+    Ok(own)
 }
 
 fn count(answer: &mut BulkAnswer, changed: Changed) {

@@ -87,6 +87,17 @@ impl Who {
         }
     }
 
+    /// Goes on only if the caller sees all topics: this is about all of them.
+    pub(super) fn whole(&self) -> Answer<&Self> {
+        if self.sees_all() {
+            return Ok(self);
+        }
+        let name = &self.0.name;
+        let detail =
+            format!("token {name:?} is for some topics only, and this is about all of them; use another");
+        Err(Fault::new("forbidden", detail))
+    }
+
     /// Whether the caller may see this topic.
     pub(super) fn sees(&self, topic: &str) -> bool {
         self.0.may_touch(topic)

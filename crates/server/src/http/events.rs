@@ -100,10 +100,15 @@ impl Follower {
                     if !self.lane_wanted(&event) {
                         continue;
                     }
-                    happened(event)?
+                    happened(event)
                 }
-                Ok(alert) = self.alerts.recv() => Happened::Alert { alert },
-                () = stopped(&self.app) => return None,
+                Ok(alert) = self.alerts.recv() => {
+                    if !self.alert_wanted(&alert) {
+                        continue;
+                    }
+                    Happened::Alert { alert }
+                }
+                () = self.app.stopped() => return None,
             };
             if self.wanted(happened.kind()) {
                 return Some(happened);
@@ -113,6 +118,11 @@ impl Follower {
 
     fn wanted(&self, kind: &str) -> bool {
         self.follow.types.as_deref().is_none_or(|types| types.split(',').any(|wanted| wanted.trim() == kind))
+    }
+
+    /// Who follows one topic, perhaps because no other is theirs, hears of no other.
+    fn alert_wanted(&self, alert: &Alert) -> bool {
+        self.follow.topic.is_none() || self.follow.topic == alert.scope
     }
 
     fn lane_wanted(&self, event: &Event) -> bool {
@@ -131,24 +141,24 @@ impl Follower {
     }
 }
 
-async fn stopped(app: &App) {
-    app.stopped().await;
-}
-
 fn lane(event: &Event) -> Option<&Lane> {
     match event {
         Event::Accepted { lane, .. }
         | Event::Delivered { lane, .. }
         | Event::Failed { lane, .. }
         | Event::Dead { lane, .. }
+        | Event::Rescheduled { lane, .. }
+        | Event::Replayed { lane, .. }
+        | Event::Paused { lane }
+        | Event::Resumed { lane }
         | Event::TargetAway { lane, .. }
         | Event::TargetBack { lane } => Some(lane),
         _ => None,
     }
 }
 
-fn happened(event: Event) -> Option<Happened> {
-    Some(match event {
+fn happened(event: Event) -> Happened {
+    match event {
         Event::Accepted { id, lane, due } => {
             let (id, lane) = (id.to_string(), lane.to_string());
             Happened::Accepted { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
@@ -172,11 +182,19 @@ fn happened(event: Event) -> Option<Happened> {
             Happened::Dead { id: id.to_string(), lane: lane.to_string(), reason: reason.as_str().into() }
         }
         Event::Cancelled { id } => Happened::Cancelled { id: id.to_string() },
+        Event::Rescheduled { id, lane, due } => {
+            let (id, lane) = (id.to_string(), lane.to_string());
+            Happened::Rescheduled { id, lane, deliver_at: due.to_string(), deliver_at_ms: due.as_millis() }
+        }
+        Event::Replayed { id, lane } => Happened::Replayed { id: id.to_string(), lane: lane.to_string() },
+        Event::Purged { id } => Happened::Purged { id: id.to_string() },
+        Event::Paused { lane } => Happened::Paused { lane: lane.to_string() },
+        Event::Resumed { lane } => Happened::Resumed { lane: lane.to_string() },
         Event::TargetAway { lane, detail } => Happened::TargetAway { lane: lane.to_string(), detail },
         Event::TargetBack { lane } => Happened::TargetBack { lane: lane.to_string() },
         Event::LeasesLost { count } => Happened::LeasesLost { count: count as u64 },
         Event::StoreFailing { times } => Happened::StoreFailing { times },
         Event::ClockJumped { by_us } => Happened::ClockJumped { by_us },
         other => Happened::Other { what: format!("{other:?}") },
-    })
+    }
 }

@@ -54,7 +54,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 /// Everything that is measured, for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, description = "Text", body = String)))]
 pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> Answer<Response> {
-    who.need(Role::Read)?;
+    who.need(Role::Read)?.whole()?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], app.telemetry.render().await).into_response())
 }

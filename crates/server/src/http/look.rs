@@ -16,8 +16,8 @@ use super::{
 use crate::{
     auth::Role,
     wire::{
-        BooksAnswer, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer, Problem,
-        Stats,
+        Alert, BooksAnswer, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer,
+        Problem, Stats,
     },
 };
 
@@ -31,6 +31,8 @@ use crate::{
 )]
 pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<Stats>> {
     who.need(Role::Read)?;
+    // Alerts name topics: whoever is for some of them hears of those.
+    let told = |alert: &Alert| who.sees_all() || alert.scope.as_deref().is_some_and(|topic| who.sees(topic));
     let (stats, rates) = (app.duly.stats(), app.telemetry.rates());
     Ok(Json(Stats {
         books: books(&app.duly.books().await?),
@@ -39,7 +41,7 @@ pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
         failed: stats.failed,
         duplicates: stats.duplicates,
         lateness: lateness(&stats.lateness),
-        alerts: app.telemetry.alerts(),
+        alerts: app.telemetry.alerts().into_iter().filter(told).collect(),
         uptime_ms: super::millis(app.duly.now().since(app.started)),
         version: env!("CARGO_PKG_VERSION").into(),
     }))

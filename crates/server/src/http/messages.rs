@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Path, Query, State},
 };
-use duly::{Changed, MessageId, Timestamp};
+use duly::{Changed, MessageId, Record, Timestamp};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -62,7 +62,7 @@ pub(super) async fn get(
 ) -> Answer<Json<Message>> {
     who.need(Role::Read)?;
     let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
-    who.touch(record.message.topic.as_str())?;
+    seen(&who, &id, &record)?;
     Ok(Json(tell::message(&record)))
 }
 
@@ -136,13 +136,17 @@ pub(super) async fn cancel(
     Ok(Json(Cancelled { id, state, maybe_delivered }))
 }
 
-/// Goes on only if the caller may touch the message's topic.
+/// A message of a topic that is not the caller's is none that the caller knows of: not even its topic is told.
+fn seen(who: &Who, id: &str, record: &Record) -> Answer<()> {
+    if who.sees(record.message.topic.as_str()) { Ok(()) } else { Err(Fault::not_found(id)) }
+}
+
 async fn own(app: &App, who: &Who, id: &str) -> Answer<()> {
     if who.sees_all() {
         return Ok(());
     }
     let record = app.duly.get(id).await?.ok_or_else(|| Fault::not_found(id))?;
-    who.touch(record.message.topic.as_str()).map(|_| ())
+    seen(who, id, &record)
 }
 
 fn done(id: &str, changed: Changed) -> Answer<bool> {

@@ -7,7 +7,8 @@ use axum::{
     body::Body,
     extract::{Path, State},
 };
-use duly::{Lane, LaneStatus, Settled};
+use duly::{Lane, LaneStatus, Record, Settled};
+use duly_core::Receipt;
 use http::StatusCode;
 
 use super::{
@@ -104,9 +105,9 @@ pub(super) async fn ack(
 ) -> Answer<Json<ReceiptResults>> {
     who.need(Role::Produce)?.touch(&topic)?;
     let Receipts { receipts } = body::json(&app, sent).await?;
-    few(&receipts)?;
-    let settled = app.duly.ack(&receipts).await?;
-    Ok(results(receipts, settled))
+    let receipts = sorted(&app, &who, &topic, receipts).await?;
+    let settled = app.duly.ack(&receipts.own).await?;
+    Ok(receipts.results(settled))
 }
 
 /// The messages were not worked on: again later
@@ -126,13 +127,13 @@ pub(super) async fn nack(
 ) -> Answer<Json<ReceiptResults>> {
     who.need(Role::Produce)?.touch(&topic)?;
     let Nack { receipts, delay } = body::json(&app, sent).await?;
-    few(&receipts)?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
         return Err(Fault::at("too_far", "delay", "longer than any message may wait"));
     }
-    let settled = app.duly.nack(&receipts, delay).await?;
-    Ok(results(receipts, settled))
+    let receipts = sorted(&app, &who, &topic, receipts).await?;
+    let settled = app.duly.nack(&receipts.own, delay).await?;
+    Ok(receipts.results(settled))
 }
 
 /// Keep the messages for longer
@@ -152,25 +153,53 @@ pub(super) async fn extend(
 ) -> Answer<Json<ReceiptResults>> {
     who.need(Role::Produce)?.touch(&topic)?;
     let Extend { receipts, lease: wish } = body::json(&app, sent).await?;
-    few(&receipts)?;
-    let settled = app.duly.extend(&receipts, lease(wish.as_ref())?).await?;
-    Ok(results(receipts, settled))
+    let lease = lease(wish.as_ref())?;
+    let receipts = sorted(&app, &who, &topic, receipts).await?;
+    let settled = app.duly.extend(&receipts.own, lease).await?;
+    Ok(receipts.results(settled))
 }
 
-fn few(receipts: &[String]) -> Answer<()> {
+/// The receipts of one call.
+struct Sorted {
+    /// All of them, and whether each is among `own`.
+    all: Vec<(String, bool)>,
+    /// Those that the caller may settle, in their order.
+    own: Vec<String>,
+}
+
+/// Receipts can be guessed: they hold a number and the message's id. Whoever is for some topics only settles nothing that
+/// is not of the queue they named.
+async fn sorted(app: &App, who: &Who, topic: &str, receipts: Vec<String>) -> Answer<Sorted> {
     if receipts.len() > MAX {
         let detail = format!("{} receipts, the limit is {MAX}; send them in parts", receipts.len());
         return Err(Fault::at("too_many", "receipts", detail));
     }
-    Ok(())
+    if who.sees_all() {
+        return Ok(Sorted {
+            all: receipts.iter().map(|receipt| (receipt.clone(), true)).collect(),
+            own: receipts,
+        });
+    }
+    let id = |receipt: &String| receipt.parse().map(|receipt: Receipt| receipt.id);
+    let ids = receipts.iter().map(id).collect::<Result<Vec<_>, _>>()?;
+    let of_queue = |record: Option<Record>| {
+        record.is_some_and(|r| matches!(r.message.lane(), Lane::Queue(own) if own.as_str() == topic))
+    };
+    let own = app.duly.get_many(&ids).await?.into_iter().map(of_queue);
+    let all: Vec<_> = receipts.into_iter().zip(own).collect();
+    let own = all.iter().filter(|(_, own)| *own).map(|(receipt, _)| receipt.clone()).collect();
+    Ok(Sorted { all, own })
 }
 
-fn results(receipts: Vec<String>, settled: Vec<Settled>) -> Json<ReceiptResults> {
-    let result = |(receipt, settled)| {
-        let outcome = if settled == Settled::Done { "done" } else { "lost" };
-        ReceiptResult { receipt, outcome: outcome.into() }
-    };
-    Json(ReceiptResults { results: receipts.into_iter().zip(settled).map(result).collect() })
+impl Sorted {
+    fn results(self, settled: Vec<Settled>) -> Json<ReceiptResults> {
+        let mut settled = settled.into_iter();
+        let result = |(receipt, own)| {
+            let done = own && settled.next() == Some(Settled::Done);
+            ReceiptResult { receipt, outcome: if done { "done" } else { "lost" }.into() }
+        };
+        Json(ReceiptResults { results: self.all.into_iter().map(result).collect() })
+    }
 }
 
 /// The topics of the built-in queue, with counts

@@ -29,7 +29,7 @@ use crate::{
     )
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<SinksAnswer>> {
-    who.need(Role::Read)?;
+    who.need(Role::Read)?.whole()?;
     let statuses: BTreeMap<Lane, LaneStatus> =
         app.duly.lanes().await?.into_iter().map(|status| (status.lane.clone(), status)).collect();
     let looks: BTreeMap<Lane, LaneLook> = app.duly.served().await?.into_iter().collect();
@@ -91,7 +91,7 @@ pub(super) async fn pause(
     who: Who,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    who.need(Role::Operate)?;
+    who.need(Role::Operate)?.whole()?;
     known(&app, &name)?;
     app.duly.pause_sink(&name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -110,7 +110,7 @@ pub(super) async fn resume(
     who: Who,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    who.need(Role::Operate)?;
+    who.need(Role::Operate)?.whole()?;
     known(&app, &name)?;
     app.duly.resume_sink(&name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -129,7 +129,7 @@ pub(super) async fn probe(
     who: Who,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    who.need(Role::Operate)?;
+    who.need(Role::Operate)?.whole()?;
     let entry = known(&app, &name)?;
     let probed = timeout(entry.timeout, entry.sink.probe()).await;
     // If it was thought to be away, the lane tries it now rather than at its next time.

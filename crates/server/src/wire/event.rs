@@ -28,6 +28,16 @@ pub enum Happened {
     Dead { id: String, lane: String, reason: String },
     /// A message was cancelled.
     Cancelled { id: String },
+    /// A message has another due time.
+    Rescheduled { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
+    /// A dead letter is pending again, due now.
+    Replayed { id: String, lane: String },
+    /// A dead letter was forgotten for good.
+    Purged { id: String },
+    /// An operator paused a lane.
+    Paused { lane: String },
+    /// An operator resumed a lane.
+    Resumed { lane: String },
     /// The target of a lane is away; its messages wait.
     TargetAway { lane: String, detail: String },
     /// The target of a lane is back.
@@ -55,6 +65,11 @@ impl Happened {
             Self::Failed { .. } => "failed",
             Self::Dead { .. } => "dead",
             Self::Cancelled { .. } => "cancelled",
+            Self::Rescheduled { .. } => "rescheduled",
+            Self::Replayed { .. } => "replayed",
+            Self::Purged { .. } => "purged",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
             Self::TargetAway { .. } => "target_away",
             Self::TargetBack { .. } => "target_back",
             Self::LeasesLost { .. } => "leases_lost",

@@ -190,10 +190,69 @@ async fn a_token_touches_only_its_topics() {
         (results[0]["error"]["code"].clone(), results[1]["id"].clone()),
         (json!("forbidden"), json!("z"))
     );
-    assert_eq!(bed.call_with(Method::DELETE, "/v1/messages/theirs", "", &shop).await.code(), "forbidden");
+    // What is not theirs does not exist for them: not even its topic is told.
+    let theirs = bed.call_with(Method::DELETE, "/v1/messages/theirs", "", &shop).await;
+    assert_eq!(theirs.code(), "not_found");
+    assert!(!theirs.json().to_string().contains("mail"));
     assert_eq!(bed.call_with(Method::DELETE, "/v1/messages/mine", "", &shop).await.status, 200);
     assert_eq!(bed.call_with(Method::POST, "/v1/queues/mail/receive", "", &shop).await.code(), "forbidden");
     assert_eq!(bed.call_with(Method::POST, "/v1/queues/order/receive", "", &shop).await.status, 200);
+}
+
+/// A receipt is a number and an id: it can be guessed. Guessing must not help.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_settles_and_changes_nothing_of_topics_that_are_not_its_own() {
+    let bed = Bed::with(|config| {
+        let all = [Role::Produce, Role::Read, Role::Operate];
+        config.tokens = Tokens::new(vec![
+            Token::new("shop", "sell-me", &all, &["order*"]),
+            Token::new("root", "rule-me", &[Role::Admin], &[]),
+        ]);
+    })
+    .await;
+    let shop = [("authorization", "Bearer sell-me")];
+    let root = [("authorization", "Bearer rule-me")];
+    let post = async |path: &str, body: serde_json::Value, token| {
+        bed.call_with(Method::POST, path, body.to_string(), token).await
+    };
+    for topic in ["mail", "order"] {
+        let sent = post("/v1/messages", json!({"topic": topic, "id": topic}), &root).await;
+        assert_eq!(sent.status, 201, "{sent:?}");
+    }
+    let mut receipts = Vec::new();
+    for topic in ["mail", "order"] {
+        let received = post(&format!("/v1/queues/{topic}/receive"), json!({"wait": "10s"}), &root).await;
+        receipts.push(received.json()["messages"][0]["receipt"].clone());
+    }
+    for verb in ["extend", "nack", "ack"] {
+        let body = json!({"receipts": if verb == "ack" { &receipts[..] } else { &receipts[..1] }});
+        let settled = post(&format!("/v1/queues/order/{verb}"), body, &shop).await.json();
+        assert_eq!(settled["results"][0]["outcome"], "lost", "{verb}");
+        if verb == "ack" {
+            assert_eq!(settled["results"][1]["outcome"], "done");
+        }
+    }
+    let ack = post("/v1/queues/mail/ack", json!({"receipts": receipts[..1]}), &root).await;
+    assert_eq!(ack.json()["results"][0]["outcome"], "done");
+    post("/v1/messages", json!({"topic": "mail", "id": "theirs", "delay": "1h"}), &root).await;
+    post("/v1/messages", json!({"topic": "order", "id": "own", "delay": "1h"}), &root).await;
+    for dry_run in [true, false] {
+        let wish = json!({"ids": ["theirs", "own", "nobodys"], "dry_run": dry_run});
+        let answer = post("/v1/messages/cancel", wish, &shop).await.json();
+        assert_eq!((answer["matched"].clone(), answer["unknown"].clone()), (json!(1), json!(2)), "{answer}");
+    }
+    for (method, path) in [
+        (Method::GET, "/v1/sinks"),
+        (Method::GET, "/metrics"),
+        (Method::POST, "/v1/sinks/any/pause"),
+        (Method::POST, "/v1/sinks/any/resume"),
+        (Method::POST, "/v1/sinks/any/probe"),
+        (Method::GET, "/v1/events"),
+        (Method::GET, "/v1/events?sink=any"),
+        (Method::GET, "/v1/messages?sink=queue"),
+    ] {
+        assert_eq!(bed.call_with(method, path, "", &shop).await.code(), "forbidden", "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
