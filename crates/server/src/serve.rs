@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     auth,
     config::Config,
-    http::{self, App, Listening, Parts, SinkEntry},
+    http::{self, App, Front, Listening, Parts, SinkEntry},
     telemetry::Telemetry,
 };
 
@@ -59,7 +59,7 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
     let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
     let secure = tls.is_some();
-    let listening = http::listen(listener, tls, http::router(app), &config.http)
+    let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
     Ok(Running { duly, listening, stopping, secure })
 }

@@ -1,12 +1,11 @@
 //! Who calls, and whether they may.
 
-use std::sync::Arc;
-
-use axum::{
-    extract::{FromRequestParts, Request, State},
-    middleware::Next,
-    response::{IntoResponse, Response},
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
 };
+
+use axum::extract::FromRequestParts;
 use http::{HeaderMap, Method, header, request::Parts};
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
 use crate::auth::{self, Caller, Role};
 
 /// The caller of this request, known from its token.
-pub(super) struct Who(Caller);
+pub(super) struct Who(Cow<'static, Caller>);
 
 impl FromRequestParts<Arc<App>> for Who {
     type Rejection = Fault;
@@ -26,9 +25,10 @@ impl FromRequestParts<Arc<App>> for Who {
     }
 }
 
-fn known(app: &App, headers: &HeaderMap) -> Answer<Caller> {
+fn known(app: &App, headers: &HeaderMap) -> Answer<Cow<'static, Caller>> {
     if app.tokens.is_empty() {
-        return Ok(Caller::anyone());
+        static ANYONE: LazyLock<Caller> = LazyLock::new(Caller::anyone);
+        return Ok(Cow::Borrowed(&ANYONE));
     }
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = given.and_then(auth::bearer) else {
@@ -37,7 +37,7 @@ fn known(app: &App, headers: &HeaderMap) -> Answer<Caller> {
             "send the header `Authorization: Bearer <token>`; `duly token` makes one",
         ));
     };
-    app.tokens.caller(token).ok_or_else(|| {
+    app.tokens.caller(token).map(Cow::Owned).ok_or_else(|| {
         Fault::new("unauthorized", "this token is not known here; look at auth.tokens of the configuration")
     })
 }
@@ -105,14 +105,7 @@ impl Who {
 }
 
 /// Keeps web pages of others out: a browser on this machine can reach loopback, too.
-pub(super) async fn only_own_pages(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match checked(&app, request.method(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(fault) => fault.into_response(),
-    }
-}
-
-fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer<()> {
+pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer<()> {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let host = text(header::HOST);
     if !auth::host_allowed(host, app.listen) {

@@ -1,14 +1,13 @@
 //! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, response::IntoResponse};
+use axum::response::IntoResponse;
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, server::conn::http1};
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
-    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
@@ -19,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::fault::Fault;
+use super::{fault::Fault, front::Front};
 use crate::config::HttpLimits;
 
 /// How long a client may take over the handshake of TLS.
@@ -54,11 +53,11 @@ impl Listening {
     }
 }
 
-/// Serves `router` on `listener`.
+/// Serves `front` on `listener`.
 pub fn listen(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    front: Front,
     limits: &HttpLimits,
 ) -> io::Result<Listening> {
     let addr = listener.local_addr()?;
@@ -67,7 +66,7 @@ pub fn listen(
     let door = Door {
         http,
         tls,
-        router,
+        front,
         places: Arc::new(Semaphore::new(limits.connections)),
         refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
     };
@@ -79,7 +78,7 @@ pub fn listen(
 struct Door {
     http: http1::Builder,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    front: Front,
     places: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
 }
@@ -130,7 +129,10 @@ impl Door {
     }
 
     async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static + Send, watcher: Watcher) {
-        let service = TowerToHyperService::new(self.router.clone().into_service::<Incoming>());
+        let service = service_fn(|request| {
+            let answer = self.front.clone().answer(request);
+            async { Ok::<_, Infallible>(answer.await) }
+        });
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");

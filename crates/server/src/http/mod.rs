@@ -7,6 +7,7 @@ mod bulk;
 mod caller;
 mod events;
 mod fault;
+mod front;
 mod health;
 mod intake;
 mod items;
@@ -19,17 +20,15 @@ mod select;
 mod sinks;
 mod tell;
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use axum::response::IntoResponse;
-use axum::{Router, middleware, response::Response};
-use http::{HeaderValue, header};
-use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer};
+use axum::Router;
 use utoipa::{OpenApi, openapi};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use app::{App, Parts, SinkEntry};
 pub use fault::{CODES, Fault};
+pub use front::Front;
 pub use listen::{Listening, listen};
 
 /// What the OpenAPI file says of the whole.
@@ -107,23 +106,13 @@ pub fn openapi() -> String {
     text
 }
 
-/// Every route, ready to serve.
-pub fn router(app: Arc<App>) -> Router {
+/// Every route.
+fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .merge(pages::routes())
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(app.clone(), caller::only_own_pages))
-        .layer(SetResponseHeaderLayer::if_not_present(
-            header::CACHE_CONTROL,
-            HeaderValue::from_static("no-store"),
-        ))
-        .layer(SetResponseHeaderLayer::if_not_present(
-            header::X_CONTENT_TYPE_OPTIONS,
-            HeaderValue::from_static("nosniff"),
-        ))
-        .layer(CatchPanicLayer::custom(panicked))
         .with_state(app)
 }
 
@@ -136,15 +125,6 @@ async fn no_such_method(method: http::Method, uri: http::Uri) -> Fault {
         "method_not_allowed",
         format!("{:?} does not take {method}; /openapi.json lists what it takes", uri.path()),
     )
-}
-
-fn panicked(_: Box<dyn Any + Send>) -> Response {
-    // The panic itself is in the log already, by the panic hook.
-    Fault::new(
-        "internal",
-        "the server failed at this call; whether it was done is unknown: ask for the message by its id",
-    )
-    .into_response()
 }
 
 fn millis(span: Duration) -> u64 {

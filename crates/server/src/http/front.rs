@@ -1,0 +1,53 @@
+//! What every call passes through, once: kept out if it comes from a foreign page, caught if it panics.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+use http::{HeaderValue, Request, header};
+use hyper::body::Incoming;
+use tower::Service;
+
+use super::{app::App, caller, fault::Fault};
+
+/// All routes behind one door. Layers of axum would wrap, and allocate for, every route of its own.
+#[derive(Clone)]
+pub struct Front {
+    router: Router,
+    app: Arc<App>,
+}
+
+impl Front {
+    /// All routes of this server.
+    pub fn new(app: Arc<App>) -> Self {
+        Self { router: super::router(app.clone()), app }
+    }
+
+    /// Answers one call.
+    pub(super) async fn answer(mut self, request: Request<Incoming>) -> Response {
+        let mut response = match caller::checked(&self.app, request.method(), request.headers()) {
+            Err(fault) => fault.into_response(),
+            Ok(()) => {
+                let answered = AssertUnwindSafe(self.router.call(request.map(Body::new))).catch_unwind();
+                // The panic itself is in the log already, by the panic hook. The inner error cannot be.
+                answered.await.unwrap_or_else(|_| Ok(panicked())).unwrap_or_else(|never| match never {})
+            }
+        };
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+        response
+    }
+}
+
+fn panicked() -> Response {
+    Fault::new(
+        "internal",
+        "the server failed at this call; whether it was done is unknown: ask for the message by its id",
+    )
+    .into_response()
+}
