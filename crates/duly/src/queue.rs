@@ -8,7 +8,10 @@ use duly_core::{
     store::{Claim, Holder, Leased, Settle, Settled, Verdict},
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+};
 
 use crate::{Duly, Error, events::Event, handed::InHand, seconds, tally::add};
 
@@ -66,7 +69,7 @@ impl Duly {
             // Listening begins before the look, so that nothing falls between the two.
             told.as_mut().enable();
             let look_again = match self.take_surely(&topic, &want).await? {
-                Taken::Some(received) => return Ok(received),
+                Taken::Some(mut transit) => return Ok(std::mem::take(&mut transit.received)),
                 Taken::OnlyDead => continue,
                 Taken::None(look_again) => look_again,
             };
@@ -88,12 +91,8 @@ impl Duly {
         let (answer, asked) = oneshot::channel();
         let (duly, topic, want) = (self.clone(), topic.clone(), want.clone());
         tokio::spawn(async move {
-            let taken = duly.take(&topic, &want).await;
-            if let Err(Ok(Taken::Some(received))) = answer.send(taken) {
-                let receipts: Vec<_> = received.into_iter().map(|received| received.receipt).collect();
-                // If even this fails, they come again when their leases end.
-                let _ = duly.hand_back(&receipts).await;
-            }
+            // What nobody takes out is dropped, and goes back by that.
+            let _ = answer.send(duly.take(&topic, &want).await);
         });
         asked.await.unwrap_or(Err(Error::Closed))
     }
@@ -160,7 +159,10 @@ impl Duly {
         }
         add(&parts.bell.tally.handed_out, received.len());
         self.inner.handed.remember(handed);
-        Ok(if received.is_empty() { Taken::OnlyDead } else { Taken::Some(received) })
+        if received.is_empty() {
+            return Ok(Taken::OnlyDead);
+        }
+        Ok(Taken::Some(Transit { duly: self.clone(), runtime: Handle::current(), received }))
     }
 
     /// The messages were worked on: they are done. One answer per receipt.
@@ -258,9 +260,6 @@ impl Duly {
             let end = End::not(Outcome::Again, "the receiver said: again");
             let random = Random::new(receipt.token).draw();
             let verdict = verdict(now.wall(), &settings, &terms, end, now.wall(), random);
-            if let Verdict::Retry { at, .. } = &verdict {
-                parts.hints.tell(record.message.lane(), *at);
-            }
             settles.push(Settle { receipt: receipt.clone(), verdict });
         }
         let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
@@ -273,6 +272,10 @@ impl Duly {
                 return Settled::Lost;
             };
             if settled == Settled::Done {
+                // Not before: whoever looks too early finds nothing, and waits.
+                if let Verdict::Retry { at, .. } = &verdict {
+                    parts.hints.tell(record.message.lane(), *at);
+                }
                 let tally = parts.bell.tally.lane(&record.message.lane());
                 parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &verdict);
             }
@@ -307,8 +310,30 @@ impl Drop for Turn {
     }
 }
 
+/// Messages on their way to a receiver. Dropped before it has them, e.g. because it went away, they are handed back.
+struct Transit {
+    duly: Duly,
+    /// Whoever drops it may stand outside of one.
+    runtime: Handle,
+    received: Vec<Received>,
+}
+
+impl Drop for Transit {
+    fn drop(&mut self) {
+        if self.received.is_empty() {
+            return;
+        }
+        let receipts: Vec<_> = self.received.drain(..).map(|received| received.receipt).collect();
+        let duly = self.duly.clone();
+        self.runtime.spawn(async move {
+            // If even this fails, they come again when their leases end.
+            let _ = duly.hand_back(&receipts).await;
+        });
+    }
+}
+
 enum Taken {
-    Some(Vec<Received>),
+    Some(Transit),
     OnlyDead,
     /// Nothing is due before then.
     None(Monotonic),

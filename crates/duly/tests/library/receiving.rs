@@ -192,3 +192,21 @@ async fn what_outlived_its_lease_during_the_claim_is_not_handed_out() {
     clock.stalls.store(1_000, Ordering::Relaxed);
     assert!(duly.receive("orders", Receive::default()).await.unwrap().is_empty());
 }
+
+/// The messages are there, and the receiver is dropped before it looks: nothing is lost with it.
+#[tokio::test]
+async fn what_a_receiver_did_not_take_out_any_more_goes_back_and_counts_no_try() {
+    let bench = Bench::start().await;
+    bench.send(Message::to("order")).await;
+    {
+        let receive = bench.duly.receive("order", Receive::default());
+        tokio::pin!(receive);
+        let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(receive.as_mut().poll(cx))).await;
+        assert!(begun.is_pending());
+        bench.calm().await;
+        assert_eq!(bench.duly.stats().handed_out, 1, "it is on its way");
+    }
+    bench.calm().await;
+    let received = bench.duly.receive("order", Receive::default()).await.unwrap();
+    assert_eq!(received.iter().map(|r| r.attempt).collect::<Vec<_>>(), [1]);
+}
