@@ -15,7 +15,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The status says it all; the words are not waited for longer than this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 /// So many characters of an answer are kept.
-const WORDS_MAX: usize = 200;
+pub(super) const WORDS_MAX: usize = 200;
 /// The longest wait that a target is believed.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
@@ -90,5 +90,5 @@ pub(super) async fn words(mut body: Incoming, clock: &dyn Clock, end: Monotonic)
 fn first_line(read: &[u8]) -> String {
     let text = String::from_utf8_lossy(read);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    line.chars().filter(|c| !c.is_control()).take(WORDS_MAX).collect()
+    line.chars().filter(|c| !c.is_control()).collect()
 }

@@ -77,7 +77,9 @@ impl WebhookSink {
         let (head, body) = answer.into_parts();
         let elsewhere = is_elsewhere(&head.headers, &place.uri);
         let retry_after = retry_after(&head.headers, self.clock.now().wall());
+        // Cut only after the secrets are out: half of one is still worth something.
         let words = self.settings.secrets.hide(&answer::words(body, &*self.clock, call.end).await);
+        let words: String = words.chars().take(answer::WORDS_MAX).collect();
         let status = head.status;
         let Some(kind) = kind(status, &self.settings.permanent, elsewhere) else {
             return Ok(format!("{} {words}", status.as_u16()).trim_end().to_owned());

@@ -72,3 +72,16 @@ async fn an_address_that_is_not_reached_is_named_without_its_path() {
     assert_clean(&error.detail);
     assert_clean(&sink.probe().await.unwrap_err().detail);
 }
+
+/// What is kept of an answer ends somewhere: half a secret must not stand at that end.
+#[tokio::test]
+async fn a_secret_at_the_end_of_what_is_kept_is_not_cut_in_half() {
+    let echo = HttpServer::start(|request| {
+        let token = request.header("authorization").unwrap_or_default();
+        Reply::status(500, format!("{}{token}", "x".repeat(180)))
+    });
+    let config: SinkConfig = toml::from_str(&settings(&echo.url())).unwrap();
+    let sink = config.build(std::sync::Arc::new(duly::ManualClock::new())).unwrap();
+    let error = failure(&sink, "bad").await;
+    assert!(error.detail.contains("xxx") && !error.detail.contains("t0ken"), "{}", error.detail);
+}
