@@ -12,17 +12,19 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     task::JoinHandle,
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{fault::Fault, front::Front};
+use super::{fault::Fault, front::Front, patient::Patient};
 use crate::config::HttpLimits;
 
 /// How long a client may take over the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may leave what waits for it unread, and send nothing either.
+const UNREAD_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a connection's reading buffer, and so of the head of a request.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// After an error of `accept` such as too many open files.
@@ -63,15 +65,17 @@ pub fn listen(
     let addr = listener.local_addr()?;
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(BUFFER_BYTES_MAX);
+    let (close, closed) = watch::channel(false);
     let door = Door {
         http,
         tls,
         front,
         places: Arc::new(Semaphore::new(limits.connections)),
         refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+        close: closed,
     };
     let (stop, stopped) = oneshot::channel();
-    Ok(Listening { addr, stop, task: tokio::spawn(door.run(listener, stopped)) })
+    Ok(Listening { addr, stop, task: tokio::spawn(door.run(listener, stopped, close)) })
 }
 
 #[derive(Clone)]
@@ -81,10 +85,17 @@ struct Door {
     front: Front,
     places: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
+    /// Turns true when what is left is closed.
+    close: watch::Receiver<bool>,
 }
 
 impl Door {
-    async fn run(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) {
+    async fn run(
+        self,
+        listener: TcpListener,
+        mut stopped: oneshot::Receiver<Duration>,
+        close: watch::Sender<bool>,
+    ) {
         let graceful = GracefulShutdown::new();
         let grace = loop {
             let accepted = tokio::select! {
@@ -96,12 +107,15 @@ impl Door {
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken; is the limit of open files too low?");
                     // Not a busy loop while the cause lasts.
-                    let _ = timeout(ACCEPT_PAUSE, &mut stopped).await;
+                    if let Ok(grace) = timeout(ACCEPT_PAUSE, &mut stopped).await {
+                        break grace.unwrap_or_default();
+                    }
                 }
             }
         };
         drop(listener);
         if timeout(grace, graceful.shutdown()).await.is_err() {
+            close.send_replace(true);
             tracing::warn!("some connections did not end in time and were closed");
         }
     }
@@ -118,6 +132,14 @@ impl Door {
     }
 
     async fn serve(self, stream: TcpStream, watcher: Watcher, _place: OwnedSemaphorePermit) {
+        let mut close = self.close.clone();
+        tokio::select! {
+            () = self.welcome(stream, watcher) => {}
+            _ = close.wait_for(|close| *close) => {}
+        }
+    }
+
+    async fn welcome(&self, stream: TcpStream, watcher: Watcher) {
         match &self.tls {
             None => self.converse(stream, watcher).await,
             Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
@@ -133,6 +155,7 @@ impl Door {
             let answer = self.front.clone().answer(request);
             async { Ok::<_, Infallible>(answer.await) }
         });
+        let stream = Patient::new(stream, UNREAD_MAX);
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");

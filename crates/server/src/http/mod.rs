@@ -15,6 +15,7 @@ mod listen;
 mod look;
 mod messages;
 mod pages;
+mod patient;
 mod queues;
 mod select;
 mod sinks;

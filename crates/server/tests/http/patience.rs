@@ -119,3 +119,18 @@ async fn a_stop_ends_long_polls_and_streams_and_hands_nothing_out() {
     bed.restart().await;
     assert_eq!(bed.get("/v1/messages/kept").await.json()["state"], "pending");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_outlives_the_grace_is_closed() {
+    let mut bed = Bed::new().await;
+    let mut stuck = TcpStream::connect(bed.addr()).await.unwrap();
+    let half = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 99\r\n\r\n";
+    stuck.write_all(half).await.unwrap();
+    let mut asked = [0; 12];
+    stuck.read_exact(&mut asked).await.unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100");
+    tokio::time::timeout(SOON, bed.stop()).await.expect("it stops");
+    // Much sooner than its body would be given up.
+    let closed = tokio::time::timeout(SOON, stuck.read_to_end(&mut Vec::new())).await;
+    closed.expect("it is closed").unwrap();
+}
