@@ -7,8 +7,6 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{auth::Tokens, config::HttpLimits, telemetry::Telemetry};
 
-/// Bytes of larger request bodies in memory at the same time, over all connections.
-pub(super) const BODY_BYTES_MAX: usize = 128 << 20;
 /// Those who follow events at the same time.
 const FOLLOWERS_MAX: usize = 256;
 
@@ -75,7 +73,7 @@ impl App {
             node: config.node.clone(),
             delivers: config.deliver,
             stopping: parts.stopping,
-            body_bytes: Arc::new(Semaphore::new(BODY_BYTES_MAX)),
+            body_bytes: Arc::new(Semaphore::new(super::body::room(&config.limits))),
             followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
         })
     }

@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     app::App,
-    body,
+    body::{self, Share},
     caller::Who,
     fault::{Answer, Fault},
     intake::{self, Where},
@@ -48,7 +48,12 @@ const GROUPS: usize = 4;
 )]
 pub(super) async fn send(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Response> {
     who.need(Role::Produce)?;
-    let mut reader = Reader { items: Items::new(body::request_max(&app)), sent, over: false };
+    let mut reader = Reader {
+        items: Items::new(body::request_max(&app.limits)),
+        sent,
+        share: Share::default(),
+        over: false,
+    };
     // The answer's form is the question's: its first character must be there before the answer begins.
     while reader.items.form().is_none() && !reader.over {
         reader.fill(&app).await?;
@@ -72,6 +77,8 @@ pub(super) async fn send(State(app): State<Arc<App>>, who: Who, sent: Body) -> A
 struct Reader {
     items: Items,
     sent: Body,
+    /// Of the memory for bodies.
+    share: Share,
     over: bool,
 }
 
@@ -79,20 +86,21 @@ impl Reader {
     /// Waits for more bytes, then takes what is there already, up to a good handful.
     async fn fill(&mut self, app: &App) -> Answer<()> {
         let frame = timeout(app.http.body_timeout, self.sent.frame()).await.map_err(|_| body::late(app))?;
-        let mut taken = self.take(frame)?;
+        let mut taken = self.take(app, frame)?;
         while !self.over && taken < GOOD_HANDFUL {
             let Some(frame) = self.sent.frame().now_or_never() else { break };
-            taken += self.take(frame)?;
+            taken += self.take(app, frame)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> Answer<usize> {
+    fn take(&mut self, app: &App, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> Answer<usize> {
         let Some(frame) = frame else {
             self.over = true;
             return Ok(0);
         };
         let Ok(data) = frame.map_err(|error| body::broken(&error))?.into_data() else { return Ok(0) };
+        self.share.grow(app, self.items.held() + data.len())?;
         self.items.push(&data);
         Ok(data.len())
     }
@@ -121,7 +129,8 @@ impl Batch {
                 if group.is_empty() {
                     break;
                 }
-                waiting.push_back(submit(self.app.clone(), group));
+                let share = reader.share.split(reader.items.held());
+                waiting.push_back(submit(self.app.clone(), group, share));
             }
             if end.is_some() && waiting.is_empty() {
                 break;
@@ -133,8 +142,7 @@ impl Batch {
                         return; // Nobody listens any more; what was taken stands.
                     }
                 }
-                Err(fault) = reader.fill(&self.app), if reads => end = Some(Err(fault)),
-                else => {}
+                filled = reader.fill(&self.app), if reads => end = filled.err().map(Err),
             }
         }
         if let Some(Err(fault)) = end {
@@ -144,6 +152,10 @@ impl Batch {
             let end: &[u8] = if self.answered == 0 { b"[]" } else { b"]" };
             let _ = self.answers.send(Bytes::from_static(end));
         }
+        let timeout = timeout(self.app.http.body_timeout, body::drain(&mut reader.sent));
+        // The answer ends with its last part, not with the rest of the question.
+        drop(self.answers);
+        let _ = timeout.await;
     }
 
     /// The messages that are there already, up to a group; and how the batch ended, if it did.
@@ -191,7 +203,7 @@ impl Batch {
         let path = format!("[{}]", self.taken);
         match broken {
             Broken::TooLong => {
-                let max = body::request_max(&self.app);
+                let max = body::request_max(&self.app.limits);
                 Fault::at(
                     "body_too_large",
                     path,
@@ -226,9 +238,12 @@ impl Batch {
 }
 
 /// Hands a group to the store; gives one result per item, in their order.
-fn submit(app: Arc<App>, group: Group) -> Results {
+fn submit(app: Arc<App>, group: Group, share: Share) -> Results {
+    let count = group.len();
+    let refused = |fault: Fault| BatchResult::Refused { error: fault.item() };
     // A task of its own, so that the next group is read while this one waits for the disk.
     let submitted = tokio::spawn(async move {
+        let _share = share;
         let mut places = VecDeque::with_capacity(group.len());
         let mut messages = Vec::with_capacity(group.len());
         for item in group {
@@ -238,7 +253,6 @@ fn submit(app: Arc<App>, group: Group) -> Results {
             }));
         }
         let mut answers = app.duly.send_batch(messages).await.into_iter();
-        let refused = |fault: Fault| BatchResult::Refused { error: fault.item() };
         let result = |place: Answer<Where>| match place {
             Err(fault) => refused(fault),
             Ok(place) => match answers.next() {
@@ -251,5 +265,12 @@ fn submit(app: Arc<App>, group: Group) -> Results {
         };
         places.into_iter().map(result).collect()
     });
-    Box::pin(async move { submitted.await.unwrap_or_default() })
+    Box::pin(async move {
+        // Every item has its answer, in its place: the next group's must not slip into it.
+        submitted.await.unwrap_or_else(|_| {
+            let fault =
+                || Fault::new("internal", "the server failed at this item; send it again with its id");
+            (0..count).map(|_| refused(fault())).collect()
+        })
+    })
 }

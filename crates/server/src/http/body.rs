@@ -4,15 +4,23 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use duly::Limits;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use super::{
     app::App,
     fault::{Answer, Fault},
 };
 
+/// The room for bodies, unless one alone may be larger.
+const ROOM_MIN: usize = 128 << 20;
+/// So much of a body that was refused is read on.
+const DRAINED_MAX: usize = 64 << 20;
 /// A body up to this size needs no share of the memory set aside for bodies.
 const SMALL: usize = 16 << 10;
 /// A text may be written with six bytes for one: `\u0001`.
@@ -21,15 +29,65 @@ const ESCAPED: usize = 6;
 const AROUND: usize = 512 << 10;
 
 /// The largest request that can hold a message within the limits.
-pub(super) fn request_max(app: &App) -> usize {
-    app.limits.body_bytes_max.saturating_mul(ESCAPED).saturating_add(AROUND)
+pub(super) fn request_max(limits: &Limits) -> usize {
+    limits.body_bytes_max.saturating_mul(ESCAPED).saturating_add(AROUND)
+}
+
+/// Bytes of larger request bodies in memory at the same time, over all connections: the largest must fit, and not alone.
+pub(super) fn room(limits: &Limits) -> usize {
+    request_max(limits).saturating_mul(2).clamp(ROOM_MIN, Semaphore::MAX_PERMITS)
+}
+
+/// A part of the [`room`], for as long as it is held. Small bodies need none.
+#[derive(Default)]
+pub(super) struct Share(Option<OwnedSemaphorePermit>);
+
+impl Share {
+    /// Makes it large enough for a body of `bytes`.
+    pub(super) fn grow(&mut self, app: &App, bytes: usize) -> Answer<()> {
+        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if bytes <= SMALL || bytes <= held {
+            return Ok(());
+        }
+        let taken = Arc::clone(&app.body_bytes)
+            .try_acquire_many_owned(u32::try_from(bytes - held).unwrap_or(u32::MAX))
+            .map_err(|_| {
+                Fault::new("busy", "many large bodies are in memory at once; try again in a second")
+            })?;
+        match &mut self.0 {
+            Some(held) => held.merge(taken),
+            None => self.0 = Some(taken),
+        }
+        Ok(())
+    }
+
+    /// Keeps what a body of `bytes` needs, and gives the rest.
+    pub(super) fn split(&mut self, bytes: usize) -> Self {
+        let keep = if bytes <= SMALL { 0 } else { bytes };
+        let Some(held) = &mut self.0 else { return Self::default() };
+        Self(held.split(held.num_permits().saturating_sub(keep)))
+    }
 }
 
 /// Reads the whole body.
-pub(super) async fn whole(app: &App, body: Body) -> Answer<Bytes> {
-    match timeout(app.http.body_timeout, gather(app, body)).await {
-        Ok(bytes) => bytes,
-        Err(_) => Err(late(app)),
+async fn whole(app: &App, mut body: Body) -> Answer<(Bytes, Share)> {
+    let read = async {
+        let gathered = gather(app, &mut body).await;
+        if gathered.is_err() {
+            drain(&mut body).await;
+        }
+        gathered
+    };
+    timeout(app.http.body_timeout, read).await.unwrap_or_else(|_| Err(late(app)))
+}
+
+/// Reads on without keeping anything: who still writes when the connection is closed never gets to read the answer.
+pub(super) async fn drain(body: &mut Body) {
+    let mut left = DRAINED_MAX;
+    while left > 0
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        left = left.saturating_sub(frame.data_ref().map_or(1, Bytes::len).max(1));
     }
 }
 
@@ -45,11 +103,11 @@ pub(super) fn broken(error: &axum::Error) -> Fault {
     Fault::new("half_a_body", format!("the body ended before its time ({error}); send it again"))
 }
 
-async fn gather(app: &App, mut body: Body) -> Answer<Bytes> {
-    let max = request_max(app);
+async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
+    let max = request_max(&app.limits);
     let mut first = Bytes::new();
     let mut gathered = BytesMut::new();
-    let mut share: Option<OwnedSemaphorePermit> = None;
+    let mut share = Share::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
         let len = first.len() + gathered.len() + data.len();
@@ -57,14 +115,7 @@ async fn gather(app: &App, mut body: Body) -> Answer<Bytes> {
             let detail = format!("the request has more than {max} bytes; send larger things by reference");
             return Err(Fault::new("body_too_large", detail));
         }
-        if len > SMALL {
-            let more = data.len().max(if share.is_none() { len } else { 0 });
-            let taken = claim(app, more)?;
-            match &mut share {
-                Some(share) => share.merge(taken),
-                None => share = Some(taken),
-            }
-        }
+        share.grow(app, len)?;
         // Most bodies come in one piece: they are not copied.
         if first.is_empty() && gathered.is_empty() {
             first = data;
@@ -73,24 +124,23 @@ async fn gather(app: &App, mut body: Body) -> Answer<Bytes> {
             gathered.extend_from_slice(&data);
         }
     }
-    Ok(if gathered.is_empty() { first } else { gathered.freeze() })
-}
-
-fn claim(app: &App, bytes: usize) -> Answer<OwnedSemaphorePermit> {
-    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    Arc::clone(&app.body_bytes)
-        .try_acquire_many_owned(bytes)
-        .map_err(|_| Fault::new("busy", "many large bodies are being read at once; try again in a second"))
+    Ok((if gathered.is_empty() { first } else { gathered.freeze() }, share))
 }
 
 /// Reads a JSON body.
 pub(super) async fn json<T: DeserializeOwned>(app: &App, body: Body) -> Answer<T> {
-    parse(&whole(app, body).await?)
+    json_with_share(app, body).await.map(|(value, _)| value)
+}
+
+/// Reads a JSON body that stays in memory for longer, and gives its share with it.
+pub(super) async fn json_with_share<T: DeserializeOwned>(app: &App, body: Body) -> Answer<(T, Share)> {
+    let (bytes, share) = whole(app, body).await?;
+    Ok((parse(&bytes)?, share))
 }
 
 /// Reads a JSON body; none at all means the defaults.
 pub(super) async fn json_or_default<T: DeserializeOwned + Default>(app: &App, body: Body) -> Answer<T> {
-    let bytes = whole(app, body).await?;
+    let (bytes, _share) = whole(app, body).await?;
     if bytes.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { parse(&bytes) }
 }
 
@@ -125,6 +175,19 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
                 }
                 _ => Fault::new("bad_json", format!("{inner}; send JSON, UTF-8")),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_body_fits_into_the_room_for_bodies() {
+        for body_bytes_max in [1, 1 << 20, 32 << 20, usize::MAX] {
+            let limits = Limits { body_bytes_max, ..Limits::default() };
+            assert!(room(&limits) >= request_max(&limits).min(Semaphore::MAX_PERMITS), "{body_bytes_max}");
         }
     }
 }

@@ -65,6 +65,18 @@ pub const CODES: &[(&str, u16, &str)] = &[
 /// When to come again after a 429 or 503, in seconds.
 const RETRY_AFTER_SECONDS: u16 = 1;
 
+/// Bytes of a detail or a path. Errors repeat what was sent, and a batch has thousands of them.
+const WORDS_MAX: usize = 1_000;
+
+fn cut(text: impl Into<String>) -> String {
+    let mut text = text.into();
+    if text.len() > WORDS_MAX {
+        text.truncate(text.floor_char_boundary(WORDS_MAX));
+        text.push('…');
+    }
+    text
+}
+
 /// Why a call was not done, as told to the client.
 #[derive(Debug, Clone)]
 pub struct Fault {
@@ -81,12 +93,12 @@ impl Fault {
     /// A fault of one of the [`CODES`], in words that say what happened, to what, and what to do now.
     pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
         debug_assert!(CODES.iter().any(|(known, ..)| *known == code), "{code} is not in the table");
-        Self { code, detail: detail.into(), path: None, state: None }
+        Self { code, detail: cut(detail), path: None, state: None }
     }
 
     /// A fault at a place of the input.
     pub(super) fn at(code: &'static str, path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { path: Some(path.into()), ..Self::new(code, detail) }
+        Self { path: Some(cut(path)), ..Self::new(code, detail) }
     }
 
     /// No message of this id is known.
@@ -139,7 +151,7 @@ impl From<Invalid> for Fault {
     fn from(invalid: Invalid) -> Self {
         Self {
             code: invalid.code,
-            path: Some(invalid.path).filter(|path| !path.is_empty()),
+            path: Some(cut(invalid.path)).filter(|path| !path.is_empty()),
             ..Self::new("bad_field", invalid.detail)
         }
     }
@@ -193,7 +205,7 @@ impl IntoResponse for Fault {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // The rest of the body is not read: the connection cannot be used again.
+            // The rest of the body is perhaps not read: then the connection cannot be used again.
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }

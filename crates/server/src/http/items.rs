@@ -57,6 +57,11 @@ impl Items {
         self.form
     }
 
+    /// Bytes that wait to become an item.
+    pub(super) fn held(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// More bytes have come.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);

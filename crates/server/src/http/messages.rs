@@ -39,7 +39,8 @@ pub(super) async fn send(
     sent: Body,
 ) -> Answer<(StatusCode, Json<Accepted>)> {
     who.need(Role::Produce)?;
-    let new: NewMessage = body::json(&app, sent).await?;
+    // Its share is held until the message is on disk.
+    let (new, _share) = body::json_with_share::<NewMessage>(&app, sent).await?;
     who.touch(&new.topic)?;
     let (place, message) = intake::message(new)?;
     let accepted = app.duly.send(message).await?;

@@ -123,3 +123,57 @@ async fn half_an_array_keeps_its_first_half() {
     assert_eq!((answer[0]["id"].clone(), code(&answer[1])), (json!("first"), "half_a_body"));
     assert_eq!(bed.get("/v1/messages/first").await.status, 200);
 }
+
+/// Errors repeat what was sent. If they repeated all of it, a batch of bad items would be answered by gigabytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_repeats_only_the_beginning_of_what_was_sent() {
+    let bed = Bed::new().await;
+    let long = "é".repeat(100_000);
+    let lines = [
+        json!({"topic": "a", "priority": long}),
+        json!({"topic": "a", "properties": {&long: 1}}),
+        json!({"topic": "a", &long: 1}),
+        json!({"topic": "a", "sink": long}),
+        json!({"topic": long}),
+    ];
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let answer = bed.post("/v1/messages/batch", text).await;
+    assert_eq!(answer.lines().iter().filter(|line| !line["error"].is_null()).count(), lines.len());
+    assert!(answer.body.len() < lines.len() * 3_000, "{} bytes", answer.body.len());
+}
+
+/// The memory for bodies counts what batches hold, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_items_of_many_batches_do_not_fill_the_memory() {
+    let bed = Bed::new().await;
+    let (busy, mut heard) = tokio::sync::mpsc::channel(1);
+    for _ in 0..24 {
+        let (addr, busy) = (bed.addr(), busy.clone());
+        tokio::spawn(async move {
+            let mut stream = TcpStream::connect(addr).await.unwrap();
+            let head =
+                b"POST /v1/messages/batch HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            // The server may close before it has taken all of it.
+            let _ = stream.write_all(&vec![b'x'; 6 << 20]).await;
+            let (mut read, mut buffer) = (String::new(), [0; 4096]);
+            while let Ok(1..) = stream.read(&mut buffer).await.inspect(|count| {
+                read.push_str(&String::from_utf8_lossy(&buffer[..*count]));
+            }) {
+                if read.contains("\"busy\"") {
+                    let _ = busy.send(()).await;
+                }
+            }
+        });
+    }
+    tokio::time::timeout(SOON, heard.recv()).await.expect("one batch too many is told so");
+    assert_eq!(bed.get("/livez").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_the_last_item_does_not_swallow_the_answers() {
+    let bed = Bed::with(|config| config.limits.batch_max = 2).await;
+    let lines = "{\"topic\":\"a\"}\n".repeat(500_000);
+    let answer = bed.post("/v1/messages/batch", lines).await.lines();
+    assert_eq!((answer.len(), code(&answer[2])), (3, "batch_too_large"));
+}
