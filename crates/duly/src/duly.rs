@@ -167,7 +167,7 @@ impl Duly {
         let insert = message.accept(now, &inner.levels, &inner.limits, made)?;
         let sink = &insert.message.sink;
         if !sink.is_queue() && !inner.sinks.contains(sink) {
-            let detail = format!("no sink {:?} is set up; add it to the builder", sink.as_str());
+            let detail = format!("no sink {:?} is configured", sink.as_str());
             return Err(Invalid::new("unknown_sink", "sink", detail).into());
         }
         Ok(insert)

@@ -115,6 +115,11 @@ impl Send {
             Some(Ok(text)) if self.json => {
                 let json = RawValue::from_string(text)
                     .map_err(|e| Failure::usage(format!("the body is not JSON: {e}")))?;
+                if json.get() == "null" {
+                    return Err(Failure::usage(
+                        "null is no body: leave it out, or send the word without --json",
+                    ));
+                }
                 message.json = Some(json);
             }
             Some(Ok(text)) => message.body = Some(text),

@@ -16,6 +16,7 @@ use super::{
     app::App,
     fault::{Answer, Fault},
 };
+use crate::wire::is_object;
 
 /// The room for bodies, unless one alone may be larger.
 const ROOM_MIN: usize = 128 << 20;
@@ -144,10 +145,19 @@ pub(super) async fn json_or_default<T: DeserializeOwned + Default>(app: &App, bo
     if bytes.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { parse(&bytes) }
 }
 
-/// Reads JSON, and says where the fault is if there is one.
+/// Reads a JSON object, and says where the fault is if there is one.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Answer<T> {
     // Keeping track of the path costs: it is done only when there is something to tell.
-    serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
+    let value = serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))?;
+    // Serde would take an array for the fields in their order.
+    if is_object(bytes) { Ok(value) } else { Err(no_object()) }
+}
+
+fn no_object() -> Fault {
+    Fault::new(
+        "bad_field",
+        "an object in braces is expected here, such as {\"topic\":\"order\",\"body\":\"hello\"}",
+    )
 }
 
 fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
@@ -164,6 +174,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
             let path = error.path().to_string();
             let inner = error.into_inner();
             match inner.classify() {
+                serde_json::error::Category::Data if !is_object(bytes) => no_object(),
                 serde_json::error::Category::Data => {
                     // At the root the fault is the message itself: a missing field, or no object at all.
                     let path = if path == "." { String::new() } else { path };

@@ -108,6 +108,13 @@ impl Who {
 pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer<()> {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let host = text(header::HOST);
+    // Of two, a proxy before this server may have looked at the other one.
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(Fault::new(
+            "bad_host",
+            "there are two Host headers, and only one can be meant; send one",
+        ));
+    }
     if !auth::host_allowed(host, app.listen) {
         let detail = "on loopback the Host is localhost, 127.0.0.1 or [::1]; call the server by one of these";
         return Err(Fault::new("bad_host", detail));

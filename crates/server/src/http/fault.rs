@@ -25,6 +25,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("too_late", 409, "The message is in a state that does not allow this"),
     ("body_too_large", 413, "The body is larger than the limit"),
     ("batch_too_large", 413, "The batch has more items than the limit"),
+    ("bad_encoding", 415, "The body is compressed"),
     ("bad_field", 422, "A field is missing, unknown or of the wrong type"),
     ("bad_id", 422, "This is not an id"),
     ("bad_sink", 422, "This is not the name of a sink"),

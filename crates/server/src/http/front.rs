@@ -1,4 +1,4 @@
-//! What every call passes through, once: kept out if it comes from a foreign page, caught if it panics.
+//! What every call passes through, once: kept out if it comes from a foreign page or cannot be read, caught if it panics.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -12,7 +12,7 @@ use http::{HeaderValue, Request, header};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{app::App, caller, fault::Fault};
+use super::{app::App, caller, fault::Fault, readable};
 
 /// All routes behind one door. Layers of axum would wrap, and allocate for, every route of its own.
 #[derive(Clone)]
@@ -29,7 +29,9 @@ impl Front {
 
     /// Answers one call.
     pub(super) async fn answer(mut self, request: Request<Incoming>) -> Response {
-        let mut response = match caller::checked(&self.app, request.method(), request.headers()) {
+        let checked = caller::checked(&self.app, request.method(), request.headers())
+            .and_then(|()| readable::checked(request.uri().path(), request.headers()));
+        let mut response = match checked {
             Err(fault) => fault.into_response(),
             Ok(()) => {
                 let answered = AssertUnwindSafe(self.router.call(request.map(Body::new))).catch_unwind();

@@ -17,6 +17,7 @@ mod messages;
 mod pages;
 mod patient;
 mod queues;
+mod readable;
 mod select;
 mod sinks;
 mod tell;

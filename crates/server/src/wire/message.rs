@@ -29,7 +29,7 @@ pub struct NewMessage {
     /// The body as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// The body as any JSON value; it is kept without the spaces between its parts.
+    /// The body as any JSON value but null, which says that there is none; kept without the spaces between its parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub json: Option<Box<RawValue>>,
@@ -57,6 +57,11 @@ pub struct NewMessage {
     /// Its own retries; what it leaves out is the sink's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+}
+
+/// Whether this text of JSON is an object, and no array of its fields.
+pub(crate) fn is_object(text: &[u8]) -> bool {
+    text.trim_ascii_start().starts_with(b"{")
 }
 
 /// What a message says about its own retries.

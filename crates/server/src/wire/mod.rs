@@ -15,6 +15,7 @@ pub use look::{
     Alert, AlertState, BooksAnswer, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
     NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Sink, SinksAnswer, Stats,
 };
+pub(crate) use message::is_object;
 pub use message::{
     Accepted, Attempt, BatchResult, Cancelled, Message, NewMessage, Reschedule, Rescheduled, Retry,
 };

@@ -14,6 +14,8 @@ async fn every_fault_of_a_message_has_its_code_and_its_path() {
         ("{\"topic\":\"a\"} x", "bad_json", None),
         ("\u{feff}{}", "bad_json", None),
         ("[]", "bad_field", None),
+        (r#"["a"]"#, "bad_field", None),
+        ("null", "bad_field", None),
         ("{}", "bad_field", None),
         (r#"{"topic":7}"#, "bad_field", Some("topic")),
         (r#"{"topic":"a","colour":"red"}"#, "bad_field", Some("colour")),
@@ -56,6 +58,23 @@ async fn every_fault_of_a_message_has_its_code_and_its_path() {
     }
     assert_eq!(bed.post("/v1/messages", vec![b'"', 0xff, b'"']).await.code(), "bad_json");
     assert_eq!(bed.get("/v1/stats").await.json()["books"]["accepted"], 0, "nothing was taken");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_a_problem_like_any_other() {
+    let bed = Bed::new().await;
+    assert_eq!(bed.get("/v1/messages/%FF").await.code(), "no_such_route");
+    assert_eq!(bed.post("/v1/queues/a/receive", "[]").await.code(), "bad_field");
+    for path in ["/v1/messages", "/v1/messages/batch"] {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{{}}"
+        );
+        let answer = bed.raw(request.as_bytes(), "bad_encoding").await;
+        assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
+    }
+    let two = b"GET /v1/stats HTTP/1.1\r\nhost: localhost\r\nhost: other.example\r\n\r\n";
+    let answer = bed.raw(two, "bad_host").await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

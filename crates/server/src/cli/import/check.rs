@@ -3,14 +3,19 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use duly::{Key, MessageId, SinkName, Tag, Topic};
 
-use crate::wire::NewMessage;
+use crate::wire::{NewMessage, is_object};
 
 /// Reads a line; a fault says where in it and why.
 pub(super) fn line(line: &[u8]) -> Result<NewMessage, String> {
+    if !is_object(line) {
+        return Err("it is no JSON object, such as {\"topic\":\"order\",\"delay\":\"15m\"}".into());
+    }
     let mut reader = serde_json::Deserializer::from_slice(line);
     let message: NewMessage = serde_path_to_error::deserialize(&mut reader).map_err(|e| {
         let path = e.path().to_string();
-        if path == "." { e.inner().to_string() } else { format!("{path}: {}", e.inner()) }
+        // The number of the line is told already, and to the parser every line is the first.
+        let words = e.inner().to_string().replace(" at line 1 column ", " at column ");
+        if path == "." { words } else { format!("{path}: {words}") }
     })?;
     reader.end().map_err(|_| "there is more than one JSON value on it".to_owned())?;
     named(&message).map_err(|fault| format!("{}: {}", fault.path, fault.detail))?;
@@ -54,6 +59,20 @@ fn named(message: &NewMessage) -> Result<(), duly::Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_an_object_and_no_list_of_its_fields() {
+        for text in ["[\"order\"]", "null", "not json"] {
+            assert!(line(text.as_bytes()).unwrap_err().starts_with("it is no JSON object"), "{text}");
+        }
+        assert!(line(br#" {"topic":"order"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_fault_is_told_by_its_column_alone() {
+        let words = line(br#"{"topic":"order","idd":"x"}"#).unwrap_err();
+        assert!(words.ends_with(" at column 22") && !words.contains("line 1"), "{words}");
+    }
 
     #[test]
     fn a_good_line_is_read() {

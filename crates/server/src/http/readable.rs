@@ -1,0 +1,69 @@
+//! What no route could read is refused before any of them is asked.
+
+use http::{HeaderMap, header};
+
+use super::fault::{Answer, Fault};
+
+/// Goes on only with a path and a body that can be read.
+pub(super) fn checked(path: &str, headers: &HeaderMap) -> Answer<()> {
+    utf8(path).and_then(|()| plain(headers))
+}
+
+fn utf8(path: &str) -> Answer<()> {
+    // Nearly all paths are plain, and cost nothing here.
+    if !path.contains('%') {
+        return Ok(());
+    }
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let meant = digits.and_then(|two| u8::from_str_radix(two, 16).ok()).filter(|_| byte == b'%');
+        bytes.push(meant.unwrap_or(byte));
+        rest = if meant.is_some() { &after[2..] } else { after };
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Fault::new(
+            "no_such_route",
+            format!("{path:?} is not UTF-8; write names as UTF-8, then with %"),
+        )),
+    }
+}
+
+fn plain(headers: &HeaderMap) -> Answer<()> {
+    let identity = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    match headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !identity(value)) {
+        None => Ok(()),
+        Some(value) => Err(Fault::new(
+            "bad_encoding",
+            format!("Content-Encoding is {value:?}; send the body as it is, without"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_utf_8_once_its_escapes_are_undone() {
+        for good in ["/", "/v1/queues/%E9%A2%98/receive", "/v1/messages/100%", "/v1/messages/%zz", "/%2F%"] {
+            assert!(utf8(good).is_ok(), "{good}");
+        }
+        for bad in ["/v1/messages/%FF", "/v1/queues/%e9%a2/receive"] {
+            assert_eq!(utf8(bad).unwrap_err().code(), "no_such_route", "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_plain_bodies_are_read() {
+        let with = |value: &'static str| {
+            let headers = [(header::CONTENT_ENCODING, http::HeaderValue::from_static(value))];
+            plain(&headers.into_iter().collect())
+        };
+        assert!(plain(&HeaderMap::new()).is_ok());
+        assert!(with("Identity").is_ok());
+        assert_eq!(with("gzip").unwrap_err().code(), "bad_encoding");
+    }
+}
