@@ -45,10 +45,14 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let tls = tls.map_err(|fault| StartError(fault.to_string()))?.map(TlsAcceptor::from);
     // Listening comes first: whoever finds the port taken has not touched the data folder.
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        StartError(format!(
-            "cannot listen on {}: {error}; is another server running there? choose another with --listen",
-            config.listen
-        ))
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "is another server running there? choose another with --listen",
+            std::io::ErrorKind::AddrNotAvailable => {
+                "this machine has no such address; choose one with --listen"
+            }
+            _ => "choose another with --listen",
+        };
+        StartError(format!("cannot listen on {}: {error}; {hint}", config.listen))
     })?;
     config.listen = listener.local_addr().map_err(|error| StartError(error.to_string()))?;
     let clock: Arc<dyn Clock> =
@@ -87,9 +91,10 @@ async fn engine(
         pending_max: config.limits.pending_max,
         ..Options::default()
     };
-    let store = EmbeddedStore::open(&config.data, options, clock.now())
-        .await
-        .map_err(|error| StartError(format!("data folder {}: {error}", config.data.display())))?;
+    let store = EmbeddedStore::open(&config.data, options, clock.now()).await.map_err(|error| {
+        let (folder, words) = (config.data.display().to_string(), error.to_string());
+        StartError(if words.contains(&folder) { words } else { format!("data folder {folder}: {words}") })
+    })?;
     let mut builder = Duly::builder()
         .store(Arc::new(store))
         .clock(clock)

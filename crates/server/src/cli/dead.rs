@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Failure, Output, cancel, ls,
+    Failure, Output, cancel, ls, output,
     selection::{self, Selection, Which},
 };
 use crate::{
@@ -97,7 +97,7 @@ fn table(out: &Output, messages: &[Message]) -> String {
             message.reason.as_deref().unwrap_or(""),
             message.ended_at.as_deref().unwrap_or(""),
             &message.attempts_counted.to_string(),
-            &last.chars().take(80).collect::<String>(),
+            &output::short(last),
         ]);
     }
     rows.text()

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Failure, Output, clock, input, selection};
+use super::{Failure, Output, clock, input, output, selection};
 use crate::{
     client::{Client, segment},
     wire::Message,
@@ -63,16 +63,16 @@ fn told(out: &Output, message: &Message) -> String {
         row("note", "an earlier try has no known outcome: it may have arrived");
     }
     if let Some(receipt) = &message.receipt {
-        row("receipt", receipt);
+        row("receipt", &output::harmless(receipt));
     }
     for (key, value) in &message.properties {
         row("property", &format!("{key}={value}"));
     }
     for attempt in &message.attempts {
-        row("try", &format!("{} {} {}", attempt.at, attempt.outcome, attempt.detail));
+        row("try", &format!("{} {} {}", attempt.at, attempt.outcome, output::harmless(&attempt.detail)));
     }
     if let Some(body) = message.body.as_deref().or(message.body_base64.as_deref()) {
-        row("body", body);
+        row("body", &output::harmless(body));
     }
     rows.text()
 }

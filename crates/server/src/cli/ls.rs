@@ -16,10 +16,10 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   duly ls
-  duly ls --state pending --topic order --limit 500
+  duly ls --state delivered --topic order --limit 500
   duly ls --due-to 2030-01-01T00:00:00Z -o json | jq -r '.messages[].id' | duly cancel -")]
 pub(crate) struct Ls {
-    /// Only those in this state
+    /// Only those in this state; pending unless told otherwise
     #[arg(long, value_parser = ["pending", "in_flight", "delivered", "dead", "cancelled"])]
     state: Option<String>,
 

@@ -122,6 +122,28 @@ impl Output {
     }
 }
 
+/// As much of somebody else's words as fits into a table.
+pub(crate) fn short(text: &str) -> String {
+    const MOST: usize = 80;
+    let text = harmless(text);
+    match text.char_indices().nth(MOST) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// Text that is not ours, without what would steer a terminal: escapes are shown, not obeyed.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, char| {
+        match char {
+            '\n' | '\t' => out.push(char),
+            control if control.is_control() => out.extend(control.escape_default()),
+            other => out.push(other),
+        }
+        out
+    })
+}
+
 /// A table that grows.
 pub struct Rows {
     table: Table,
@@ -181,6 +203,17 @@ mod tests {
         let mut rows = out.table(&["NAME", ">COUNT"]);
         rows.row(["a", "5"]).row(["longer", "12345"]);
         assert_eq!(rows.text(), "NAME    COUNT\na           5\nlonger  12345\n");
+    }
+
+    #[test]
+    fn what_would_steer_the_terminal_is_shown_and_not_obeyed() {
+        assert_eq!(harmless("a\x1b[31m\r\u{9b}1m\n\t题"), "a\\u{1b}[31m\\r\\u{9b}1m\n\t题");
+    }
+
+    #[test]
+    fn long_words_are_cut_and_say_so() {
+        assert_eq!(short("题"), "题");
+        assert_eq!(short(&"题".repeat(81)), format!("{}…", "题".repeat(80)));
     }
 
     #[test]

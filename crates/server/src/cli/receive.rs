@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 
-use super::{Failure, Output, Tint, clock, input};
+use super::{Failure, Output, Tint, clock, input, output};
 use crate::{
     client::{Client, segment},
     wire::{Delay, ReceiptResults, Receipts, Receive, Received, ReceivedMessage},
@@ -140,7 +140,7 @@ fn told(out: &Output, message: &ReceivedMessage, with_receipt: bool) -> String {
     }
     let body = body(message);
     if !body.is_empty() {
-        text += &format!("\n  {}", String::from_utf8_lossy(&body));
+        text += &format!("\n  {}", output::harmless(&String::from_utf8_lossy(&body)));
     }
     text
 }

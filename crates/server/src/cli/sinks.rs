@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Failure, Output, clock};
+use super::{Failure, Output, clock, output};
 use crate::{
     client::{Client, segment},
     wire::SinksAnswer,
@@ -67,7 +67,7 @@ async fn list(client: &Client, out: &Output) -> Result<(), Failure> {
                 clock::grouped(sink.in_flight),
                 clock::grouped(sink.dead),
                 format!("{:.1}", sink.delivered_per_second),
-                sink.last_error.as_deref().unwrap_or("").chars().take(80).collect(),
+                output::short(sink.last_error.as_deref().unwrap_or("")),
             ]);
         }
         rows.text()

@@ -40,7 +40,7 @@ fn told(out: &Output, stats: &Stats) -> String {
     }
     let mut text = rows.text();
     text += &format!(
-        "\nlateness p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms of {}\n",
+        "\nlateness p50 {:.1} ms, p99 {:.1} ms, p99.9 {:.1} ms, max {:.1} ms of {}\n",
         late.p50_ms,
         late.p99_ms,
         late.p999_ms,

@@ -41,6 +41,9 @@ impl Arguments {
         let hash = TokenHash::of(&token).to_string();
         let config = lines(&name, &roles, &topics, &hash);
         output.answer(&Made { token, hash, config }, |made| format!("{}\n\n{}", made.token, made.config))?;
+        if output.is_json() {
+            return Ok(());
+        }
         output.say(
             "\nThe first line is the token. It is shown this once and kept nowhere: give it to its holder, who sets \
              DULY_TOKEN or sends it as `Authorization: Bearer …`.\nPut the lines below it into duly.toml and start the \

@@ -62,11 +62,38 @@ impl Target {
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.host.clone())
             .map_err(|_| Failure::usage(format!("{:?} cannot be the name of an https server", self.host)))?;
-        let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.map_err(|e| {
-            Failure::unreachable(format!(
-                "{url} is not trusted: {e}. If its certificate is your own, name its root with --ca"
-            ))
-        })?;
+        let stream = TlsConnector::from(tls.clone())
+            .connect(name, stream)
+            .await
+            .map_err(|e| Failure::unreachable(untrusted(url, &e.to_string())))?;
         Ok(Box::new(stream))
+    }
+}
+
+/// Why no TLS came about, and what to do now.
+fn untrusted(url: &str, why: &str) -> String {
+    if why.contains("InvalidContentType") {
+        return format!("{url} does not speak TLS: call it with http://");
+    }
+    if why.contains("CaUsedAsEndEntity") {
+        return format!(
+            "{url} is not trusted: its certificate is that of an authority, and a server needs one that is not. \
+             Make it with `-addext basicConstraints=critical,CA:FALSE`, as the security guide shows"
+        );
+    }
+    format!("{url} is not trusted: {why}. If its certificate is your own, name its root with --ca")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_tls_is_told_with_what_to_do() {
+        let of = |error: rustls::Error| untrusted("https://duly", &error.to_string());
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        assert!(of(plain).ends_with("call it with http://"));
+        let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert!(of(unknown).contains("--ca"));
     }
 }

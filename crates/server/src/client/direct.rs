@@ -11,17 +11,20 @@ use tokio::time::timeout;
 use super::{Target, connect::Io};
 use crate::cli::Failure;
 
+/// The part of a connection that reads and writes, as long as somebody polls it.
+type Driven = Pin<Box<http1::Connection<Io, Full<Bytes>>>>;
+
 /// One connection for one caller, as cheap as a load generator needs it.
 pub(crate) struct Direct {
     sender: SendRequest<Full<Bytes>>,
-    connection: Pin<Box<http1::Connection<Io, Full<Bytes>>>>,
-    closed: bool,
+    /// None once it ended: as long as it is kept, the sender would wait for it.
+    connection: Option<Driven>,
 }
 
 impl Direct {
     pub(crate) async fn open(target: &Target) -> Result<Self, Failure> {
         let (sender, connection) = target.shake_hands().await?;
-        Ok(Self { sender, connection: Box::pin(connection), closed: false })
+        Ok(Self { sender, connection: Some(Box::pin(connection)) })
     }
 
     /// Sends a request and reads the whole answer. After a failure the connection is of no more use.
@@ -39,7 +42,7 @@ impl Direct {
     }
 
     async fn exchange(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)> {
-        let Self { sender, connection, closed } = self;
+        let Self { sender, connection } = self;
         let answer = async {
             sender.ready().await?;
             let answer = sender.send_request(request).await?;
@@ -48,11 +51,12 @@ impl Direct {
         };
         tokio::pin!(answer);
         loop {
+            let Some(open) = connection else { return answer.await };
             tokio::select! {
                 biased;
                 done = &mut answer => return done,
                 // What it has read before it ended is still to be had: the answer decides.
-                _ = connection.as_mut(), if !*closed => *closed = true,
+                _ = open.as_mut() => *connection = None,
             }
         }
     }

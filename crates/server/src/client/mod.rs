@@ -183,7 +183,12 @@ impl Client {
     }
 
     fn broken(&self, why: &str) -> Failure {
-        Failure::unreachable(format!("the connection to {} broke: {why}", self.target.url()))
+        let url = self.target.url();
+        // What a TLS server says to a plain request is no HTTP.
+        if why.starts_with("invalid HTTP") && url.starts_with("http://") {
+            return Failure::unreachable(format!("{url} does not speak plain HTTP: call it with https://"));
+        }
+        Failure::unreachable(format!("the connection to {url} broke: {why}"))
     }
 
     fn silent(&self, patience: Duration) -> Failure {

@@ -57,6 +57,18 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
+async fn a_direct_connection_that_was_closed_is_noticed_at_once() {
+    let (target, _) =
+        server(vec![("HTTP/1.1 413 Too Large\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1", true)])
+            .await;
+    let mut direct = Direct::open(&target).await.unwrap();
+    let request = || target.request(Method::POST, "/a", Bytes::new()).unwrap();
+    assert_eq!(direct.call(request(), PATIENCE).await.unwrap().0, StatusCode::PAYLOAD_TOO_LARGE);
+    let failure = direct.call(request(), PATIENCE).await.unwrap_err();
+    assert!(failure.words.contains("broke"), "{}", failure.words);
+}
+
+#[tokio::test]
 async fn a_connection_that_was_closed_is_replaced() {
     let (target, heads) = server(vec![(ONE, true), (TWO, true)]).await;
     let client = Client::new(target);

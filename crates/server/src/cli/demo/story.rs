@@ -84,6 +84,8 @@ async fn send_all(client: &Client, teller: &mut Teller<'_>, summary: &mut Summar
         to("someday", Some("1h")),
     ];
     for message in orders.chain(others) {
+        // Its delay counts from before the answer: told with the time of the answer, it would seem to come early.
+        let sent = teller.now();
         let accepted: Accepted = client.post("/v1/messages", &message).await?;
         summary.sent += 1;
         let place = match &message.sink {
@@ -95,7 +97,7 @@ async fn send_all(client: &Client, teller: &mut Teller<'_>, summary: &mut Summar
             (_, Some(level)) => format!("due by level {level}"),
             _ => "due now".to_owned(),
         };
-        teller.line(Tint::Cyan, "sent", &accepted.id, &format!("{place}, {due}"));
+        teller.line_of(sent, Tint::Cyan, "sent", &accepted.id, &format!("{place}, {due}"));
     }
     Ok(())
 }
