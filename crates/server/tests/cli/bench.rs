@@ -56,6 +56,14 @@ fn a_rate_is_kept() {
 }
 
 #[test]
+fn bodies_that_are_too_large_are_refused_and_not_waited_for() {
+    let server = Server::start();
+    let run = server.run(&["bench", "-d", "200ms", "-c", "1", "--body", "1100000", "--no-receive"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(format!("{}{}", run.out, run.words).contains("body_too_large"), "{run:?}");
+}
+
+#[test]
 fn refusals_are_counted_by_their_code() {
     let server = Server::start();
     let run = server.run(&["bench", "-d", "100ms", "-c", "1", "--sink", "nope", "-o", "json"]);

@@ -94,8 +94,11 @@ async fn the_body_may_be_as_large_as_the_limit_and_no_byte_larger() {
             }
         }
     }
-    let answer = bed.post("/v1/messages", vec![b' '; 8 << 20]).await;
-    assert_eq!(answer.code(), "body_too_large");
+    // Far larger than what is read: the answer arrives all the same, instead of a broken connection.
+    for _ in 0..10 {
+        let answer = bed.post("/v1/messages", vec![b' '; 32 << 20]).await;
+        assert_eq!(answer.code(), "body_too_large");
+    }
     let received = bed.receive("a", 10).await;
     assert_eq!(received.len(), 3);
 }

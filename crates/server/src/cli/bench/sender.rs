@@ -82,6 +82,10 @@ async fn send(
     if !status.is_success() {
         let code = serde_json::from_slice::<Problem>(&answer).map_or_else(|_| status.to_string(), |p| p.code);
         shared.refused(&code, ids.len() as u64);
+        // The server closes the connection after this one: the next request needs another.
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            return Err(Failure::failed(code));
+        }
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             clock::sleep(Duration::from_millis(50)).await;
         }
