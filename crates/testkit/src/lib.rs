@@ -13,6 +13,7 @@ pub mod disk;
 pub mod http;
 pub mod kill;
 pub mod planted;
+pub mod servers;
 pub mod simulation;
 pub mod sink;
 pub mod store;

@@ -1,0 +1,70 @@
+//! Real servers as child processes, on free ports of the loopback and in folders of their own.
+//!
+//! A server is killed when its value is dropped, also by a panic, and when the test process dies in any other way.
+
+mod place;
+mod process;
+pub mod redis;
+
+use std::{
+    collections::BTreeSet,
+    env,
+    io::{self, Write},
+    path::PathBuf,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+/// Whether all of `programs` are there. If one is not, the tests of `server` are skipped, out loud; with `CI=true` that is a
+/// failure.
+///
+/// # Panics
+/// With `CI=true`, if a program is missing.
+pub fn installed(server: &'static str, programs: &[&str]) -> bool {
+    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let Some(missing) = programs.iter().find(|program| find(program).is_none()) else { return true };
+    let in_ci = env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!in_ci, "{missing} is not installed, and with CI=true nothing is skipped: cargo xtask servers");
+    let first = SAID.lock().is_ok_and(|mut said| said.insert(server));
+    if first {
+        // Past the capturing of the test harness: a skip that nobody sees is a test that is not there.
+        let _ = writeln!(io::stderr(), "SKIPPED {server} (not installed: no {missing})");
+    }
+    false
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Asks again and again until the answer is yes: a server of another make gives no other signal.
+///
+/// # Panics
+/// If the answer is still no when `limit` is over.
+pub fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let begin = now();
+    while !is_so() {
+        assert!(now() - begin < limit, "not within {limit:?}: {what}");
+        pause();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time of a real server is real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "between two questions to a server that cannot call us")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_not_installed_is_found_missing() {
+        assert!(super::find("sh").is_some());
+        assert!(super::find("no-such-server").is_none());
+    }
+}

@@ -1,0 +1,81 @@
+//! One child process that does not outlive us.
+
+use std::{
+    process::{Child, Command, Stdio},
+    sync::{Mutex, OnceLock, mpsc},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running process, killed when dropped.
+#[derive(Debug)]
+pub(super) struct Process(Child);
+
+impl Process {
+    /// Starts `program` so that the system kills it when this process ends, however it ends.
+    pub(super) fn start(program: &str, arguments: &[String]) -> Self {
+        let mut command = if super::find("setpriv").is_some() {
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", program]);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Ctrl-C is for the tests; they end, and what they started with them.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        Self(spawn(command))
+    }
+
+    /// Whether it is there, running or paused.
+    pub(super) fn is_alive(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// SIGSTOP: it does nothing and its connections stay.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT: it goes on.
+    pub(super) fn cont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    /// SIGKILL, and waits for the end.
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts it from a thread that lives as long as we do: the system sends the signal of the parent's death when the *thread*
+/// ends that started the child, and the thread of a test ends with the test.
+fn spawn(command: Command) -> Child {
+    type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
+    static SPAWNER: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (orders, incoming) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in incoming {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        Mutex::new(orders)
+    });
+    let (answer, answered) = mpsc::channel();
+    let shown = format!("{command:?}");
+    spawner.lock().unwrap().send((command, answer)).unwrap();
+    answered.recv().unwrap().unwrap_or_else(|error| panic!("cannot start {shown}: {error}"))
+}
