@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod check;
+mod servers;
 mod sim;
 mod step;
 mod test;
@@ -27,6 +28,8 @@ enum Command {
     Test(test::Arguments),
     /// The same, and the licences and advisories of every dependency
     Check(test::Arguments),
+    /// Install the real servers that tests start, where that is possible
+    Servers,
     /// Simulate the whole engine under every mix of faults
     Sim(sim::Arguments),
     /// Kill a process under load again and again, and count what was lost
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&steps, &arguments),
         Command::Check(arguments) => check::run(&steps, &arguments),
+        Command::Servers => servers::run(&steps),
         Command::Sim(arguments) => sim::run(&steps, &arguments),
         Command::Chaos(arguments) => chaos::run(&steps, &arguments),
         Command::Bench(arguments) => bench::run(&steps, &arguments),

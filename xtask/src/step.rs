@@ -113,7 +113,8 @@ fn shown(command: &Command) -> String {
         Some(format!("{}={:?} ", key.to_string_lossy(), value?.to_string_lossy()))
     });
     let words = command.get_args().map(|word| format!(" {}", word.to_string_lossy()));
-    settings.chain(["cargo".into()]).chain(words).collect()
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    settings.chain([program.into_owned()]).chain(words).collect()
 }
 
 fn seconds(span: Duration) -> String {

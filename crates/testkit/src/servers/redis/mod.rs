@@ -10,6 +10,9 @@
 //! redis.restart(); // kill -9; same port, same data
 //! ```
 
+mod cluster;
+mod sentinels;
+
 use std::{
     fs,
     path::Path,
@@ -18,6 +21,9 @@ use std::{
 };
 
 use super::{place::Place, process::Process, wait_until};
+
+pub use cluster::{Cluster, SLOTS};
+pub use sentinels::{MASTER, Sentinels};
 
 /// A server answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(20);

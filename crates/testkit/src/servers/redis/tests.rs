@@ -73,3 +73,47 @@ fn a_panic_kills_the_server() {
     let port = told.recv().unwrap();
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
+
+#[test]
+fn a_cluster_of_three_takes_keys_of_every_slot_and_moves_them() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::of_three();
+    let nodes: Vec<String> = cluster.nodes().iter().map(Redis::url).collect();
+    let mut client = redis::cluster::ClusterClient::new(nodes).unwrap().get_connection().unwrap();
+    let key = |number: usize| format!("key{number}");
+    for number in 0..100 {
+        redis::cmd("SET").arg(key(number)).arg(number).query::<()>(&mut client).unwrap();
+    }
+    let owners: std::collections::BTreeSet<_> =
+        (0..100).map(|number| cluster.owner(cluster.slot(&key(number)))).collect();
+    assert_eq!(owners.len(), 3);
+
+    let slot = cluster.slot(&key(7));
+    let to = (cluster.owner(slot) + 1) % 3;
+    cluster.begin_move(slot, to);
+    assert_eq!(cluster.move_keys(slot, to, 1), 1);
+    cluster.finish_move(slot, to);
+    assert_eq!(cluster.owner(slot), to);
+    assert_eq!(redis::cmd("GET").arg(key(7)).query::<usize>(&mut client).unwrap(), 7);
+
+    cluster.nodes()[to].restart();
+    cluster.wait_until_ok();
+    assert_eq!(cluster.nodes()[to].run::<usize>(&["GET", &key(7)]), 7);
+}
+
+#[test]
+fn sentinels_make_the_replica_the_master() {
+    if !installed() {
+        return;
+    }
+    let all = Sentinels::start();
+    assert_eq!(all.master(), 0);
+    all.pair()[0].run::<()>(&["SET", "key", "value"]);
+    assert_eq!(all.pair()[0].run::<u32>(&["WAIT", "1", "5000"]), 1);
+    assert_eq!(all.fail_over(), 1);
+    assert_eq!(all.master(), 1);
+    assert_eq!(all.pair()[1].run::<String>(&["GET", "key"]), "value");
+    assert!(all.url().ends_with("/duly"));
+}

@@ -1,0 +1,76 @@
+//! `cargo xtask servers`: the real servers that the tests start, installed if they are missing and we may.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::step::{Failure, Steps};
+
+/// Programs that tests start, and the package of Debian that brings each.
+const PROGRAMS: [(&str, &str); 3] =
+    [("redis-server", "redis-server"), ("redis-cli", "redis-tools"), ("redis-sentinel", "redis-sentinel")];
+
+/// Asked by packages whether they may start their services. Ours are started by the tests, on ports of their own.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
+    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let words = packages.join(" ");
+    if find("apt-get").is_none() || !is_root() {
+        return steps.skip("real servers", &format!("not installed: {words}; apt-get install {words}"));
+    }
+    let _quiet = Quiet::begin();
+    install(steps, &packages).or_else(|_| install(steps, &packages))
+}
+
+fn install(steps: &Steps, packages: &[&str]) -> Result<(), Failure> {
+    steps.run("list of packages", apt().arg("update"))?;
+    steps.run("servers", apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+}
+
+/// Waits for another run of apt-get instead of failing.
+fn apt() -> Command {
+    let mut apt = Command::new("apt-get");
+    apt.args(["--quiet", "--option", "DPkg::Lock::Timeout=120"]).env("DEBIAN_FRONTEND", "noninteractive");
+    apt
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// While it lives, no package starts its service. A policy that is already there stays as it is.
+struct Quiet(bool);
+
+impl Quiet {
+    fn begin() -> Self {
+        let path = Path::new(POLICY);
+        let written = !path.exists() && fs::write(path, "#!/bin/sh\nexit 101\n").is_ok();
+        if written {
+            // Unreadable to apt it would only be useless, not wrong.
+            let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+        }
+        Self(written)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if self.0 {
+            let _ = fs::remove_file(POLICY);
+        }
+    }
+}
