@@ -2,6 +2,8 @@
 
 pub mod embedded;
 pub mod memory;
+pub mod redis;
 
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
+pub use redis::RedisStore;

@@ -2,3 +2,4 @@
 
 testkit::store_suite!(memory, testkit::memory());
 testkit::store_suite!(embedded, testkit::embedded());
+testkit::store_suite!(redis, testkit::redis());

@@ -1,12 +1,20 @@
 //! Where the stores under test live, and how each is restarted.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use duly_core::{Now, Store};
-use duly_stores::{EmbeddedStore, MemoryStore, embedded, memory};
+use duly_stores::{EmbeddedStore, MemoryStore, RedisStore, embedded, memory, redis};
 
 use super::bench::{BEGIN, Bench, Keep};
+use crate::servers;
 
 /// One store's data, and the store opened on it.
 #[async_trait]
@@ -31,17 +39,28 @@ pub type Making = Pin<Box<dyn Future<Output = Box<dyn Home>> + Send>>;
 pub struct Lab {
     make: Box<dyn Fn(Keep, Now) -> Making + Send + Sync>,
     wrap: Wrap,
+    installed: fn() -> bool,
 }
 
 impl Lab {
     /// A lab whose stores `make` makes: each call a fresh and empty one.
     pub fn new(make: impl Fn(Keep, Now) -> Making + Send + Sync + 'static) -> Self {
-        Self { make: Box::new(make), wrap: Arc::new(|store| store) }
+        Self { make: Box::new(make), wrap: Arc::new(|store| store), installed: || true }
     }
 
     /// The same lab with every store wrapped.
     pub fn wrapped(self, wrap: Wrap) -> Self {
         Self { wrap, ..self }
+    }
+
+    /// The same lab for a server that may not be installed; `installed` says so out loud.
+    pub fn on_a_server(self, installed: fn() -> bool) -> Self {
+        Self { installed, ..self }
+    }
+
+    /// Whether its cases can run.
+    pub fn is_installed(&self) -> bool {
+        (self.installed)()
     }
 
     /// A fresh store on the bench.
@@ -124,4 +143,66 @@ pub fn embedded() -> Lab {
             Box::new(EmbeddedHome { folder, options, store }) as Box<dyn Home>
         })
     })
+}
+
+struct RedisHome {
+    url: String,
+    options: redis::Options,
+    store: Arc<RedisStore>,
+}
+
+impl RedisHome {
+    /// Another process opens the store.
+    async fn open(&mut self, now: Now) {
+        let options = redis::Options { instance: fresh_number(), ..self.options.clone() };
+        self.store = Arc::new(RedisStore::open(&self.url, options, now).await.unwrap());
+    }
+}
+
+#[async_trait]
+impl Home for RedisHome {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn reopen(&mut self, now: Now) {
+        self.store.close().await.unwrap();
+        self.open(now).await;
+    }
+
+    async fn crash(&mut self, now: Now) {
+        self.open(now).await;
+    }
+}
+
+/// A number that no other store of this process has.
+fn fresh_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// The lab of [`RedisStore`] on one server: every store has a name of its own there.
+pub fn redis() -> Lab {
+    redis_at(|| servers::redis::shared().url())
+}
+
+/// The lab of [`RedisStore`] on the Redis whose address `url` tells, a cluster or sentinels included.
+pub fn redis_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
+    let make = move |keep: Keep, now| {
+        let Keep { retention, retention_max, pending_max } = keep;
+        let options = redis::Options {
+            prefix: format!("lab-{}", fresh_number()),
+            retention,
+            retention_max,
+            pending_max,
+            ..redis::Options::new(fresh_number())
+        };
+        let url = url();
+        let making = async move {
+            let store = Arc::new(RedisStore::open(&url, options.clone(), now).await.unwrap());
+            Box::new(RedisHome { url, options, store }) as Box<dyn Home>
+        };
+        Box::pin(making) as Making
+    };
+    Lab::new(make).on_a_server(servers::redis::installed)
 }

@@ -1,0 +1,208 @@
+//! How scripts are called: one shard at a time in each, all shards at once.
+
+use std::collections::HashSet;
+
+use duly_core::{
+    MessageId, Now, Timestamp,
+    store::{StoreError, StoreErrorKind},
+};
+use futures_util::future::try_join_all;
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, Value};
+
+use super::{
+    RedisStore,
+    fault::{garbled, sorted},
+    keys::Keys,
+};
+
+/// How many items a script takes at once, and how many bytes: it must not hold Redis up for more than a millisecond or two.
+pub(super) const ITEMS_MAX: usize = 200;
+const BYTES_MAX: usize = 256 * 1024;
+
+/// What belongs to one shard, in parts that a script takes at once. Each item knows its place in the whole.
+pub(super) struct OfShard<T> {
+    shard: u16,
+    parts: Vec<Part<T>>,
+}
+
+struct Part<T> {
+    items: Vec<(usize, T)>,
+    ids: HashSet<MessageId>,
+    bytes: usize,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), ids: HashSet::new(), bytes: 0 }
+    }
+}
+
+/// Sorts items by shard. No id is twice in one part, so that scripts need not think of it.
+pub(super) fn by_shard<T>(
+    keys: &Keys,
+    items: impl IntoIterator<Item = T>,
+    id: impl Fn(&T) -> &MessageId,
+    bytes: impl Fn(&T) -> usize,
+) -> Vec<OfShard<T>> {
+    let mut shards: Vec<_> =
+        (0..keys.shards()).map(|shard| OfShard { shard, parts: vec![Part::default()] }).collect();
+    for (place, item) in items.into_iter().enumerate() {
+        let parts = &mut shards[usize::from(keys.shard_of(id(&item)))].parts;
+        let len = bytes(&item);
+        let full = |part: &Part<T>| {
+            !part.items.is_empty()
+                && (part.items.len() == ITEMS_MAX
+                    || part.bytes + len > BYTES_MAX
+                    || part.ids.contains(id(&item)))
+        };
+        if parts.last().is_none_or(full) {
+            parts.push(Part::default());
+        }
+        if let Some(part) = parts.last_mut() {
+            part.ids.insert(id(&item).clone());
+            part.bytes += len;
+            part.items.push((place, item));
+        }
+    }
+    shards.retain(|shard| !shard.parts[0].items.is_empty());
+    shards
+}
+
+impl RedisStore {
+    /// The beginning of a script's call: its own arguments follow.
+    pub(super) fn call(&self, script: &Script, shard: u16, now: Now) -> Cmd {
+        let keys = self.keys.of(shard);
+        let forgotten = now.wall().saturating_sub(self.options.retention);
+        let mut cmd = Cmd::new();
+        cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys);
+        cmd.arg(&self.generation).arg(now.wall().as_millis()).arg(self.time.at(now));
+        cmd.arg(forgotten.as_millis()).arg(self.ended_max);
+        cmd
+    }
+
+    /// The same for a look, which needs no time.
+    pub(super) fn look(&self, script: &Script, shard: u16) -> Cmd {
+        self.call(script, shard, Now::new(0, duly_core::Monotonic::default()))
+    }
+
+    /// Runs a script; Redis may have forgotten it.
+    pub(super) async fn run(&self, script: &Script, cmd: &Cmd) -> Result<Vec<Vec<u8>>, StoreError> {
+        let forgotten = ErrorKind::Server(ServerErrorKind::NoScript);
+        self.check_open()?;
+        let mut link = self.link.clone();
+        let mut answer = cmd.query_async::<Value>(&mut link).await;
+        if answer.as_ref().is_err_and(|error| error.kind() == forgotten) {
+            script.load_async(&mut link).await.map_err(|error| self.fault(&error))?;
+            answer = cmd.query_async(&mut link).await;
+        }
+        strings(answer.map_err(|error| self.fault(&error))?)
+    }
+
+    /// Runs a plain command.
+    pub(super) async fn ask<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StoreError> {
+        self.check_open()?;
+        cmd.query_async(&mut self.link.clone()).await.map_err(|error| self.fault(&error))
+    }
+
+    /// Runs plain commands of one shard.
+    pub(super) async fn ask_all<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
+        self.check_open()?;
+        commands.query_async(&mut self.link.clone()).await.map_err(|error| self.fault(&error))
+    }
+
+    /// Runs a script for many items, and gives its answers in their order.
+    ///
+    /// `begin` adds the arguments before the items, `put` those of an item, `read` understands an answer.
+    pub(super) async fn run_all<T, A>(
+        &self,
+        (script, now): (&Script, Now),
+        shards: Vec<OfShard<T>>,
+        begin: impl Fn(&mut Cmd),
+        put: impl Fn(&mut Cmd, &T),
+        read: impl Fn(&[u8]) -> Option<A>,
+    ) -> Result<Vec<A>, StoreError> {
+        let (begin, put, read) = (&begin, &put, &read);
+        let of_shard = |OfShard { shard, parts }| async move {
+            let mut answers = Vec::new();
+            for part in parts {
+                let mut cmd = self.call(script, shard, now);
+                begin(&mut cmd);
+                part.items.iter().for_each(|(_, item)| put(&mut cmd, item));
+                let said = self.run(script, &cmd).await?;
+                if said.len() != part.items.len() {
+                    return Err(garbled("an answer"));
+                }
+                for ((place, _), said) in part.items.iter().zip(&said) {
+                    answers.push((*place, read(said).ok_or_else(|| garbled("an answer"))?));
+                }
+            }
+            Ok::<_, StoreError>(answers)
+        };
+        let mut answers: Vec<_> =
+            try_join_all(shards.into_iter().map(of_shard)).await?.into_iter().flatten().collect();
+        answers.sort_by_key(|(place, _)| *place);
+        Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    /// Sorts an error, and shouts once if the data is gone.
+    fn fault(&self, error: &redis::RedisError) -> StoreError {
+        let fault = sorted(error);
+        if fault.kind == StoreErrorKind::Damaged
+            && !self.shouted.swap(true, std::sync::atomic::Ordering::Relaxed)
+        {
+            tracing::error!(prefix = self.options.prefix, "{fault}");
+        }
+        fault
+    }
+}
+
+/// Scripts answer with strings only.
+fn strings(answer: Value) -> Result<Vec<Vec<u8>>, StoreError> {
+    let Value::Array(items) = answer else { return Err(garbled("an answer")) };
+    items
+        .into_iter()
+        .map(|item| match item {
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(garbled("an answer")),
+        })
+        .collect()
+}
+
+/// A number in an answer; scores may come as floating-point numbers.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse().ok().or_else(|| text.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n as u64))
+}
+
+/// A time in an answer, which is empty if there is none.
+pub(super) fn time_in(text: &[u8]) -> Result<Option<Timestamp>, StoreError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    number(text).map(|ms| Some(Timestamp::from_millis(ms))).ok_or_else(|| garbled("a time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts_of(ids: &[&str], bytes: usize) -> Vec<Vec<usize>> {
+        let ids: Vec<_> = ids.iter().map(|id| MessageId::parse(id).unwrap()).collect();
+        by_shard(&Keys::new("p", 1), &ids, |id| id, |_| bytes)
+            .into_iter()
+            .flat_map(|shard| shard.parts)
+            .map(|part| part.items.into_iter().map(|(place, _)| place).collect())
+            .collect()
+    }
+
+    #[test]
+    fn no_id_is_twice_in_one_part_and_no_part_is_too_large() {
+        assert_eq!(parts_of(&["a", "b", "a", "a", "c"], 1), [vec![0, 1], vec![2], vec![3, 4]]);
+        assert_eq!(parts_of(&["a", "b", "c"], BYTES_MAX / 2), [vec![0, 1], vec![2]]);
+        assert_eq!(parts_of(&["a", "b"], BYTES_MAX * 2), [[0], [1]]);
+        let many: Vec<_> = (0..450).map(|n| n.to_string()).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        assert_eq!(parts_of(&many, 1).iter().map(Vec::len).collect::<Vec<_>>(), [200, 200, 50]);
+        assert!(parts_of(&[], 1).is_empty());
+    }
+}

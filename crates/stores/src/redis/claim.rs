@@ -1,0 +1,147 @@
+//! Claiming: a look at every shard, then a script in each shard that has something to give.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use duly_core::{
+    Now, Receipt, Timestamp,
+    store::{Claim, Claimed, Holder, Leased, StoreError},
+};
+use futures_util::future::{try_join, try_join_all};
+
+use super::{
+    RedisStore,
+    call::{ITEMS_MAX, number, time_in},
+    fault::garbled,
+    keys::{Turn, lane_text, tag},
+    packed, scripts,
+};
+
+/// The first of one lane in one shard.
+struct Seen {
+    turns: Vec<(Turn, Vec<u8>)>,
+    /// There may be more behind them.
+    cut: bool,
+}
+
+/// What one shard gave.
+struct Given {
+    leased: Vec<(Turn, Leased)>,
+    next: Option<Timestamp>,
+}
+
+impl RedisStore {
+    pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
+        let lane = lane_text(&claim.lane);
+        let paused = redis::cmd("SISMEMBER").arg(&self.keys.paused).arg(&lane).to_owned();
+        let (paused, seen) = try_join(self.ask::<bool>(&paused), self.peek(&lane, claim.limit)).await?;
+        if paused {
+            return Ok(Claimed::default());
+        }
+        let chosen = chosen(&seen, now.wall(), claim.limit);
+        let next = next_beside(&seen, &chosen);
+        let given = chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shard, turns));
+        let given = try_join_all(given).await?;
+        let next = given.iter().filter_map(|given| given.next).chain(next).min();
+        let mut leased: Vec<_> = given.into_iter().flat_map(|given| given.leased).collect();
+        leased.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(Claimed { messages: leased.into_iter().map(|(_, leased)| leased).collect(), next })
+    }
+
+    /// The first of a lane in every shard, and one more to know what comes next.
+    async fn peek(&self, lane: &str, limit: usize) -> Result<Vec<Seen>, StoreError> {
+        let tag = tag(lane);
+        let (from, to) = ([b"[", tag.as_slice()].concat(), [b"(", tag.as_slice(), b"\xff"].concat());
+        let count = each(limit, usize::from(self.keys.shards())) + 1;
+        let (from, to, tag) = (&from, &to, &tag);
+        let of_shard = |shard| async move {
+            let mut cmd = redis::cmd("ZRANGEBYLEX");
+            cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
+            let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
+            let cut = members.len() == count;
+            let read = |member: Vec<u8>| Turn::read(&member, tag.len()).map(|turn| (turn, member));
+            let turns = members.into_iter().map(read).collect::<Option<_>>();
+            Ok::<_, StoreError>(Seen { turns: turns.ok_or_else(|| garbled("a place in a lane"))?, cut })
+        };
+        try_join_all((0..self.keys.shards()).map(of_shard)).await
+    }
+
+    async fn lease_in(
+        &self,
+        now: Now,
+        claim: &Claim,
+        lane: &str,
+        shard: u16,
+        turns: Vec<&(Turn, Vec<u8>)>,
+    ) -> Result<Given, StoreError> {
+        let (end, span) = self.lease_end(now, claim.lease);
+        let holder = match claim.holder {
+            Holder::Process => 0,
+            Holder::Client => 1,
+        };
+        let mut given = Given { leased: Vec::new(), next: None };
+        for part in turns.chunks(ITEMS_MAX) {
+            let mut cmd = self.call(&scripts::CLAIM, shard, now);
+            cmd.arg(lane).arg(end).arg(span).arg(holder).arg(&self.options.instance.to_be_bytes());
+            part.iter().for_each(|(_, member)| {
+                cmd.arg(member.as_slice());
+            });
+            let said = self.run(&scripts::CLAIM, &cmd).await?;
+            let [token, next, packed @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
+            let token = number(token).ok_or_else(|| garbled("an answer"))?;
+            given.next = time_in(next)?;
+            for ((turn, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
+                given.leased.extend(read_leased(turn, shard, token, packed));
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// What a claim gave, unless it is no message: then it stays claimed, and is told.
+fn read_leased(turn: &Turn, shard: u16, token: u64, packed: &[u8]) -> Option<(Turn, Leased)> {
+    let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
+        tracing::error!(id = turn.id.as_str(), "what is stored in Redis under this id is not a message");
+        return None;
+    };
+    let packed::Unpacked { record, lost } = unpacked;
+    let receipt = Receipt { shard, token, id: turn.id.clone() };
+    let attempt = record.attempts + 1;
+    Some((turn.clone(), Leased { message: record.message, receipt, ready: record.ready, attempt, lost }))
+}
+
+/// How many to look at in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
+/// given then; never one before its turn.
+fn each(limit: usize, shards: usize) -> usize {
+    limit.min(2 * limit.div_ceil(shards) + 16)
+}
+
+/// Those whose turn it is, by shard: never lost up to the first that was, or that one alone.
+fn chosen(seen: &[Seen], now: Timestamp, limit: usize) -> BTreeMap<u16, Vec<&(Turn, Vec<u8>)>> {
+    // Behind the last one seen of a shard there may be others: nothing later than that has its turn yet.
+    let horizon =
+        seen.iter().filter(|seen| seen.cut).filter_map(|seen| seen.turns.last()).map(|last| &last.0);
+    let horizon = horizon.min();
+    let mut due: Vec<_> = (0..)
+        .zip(seen)
+        .flat_map(|(shard, seen)| seen.turns.iter().map(move |turn| (shard, turn)))
+        .filter(|(_, (turn, _))| turn.ready <= now && horizon.is_none_or(|horizon| turn <= horizon))
+        .collect();
+    due.sort_by(|(_, (a, _)), (_, (b, _))| a.cmp(b));
+    due.truncate(limit);
+    let together = match due.first() {
+        Some((_, (first, _))) if first.lost => 1,
+        _ => due.iter().take_while(|(_, (turn, _))| !turn.lost).count(),
+    };
+    let mut chosen: BTreeMap<u16, Vec<_>> = BTreeMap::new();
+    for (shard, turn) in due.into_iter().take(together) {
+        chosen.entry(shard).or_default().push(turn);
+    }
+    chosen
+}
+
+/// When the first is ready in the shards of which nothing was chosen; the others say it themselves.
+fn next_beside(seen: &[Seen], chosen: &BTreeMap<u16, Vec<&(Turn, Vec<u8>)>>) -> Option<Timestamp> {
+    let beside = (0..).zip(seen).filter(|(shard, _)| !chosen.contains_key(shard));
+    beside.filter_map(|(_, seen)| seen.turns.first()).map(|(turn, _)| turn.ready).min()
+}

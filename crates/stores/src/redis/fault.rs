@@ -1,0 +1,66 @@
+//! What went wrong in Redis, sorted by what the caller does next.
+
+use duly_core::store::{StoreError, StoreErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Sorts an error of a call to Redis. Whatever has no better name is tried again.
+pub(super) fn sorted(error: &RedisError) -> StoreError {
+    use StoreErrorKind::{Damaged, Full, Unavailable};
+    let (kind, what) = match (error.code(), error.kind()) {
+        (Some("OOM"), _) => (
+            Full,
+            "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
+        ),
+        (Some("DULYGONE"), _) => (
+            Damaged,
+            "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
+             Restore it, or start Duly again to begin with an empty store",
+        ),
+        (Some("NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
+            (Unavailable, "Redis does not accept the user or password in store.redis")
+        }
+        (Some("NOPERM"), _) => (Unavailable, "Redis does not let this user run what Duly needs"),
+        (Some("MISCONF"), _) => (Unavailable, "Redis cannot write to its disk and refuses changes"),
+        (_, ErrorKind::Server(ServerErrorKind::BusyLoading)) => {
+            (Unavailable, "Redis is still reading its data")
+        }
+        (_, ErrorKind::Server(ServerErrorKind::ReadOnly)) => {
+            (Unavailable, "this Redis is a replica now; waiting for the new master")
+        }
+        (_, ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown)) => {
+            (Unavailable, "the Redis Cluster is not whole")
+        }
+        (_, ErrorKind::UnexpectedReturnType | ErrorKind::Parse) => {
+            (Damaged, "Redis answered what Duly does not understand")
+        }
+        _ if error.is_timeout() => (Unavailable, "Redis does not answer"),
+        _ => (Unavailable, "Redis cannot be reached"),
+    };
+    StoreError::new(kind, format!("{what} ({error})"))
+}
+
+/// What a script or a packed message says is no such thing.
+pub(super) fn garbled(what: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Damaged,
+        format!("{what} in Redis is not what Duly wrote there; has something else changed its keys?"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_says_what_to_do_next() {
+        let server = |line: &str| {
+            let (code, detail) = line.split_once(' ').unwrap();
+            redis::make_extension_error(code.into(), Some(detail.into()))
+        };
+        assert_eq!(sorted(&server("OOM command not allowed")).kind, StoreErrorKind::Full);
+        assert_eq!(sorted(&server("DULYGONE gone")).kind, StoreErrorKind::Damaged);
+        assert_eq!(sorted(&server("MISCONF disk")).kind, StoreErrorKind::Unavailable);
+        let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        assert_eq!(sorted(&io).kind, StoreErrorKind::Unavailable);
+    }
+}

@@ -1,0 +1,169 @@
+//! Every name in Redis. A shard's keys carry its hash tag, so that they live in one slot.
+
+use duly_core::{Lane, MessageId, Priority, SinkName, Timestamp, Topic};
+
+/// The keys of one shard, in the order in which `prelude.lua` takes them.
+const OF_SHARD: [&str; 12] = [
+    "meta", "msg", "wait", "soonest", "claim", "lease", "ended", "dead", "retried", "count", "minute", "hour",
+];
+
+/// Longer names of lanes are hashed in the members of `wait`, so that a message costs the same in every lane.
+const LANE_MAX: usize = 14;
+
+/// The names of one store.
+#[derive(Debug)]
+pub(super) struct Keys {
+    shards: Vec<[String; OF_SHARD.len()]>,
+    /// Hash: format, generation, number of shards.
+    pub(super) store: String,
+    /// Set: the lanes that an operator paused.
+    pub(super) paused: String,
+    /// Channel: something is due soon.
+    pub(super) hints: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, shards: u16) -> Self {
+        let of_shard = |shard| OF_SHARD.map(|name| format!("duly:{{{prefix}:{shard}}}:{name}"));
+        Self {
+            shards: (0..shards).map(of_shard).collect(),
+            store: format!("duly:{{{prefix}}}:store"),
+            paused: format!("duly:{{{prefix}}}:paused"),
+            hints: format!("duly:{{{prefix}}}:hints"),
+        }
+    }
+
+    pub(super) fn shards(&self) -> u16 {
+        self.shards.len() as u16
+    }
+
+    /// The shard of a message: the hash of its id and nothing else.
+    pub(super) fn shard_of(&self, id: &MessageId) -> u16 {
+        (id.hash64() % self.shards.len() as u64) as u16
+    }
+
+    pub(super) fn of(&self, shard: u16) -> &[String] {
+        &self.shards[usize::from(shard)]
+    }
+
+    pub(super) fn one(&self, shard: u16, name: &str) -> &str {
+        let place = OF_SHARD.iter().position(|known| *known == name).unwrap_or_default();
+        &self.shards[usize::from(shard)][place]
+    }
+}
+
+/// The name of a lane in Redis: a letter for its kind, then the topic or the sink.
+pub(super) fn lane_text(lane: &Lane) -> String {
+    match lane {
+        Lane::Queue(topic) => format!("q{topic}"),
+        Lane::Sink(sink) => format!("s{sink}"),
+    }
+}
+
+/// Reads [`lane_text`] back.
+pub(super) fn lane_of(text: &[u8]) -> Option<Lane> {
+    let (kind, name) = text.split_first()?;
+    let name = std::str::from_utf8(name).ok()?;
+    match kind {
+        b'q' => Topic::parse(name).ok().map(Lane::Queue),
+        b's' => SinkName::parse(name).ok().map(Lane::Sink),
+        _ => None,
+    }
+}
+
+/// The lane's part of a member of `wait`, as `tag` of `prelude.lua` makes it. No tag begins another: names have no
+/// control characters.
+pub(super) fn tag(lane: &str) -> Vec<u8> {
+    let mut tag = Vec::with_capacity(LANE_MAX + 1);
+    if lane.len() <= LANE_MAX {
+        tag.extend_from_slice(lane.as_bytes());
+        tag.push(0);
+    } else {
+        tag.push(1);
+        tag.extend_from_slice(&sha1_smol::Sha1::from(lane).digest().bytes()[..LANE_MAX]);
+    }
+    tag
+}
+
+/// A time as it sorts.
+pub(super) fn six(time: Timestamp) -> [u8; 6] {
+    let [_, _, six @ ..] = time.as_millis().to_be_bytes();
+    six
+}
+
+/// Reads [`six`] back.
+pub(super) fn time(bytes: &[u8]) -> Option<Timestamp> {
+    let six: [u8; 6] = bytes.get(..6)?.try_into().ok()?;
+    let [a, b, c, d, e, f] = six;
+    Some(Timestamp::from_millis(u64::from_be_bytes([0, 0, a, b, c, d, e, f])))
+}
+
+/// Priorities as they sort: the higher goes first.
+pub(super) fn rank(priority: Priority) -> u8 {
+    9 - priority.get()
+}
+
+/// What a member of `wait` says behind the tag of its lane. Ordered as a lane gives its messages out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    pub(super) ready: Timestamp,
+    rank: u8,
+    pub(super) id: MessageId,
+    /// Its last claim was lost.
+    pub(super) lost: bool,
+}
+
+impl Turn {
+    /// Reads a member of a lane whose tag has `tag_len` bytes.
+    pub(super) fn read(member: &[u8], tag_len: usize) -> Option<Self> {
+        let rest = member.get(tag_len..)?;
+        let (rank, id) = rest.get(6..)?.split_first()?;
+        let (marks, id) = match id.split_last()? {
+            (marks, id) if *marks < b' ' => (*marks, id),
+            _ => (0, id),
+        };
+        let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
+        Some(Self { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shards_keys_share_one_hash_tag() {
+        let keys = Keys::new("main", 16);
+        assert!(keys.of(3).iter().all(|key| key.starts_with("duly:{main:3}:")));
+        assert_eq!(keys.one(3, "lease"), "duly:{main:3}:lease");
+    }
+
+    #[test]
+    fn no_tag_begins_another() {
+        let names = ["qa", "qab", "q0123456789012", "q01234567890123", "s01234567890123", "sa"];
+        let tags = names.map(tag);
+        for (place, one) in tags.iter().enumerate() {
+            for (other_place, other) in tags.iter().enumerate() {
+                assert!(place == other_place || !other.starts_with(one), "{one:?} begins {other:?}");
+            }
+            assert!(one.len() <= LANE_MAX + 1);
+        }
+    }
+
+    #[test]
+    fn lanes_read_back() {
+        for lane in [Lane::Queue("заказ/истёк".parse().unwrap()), Lane::Sink("queue".parse().unwrap())]
+        {
+            assert_eq!(lane_of(lane_text(&lane).as_bytes()), Some(lane));
+        }
+    }
+
+    #[test]
+    fn turns_read_back_with_their_marks() {
+        let member = [&b"qwork\0"[..], &[0, 0, 0, 0, 1, 2], &[5], b"a-1", &[3]].concat();
+        let turn = Turn::read(&member, 6).unwrap();
+        assert_eq!((turn.ready.as_millis(), turn.rank, turn.id.as_str()), (258, 5, "a-1"));
+        assert!(turn.lost);
+        assert!(!Turn::read(&member[..member.len() - 1], 6).unwrap().lost);
+    }
+}

@@ -1,0 +1,207 @@
+//! Pages by due time and id.
+//!
+//! What is pending lies by lane and ready time, what is dead by due time, what ended by its end, what is in flight by
+//! id. Each of these sources tells places, a due time and an id, and how far it looked; where the first of them
+//! stopped, the page ends. Then the messages are read in order until the page is full.
+
+use duly_core::{
+    MessageId, Record, SinkName, State, Timestamp,
+    store::{Page, Query, StoreError},
+};
+use futures_util::future::try_join_all;
+
+use super::{
+    RedisStore,
+    fault::garbled,
+    keys::{six, time},
+    look::{Bodies, STEP},
+    packed::state_number,
+    scripts,
+};
+
+/// How many places a page may read in vain before it ends early and says where to go on.
+const READ_MAX: usize = 5000;
+/// Lanes that one script looks at.
+const LANES_MAX: usize = 50;
+
+/// A due time, as it sorts, and an id.
+type Place = Vec<u8>;
+
+/// What a source told.
+#[derive(Debug, Default)]
+struct Told {
+    places: Vec<Place>,
+    /// Nothing is missing up to there, if it stopped anywhere.
+    horizon: Option<Place>,
+}
+
+impl Told {
+    /// Both, as far as both looked.
+    fn and(mut self, other: Self) -> Self {
+        self.places.extend(other.places);
+        self.horizon = [self.horizon, other.horizon].into_iter().flatten().min();
+        self
+    }
+}
+
+impl RedisStore {
+    pub(super) async fn page(&self, query: &Query) -> Result<Page, StoreError> {
+        let from = beginning(query);
+        let limit = query.limit.clamp(1, READ_MAX);
+        let sources = (0..self.keys.shards()).map(|shard| self.source(shard, query, &from, limit));
+        let told = try_join_all(sources).await?.into_iter().fold(Told::default(), Told::and);
+        let within = |place: &Place| {
+            let due = time(place).unwrap_or_default();
+            place > &from
+                && told.horizon.as_ref().is_none_or(|horizon| place <= horizon)
+                && query.due_to.is_none_or(|to| due < to)
+        };
+        let mut places: Vec<_> = told.places.iter().filter(|place| within(place)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let mut ids = places.iter().map(|place| id_in(place)).collect::<Result<Vec<_>, _>>()?;
+        let beyond = ids.get(READ_MAX).is_some();
+        ids.truncate(READ_MAX);
+        let page = self.fill(query, &ids).await?;
+        if page.next.is_some() || query.limit == 0 {
+            return Ok(page);
+        }
+        // Not full: the sources looked no further, or there were too many that do not match.
+        let last_read =
+            places.get(ids.len().saturating_sub(1)).filter(|_| beyond).map(|place| place.to_vec());
+        let next = last_read
+            .or(told.horizon)
+            .filter(|place| query.due_to.is_none_or(|to| time(place).is_some_and(|due| due < to)));
+        Ok(Page { next: next.map(|place| cursor(&place)).transpose()?, ..page })
+    }
+
+    /// Reads messages in order until the page is full.
+    async fn fill(&self, query: &Query, ids: &[MessageId]) -> Result<Page, StoreError> {
+        let mut page = Page::default();
+        let mut rest = ids;
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at(rest.len().min(STEP.min(query.limit.max(16))));
+            rest = later;
+            let matching = |record: &Record| record.state == query.state && query.matches(&record.message);
+            for record in self.records(part, Bodies::Without).await?.into_iter().flatten().filter(matching) {
+                if page.records.len() == query.limit {
+                    let last = page.records.last();
+                    page.next = last.map(|last| (last.message.due, last.message.id.clone()));
+                    return Ok(page);
+                }
+                page.records.push(record);
+            }
+        }
+        Ok(page)
+    }
+
+    async fn source(
+        &self,
+        shard: u16,
+        query: &Query,
+        from: &Place,
+        limit: usize,
+    ) -> Result<Told, StoreError> {
+        match query.state {
+            State::Pending => {
+                let told = self.pending(shard, query, from, limit).await?;
+                Ok(told.and(self.sorted_places(self.keys.one(shard, "retried"), from, limit).await?))
+            }
+            State::Dead => self.sorted_places(self.keys.one(shard, "dead"), from, limit).await,
+            State::InFlight => {
+                let claims = self.scan("HSCAN", self.keys.one(shard, "claim")).await?;
+                // The due time stands at the end of a claim.
+                let place =
+                    |(id, claim): (Vec<u8>, Vec<u8>)| [&claim[claim.len().saturating_sub(6)..], &id].concat();
+                Ok(Told { places: claims.into_iter().map(place).collect(), horizon: None })
+            }
+            State::Delivered | State::Cancelled => {
+                let ended = self.scan("ZSCAN", self.keys.one(shard, "ended")).await?;
+                let in_state = |member: Vec<u8>| {
+                    member
+                        .split_first()
+                        .filter(|(state, _)| **state == state_number(query.state))
+                        .map(|(_, place)| place.to_vec())
+                };
+                Ok(Told { places: ended.into_keys().filter_map(in_state).collect(), horizon: None })
+            }
+        }
+    }
+
+    /// Places that lie sorted, behind `from`.
+    async fn sorted_places(&self, key: &str, from: &Place, limit: usize) -> Result<Told, StoreError> {
+        let from = [b"(", from.as_slice()].concat();
+        let cmd = redis::cmd("ZRANGEBYLEX")
+            .arg(key)
+            .arg(from)
+            .arg("+")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(limit + 1)
+            .to_owned();
+        let places: Vec<Place> = self.ask(&cmd).await?;
+        let horizon = places.last().filter(|_| places.len() > limit).cloned();
+        Ok(Told { places, horizon })
+    }
+
+    /// What waits for its due time, lane by lane.
+    async fn pending(
+        &self,
+        shard: u16,
+        query: &Query,
+        from: &Place,
+        limit: usize,
+    ) -> Result<Told, StoreError> {
+        let lanes = self.lanes_listed(shard, query).await?;
+        let mut told = Told::default();
+        for part in lanes.chunks(LANES_MAX) {
+            let mut cmd = self.look(&scripts::PENDING, shard);
+            cmd.arg(limit + 1).arg(&from[..6]).arg(&from[6..]).arg(part);
+            let mut said = self.run(&scripts::PENDING, &cmd).await?.into_iter();
+            let horizon = said.next().filter(|horizon| !horizon.is_empty());
+            told = told.and(Told { places: said.collect(), horizon });
+        }
+        Ok(told)
+    }
+
+    /// The lanes of one shard in which there may be something that was asked for.
+    async fn lanes_listed(&self, shard: u16, query: &Query) -> Result<Vec<Vec<u8>>, StoreError> {
+        let is_queue = query.sink.as_ref().map(SinkName::is_queue);
+        if let (Some(true), Some(topic)) = (is_queue, &query.topic) {
+            return Ok(vec![format!("q{topic}").into_bytes()]);
+        }
+        if let (Some(false), Some(sink)) = (is_queue, &query.sink) {
+            return Ok(vec![format!("s{sink}").into_bytes()]);
+        }
+        let wanted = |name: &Vec<u8>| match (name.split_first(), &query.topic) {
+            (Some((b'q', topic)), Some(wanted)) => topic == wanted.as_str().as_bytes(),
+            (Some((b's', _)), _) => is_queue != Some(true),
+            _ => true,
+        };
+        let lanes = self.scan("ZSCAN", self.keys.one(shard, "soonest")).await?;
+        Ok(lanes.into_keys().filter(wanted).collect())
+    }
+}
+
+/// Behind which place the page begins.
+fn beginning(query: &Query) -> Place {
+    let after = query.after.as_ref().map(|(due, id)| [&six(*due), id.as_str().as_bytes()].concat());
+    let due_from = six(query.due_from.unwrap_or_default()).to_vec();
+    after.map_or(due_from.clone(), |after| after.max(due_from))
+}
+
+fn id_in(place: &[u8]) -> Result<MessageId, StoreError> {
+    let id = place.get(6..).and_then(|id| std::str::from_utf8(id).ok());
+    id.and_then(|id| MessageId::parse(id).ok()).ok_or_else(|| garbled("a place"))
+}
+
+/// A place as a cursor. A horizon may be no id's place but lie before or behind all ids of a millisecond.
+fn cursor(place: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
+    let due = time(place).ok_or_else(|| garbled("a place"))?;
+    let last_id = || MessageId::parse(&"z".repeat(MessageId::LEN_MAX)).map_err(|_| garbled("a place"));
+    match place.get(6..) {
+        None | Some([]) => Ok((due.saturating_sub(std::time::Duration::from_millis(1)), last_id()?)),
+        Some([255, ..]) => Ok((due, last_id()?)),
+        Some(_) => Ok((due, id_in(place)?)),
+    }
+}

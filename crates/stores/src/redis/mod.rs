@@ -1,0 +1,157 @@
+#![doc = include_str!("docs.md")]
+
+mod accept;
+mod call;
+mod change;
+mod claim;
+mod fault;
+mod inspect;
+mod keys;
+mod link;
+mod list;
+mod look;
+mod open;
+mod options;
+mod packed;
+mod room;
+mod scripts;
+mod settle;
+mod sweep;
+mod time;
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{
+    Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
+    store::{
+        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, Sweep,
+    },
+};
+
+pub use self::{
+    inspect::{Finding, inspect},
+    options::Options,
+};
+use self::{keys::Keys, link::Link, room::Room, time::StoreTime};
+
+/// Messages in Redis 7.0 or newer.
+pub struct RedisStore {
+    link: Link,
+    keys: Keys,
+    options: Options,
+    /// Made with the store and kept in every shard: whoever flushes Redis removes it too.
+    generation: String,
+    /// How many ended messages a shard keeps.
+    ended_max: usize,
+    time: StoreTime,
+    room: Room,
+    closed: AtomicBool,
+    shouted: AtomicBool,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, generation, .. } = self;
+        f.debug_struct("RedisStore")
+            .field("options", options)
+            .field("generation", generation)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    fn check_open(&self) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(StoreError::new(StoreErrorKind::Closed, "the store is closed"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    fn durability(&self) -> Durability {
+        Durability::Server
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.accept(now, batch).await
+    }
+
+    async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        self.lease(now, &claim).await
+    }
+
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        self.settle_all(now, batch).await
+    }
+
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.extend_all(now, receipts, lease).await
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change(now, "cancel", ids).await
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.move_all(now, batch).await
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change(now, "replay", ids).await
+    }
+
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change(now, "purge", ids).await
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records(ids, look::Bodies::With).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.page(query).await
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        let word = if paused { "SADD" } else { "SREM" };
+        self.ask(redis::cmd(word).arg(&self.keys.paused).arg(keys::lane_text(lane))).await
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        self.lane_statuses(now).await
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        self.all_books().await
+    }
+
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
+        self.coming(from, to, buckets).await
+    }
+
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        self.sweep_all(now, lanes).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.closed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! Opening a store: is this Redis fit for it, is it the store that was asked for, and what did the last process hold?
+
+use std::{collections::HashMap, sync::atomic::AtomicBool};
+
+use duly_core::{
+    Now,
+    store::{StoreError, StoreErrorKind},
+};
+
+use super::{
+    Options, RedisStore,
+    call::{ITEMS_MAX, number},
+    fault::{garbled, sorted},
+    inspect::findings,
+    keys::Keys,
+    link::Link,
+    room::Room,
+    scripts,
+    time::StoreTime,
+};
+
+/// The layout of the data. Another number is another Duly's.
+const FORMAT: &str = "1";
+
+/// A claim that was found.
+struct Found {
+    shard: u16,
+    id: Vec<u8>,
+    token: u64,
+    end: u64,
+    span: u64,
+    /// It was the last process's own.
+    of_process: bool,
+    /// It had been lost before.
+    suspect: bool,
+}
+
+impl RedisStore {
+    /// Opens the store in the Redis at `url`, and makes it if there is none.
+    ///
+    /// Claims of [`Holder::Process`](duly_core::store::Holder::Process) that another instance holds are lost now; so only
+    /// one process may have the store open.
+    pub async fn open(url: &str, options: Options, now: Now) -> Result<Self, StoreError> {
+        let refused = |what: String| StoreError::new(StoreErrorKind::Unavailable, what);
+        if let Some(fault) = options.fault() {
+            return Err(refused(fault));
+        }
+        let mut link = Link::connect(url).await?;
+        check_server(&mut link, &options).await?;
+        let keys = Keys::new(&options.prefix, options.shards);
+        let generation = generation(&mut link, &keys, &options).await?;
+        let ended_max = options.retention_max.div_ceil(usize::from(options.shards));
+        let store = Self {
+            link,
+            keys,
+            generation,
+            ended_max,
+            time: StoreTime::begin(now),
+            room: Room::default(),
+            closed: AtomicBool::new(false),
+            shouted: AtomicBool::new(false),
+            options,
+        };
+        store.recover(now).await?;
+        let books = store.all_books().await?;
+        store.room.tell(store.room.ask(), books.pending + books.in_flight);
+        Ok(store)
+    }
+
+    /// Ends what the last process held, and puts the leases of clients on this process's clock.
+    async fn recover(&self, now: Now) -> Result<(), StoreError> {
+        let mut found = Vec::new();
+        for shard in 0..self.keys.shards() {
+            for (id, claim) in self.scan("HSCAN", self.keys.one(shard, "claim")).await? {
+                found.push(self.read_claim(shard, id, &claim).ok_or_else(|| garbled("a claim"))?);
+            }
+        }
+        // If a suspect was among what the process held, the suspect is the cause. It goes last: should this process die
+        // here, the next one must still see it.
+        let suspect_held = found.iter().any(|claim| claim.of_process && claim.suspect);
+        found.sort_by_key(|claim| claim.suspect);
+        let time = self.time.at(now);
+        let mut parts: HashMap<(bool, u16), Vec<(Found, String)>> = HashMap::new();
+        for claim in found {
+            let what = match claim.of_process {
+                true if claim.suspect || !suspect_held => "l".to_owned(),
+                true => "d".to_owned(),
+                // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
+                false if claim.end > time + claim.span => format!("e{}", time + claim.span),
+                false => continue,
+            };
+            parts.entry((claim.suspect, claim.shard)).or_default().push((claim, what));
+        }
+        let mut parts: Vec<_> = parts.into_iter().collect();
+        parts.sort_by_key(|(order, _)| *order);
+        for ((_, shard), claims) in parts {
+            for part in claims.chunks(ITEMS_MAX) {
+                let mut cmd = self.call(&scripts::RECOVER, shard, now);
+                for (claim, what) in part {
+                    cmd.arg(claim.id.as_slice()).arg(claim.token).arg(what);
+                }
+                self.run(&scripts::RECOVER, &cmd).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Token 8, end 8, span 8, holder 1, lost 1, instance 8, due 6.
+    fn read_claim(&self, shard: u16, id: Vec<u8>, claim: &[u8]) -> Option<Found> {
+        let number = |at: usize| Some(u64::from_be_bytes(claim.get(at..at + 8)?.try_into().ok()?));
+        let of_process = *claim.get(24)? == 0 && number(26)? != self.options.instance;
+        let suspect = *claim.get(25)? != 0;
+        Some(Found { shard, id, token: number(0)?, end: number(8)?, span: number(16)?, of_process, suspect })
+    }
+}
+
+async fn check_server(link: &mut Link, options: &Options) -> Result<(), StoreError> {
+    let (_, found) = findings(link).await?;
+    for finding in found {
+        if finding.may_be_allowed && options.allow_volatile {
+            tracing::warn!("{}; allowed by store.allow_volatile", finding.what);
+            continue;
+        }
+        let allow = if finding.may_be_allowed { "; or allow it by store.allow_volatile = true" } else { "" };
+        let what = format!("{}; {}{allow}", finding.what, finding.remedy);
+        return Err(StoreError::new(StoreErrorKind::Unavailable, what));
+    }
+    Ok(())
+}
+
+/// The generation of the store: made with it, kept beside it and in every shard.
+async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<String, StoreError> {
+    let refused = |what: String| StoreError::new(StoreErrorKind::Unavailable, what);
+    let fault = |error| sorted(&error);
+    let made = format!("{:016x}", options.instance);
+    let (known, generation, format, shards) = redis::pipe()
+        .atomic()
+        .cmd("HEXISTS")
+        .arg(&keys.store)
+        .arg("whole")
+        .cmd("HSETNX")
+        .arg(&keys.store)
+        .arg("generation")
+        .arg(made)
+        .ignore()
+        .cmd("HSETNX")
+        .arg(&keys.store)
+        .arg("format")
+        .arg(FORMAT)
+        .ignore()
+        .cmd("HSETNX")
+        .arg(&keys.store)
+        .arg("shards")
+        .arg(options.shards)
+        .ignore()
+        .cmd("HGET")
+        .arg(&keys.store)
+        .arg("generation")
+        .cmd("HGET")
+        .arg(&keys.store)
+        .arg("format")
+        .cmd("HGET")
+        .arg(&keys.store)
+        .arg("shards")
+        .query_async::<(bool, String, String, Vec<u8>)>(link)
+        .await
+        .map_err(fault)?;
+    if format != FORMAT {
+        return Err(refused(format!(
+            "the store {:?} in Redis has format {format} and this Duly knows {FORMAT}; use the Duly that made it",
+            options.prefix
+        )));
+    }
+    let shards = number(&shards).ok_or_else(|| garbled("the number of shards"))?;
+    if shards != u64::from(options.shards) {
+        return Err(refused(format!(
+            "the store {:?} in Redis was made with {shards} shards and store.shards says {}; set it to {shards}",
+            options.prefix, options.shards
+        )));
+    }
+    for shard in 0..options.shards {
+        let key = keys.one(shard, "meta");
+        let (new, found) = redis::pipe()
+            .atomic()
+            .cmd("HSETNX")
+            .arg(key)
+            .arg("generation")
+            .arg(&generation)
+            .cmd("HGET")
+            .arg(key)
+            .arg("generation")
+            .query_async::<(bool, String)>(link)
+            .await
+            .map_err(fault)?;
+        if found != generation {
+            return Err(garbled(&format!("shard {shard} of the store {:?}", options.prefix)));
+        }
+        if new && known {
+            tracing::error!(
+                prefix = options.prefix,
+                shard,
+                "this shard was gone from Redis and begins anew, empty; what was waiting in it is lost"
+            );
+        }
+    }
+    redis::cmd("HSET").arg(&keys.store).arg("whole").arg(1).query_async::<()>(link).await.map_err(fault)?;
+    Ok(generation)
+}

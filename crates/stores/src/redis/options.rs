@@ -1,0 +1,55 @@
+//! How a store in Redis is opened.
+
+use std::time::Duration;
+
+/// What a [`RedisStore`](super::RedisStore) keeps, where, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The store's name: several may share one Redis.
+    pub prefix: String,
+    /// How many parts it has. Kept in Redis once the store is made; another number is refused.
+    pub shards: u16,
+    /// How long a delivered or cancelled message can still be asked for.
+    pub retention: Duration,
+    /// How many of them at most, to the next multiple of the shards; the oldest go first.
+    pub retention_max: usize,
+    /// How many messages may wait at the same time.
+    pub pending_max: u64,
+    /// Take a Redis that may lose what it said it has: without its append-only file, or evicting.
+    pub allow_volatile: bool,
+    /// Who this process is, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
+    pub instance: u64,
+}
+
+impl Options {
+    /// The most shards of a store.
+    pub const SHARDS_MAX: u16 = 256;
+
+    /// What fits most, for a process that drew this number at random.
+    pub fn new(instance: u64) -> Self {
+        Self {
+            prefix: "main".into(),
+            shards: 16,
+            retention: Duration::from_secs(3600),
+            retention_max: 100_000,
+            pending_max: 1_000_000_000,
+            allow_volatile: false,
+            instance,
+        }
+    }
+
+    /// Why these options cannot be used.
+    pub(super) fn fault(&self) -> Option<String> {
+        if self.shards == 0 || self.shards > Self::SHARDS_MAX {
+            return Some(format!("a store has 1 to {} shards, not {}", Self::SHARDS_MAX, self.shards));
+        }
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if self.prefix.is_empty() || self.prefix.len() > 64 || !self.prefix.chars().all(good) {
+            return Some(format!(
+                "a prefix has 1 to 64 of A-Z a-z 0-9 - _ . and {:?} is no such name",
+                self.prefix
+            ));
+        }
+        None
+    }
+}

@@ -1,0 +1,349 @@
+//! One message as one string, as `prelude.lua` says: what scripts read is at the front, the body last.
+//!
+//! A message that was never tried has no life, one with nothing but a topic and a body has no head: it costs 17 bytes
+//! beside its topic and its body.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use duly_core::{
+    Attempt, Backoff, Body, ContentKind, DeadReason, Key, Lost, Message, MessageId, Outcome, Priority,
+    Properties, Record, RetryOverride, SinkName, State, Tag, Timestamp, Topic,
+};
+
+use super::keys::{rank, six, time};
+
+const FIXED: usize = 17;
+const MAYBE: u8 = 16;
+const SINK: u8 = 32;
+const LIFE: u8 = 64;
+const HEAD: u8 = 128;
+
+/// What the head has, in its order.
+const HAS_TOPIC: u8 = 1;
+const HAS_TAG: u8 = 2;
+const HAS_KEY: u8 = 4;
+const HAS_LATENESS: u8 = 8;
+const HAS_RETRY: u8 = 16;
+const HAS_PROPERTIES: u8 = 32;
+
+/// What was read is no message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Garbled;
+
+/// Packs a message that was just accepted.
+pub(super) fn pack(message: &Message) -> Vec<u8> {
+    let head = head(message);
+    let is_sink = !message.sink.is_queue();
+    let lane = if is_sink { message.sink.as_str() } else { message.topic.as_str() };
+    let mut out = Vec::with_capacity(FIXED + lane.len() + 4 + head.len() + message.body.len());
+    let kind = match message.body.kind() {
+        ContentKind::Text => 0,
+        ContentKind::Json => 1,
+        ContentKind::Bytes => 2,
+    };
+    let flags = kind | if is_sink { SINK } else { 0 } | if head.is_empty() { 0 } else { HEAD };
+    out.push(state_number(State::Pending) + 16 * rank(message.priority));
+    out.push(flags);
+    out.extend_from_slice(&six(message.due));
+    out.extend_from_slice(&message.content_hash().to_be_bytes());
+    put_short(&mut out, lane);
+    if !head.is_empty() {
+        out.extend_from_slice(&(head.len() as u32).to_be_bytes());
+        out.extend_from_slice(&head);
+    }
+    out.extend_from_slice(message.body.as_bytes());
+    out
+}
+
+fn head(message: &Message) -> Vec<u8> {
+    let mut out = vec![0];
+    let mut has = 0;
+    if !message.sink.is_queue() {
+        has |= HAS_TOPIC;
+        put_short(&mut out, message.topic.as_str());
+    }
+    if let Some(tag) = &message.tag {
+        has |= HAS_TAG;
+        put_short(&mut out, tag.as_str());
+    }
+    if let Some(key) = &message.key {
+        has |= HAS_KEY;
+        put_short(&mut out, key.as_str());
+    }
+    if let Some(lateness) = message.max_lateness {
+        has |= HAS_LATENESS;
+        out.extend_from_slice(&millis(Some(lateness)).to_be_bytes());
+    }
+    if let Some(retry) = &message.retry {
+        has |= HAS_RETRY;
+        out.extend_from_slice(&retry.attempts.unwrap_or(u32::MAX).to_be_bytes());
+        out.push(match retry.backoff {
+            None => 0,
+            Some(Backoff::Fixed) => 1,
+            Some(Backoff::Linear) => 2,
+            Some(Backoff::Exponential) => 3,
+        });
+        out.extend_from_slice(&millis(retry.min).to_be_bytes());
+        out.extend_from_slice(&millis(retry.max).to_be_bytes());
+    }
+    if !message.properties.is_empty() {
+        has |= HAS_PROPERTIES;
+        out.extend_from_slice(&(message.properties.len() as u16).to_be_bytes());
+        for (name, value) in message.properties.iter() {
+            put_short(&mut out, name);
+            put_long(&mut out, value);
+        }
+    }
+    if has == 0 {
+        return Vec::new();
+    }
+    out[0] = has;
+    out
+}
+
+/// All ones stands for "not said": no real value is that large.
+fn millis(span: Option<Duration>) -> u64 {
+    span.map_or(u64::MAX, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX).min(u64::MAX - 1))
+}
+
+fn put_short(out: &mut Vec<u8>, text: &str) {
+    out.push(text.len() as u8);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn put_long(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Packs a try.
+pub(super) fn pack_attempt(attempt: &Attempt) -> Vec<u8> {
+    let mut out = six(attempt.at).to_vec();
+    out.push(attempt.outcome as u8);
+    put_long(&mut out, &attempt.detail);
+    out
+}
+
+/// How scripts name a state.
+pub(super) fn state_number(state: State) -> u8 {
+    match state {
+        State::Pending => 0,
+        State::InFlight => 1,
+        State::Delivered => 2,
+        State::Dead => 3,
+        State::Cancelled => 4,
+    }
+}
+
+/// Reads [`state_number`] back.
+pub(super) fn state_of(number: u8) -> Option<State> {
+    [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled]
+        .into_iter()
+        .find(|state| state_number(*state) == number)
+}
+
+/// What was packed, with what only the store needs to know of it.
+#[derive(Debug)]
+pub(super) struct Unpacked {
+    pub(super) record: Record,
+    pub(super) lost: Lost,
+}
+
+/// Reads a packed message; the body shares `packed`. Whether it is in flight is written elsewhere.
+pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled> {
+    let mut rest = Rest(packed);
+    let (first, flags) = (rest.byte()?, rest.byte()?);
+    let due = rest.time()?;
+    rest.array::<8>()?;
+    let lane = rest.short()?;
+    let (sink, topic) = if flags & SINK == 0 {
+        (SinkName::queue(), Some(Topic::parse(lane).map_err(|_| Garbled)?))
+    } else {
+        (SinkName::parse(lane).map_err(|_| Garbled)?, None)
+    };
+    let life = if flags & LIFE == 0 { None } else { Some(rest.long_part()?) };
+    let head = if flags & HEAD == 0 { &[][..] } else { rest.long_part()? };
+    let kind = match flags & 3 {
+        0 => ContentKind::Text,
+        1 => ContentKind::Json,
+        _ => ContentKind::Bytes,
+    };
+    let body = packed.slice(packed.len() - rest.0.len()..);
+    let mut message = read_head(id, sink, topic, due, head)?;
+    message.priority = Priority::new(9u8.checked_sub(first >> 4).ok_or(Garbled)?).map_err(|_| Garbled)?;
+    message.body = Body::from_parts(kind, body);
+    let mut record = Record::accepted(message);
+    record.state = state_of(first & 15).ok_or(Garbled)?;
+    record.maybe_delivered = flags & MAYBE != 0;
+    if let Some(life) = life {
+        read_life(life, &mut record)?;
+    }
+    let lost = [Lost::No, Lost::InCompany, Lost::Alone].get(usize::from(flags >> 2 & 3)).copied();
+    Ok(Unpacked { record, lost: lost.ok_or(Garbled)? })
+}
+
+fn read_head(
+    id: MessageId,
+    sink: SinkName,
+    topic: Option<Topic>,
+    due: Timestamp,
+    head: &[u8],
+) -> Result<Message, Garbled> {
+    let mut rest = Rest(head);
+    let has = if head.is_empty() { 0 } else { rest.byte()? };
+    let topic = match topic {
+        Some(topic) => topic,
+        None => Topic::parse(rest.short()?).map_err(|_| Garbled)?,
+    };
+    let mut message = Message::new(id, sink, topic, due);
+    if has & HAS_TAG != 0 {
+        message.tag = Some(Tag::parse(rest.short()?).map_err(|_| Garbled)?);
+    }
+    if has & HAS_KEY != 0 {
+        message.key = Some(Key::parse(rest.short()?).map_err(|_| Garbled)?);
+    }
+    if has & HAS_LATENESS != 0 {
+        message.max_lateness = rest.span()?;
+    }
+    if has & HAS_RETRY != 0 {
+        let attempts = u32::from_be_bytes(rest.array()?);
+        let backoff = match rest.byte()? {
+            0 => None,
+            1 => Some(Backoff::Fixed),
+            2 => Some(Backoff::Linear),
+            3 => Some(Backoff::Exponential),
+            _ => return Err(Garbled),
+        };
+        let attempts = (attempts != u32::MAX).then_some(attempts);
+        let (min, max) = (rest.span()?, rest.span()?);
+        message.retry = Some(Box::new(RetryOverride { attempts, backoff, min, max }));
+    }
+    if has & HAS_PROPERTIES != 0 {
+        let mut properties = Properties::default();
+        for _ in 0..u16::from_be_bytes(rest.array()?) {
+            let name = rest.short()?;
+            properties.put(name, rest.long()?);
+        }
+        message.properties = properties;
+    }
+    Ok(message)
+}
+
+fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
+    let mut rest = Rest(life);
+    record.ready = rest.time()?;
+    record.attempts = u32::from_be_bytes(rest.array()?);
+    let ended = rest.time()?;
+    record.ended = (ended != Timestamp::default()).then_some(ended);
+    record.reason = match rest.byte()? {
+        255 => None,
+        number => Some(
+            [DeadReason::Exhausted, DeadReason::Refused, DeadReason::Expired, DeadReason::Invalid]
+                .into_iter()
+                .find(|reason| *reason as u8 == number)
+                .ok_or(Garbled)?,
+        ),
+    };
+    // One byte stands before a receipt, so that an empty one is still one.
+    if let [_, receipt @ ..] = rest.long_part()? {
+        record.receipt = Some(std::str::from_utf8(receipt).map_err(|_| Garbled)?.to_owned());
+    }
+    for _ in 0..rest.byte()? {
+        let at = rest.time()?;
+        let outcome = outcome_of(rest.byte()?)?;
+        record.history.push(Attempt { at, outcome, detail: rest.long()?.to_owned() });
+    }
+    Ok(())
+}
+
+fn outcome_of(number: u8) -> Result<Outcome, Garbled> {
+    use Outcome::{Again, Delivered, Failed, Lost, Misconfigured, Refused, Throttled, Unknown, Unreachable};
+    [Delivered, Unreachable, Throttled, Unknown, Refused, Misconfigured, Again, Failed, Lost]
+        .into_iter()
+        .find(|outcome| *outcome as u8 == number)
+        .ok_or(Garbled)
+}
+
+/// What is left to read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn part(&mut self, len: usize) -> Result<&'a [u8], Garbled> {
+        let (part, rest) = self.0.split_at_checked(len).ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(part)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
+        self.part(N)?.try_into().map_err(|_| Garbled)
+    }
+
+    fn byte(&mut self) -> Result<u8, Garbled> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn time(&mut self) -> Result<Timestamp, Garbled> {
+        time(self.part(6)?).ok_or(Garbled)
+    }
+
+    fn span(&mut self) -> Result<Option<Duration>, Garbled> {
+        let millis = u64::from_be_bytes(self.array()?);
+        Ok((millis != u64::MAX).then(|| Duration::from_millis(millis)))
+    }
+
+    fn text(&mut self, len: usize) -> Result<&'a str, Garbled> {
+        std::str::from_utf8(self.part(len)?).map_err(|_| Garbled)
+    }
+
+    fn short(&mut self) -> Result<&'a str, Garbled> {
+        let len = self.byte()?;
+        self.text(usize::from(len))
+    }
+
+    fn long(&mut self) -> Result<&'a str, Garbled> {
+        let len = u16::from_be_bytes(self.array()?);
+        self.text(usize::from(len))
+    }
+
+    fn long_part(&mut self) -> Result<&'a [u8], Garbled> {
+        let len = u32::from_be_bytes(self.array()?);
+        self.part(len as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rubbish_is_refused_not_read() {
+        let id = || MessageId::parse("a").unwrap();
+        let mut message =
+            Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(5));
+        message.tag = Some("red".parse().unwrap());
+        let whole = pack(&message);
+        assert_eq!(unpack(id(), &whole.clone().into()).unwrap().record.message, message);
+        for len in 0..whole.len() {
+            assert!(unpack(id(), &Bytes::copy_from_slice(&whole[..len])).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn the_plainest_message_costs_seventeen_bytes_and_what_it_carries() {
+        let mut message = Message::new(
+            MessageId::parse("a").unwrap(),
+            SinkName::queue(),
+            "work".parse().unwrap(),
+            Timestamp::MAX,
+        );
+        message.body = Body::text("hello");
+        assert_eq!(pack(&message).len(), FIXED + "work".len() + "hello".len());
+    }
+
+    #[test]
+    fn scripts_and_this_file_call_a_lost_claim_the_same() {
+        let prelude = include_str!("scripts/prelude.lua");
+        assert!(prelude.contains(&format!("local LOST = {}\n", Outcome::Lost as u8)));
+    }
+}

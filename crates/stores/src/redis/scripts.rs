@@ -1,0 +1,32 @@
+//! The scripts, each with the prelude behind its first line.
+
+use std::sync::LazyLock;
+
+use redis::Script;
+
+const PRELUDE: &str = include_str!("scripts/prelude.lua");
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(super) static $name: LazyLock<Script> =
+            LazyLock::new(|| whole(include_str!(concat!("scripts/", $file))));)*
+    };
+}
+
+scripts! {
+    INSERT = "insert.lua";
+    CLAIM = "claim.lua";
+    SETTLE = "settle.lua";
+    EXTEND = "extend.lua";
+    CHANGE = "change.lua";
+    SWEEP = "sweep.lua";
+    RECOVER = "recover.lua";
+    GET = "get.lua";
+    PENDING = "pending.lua";
+}
+
+/// The first line says what Redis may assume of the script, so it stays the first.
+fn whole(file: &str) -> Script {
+    let (flags, rest) = file.split_once('\n').unwrap_or((file, ""));
+    Script::new(&format!("{flags}\n{PRELUDE}\n{rest}"))
+}

@@ -1,0 +1,53 @@
+#!lua flags=allow-oom
+-- Leases what was looked up just before, as far as it still waits there.
+--
+-- KEYS    as in prelude.lua
+-- ARGV    lane, end of the leases in microseconds of the store's time, their span in microseconds, holder
+--         (0 process, 1 client), instance, then members of `wait`
+-- result  the fencing token, when the next of the lane is ready ("" if none), then per member the packed message,
+--         or "" where another was faster
+local lane, lease_end, span, holder, instance = unpack(ARGV, FIRST, FIRST + 4)
+local own = tag(lane)
+local members, ids, suspects = {}, {}, {}
+for i = FIRST + 5, #ARGV do
+  local member = ARGV[i]
+  local marks = member:byte(-1)
+  if marks >= 32 then marks = 0 end
+  members[#members + 1] = member
+  ids[#members] = member:sub(#own + 8, marks > 0 and -2 or -1)
+  suspects[#members] = marks % 2 == 1
+end
+local there = call('ZMSCORE', wait, unpack(members))
+local packed = call('HMGET', msg, unpack(ids))
+
+-- Time of the server, so that a token given and then lost by Redis is never given again.
+local time_now = call('TIME')
+local token = math.max(tonumber(call('HGET', meta, 'token') or 0) + 1, time_now[1] * 1000000 + time_now[2])
+
+local answers, taken = { string.format('%.0f', token), '' }, 0
+for i, member in ipairs(members) do
+  local value = there[i] and packed[i]
+  answers[i + 2] = value or ''
+  if there[i] then
+    remove('ZREM', wait, member)
+    tally_waiting(lane, member:sub(#own + 1, #own + 6), -1)
+  end
+  if value then
+    local id, due = ids[i], value:sub(3, 8)
+    if member:sub(#own + 1, #own + 6) ~= due then remove('ZREM', retried, due .. id) end
+    local lost = floor(value:byte(2) / 4) % 4
+    add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due))
+    add('ZADD', lease, lease_end, id)
+    taken = taken + 1
+  end
+end
+
+if taken > 0 then
+  add('HSET', meta, 'token', string.format('%.0f', token))
+  tally(counts, '#in_flight', taken)
+  tally(counts, 'f' .. lane, taken)
+end
+finish(0)
+local first = first_of(lane)
+answers[2] = first and string.format('%.0f', first) or ''
+return answers

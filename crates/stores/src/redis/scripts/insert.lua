@@ -1,0 +1,46 @@
+#!lua
+-- Takes messages. Not run at all when Redis is out of memory.
+--
+-- KEYS    as in prelude.lua
+-- ARGV    the channel for hints, the ms up to which a due time is worth one, the sender's instance;
+--         then id and packed message, in pairs, no id twice
+-- result  per pair: "a" accepted; "d" duplicate with the first one's state (1 byte) and due time (6); "c" conflict
+local IN_FLIGHT = 1
+local ids, packed = {}, {}
+for i = FIRST + 3, #ARGV, 2 do
+  ids[#ids + 1] = ARGV[i]
+  packed[#packed + 1] = ARGV[i + 1]
+end
+local known = call('HMGET', msg, unpack(ids))
+local answers, soon = {}, {}
+local horizon = tonumber(ARGV[FIRST + 1])
+
+for i, id in ipairs(ids) do
+  local first, new = known[i], packed[i]
+  local state = first and first:byte(1) % 16
+  if first and state ~= CANCELLED then
+    if first:sub(9, 16) ~= new:sub(9, 16) then
+      answers[i] = 'c'
+    else
+      if state == PENDING and call('HEXISTS', claim, id) == 1 then state = IN_FLIGHT end
+      answers[i] = 'd' .. char(state) .. first:sub(3, 8)
+    end
+  else
+    if first then remove('ZREM', ended, char(CANCELLED) .. first:sub(3, 8) .. id) end
+    local len, due = new:byte(17), new:sub(3, 8)
+    local lane = (floor(new:byte(2) / 32) % 2 == 1 and 's' or 'q') .. new:sub(18, 17 + len)
+    add('HSET', msg, id, new)
+    add('ZADD', wait, 0, tag(lane) .. due .. char(floor(new:byte(1) / 16)) .. id)
+    tally_waiting(lane, due, 1)
+    tally(counts, '#accepted', 1)
+    local at = time(due)
+    if at <= horizon and at < (soon[lane] or math.huge) then soon[lane] = at end
+    answers[i] = 'a'
+  end
+end
+
+finish(0)
+if ARGV[FIRST] ~= '' then
+  for lane, at in pairs(soon) do call('PUBLISH', ARGV[FIRST], ARGV[FIRST + 2] .. six(at) .. lane) end
+end
+return answers

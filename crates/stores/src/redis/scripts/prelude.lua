@@ -1,0 +1,230 @@
+-- The beginning of every script: what a message looks like, and how its indexes follow it.
+--
+-- KEYS    the keys of one shard, all in one slot, in this order:
+--         meta     hash    generation, token: the last fencing token given
+--         msg      hash    id -> packed message
+--         wait     zset    what waits, all scores 0: tag of the lane, ready, rank, id, marks
+--         soonest  zset    lane -> ready time of its first message
+--         claim    hash    id -> packed claim
+--         lease    zset    id -> end of its lease, in microseconds of the store's time
+--         ended    zset    state, due, id -> when it was delivered or cancelled
+--         dead     zset    due, id; all scores 0
+--         retried  zset    due, id of what waits for another time than its due time; all scores 0
+--         count    hash    the books (#...), and per lane what is pending (p...), in flight (f...), dead (d...)
+--         minute   hash    minute -> how many become ready in it
+--         hour     hash    the same by the hour
+-- ARGV    1 generation, 2 wall time in ms, 3 the store's time in microseconds, 4 ended before this ms is forgotten,
+--         5 how many ended ones are kept; the script's own arguments follow from FIRST
+--
+-- Scripts read and check, then queue what they write; finish() writes it, removals first. Strings are never compared
+-- by < here: Lua would go by the server's locale.
+local meta, msg, wait, soonest, claim, lease, ended, dead, retried, count, minute, hour = unpack(KEYS)
+local FIRST = 6
+local PENDING, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 4
+local call, floor, char = redis.call, math.floor, string.char
+local pack, unpacked = struct.pack, struct.unpack
+local now, tick = tonumber(ARGV[2]), tonumber(ARGV[3])
+
+if call('HGET', meta, 'generation') ~= ARGV[1] then
+  return redis.error_reply('DULYGONE the data of this store was removed from Redis')
+end
+
+local function time(six) return (unpacked('>I6', six)) end
+local function six(ms) return pack('>I6', ms) end
+
+-- The lane's part of a member of `wait`. No tag begins another.
+local tags = {}
+local function tag(lane)
+  local known = tags[lane]
+  if not known then
+    if #lane <= 14 then
+      known = lane .. '\0'
+    else
+      local hex = redis.sha1hex(lane):sub(1, 28)
+      known = '\1' .. hex:gsub('..', function(two) return char(tonumber(two, 16)) end)
+    end
+    tags[lane] = known
+  end
+  return known
+end
+
+-- What is queued to be written: arguments by key, for each command.
+local removals = { ZREM = {}, HDEL = {} }
+local additions = { ZADD = {}, HSET = {} }
+local counts, minutes, hours, touched = {}, {}, {}, {}
+
+local function queue(commands, command, key, ...)
+  local list = commands[command][key]
+  if not list then
+    list = {}
+    commands[command][key] = list
+  end
+  for i = 1, select('#', ...) do list[#list + 1] = (select(i, ...)) end
+end
+local function remove(command, key, ...) queue(removals, command, key, ...) end
+local function add(command, key, ...) queue(additions, command, key, ...) end
+local function tally(counters, field, by) counters[field] = (counters[field] or 0) + by end
+
+local function perform(commands)
+  for command, keys in pairs(commands) do
+    for key, list in pairs(keys) do
+      for from = 1, #list, 1000 do call(command, key, unpack(list, from, math.min(from + 999, #list))) end
+    end
+  end
+end
+
+local function perform_counts(key, counters)
+  for field, by in pairs(counters) do
+    if by ~= 0 and call('HINCRBY', key, field, by) == 0 then call('HDEL', key, field) end
+  end
+end
+
+-- The first of a lane, or nil.
+local function first_of(lane)
+  local own = tag(lane)
+  local first = call('ZRANGEBYLEX', wait, '[' .. own, '(' .. own .. '\255', 'LIMIT', 0, 1)[1]
+  return first and time(first:sub(#own + 1, #own + 6))
+end
+
+-- Writes everything, and forgets up to `old_max` of those past retention.
+local function finish(old_max)
+  perform(removals)
+  perform(additions)
+  perform_counts(count, counts)
+  perform_counts(minute, minutes)
+  perform_counts(hour, hours)
+  for lane in pairs(touched) do
+    local first = first_of(lane)
+    if first then call('ZADD', soonest, first, lane) else call('ZREM', soonest, lane) end
+  end
+  if old_max == 0 then return end
+  local old = call('ZRANGEBYSCORE', ended, '-inf', ARGV[4], 'LIMIT', 0, old_max)
+  local over = call('ZCARD', ended) - tonumber(ARGV[5])
+  if over > #old then old = call('ZRANGE', ended, 0, math.min(over, old_max) - 1) end
+  if #old == 0 then return end
+  local ids = {}
+  for i, member in ipairs(old) do ids[i] = member:sub(8) end
+  call('HDEL', msg, unpack(ids))
+  call('ZREM', ended, unpack(old))
+end
+
+-- Packed message: state + 16 * rank, flags, due 6, content hash 8, lane 1 + n, [life 4 + n], [head 4 + n], body.
+-- flags: kind of body 1-2, lost 4-8, maybe delivered 16, the lane is a sink 32, has life 64, has head 128.
+local NO_LIFE = { attempts = 0, ended = 0, reason = 255, receipt = '', tries = 0, history = '' }
+
+local function open(id, packed)
+  local first, flags, lane_len = packed:byte(1), packed:byte(2), packed:byte(17)
+  local m = {
+    id = id, state = first % 16, rank = floor(first / 16), kind = flags % 4, lost = floor(flags / 4) % 4,
+    maybe = floor(flags / 16) % 2, sink = floor(flags / 32) % 2, due = packed:sub(3, 8), hash = packed:sub(9, 16),
+    lane_text = packed:sub(18, 17 + lane_len),
+  }
+  m.lane = (m.sink == 1 and 's' or 'q') .. m.lane_text
+  local at, len = 18 + lane_len, nil
+  m.ready = m.due
+  for field, value in pairs(NO_LIFE) do m[field] = value end
+  if floor(flags / 64) % 2 == 1 then
+    -- life: ready 6, attempts 4, ended 6, reason 1, receipt 4 + n (the first byte says whether there is one), tries 1, history
+    len = unpacked('>I4', packed, at)
+    local life = packed:sub(at + 4, at + 3 + len)
+    local receipt_len
+    m.ready = life:sub(1, 6)
+    m.attempts, m.ended, m.reason, receipt_len = unpacked('>I4I6BI4', life, 7)
+    m.receipt = life:sub(22, 21 + receipt_len)
+    m.tries, m.history = life:byte(22 + receipt_len), life:sub(23 + receipt_len)
+    at = at + 4 + len
+  end
+  m.head = ''
+  if flags >= 128 then
+    len = unpacked('>I4', packed, at)
+    m.head = packed:sub(at, at + 3 + len)
+    at = at + 4 + len
+  end
+  m.body = packed:sub(at)
+  return m
+end
+
+local function close(m)
+  local life = ''
+  if m.ready ~= m.due or m.attempts > 0 or m.ended > 0 or m.tries > 0 or m.receipt ~= '' or m.reason ~= 255 then
+    life = m.ready .. pack('>I4I6BI4', m.attempts, m.ended, m.reason, #m.receipt)
+      .. m.receipt .. char(m.tries) .. m.history
+  end
+  local flags = m.kind + 4 * m.lost + 16 * m.maybe + 32 * m.sink
+  if life ~= '' then
+    flags = flags + 64
+    life = pack('>I4', #life) .. life
+  end
+  if m.head ~= '' then flags = flags + 128 end
+  return char(m.state + 16 * m.rank, flags) .. m.due .. m.hash .. char(#m.lane_text) .. m.lane_text
+    .. life .. m.head .. m.body
+end
+
+-- Writes a try into the message's life. entry: at 6, outcome 1, detail 2 + n. The latest 16 are kept.
+local function note(m, entry, counting, maybe)
+  m.attempts = m.attempts + counting
+  if maybe == 1 then m.maybe = 1 end
+  if entry == '' then return end
+  m.history, m.tries = m.history .. entry, m.tries + 1
+  while m.tries > 16 do
+    m.history, m.tries = m.history:sub(10 + unpacked('>I2', m.history, 8)), m.tries - 1
+  end
+end
+
+-- The member of `wait`. Marks behind the id: 1 it was lost, 2 ready at another time than its due time.
+local function place(m)
+  local marks = (m.lost > 0 and 1 or 0) + (m.ready ~= m.due and 2 or 0)
+  return tag(m.lane) .. m.ready .. char(m.rank) .. m.id .. (marks > 0 and char(marks) or '')
+end
+
+local function tally_waiting(lane, ready, by)
+  touched[lane] = true
+  tally(counts, '#pending', by)
+  tally(counts, 'p' .. lane, by)
+  local at = time(ready)
+  tally(minutes, string.format('%.0f', floor(at / 60000)), by)
+  tally(hours, string.format('%.0f', floor(at / 3600000)), by)
+end
+
+-- Takes a pending message out of the indexes.
+local function take(m)
+  remove('ZREM', wait, place(m))
+  if m.ready ~= m.due then remove('ZREM', retried, m.due .. m.id) end
+  tally_waiting(m.lane, m.ready, -1)
+end
+
+-- Puts a message where what is pending waits.
+local function put(m)
+  m.state = PENDING
+  add('ZADD', wait, 0, place(m))
+  if m.ready ~= m.due then add('ZADD', retried, 0, m.due .. m.id) end
+  tally_waiting(m.lane, m.ready, 1)
+  add('HSET', msg, m.id, close(m))
+end
+
+-- Puts a delivered or cancelled message where it waits to be forgotten, its body gone.
+local function finished(m, state)
+  m.state, m.ended, m.body = state, now, ''
+  add('ZADD', ended, now, char(state) .. m.due .. m.id)
+  add('HSET', msg, m.id, close(m))
+end
+
+-- Packed claim: token 8, end 8, span 8, holder 1 (1: a client), lost 1, instance 8, due 6.
+local CLAIM = '>I8I8I8BBc8c6'
+
+-- Takes a message out of flight.
+local function land(m)
+  remove('HDEL', claim, m.id)
+  remove('ZREM', lease, m.id)
+  tally(counts, '#in_flight', -1)
+  tally(counts, 'f' .. m.lane, -1)
+end
+
+-- A claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
+local LOST = 8
+local function lose(m, why)
+  land(m)
+  note(m, six(now) .. char(LOST) .. pack('>I2', #why) .. why, 1, 1)
+  m.lost = m.lost == 0 and 1 or 2
+  put(m)
+end

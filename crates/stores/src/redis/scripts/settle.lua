@@ -1,0 +1,50 @@
+#!lua flags=allow-oom
+-- Ends claims.
+--
+-- KEYS    as in prelude.lua
+-- ARGV    per claim, no id twice: id, token, verdict. A verdict is a letter, whether the try counts (1 byte), whether it may have
+--         arrived (1), the try (2 + n), and then: H hand back: nothing; R retry: when (6); X dead: the reason (1);
+--         D delivered: the target's receipt behind one byte, or nothing
+-- result  per claim: "d" done, "l" lost
+local ids = {}
+for i = FIRST, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local claims = call('HMGET', claim, unpack(ids))
+local packed = call('HMGET', msg, unpack(ids))
+local answers = {}
+
+for i, id in ipairs(ids) do
+  local token, verdict = ARGV[FIRST + 3 * i - 2], ARGV[FIRST + 3 * i - 1]
+  local held, lease_end
+  if claims[i] and packed[i] then held, lease_end = unpacked('>I8I8', claims[i]) end
+  if held ~= tonumber(token) or lease_end <= tick then
+    answers[i] = 'l'
+  else
+    answers[i] = 'd'
+    local m = open(id, packed[i])
+    local letter = verdict:sub(1, 1)
+    local counting, maybe, try_len = unpacked('>BBI2', verdict, 2)
+    local try, rest = verdict:sub(6, 5 + try_len), verdict:sub(6 + try_len)
+    land(m)
+    note(m, try, counting, maybe)
+    if letter == 'H' then
+      put(m)
+    elseif letter == 'R' then
+      -- Wall time may have stepped back behind the due time since the claim.
+      m.ready, m.lost = six(math.max(time(rest), time(m.due))), 0
+      put(m)
+    elseif letter == 'D' then
+      m.receipt = rest
+      finished(m, DELIVERED)
+      tally(counts, '#delivered', 1)
+    else
+      m.state, m.ended, m.reason = DEAD, now, rest:byte(1)
+      add('ZADD', dead, 0, m.due .. id)
+      add('HSET', msg, id, close(m))
+      tally(counts, '#dead', 1)
+      tally(counts, 'd' .. m.lane, 1)
+    end
+  end
+end
+
+finish(2 * #ids + 32)
+return answers

@@ -1,0 +1,34 @@
+#!lua flags=allow-oom
+-- The bounded look: ends leases that ran out, forgets what is past retention, says what comes next.
+--
+-- KEYS    as in prelude.lua
+-- ARGV    how many leases to end at most, how many of the soonest lanes to name; then, if that is 0, the lanes asked for
+-- result  how many leases ended, when the next one ends ("" if none), how many are pending, how many in flight; then the
+--         ready times of the lanes asked for ("" if nothing waits), or lane and ready time of the soonest ones, in pairs
+local ids = call('ZRANGEBYSCORE', lease, '-inf', ARGV[3], 'LIMIT', 0, tonumber(ARGV[FIRST]))
+if #ids > 0 then
+  local packed = call('HMGET', msg, unpack(ids))
+  for i, id in ipairs(ids) do
+    if packed[i] then
+      lose(open(id, packed[i]), 'the lease ran out')
+    else
+      remove('ZREM', lease, id)
+    end
+  end
+end
+finish(512)
+
+local next_end = call('ZRANGE', lease, 0, 0, 'WITHSCORES')[2]
+local held = call('HMGET', count, '#pending', '#in_flight')
+local answers = {
+  tostring(#ids), next_end and string.format('%.0f', next_end) or '', held[1] or '0', held[2] or '0',
+}
+local soonest_max = tonumber(ARGV[FIRST + 1])
+if soonest_max > 0 then
+  for _, text in ipairs(call('ZRANGE', soonest, 0, soonest_max - 1, 'WITHSCORES')) do answers[#answers + 1] = text end
+elseif #ARGV > FIRST + 1 then
+  for _, score in ipairs(call('ZMSCORE', soonest, unpack(ARGV, FIRST + 2))) do
+    answers[#answers + 1] = score or ''
+  end
+end
+return answers
