@@ -38,6 +38,12 @@ pub trait Sink: Send + Sync + 'static {
 
     /// Whether the target could take messages now, without delivering one.
     async fn probe(&self) -> Result<(), SinkError>;
+
+    /// The store has recorded that these were delivered: they will not be tried again, and what the sink keeps to know a
+    /// second try by may go.
+    ///
+    /// A courtesy and no promise: it does not come if the process ends first, and nothing waits for it.
+    async fn settled(&self, _delivered: &[Delivery]) {}
 }
 
 /// Why a delivery did not happen.

@@ -2,6 +2,7 @@
 //!
 //! A kind of sink is a variant of [`SinkConfig`] and a folder with `mod.rs` and `docs.md`.
 
+pub mod redis_streams;
 pub mod webhook;
 mod written;
 
@@ -10,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 use duly_core::{Clock, Invalid, Sink};
 use serde::Deserialize;
 
+pub use redis_streams::RedisStreamsConfig;
 pub use webhook::WebhookConfig;
 pub use written::{Hidden, OneOrMany, Span};
 
@@ -19,6 +21,8 @@ pub use written::{Hidden, OneOrMany, Span};
 pub enum SinkConfig {
     /// An HTTP endpoint.
     Webhook(WebhookConfig),
+    /// Redis Streams.
+    RedisStreams(RedisStreamsConfig),
 }
 
 impl SinkConfig {
@@ -26,6 +30,7 @@ impl SinkConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
+            Self::RedisStreams(_) => "redis_streams",
         }
     }
 
@@ -33,6 +38,7 @@ impl SinkConfig {
     pub fn check(&self) -> Vec<Invalid> {
         match self {
             Self::Webhook(config) => config.check(),
+            Self::RedisStreams(config) => config.check(),
         }
     }
 
@@ -40,6 +46,7 @@ impl SinkConfig {
     pub fn batch(&self) -> usize {
         match self {
             Self::Webhook(config) => config.parallel(),
+            Self::RedisStreams(config) => config.batch(),
         }
     }
 
@@ -47,6 +54,7 @@ impl SinkConfig {
     pub fn call_timeout(&self) -> Duration {
         match self {
             Self::Webhook(config) => config.request_timeout(),
+            Self::RedisStreams(config) => config.request_timeout(),
         }
     }
 
@@ -54,6 +62,7 @@ impl SinkConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
         match self {
             Self::Webhook(config) => Ok(Arc::new(config.build(clock)?)),
+            Self::RedisStreams(config) => Ok(Arc::new(config.build(clock)?)),
         }
     }
 }

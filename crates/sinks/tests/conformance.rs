@@ -2,4 +2,9 @@
 
 mod targets;
 
+use testkit::servers::redis;
+
 testkit::sink_suite!(webhook, crate::targets::webhook());
+testkit::sink_suite!(redis_streams, crate::targets::single(), if crate::redis::installed());
+testkit::sink_suite!(redis_streams_cluster, crate::targets::cluster(), if crate::redis::installed());
+testkit::sink_suite!(redis_streams_sentinels, crate::targets::sentinels(), if crate::redis::installed());

@@ -1,20 +1,21 @@
 //! Telling the world what was recorded.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use duly_core::{
-    Now,
+    Delivery, Now,
     schedule::{Job, LaneKey, Report},
     store::{Settled, Verdict},
 };
 
-use super::{Driver, driver::Held};
+use super::{Driver, Worker, driver::Held};
 use crate::{events::Event, tally::add};
 
 impl Driver {
     /// Lets go of what was settled, counts it and tells it. Gives those that were lost.
     pub(super) fn settled(&mut self, batch: &[(Job, Verdict)], results: &[Settled], now: Now) -> Vec<Job> {
         let mut lost = Vec::new();
+        let mut delivered: HashMap<LaneKey, Vec<Delivery>> = HashMap::new();
         for ((job, verdict), settled) in batch.iter().zip(results) {
             let Some(held) = self.held.remove(job) else { continue };
             if *settled == Settled::Lost {
@@ -30,9 +31,23 @@ impl Driver {
             // The lane is here for as long as anything of it is held.
             if let Some(served) = self.lanes.get(&job.lane) {
                 self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, verdict);
+                if matches!((verdict, &served.worker), (Verdict::Delivered { .. }, Worker::Sink(_))) {
+                    let delivery = Delivery { message: leased.message, attempt: leased.attempt };
+                    delivered.entry(job.lane).or_default().push(delivery);
+                }
             }
         }
+        for (lane, delivered) in delivered {
+            self.tell_sink(lane, delivered);
+        }
         lost
+    }
+
+    /// The sink may forget what it kept for another try.
+    fn tell_sink(&self, lane: LaneKey, delivered: Vec<Delivery>) {
+        if let Some(Worker::Sink(sink)) = self.lanes.get(&lane).map(|served| served.worker.clone()) {
+            tokio::spawn(async move { sink.settled(&delivered).await });
+        }
     }
 
     pub(super) fn report(&mut self, report: Report) {

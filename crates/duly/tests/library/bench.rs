@@ -77,6 +77,7 @@ pub(crate) struct Target {
     clock: ManualClock,
     pub(crate) mood: Mutex<Mood>,
     pub(crate) arrivals: Mutex<Vec<Arrival>>,
+    settled: Mutex<Vec<String>>,
     pub(crate) calls: Mutex<Vec<usize>>,
 }
 
@@ -99,6 +100,7 @@ impl Target {
             clock: clock.clone(),
             mood: Mutex::new(mood),
             arrivals: Mutex::default(),
+            settled: Mutex::default(),
             calls: Mutex::default(),
         })
     }
@@ -109,6 +111,11 @@ impl Target {
 
     pub(crate) fn ids(&self) -> Vec<String> {
         self.arrivals.lock().unwrap().iter().map(|(id, ..)| id.clone()).collect()
+    }
+
+    /// What the sink was told to be recorded as delivered.
+    pub(crate) fn settled_ids(&self) -> Vec<String> {
+        self.settled.lock().unwrap().clone()
     }
 
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
@@ -147,6 +154,11 @@ impl Sink for Target {
             Mood::Bad(kind) if !kind.outcome().counts() => Err(Self::fail(kind)),
             _ => Ok(()),
         }
+    }
+
+    async fn settled(&self, delivered: &[Delivery]) {
+        let ids = delivered.iter().map(|delivery| delivery.message.id.to_string());
+        self.settled.lock().unwrap().extend(ids);
     }
 }
 

@@ -135,3 +135,23 @@ async fn a_target_that_is_away_shows_at_a_glance_and_an_operator_may_try_it_now(
     assert_eq!(target.arrivals().len(), 1);
     assert_eq!(bench.duly.served().await.unwrap()[0].1.target, duly::Target::Here);
 }
+
+#[tokio::test]
+async fn a_sink_hears_of_what_is_recorded_and_of_nothing_else() {
+    let (bench, target) = Bench::with_target(Mood::Good, SinkOptions::default()).await;
+    let good = bench.send(Message::to("orders/x")).await.to_string();
+    bench.pass(seconds(1)).await;
+    assert_eq!(target.settled_ids(), [&*good]);
+
+    target.set(Mood::Bad(SinkErrorKind::Refused));
+    bench.send(Message::to("orders/x")).await;
+    bench.pass(seconds(1)).await;
+    target.set(Mood::Bad(SinkErrorKind::Unknown));
+    let retried = bench.send(Message::to("orders/x")).await.to_string();
+    bench.pass(seconds(1)).await;
+    assert_eq!(target.settled_ids(), [&*good], "a refusal or a retry is no delivery");
+
+    target.set(Mood::Good);
+    bench.pass(minutes(10)).await;
+    assert_eq!(target.settled_ids(), [good, retried]);
+}

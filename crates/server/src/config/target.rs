@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Kinds that are planned and not there yet.
-const TO_COME: [&str; 7] = ["redis_streams", "rabbitmq", "kafka", "rocketmq", "activemq", "nats", "mqtt"];
+const TO_COME: [&str; 6] = ["rabbitmq", "kafka", "rocketmq", "activemq", "nats", "mqtt"];
 
 /// A key, and what is wrong with it.
 type Fault = (String, String);

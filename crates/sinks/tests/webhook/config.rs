@@ -19,7 +19,7 @@ fn every_setting_is_read() {
     let config = read(settings).unwrap();
     assert_eq!((config.kind(), config.check()), ("webhook", vec![]));
     assert_eq!((config.batch(), config.call_timeout()), (8, Duration::from_secs(3)));
-    let SinkConfig::Webhook(webhook) = config;
+    let SinkConfig::Webhook(webhook) = config else { panic!("{config:?}") };
     assert_eq!(webhook.url, Some(Hidden::from("https://example.com/hooks")));
     assert_eq!(webhook.secret.0, [Hidden::from("words")]);
     assert_eq!(webhook.allow_private, AllowPrivate::Networks(vec!["10.0.0.0/8".into()]));
@@ -31,7 +31,7 @@ fn every_setting_is_read() {
 fn what_is_left_out_has_its_default() {
     let config = read("url = 'https://example.com'").unwrap();
     assert_eq!((config.batch(), config.call_timeout()), (32, Duration::from_secs(7)));
-    let SinkConfig::Webhook(webhook) = config;
+    let SinkConfig::Webhook(webhook) = config else { panic!("{config:?}") };
     assert_eq!((webhook.allow_private, webhook.permanent), (AllowPrivate::None, Permanent::Usual));
 }
 

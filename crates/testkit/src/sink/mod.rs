@@ -108,12 +108,16 @@ async fn assert_arrived(target: &dyn Target, batch: &[Delivery]) {
     }
 }
 
-/// Every case of the [`Sink`] suite as a test of its own, in a module named after the sink.
+/// Every case of the [`Sink`] suite as a test of its own, in a module named after the sink. With `if` and a condition, only
+/// where it holds: that the server is installed.
 #[macro_export]
 macro_rules! sink_suite {
     ($name:ident, $target:expr) => {
+        $crate::sink_suite!($name, $target, if true);
+    };
+    ($name:ident, $target:expr, if $there:expr) => {
         mod $name {
-            $crate::port_tests!(sink, $target;
+            $crate::port_tests!(sink, $target, if $there;
                 one_outcome_per_message_in_order
                 ok_means_the_target_has_it
                 a_refusal_hurts_no_neighbour

@@ -1,6 +1,6 @@
 //! A master, a replica, and three sentinels that watch over them.
 
-use std::{collections::HashMap, fs};
+use std::{collections::HashMap, fs, time::Duration};
 
 use super::{Options, READY_WITHIN, Redis};
 use crate::servers::{place::Place, process::Process, wait_until};
@@ -23,16 +23,24 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    /// All five, once they know of each other.
+    /// All five, once they know of each other. A master that is away for a second is replaced.
     ///
     /// # Panics
     /// If Redis is not installed or they do not find each other.
     pub fn start() -> Self {
+        Self::with_patience(Duration::from_secs(1))
+    }
+
+    /// The same, with sentinels that wait so long before they give up a master that is away.
+    ///
+    /// # Panics
+    /// If Redis is not installed or they do not find each other.
+    pub fn with_patience(patience: Duration) -> Self {
         let master = Redis::single();
         let port = master.port().to_string();
         let words = ["--replicaof", "127.0.0.1", &port].map(str::to_owned);
         let replica = Redis::with(Options { more: words.into(), ..Options::default() });
-        let sentinels = (0..3).map(|_| Sentinel::start(master.port())).collect();
+        let sentinels = (0..3).map(|_| Sentinel::start(master.port(), patience)).collect();
         let all = Self { sentinels, pair: [master, replica] };
         all.wait_until_ok();
         all
@@ -82,14 +90,15 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    fn start(master: u16) -> Self {
+    fn start(master: u16, patience: Duration) -> Self {
         for _ in 0..5 {
             let place = Place::new();
             let (port, folder) = (place.port(), place.folder().display());
             let text = format!(
                 "port {port}\nbind 127.0.0.1\ndir {folder}\nlogfile {folder}/log\n\
                  sentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
-                 sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 5000\n"
+                 sentinel down-after-milliseconds {MASTER} {}\nsentinel failover-timeout {MASTER} 5000\n",
+                patience.as_millis(),
             );
             let file = place.folder().join("sentinel.conf");
             fs::write(&file, text).unwrap();

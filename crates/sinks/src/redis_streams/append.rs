@@ -1,0 +1,118 @@
+//! The script that appends once, and what is handed to it.
+
+use std::time::Duration;
+
+use duly_core::{Delivery, SinkError, SinkErrorKind};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
+
+use super::{link::Wire, settings::Settings, slot};
+
+const SCRIPT: &str = include_str!("append.lua");
+
+/// Fields that every entry has; those of Duly begin with `duly-` besides.
+const BODY: &str = "body";
+const CONTENT_TYPE: &str = "content-type";
+const OURS: &str = "duly-";
+
+/// Lua hands on at most some 8,000 values at once: two for each property.
+const PROPERTIES_MAX: usize = 3_500;
+
+/// How long a message is remembered that needed several tries: an earlier one may still be on its way, in some buffer.
+const LINGER: Duration = Duration::from_secs(300);
+
+/// The script, and what it is always told.
+pub(super) struct Append {
+    script: Script,
+    remember_ms: u64,
+    max_len: u64,
+    max_age_ms: u64,
+}
+
+/// Why this message fits into no stream, if it does not.
+pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
+    let properties = &delivery.message.properties;
+    let refused = |detail| Some(SinkError::new(SinkErrorKind::Refused, detail));
+    if properties.len() > PROPERTIES_MAX {
+        return refused(format!("{} properties, and {PROPERTIES_MAX} fit", properties.len()));
+    }
+    let is_taken = |name: &str| name == BODY || name == CONTENT_TYPE || name.starts_with(OURS);
+    let (name, _) = properties.iter().find(|(name, _)| is_taken(name))?;
+    refused(format!("an entry has the field {name:?} already: give the property another name"))
+}
+
+impl Append {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            script: Script::new(SCRIPT),
+            remember_ms: millis(settings.remember),
+            max_len: settings.max_len.unwrap_or(0),
+            max_age_ms: settings.max_age.map_or(0, millis),
+        }
+    }
+
+    /// The script's name.
+    pub(super) fn sha(&self) -> &str {
+        self.script.get_hash()
+    }
+
+    /// Appends all of them: per message the id of its entry.
+    pub(super) async fn send(&self, mut wire: Wire, batch: &[&Delivery]) -> Vec<Result<String, RedisError>> {
+        let all = batch.iter().map(|delivery| self.command("EVALSHA", self.sha(), delivery)).collect();
+        let mut answers = wire.ask(all).await;
+        // Redis restarted, or somebody emptied its scripts. These did nothing, and the text brings the script back.
+        let unknown: Vec<usize> = (0..answers.len()).filter(|n| is_unknown(&answers[*n])).collect();
+        if !unknown.is_empty() {
+            let again = unknown.iter().map(|n| self.command("EVAL", SCRIPT, batch[*n])).collect();
+            for (place, answer) in unknown.iter().zip(wire.ask(again).await) {
+                answers[*place] = answer;
+            }
+        }
+        answers.into_iter().map(|answer| Ok(String::from_redis_value(answer?)?)).collect()
+    }
+
+    fn command(&self, how: &str, script: &str, delivery: &Delivery) -> Cmd {
+        let message = &delivery.message;
+        let mut command = redis::cmd(how);
+        command.arg(script).arg(2).arg(message.topic.as_str()).arg(marker(delivery));
+        command.arg(self.remember_ms).arg(format!("{:016x}", message.content_hash()));
+        command.arg(self.max_len).arg(self.max_age_ms);
+        command.arg(BODY).arg(message.body.as_bytes()).arg(CONTENT_TYPE).arg(message.body.kind().mime());
+        for (name, value) in message.properties.iter() {
+            command.arg(name).arg(value);
+        }
+        command.arg("duly-id").arg(message.id.as_str());
+        command.arg("duly-due").arg(message.due.as_millis());
+        command.arg("duly-attempt").arg(delivery.attempt);
+        if let Some(tag) = &message.tag {
+            command.arg("duly-tag").arg(tag.as_str());
+        }
+        if let Some(key) = &message.key {
+            command.arg("duly-key").arg(key.as_str());
+        }
+        command
+    }
+
+    /// Takes the markers away of what will not come again.
+    pub(super) async fn forget(&self, mut wire: Wire, delivered: &[Delivery]) {
+        let forget = |delivery: &Delivery| {
+            if delivery.attempt == 1 {
+                let mut command = redis::cmd("UNLINK");
+                command.arg(marker(delivery));
+                return command;
+            }
+            let mut command = redis::cmd("PEXPIRE");
+            command.arg(marker(delivery)).arg(LINGER.as_millis() as u64).arg("LT");
+            command
+        };
+        wire.ask(delivered.iter().map(forget).collect()).await;
+    }
+}
+
+fn marker(delivery: &Delivery) -> String {
+    slot::marker(delivery.message.topic.as_str(), delivery.message.id.as_str())
+}
+
+fn is_unknown(answer: &Result<Value, RedisError>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
+}

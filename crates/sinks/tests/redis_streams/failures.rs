@@ -1,0 +1,174 @@
+//! What each failure is taken for.
+
+use std::sync::Arc;
+
+use duly_core::SinkErrorKind;
+use testkit::servers::redis::{Options, Redis, installed};
+
+use crate::{failure, ids, one, sink_to, sink_with, to};
+
+#[tokio::test]
+async fn a_wrong_password_pauses_the_lane_and_so_does_none() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::with(Options { password: Some("right".into()), ..Options::default() });
+    for who in [":wrong@", "nobody:right@", ""] {
+        let sink = sink_with(&format!("redis://{who}127.0.0.1:{}", redis.port()), "");
+        let error = one(&sink, "orders", "a").await.unwrap_err();
+        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+        assert!(!error.detail.contains("wrong") && !error.detail.contains("right"), "{}", error.detail);
+        assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+    }
+    let sink = sink_to(&redis);
+    sink.probe().await.unwrap();
+    one(&sink, "orders", "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_run_scripts_pauses_the_lane() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    redis.run::<()>(&["ACL", "SETUSER", "weak", "on", ">secret", "~*", "+@all", "-@scripting"]);
+    let sink = sink_with(&format!("redis://weak:secret@127.0.0.1:{}", redis.port()), "");
+    assert_eq!(failure(&sink, "orders", "a").await, SinkErrorKind::Misconfigured);
+    assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+}
+
+#[tokio::test]
+async fn the_rights_that_the_documentation_names_are_enough() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let rights = ["+evalsha", "+eval", "+script|exists", "+xadd", "+xtrim", "+getex", "+set", "+time"];
+    let mut words = vec!["ACL", "SETUSER", "few", "on", ">secret", "~orders", "~duly:mark:*"];
+    words.extend(rights.into_iter().chain(["+unlink", "+pexpire"]));
+    redis.run::<()>(&words);
+    let url = format!("redis://few:secret@127.0.0.1:{}", redis.port());
+    let sink = sink_with(&url, "max_len = 100\nmax_age = '1h'");
+    sink.probe().await.unwrap();
+    one(&sink, "orders", "a").await.unwrap();
+    sink.settled(&[to("orders", "a")]).await;
+    assert_eq!(crate::markers(&redis), [""; 0]);
+    assert_eq!(failure(&sink, "others", "a").await, SinkErrorKind::Misconfigured, "not a key of its own");
+}
+
+#[tokio::test]
+async fn something_else_under_the_streams_name_refuses_the_message_alone() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    redis.run::<()>(&["SET", "text", "x"]);
+    let batch = [to("orders", "a"), to("text", "b"), to("orders", "c")];
+    let outcomes = sink_to(&redis).deliver(&batch).await;
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
+    assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);
+    assert!(
+        !crate::markers(&redis).iter().any(|marker| marker.contains("text")),
+        "no marker without an entry"
+    );
+}
+
+#[tokio::test]
+async fn out_of_memory_is_throttled_and_leaves_nothing_half_done() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let sink = sink_to(&redis);
+    one(&sink, "orders", "a").await.unwrap();
+    redis.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Throttled);
+    redis.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    one(&sink, "orders", "b").await.unwrap();
+    assert_eq!(ids(&redis, "orders"), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_replica_is_no_place_to_write_to() {
+    if !installed() {
+        return;
+    }
+    let (master, replica) = (Redis::single(), Redis::single());
+    let sink = sink_to(&replica);
+    one(&sink, "orders", "a").await.unwrap();
+    replica.run::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_leaves_the_outcome_unknown_and_is_not_waited_for_twice() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let sink = sink_with(&redis.url(), "request_timeout = '400ms'");
+    one(&sink, "orders", "a").await.unwrap();
+    redis.pause();
+    assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unknown, "it was sent");
+    assert_eq!(failure(&sink, "orders", "c").await, SinkErrorKind::Unreachable, "this one was not");
+    assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Unreachable);
+    redis.cont();
+    for id in ["b", "c"] {
+        one(&sink, "orders", id).await.unwrap();
+    }
+    let mut there = ids(&redis, "orders");
+    there.sort_unstable();
+    assert_eq!(there, ["a", "b", "c"], "and b is there once");
+}
+
+/// Says that it is older than it may be; everything else it leaves unanswered.
+async fn an_old_redis() -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = client.read(&mut bytes).await {
+                let asked = String::from_utf8_lossy(&bytes[..count]).to_uppercase();
+                for _ in asked.matches("SETINFO") {
+                    client.write_all(b"-ERR unknown subcommand\r\n").await.unwrap();
+                }
+                if asked.contains("INFO\r\n$6\r\nSERVER") {
+                    let info = "# Server\r\nredis_version:6.2.14\r\n";
+                    client.write_all(format!("${}\r\n{info}\r\n", info.len()).as_bytes()).await.unwrap();
+                }
+            }
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn an_old_redis_is_refused_by_its_version() {
+    let sink = sink_with(&format!("redis://127.0.0.1:{}", an_old_redis().await), "");
+    let error = one(&sink, "orders", "a").await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured);
+    assert_eq!(error.detail, "this Redis is 6.2, and 7.0 or newer is needed");
+    assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+}
+
+#[tokio::test]
+async fn a_failover_is_followed_to_the_new_master() {
+    if !installed() {
+        return;
+    }
+    let sentinels = Arc::new(testkit::servers::redis::Sentinels::start());
+    let sink = sink_with(&sentinels.url(), "");
+    one(&sink, "orders", "a").await.unwrap();
+    assert_eq!(sentinels.pair()[0].run::<u32>(&["WAIT", "1", "5000"]), 1);
+    let all = sentinels.clone();
+    tokio::task::spawn_blocking(move || all.fail_over()).await.unwrap();
+    // The first call may find the dead end of its connection; the second must find the new master.
+    let _ = one(&sink, "orders", "b").await;
+    one(&sink, "orders", "b").await.unwrap();
+    assert_eq!(ids(&sentinels.pair()[1], "orders"), ["a", "b"]);
+    // What the old master was asked and the new one has: the marker went with the entry.
+    one(&sink, "orders", "a").await.unwrap();
+    assert_eq!(ids(&sentinels.pair()[1], "orders"), ["a", "b"]);
+}

@@ -1,0 +1,56 @@
+//! The sink into Redis Streams against real servers.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod cluster;
+mod config;
+mod entries;
+mod failures;
+mod once;
+mod whole;
+
+use std::sync::Arc;
+
+use duly::SystemClock;
+use duly_core::{Body, Delivery, Message, Sink, SinkError, SinkErrorKind, Timestamp};
+use duly_sinks::SinkConfig;
+use redis::streams::StreamRangeReply;
+use testkit::servers::redis::Redis;
+
+/// A sink to `url`, with more settings.
+fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
+    let text = format!("kind = 'redis_streams'\nurl = '{url}'\n{settings}");
+    let config: SinkConfig = toml::from_str(&text).unwrap();
+    config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+}
+
+fn sink_to(redis: &Redis) -> Arc<dyn Sink> {
+    sink_with(&redis.url(), "")
+}
+
+fn message(topic: &str, id: &str) -> Message {
+    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
+    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    Message { body: Body::text("body"), ..message }
+}
+
+fn to(topic: &str, id: &str) -> Delivery {
+    Delivery { message: message(topic, id), attempt: 1 }
+}
+
+async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
+    sink.deliver(&[to(topic, id)]).await.remove(0)
+}
+
+async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
+    one(sink, topic, id).await.unwrap_err().kind
+}
+
+/// The ids of the messages in a stream, in the order of its entries.
+fn ids(redis: &Redis, stream: &str) -> Vec<String> {
+    let entries: StreamRangeReply = redis.run(&["XRANGE", stream, "-", "+"]);
+    entries.ids.iter().map(|entry| entry.get("duly-id").unwrap()).collect()
+}
+
+fn markers(redis: &Redis) -> Vec<String> {
+    redis.run(&["KEYS", "duly:mark:*"])
+}
