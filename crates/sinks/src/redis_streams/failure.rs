@@ -1,6 +1,6 @@
 //! What Redis and the way to it may answer instead of yes, sorted by what comes next.
 
-use std::error::Error;
+use std::{error::Error, io, sync::Arc};
 
 use duly_core::{SinkError, SinkErrorKind};
 use redis::{ErrorKind, RedisError};
@@ -55,19 +55,12 @@ pub(super) fn is_the_wires(error: &RedisError) -> bool {
     is_away || error.is_io_error() || error.is_unrecoverable_error()
 }
 
+/// The cause lies wrapped: by the client, by the connection, and by TLS.
 fn is_bad_certificate(error: &RedisError) -> bool {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
-            return true;
-        }
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if let Some(rustls::Error::InvalidCertificate(_)) = inner.and_then(|inner| inner.downcast_ref()) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    type Shared = Arc<dyn Error + Send + Sync>;
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<Shared>());
+    let failed = cause.and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+    matches!(failed.and_then(|failed| failed.downcast_ref()), Some(rustls::Error::InvalidCertificate(_)))
 }
 
 fn words(error: &RedisError) -> String {

@@ -6,6 +6,7 @@ mod config;
 mod entries;
 mod failures;
 mod once;
+mod tls;
 mod whole;
 
 use std::sync::Arc;

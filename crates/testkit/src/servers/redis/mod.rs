@@ -20,7 +20,11 @@ use std::{
     time::Duration,
 };
 
-use super::{place::Place, process::Process, wait_until};
+use super::{
+    place::{Place, SECOND},
+    process::Process,
+    wait_until,
+};
 
 pub use cluster::{Cluster, SLOTS};
 pub use sentinels::{MASTER, Sentinels};
@@ -128,6 +132,11 @@ impl Redis {
     /// The port, which stays the same.
     pub fn port(&self) -> u16 {
         self.place.port()
+    }
+
+    /// A second port that nobody else has, for what a test adds, such as TLS. A cluster uses it itself.
+    pub fn second_port(&self) -> u16 {
+        self.port() + SECOND
     }
 
     /// Where the server keeps its data and its log.

@@ -1,0 +1,45 @@
+//! The same by TLS.
+
+use duly_core::SinkErrorKind;
+use testkit::servers::redis::{Redis, installed};
+
+use crate::{ids, one, sink_with};
+
+/// Lets a server speak TLS on a second port, and gives that port and the file with its certificate.
+fn by_tls(redis: &Redis) -> (u16, String) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let file = |name: &str, text: String| {
+        let path = redis.folder().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certificate = file("cert.pem", made.cert.pem());
+    let key = file("key.pem", made.signing_key.serialize_pem());
+    let port = redis.second_port();
+    let words = ["CONFIG", "SET", "tls-cert-file", &certificate, "tls-key-file", &key];
+    let more = ["tls-ca-cert-file", &certificate, "tls-auth-clients", "no", "tls-port", &port.to_string()];
+    redis.run::<()>(&[&words[..], &more[..]].concat());
+    (port, certificate)
+}
+
+#[tokio::test]
+async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let (port, certificate) = by_tls(&redis);
+    let url = format!("rediss://127.0.0.1:{port}");
+
+    let trusting = sink_with(&url, &format!("ca = '{certificate}'"));
+    trusting.probe().await.unwrap();
+    one(&trusting, "orders", "a").await.unwrap();
+    assert_eq!(ids(&redis, "orders"), ["a"]);
+
+    let error = one(&sink_with(&url, ""), "orders", "b").await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+    let plain = sink_with(&redis.url().replace("redis://", "rediss://"), "request_timeout = '1s'");
+    let error = one(&plain, "orders", "c").await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Unreachable, "this port speaks no TLS: {}", error.detail);
+    assert_eq!(ids(&redis, "orders"), ["a"]);
+}
