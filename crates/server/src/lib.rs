@@ -9,5 +9,6 @@ pub mod client;
 pub mod config;
 pub mod http;
 pub mod serve;
+mod store;
 pub mod telemetry;
 pub mod wire;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use duly::{Clock, Duly, SystemClock};
-use duly_stores::embedded::{EmbeddedStore, Options};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -11,6 +10,7 @@ use crate::{
     auth,
     config::Config,
     http::{self, App, Front, Listening, Parts, SinkEntry},
+    store::{self, Hold, Opened},
     telemetry::Telemetry,
 };
 
@@ -25,6 +25,7 @@ pub struct Running {
     listening: Listening,
     stopping: watch::Sender<bool>,
     secure: bool,
+    hold: Option<Hold>,
 }
 
 /// Why a server could not start or stop: what happened, to what, and what to do now.
@@ -58,14 +59,15 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> =
         Arc::new(SystemClock::new().map_err(|error| StartError(format!("cannot start the clock: {error}")))?);
     let sinks = sinks(&config, &clock)?;
-    let duly = engine(&config, &sinks, clock).await?;
+    let Opened { store, hold } = store::open(&config, &clock).await?;
+    let duly = engine(&config, &sinks, store, clock).await?;
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
     let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
     let secure = tls.is_some();
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
-    Ok(Running { duly, listening, stopping, secure })
+    Ok(Running { duly, listening, stopping, secure, hold })
 }
 
 fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkName, SinkEntry>, StartError> {
@@ -83,20 +85,11 @@ fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkN
 async fn engine(
     config: &Config,
     sinks: &BTreeMap<duly::SinkName, SinkEntry>,
+    store: Arc<dyn duly::Store>,
     clock: Arc<dyn Clock>,
 ) -> Result<Duly, StartError> {
-    let options = Options {
-        retention: config.store.retention,
-        retention_max: config.store.retention_max,
-        pending_max: config.limits.pending_max,
-        ..Options::default()
-    };
-    let store = EmbeddedStore::open(&config.data, options, clock.now()).await.map_err(|error| {
-        let (folder, words) = (config.data.display().to_string(), error.to_string());
-        StartError(if words.contains(&folder) { words } else { format!("data folder {folder}: {words}") })
-    })?;
     let mut builder = Duly::builder()
-        .store(Arc::new(store))
+        .store(store)
         .clock(clock)
         .deliver(config.deliver)
         .levels(config.levels.clone())
@@ -138,6 +131,10 @@ impl Running {
         // Those who wait for long give up now.
         self.stopping.send_replace(true);
         self.listening.stop(CALLS_GRACE).await;
-        self.duly.shutdown().await.map_err(StartError::because("the store was not closed cleanly"))
+        let ended = self.duly.shutdown().await;
+        if let Some(hold) = self.hold {
+            hold.release().await;
+        }
+        ended.map_err(StartError::because("the store was not closed cleanly"))
     }
 }

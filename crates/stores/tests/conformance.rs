@@ -1,5 +1,21 @@
 //! Every store, the same suite.
 
+use std::sync::OnceLock;
+
+use testkit::servers::redis::{Cluster, Sentinels};
+
 testkit::store_suite!(memory, testkit::memory());
 testkit::store_suite!(embedded, testkit::embedded());
 testkit::store_suite!(redis, testkit::redis());
+testkit::store_suite!(redis_cluster, testkit::redis_at(|| crate::cluster().url()));
+testkit::store_suite!(redis_sentinel, testkit::redis_at(|| crate::sentinels().url()));
+
+fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+    CLUSTER.get_or_init(Cluster::of_three)
+}
+
+fn sentinels() -> &'static Sentinels {
+    static SENTINELS: OnceLock<Sentinels> = OnceLock::new();
+    SENTINELS.get_or_init(Sentinels::start)
+}

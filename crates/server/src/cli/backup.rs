@@ -7,7 +7,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::{Failure, Output};
-use crate::config::{Config, Flags, Sources};
+use crate::config::{Config, Flags, Sources, StoreKind};
 
 /// Copy the data folder, also while a server works on it
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,13 @@ fn configured(config: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let flags = Flags { config, ..Flags::default() };
     let config = Config::load(&Sources::from_process(flags));
     let wrong = |problems| Failure::failed(format!("{problems}\nor name the data folder with --data"));
-    config.map(|config| config.data).map_err(wrong)
+    let config = config.map_err(wrong)?;
+    match config.store.kind {
+        StoreKind::Embedded => Ok(config.data),
+        StoreKind::Redis(_) => Err(Failure::failed(
+            "the messages are in Redis: back it up by its own means (a copy of its append-only file, or BGSAVE)",
+        )),
+    }
 }
 
 fn progress(out: &Output) -> ProgressBar {

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Failure, Output, Tint, files};
 use crate::{
-    config::{Config, Flags, Sources},
+    config::{Config, Flags, Sources, StoreKind},
     serve::{self, Running},
 };
 
@@ -61,7 +61,10 @@ impl Serve {
                 "fewer open files than connections need; raise the limit (ulimit -n)"
             );
         }
-        let data = config.data.display().to_string();
+        let data = match &config.store.kind {
+            StoreKind::Embedded => config.data.display().to_string(),
+            StoreKind::Redis(setup) => format!("Redis at {}", setup.shown()),
+        };
         // Taken before the start: who is told to stop meanwhile stops.
         let mut signals = Signals::new()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;

@@ -17,6 +17,7 @@ mod secret;
 mod section;
 mod sinks;
 mod sources;
+mod store;
 mod suggest;
 mod target;
 mod tls;
@@ -32,7 +33,9 @@ pub use secret::Secret;
 pub use section::Setting;
 pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
-pub use used::{AlertRules, Config, HttpLimits, SinkSetup, StoreSetup, Thresholds, TlsFiles};
+pub use used::{
+    AlertRules, Config, HttpLimits, RedisSetup, SinkSetup, StoreKind, StoreSetup, Thresholds, TlsFiles,
+};
 
 /// A commented file with every setting and its default.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");

@@ -8,10 +8,10 @@ use duly::{
 use serde_json::Value as Json;
 
 use super::{
-    Config, HttpLimits, Origin, StoreSetup, TlsFiles, alerts, credentials,
+    Config, HttpLimits, Origin, TlsFiles, alerts, credentials,
     secret::mask_url,
     section::{Section, within},
-    sinks,
+    sinks, store,
     suggest::did_you_mean,
     units::show_span,
     written::Node,
@@ -20,11 +20,6 @@ use crate::auth::listen_allowed;
 
 /// Names of levels, nodes and tokens are no longer than this.
 const NAME_MAX: usize = 64;
-/// Kinds of store that are planned and not there yet.
-const STORES_TO_COME: [&str; 4] = ["redis", "mysql", "postgres", "redis+mysql"];
-/// Settings of those.
-const STORE_SETTINGS_TO_COME: [&str; 5] = ["redis", "mysql", "postgres", "shards", "allow_volatile"];
-
 /// Everything, from the top of the tree.
 pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let default = Config::default();
@@ -32,7 +27,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let data = top.value("data", default.data, read_folder, |path| path.display().to_string().into());
     let deliver = top.flag("deliver", default.deliver);
     let levels_default = top.take("levels_default");
-    let store = top.table("store", store);
+    let store = top.table("store", store::store);
     let (limits, http) = top.table("limits", limits);
     let levels = levels(top, levels_default, limits.delay_max);
     let (scan, scan_batch) = top.table("scan", scan);
@@ -85,40 +80,6 @@ fn read_folder(node: &Node) -> Result<PathBuf, String> {
         "" => Err("the data folder needs a name, such as ./duly-data".into()),
         text => Ok(PathBuf::from(text)),
     }
-}
-
-fn store(section: &mut Section<'_>) -> StoreSetup {
-    let default = StoreSetup::default();
-    let kind = section.value(
-        "kind",
-        "embedded".to_owned(),
-        |node| store_kind(node.text()?),
-        |kind| kind.as_str().into(),
-    );
-    let to_come = section.reading.is_faulty("store.kind");
-    for key in STORE_SETTINGS_TO_COME {
-        let Some(node) = section.take(key) else { continue };
-        if !to_come {
-            let detail =
-                format!("the {kind} store has no such setting; those that have are not in this version yet");
-            section.fault(key, &node.origin, detail);
-        }
-    }
-    StoreSetup {
-        lease: section.span("lease", default.lease, seconds(1)..=hours(12)),
-        retention: section.span("retention", default.retention, Duration::ZERO..=days(3653)),
-        retention_max: section.number("retention_max", default.retention_max, 0..=100_000_000),
-    }
-}
-
-fn store_kind(word: &str) -> Result<String, String> {
-    if word == "embedded" {
-        return Ok(word.into());
-    }
-    if STORES_TO_COME.contains(&word) {
-        return Err(format!("the {word} store is not in this version yet; use \"embedded\""));
-    }
-    Err(format!("there is no {word:?} store{}; use \"embedded\"", did_you_mean(word, ["embedded"])))
 }
 
 fn levels(top: &mut Section<'_>, fallback: Option<Node>, delay_max: Duration) -> Levels {

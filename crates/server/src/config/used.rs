@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Dura
 
 use duly::{HandlerOptions, Levels, Limits, Pace, RetryPolicy, SinkName, SinkOptions};
 
-use super::secret::only_host;
+use super::secret::{Secret, mask_url, only_host};
 use crate::auth::Tokens;
 
 /// All settings of one node.
@@ -51,12 +51,41 @@ pub struct Config {
 /// Where messages wait.
 #[derive(Debug, Clone)]
 pub struct StoreSetup {
+    /// In what.
+    pub kind: StoreKind,
     /// How long a claim lasts without renewal.
     pub lease: Duration,
     /// How long finished messages can be asked for.
     pub retention: Duration,
     /// How many of them at most.
     pub retention_max: usize,
+}
+
+/// In what messages wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Files of Duly's own, in the data folder.
+    Embedded,
+    /// A Redis.
+    Redis(RedisSetup),
+}
+
+/// Which Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisSetup {
+    /// Where it is; may hold a password.
+    pub url: Secret,
+    /// How many parts the store has.
+    pub shards: u16,
+    /// Whether it may be one that loses messages.
+    pub allow_volatile: bool,
+}
+
+impl RedisSetup {
+    /// Where it is, fit to be shown.
+    pub fn shown(&self) -> String {
+        mask_url(self.url.reveal())
+    }
 }
 
 /// One sink: what it is, and how it is served.
@@ -150,13 +179,27 @@ impl Default for HttpLimits {
     }
 }
 
+impl Default for RedisSetup {
+    fn default() -> Self {
+        let url = Secret::new("redis://127.0.0.1:6379");
+        Self { url, shards: duly_stores::redis::Options::new(0).shards, allow_volatile: false }
+    }
+}
+
+impl StoreSetup {
+    /// The usual settings of a kind: what is finished costs memory in Redis, so less of it is kept there.
+    pub fn of(kind: StoreKind) -> Self {
+        let (retention, retention_max) = match kind {
+            StoreKind::Embedded => (Duration::from_secs(24 * 3600), 1_000_000),
+            StoreKind::Redis(_) => (Duration::from_secs(3600), 100_000),
+        };
+        Self { kind, lease: Duration::from_secs(10), retention, retention_max }
+    }
+}
+
 impl Default for StoreSetup {
     fn default() -> Self {
-        Self {
-            lease: Duration::from_secs(10),
-            retention: Duration::from_secs(24 * 3600),
-            retention_max: 1_000_000,
-        }
+        Self::of(StoreKind::Embedded)
     }
 }
 

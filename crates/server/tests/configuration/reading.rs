@@ -88,9 +88,12 @@ failure_rate = 7
 #[test]
 fn each_fault_says_what_would_be_right() {
     for (file, path, words) in [
-        ("[store]\nkind = \"redis\"\nredis = \"redis://x\"", "store.kind", "not in this version yet"),
+        ("[store]\nkind = \"mysql\"\nmysql = \"mysql://x\"", "store.kind", "not in this version yet"),
+        ("[store]\nkind = \"redis\"\nredis = \"http://x\"", "store.redis", "redis"),
+        ("[store]\nkind = \"redis\"\nshards = 0", "store.shards", "from 1 to 256"),
         ("[store]\nkind = \"embeded\"", "store.kind", "did you mean embedded?"),
-        ("[store]\nredis = \"redis://x\"", "store.redis", "not in this version yet"),
+        ("[store]\nredis = \"redis://x\"", "store.redis", "belongs to kind = \"redis\""),
+        ("[store]\nmysql = \"mysql://x\"", "store.mysql", "not in this version yet"),
         ("[sinks.orders]\nkind = \"kafka\"\nbrokers = \"x\"", "sinks.orders.kind", "not in this version yet"),
         ("[sinks.orders]\nkind = \"kafak\"", "sinks.orders.kind", "did you mean kafka?"),
         ("[sinks.orders]\nurl = \"http://x\"", "sinks.orders.kind", "it is missing"),

@@ -10,6 +10,10 @@ use crate::Folder;
 const PLANTED: &str = "pl4nt3d-s3cr3t-v4lu3";
 
 const GOOD: &str = r#"
+[store]
+kind = "redis"
+redis = "redis://user:pl4nt3d-s3cr3t-v4lu3@redis.example"
+
 [sinks.shop]
 kind = "webhook"
 url = "https://shop.example/hooks/pl4nt3d-s3cr3t-v4lu3?sig=pl4nt3d-s3cr3t-v4lu3"
@@ -26,10 +30,14 @@ token = "pl4nt3d-s3cr3t-v4lu3"
 "#;
 
 /// Each of them is wrong in a way of its own.
-const FAULTY: [&str; 16] = [
+const FAULTY: [&str; 20] = [
     "listen = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nlease = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
-    "[store]\nkind = \"redis\"\nredis = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
+    "[store]\nkind = \"redis\"\nredis = \"redis-ring://user:pl4nt3d-s3cr3t-v4lu3@host\"",
+    "[store]\nkind = \"redis\"\nredis = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host:no\"",
+    "[store]\nkind = \"redis\"\nredis = \"redis-sentinel://user:pl4nt3d-s3cr3t-v4lu3@host\"",
+    "[store]\nkind = \"redis\"\nredis = \"pl4nt3d-s3cr3t-v4lu3\"",
+    "[store]\nkind = \"mysql\"\nmysql = \"mysql://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nredis = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nredis = \"pl4nt3d-s3cr3t-v4lu3",
     "pasword = \"pl4nt3d-s3cr3t-v4lu3\"",

@@ -7,6 +7,7 @@ mod events;
 mod faults;
 mod messages;
 mod patience;
+mod redis;
 mod secure;
 mod target;
 mod walk;

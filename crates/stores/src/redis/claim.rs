@@ -82,11 +82,16 @@ impl RedisStore {
         let mut given = Given { leased: Vec::new(), next: None };
         for part in turns.chunks(ITEMS_MAX) {
             let mut cmd = self.call(&scripts::CLAIM, shard, now);
-            cmd.arg(lane).arg(end).arg(span).arg(holder).arg(&self.options.instance.to_be_bytes());
+            let call = self.doubts.number();
+            cmd.arg(lane).arg(end).arg(span).arg(holder);
+            cmd.arg(&self.options.instance.to_be_bytes()).arg(&call.to_be_bytes());
             part.iter().for_each(|(_, member)| {
                 cmd.arg(member.as_slice());
             });
-            let said = self.run(&scripts::CLAIM, &cmd).await?;
+            let said = self.run(&scripts::CLAIM, &cmd).await.inspect_err(|error| {
+                let ids = part.iter().map(|(turn, _)| turn.id.clone());
+                self.doubts.doubt(error, shard, call, ids);
+            })?;
             let [token, next, packed @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
             let token = number(token).ok_or_else(|| garbled("an answer"))?;
             given.next = time_in(next)?;

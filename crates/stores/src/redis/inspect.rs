@@ -1,9 +1,14 @@
 //! What a Redis must be for messages to be safe in it.
 
 use duly_core::store::StoreError;
-use redis::InfoDict;
+use redis::{InfoDict, Value};
 
-use super::{fault::sorted, link::Link};
+use super::{
+    fault::{garbled, sorted},
+    link::Link,
+    node::{name_in, node_key},
+    options::Options,
+};
 
 /// The oldest version whose scripts can say what they do.
 const VERSION_MIN: (u32, u32) = (7, 0);
@@ -19,17 +24,48 @@ pub struct Finding {
     pub may_be_allowed: bool,
 }
 
-/// Looks at the Redis behind `url`, for `doctor`. Says what its version is, and what is wrong with it.
-pub async fn inspect(url: &str) -> Result<(String, Vec<Finding>), StoreError> {
+/// What [`inspect`] saw.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The version of Redis.
+    pub version: String,
+    /// What is wrong with it.
+    pub findings: Vec<Finding>,
+    /// The node that has the store of the usual name open.
+    pub node: Option<String>,
+    /// What time Redis says it is, in milliseconds since the epoch.
+    pub time_ms: u64,
+}
+
+/// Looks at the Redis behind `url`, for `doctor`. Changes nothing.
+pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
     let mut link = Link::connect(url).await?;
-    findings(&mut link).await
+    let (version, findings) = findings(&mut link).await?;
+    let key = node_key(&Options::new(0).prefix);
+    let holder: Option<String> =
+        redis::cmd("GET").arg(key).query_async(&mut link).await.map_err(|error| sorted(&error))?;
+    let (seconds, micros): (u64, u64) =
+        redis::cmd("TIME").query_async(&mut link).await.map_err(|error| sorted(&error))?;
+    let node = holder.map(|holder| name_in(&holder).to_owned());
+    Ok(Inspection { version, findings, node, time_ms: seconds * 1000 + micros / 1000 })
 }
 
 pub(super) async fn findings(link: &mut Link) -> Result<(String, Vec<Finding>), StoreError> {
-    let info: InfoDict = redis::cmd("INFO").query_async(link).await.map_err(|error| sorted(&error))?;
-    let text = |name: &str| info.get::<String>(name).unwrap_or_default();
-    let version = text("redis_version");
-    let found = judge(&version, &text("aof_enabled"), &text("maxmemory_policy"));
+    let answer: Value = redis::cmd("INFO").query_async(link).await.map_err(|error| sorted(&error))?;
+    // A cluster answers for each of its nodes.
+    let answers = match answer {
+        Value::Map(nodes) => nodes.into_iter().map(|(_, info)| info).collect(),
+        one => vec![one],
+    };
+    let mut version = String::new();
+    let mut found: Vec<Finding> = Vec::new();
+    for answer in answers {
+        let info: InfoDict = redis::from_redis_value(answer).map_err(|_| garbled("INFO"))?;
+        let text = |name: &str| info.get::<String>(name).unwrap_or_default();
+        version = text("redis_version");
+        let of_node = judge(&version, &text("aof_enabled"), &text("maxmemory_policy"));
+        found.extend(of_node.into_iter().filter(|finding| !found.contains(finding)).collect::<Vec<_>>());
+    }
     Ok((version, found))
 }
 

@@ -110,10 +110,9 @@ impl RedisStore {
             State::Dead => self.sorted_places(self.keys.one(shard, "dead"), from, limit).await,
             State::InFlight => {
                 let claims = self.scan("HSCAN", self.keys.one(shard, "claim")).await?;
-                // The due time stands at the end of a claim.
-                let place =
-                    |(id, claim): (Vec<u8>, Vec<u8>)| [&claim[claim.len().saturating_sub(6)..], &id].concat();
-                Ok(Told { places: claims.into_iter().map(place).collect(), horizon: None })
+                // Where `prelude.lua` packs the due time.
+                let place = |(id, claim): (Vec<u8>, Vec<u8>)| Some([claim.get(34..40)?, &id].concat());
+                Ok(Told { places: claims.into_iter().filter_map(place).collect(), horizon: None })
             }
             State::Delivered | State::Cancelled => {
                 let ended = self.scan("ZSCAN", self.keys.one(shard, "ended")).await?;

@@ -1,15 +1,19 @@
 #![doc = include_str!("docs.md")]
 
 mod accept;
+mod address;
 mod call;
 mod change;
 mod claim;
+mod doubts;
 mod fault;
+mod hints;
 mod inspect;
 mod keys;
 mod link;
 mod list;
 mod look;
+mod node;
 mod open;
 mod options;
 mod packed;
@@ -29,16 +33,18 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
         Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 
 pub use self::{
-    inspect::{Finding, inspect},
+    address::check_address,
+    inspect::{Finding, Inspection, inspect},
+    node::{Held, NodeKey},
     options::Options,
 };
-use self::{keys::Keys, link::Link, room::Room, time::StoreTime};
+use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, room::Room, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {
@@ -51,6 +57,8 @@ pub struct RedisStore {
     ended_max: usize,
     time: StoreTime,
     room: Room,
+    doubts: Doubts,
+    hints: Hints,
     closed: AtomicBool,
     shouted: AtomicBool,
 }
@@ -148,6 +156,10 @@ impl Store for RedisStore {
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.sweep_all(now, lanes).await
+    }
+
+    async fn hint(&self) -> Hint {
+        self.hear().await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

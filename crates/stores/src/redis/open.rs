@@ -10,7 +10,9 @@ use duly_core::{
 use super::{
     Options, RedisStore,
     call::{ITEMS_MAX, number},
+    doubts::Doubts,
     fault::{garbled, sorted},
+    hints::Hints,
     inspect::findings,
     keys::Keys,
     link::Link,
@@ -57,6 +59,8 @@ impl RedisStore {
             ended_max,
             time: StoreTime::begin(now),
             room: Room::default(),
+            doubts: Doubts::default(),
+            hints: Hints::default(),
             closed: AtomicBool::new(false),
             shouted: AtomicBool::new(false),
             options,
@@ -105,7 +109,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Token 8, end 8, span 8, holder 1, lost 1, instance 8, due 6.
+    /// As `prelude.lua` packs it: token 8, end 8, span 8, holder 1, lost 1, instance 8, and more.
     fn read_claim(&self, shard: u16, id: Vec<u8>, claim: &[u8]) -> Option<Found> {
         let number = |at: usize| Some(u64::from_be_bytes(claim.get(at..at + 8)?.try_into().ok()?));
         let of_process = *claim.get(24)? == 0 && number(26)? != self.options.instance;

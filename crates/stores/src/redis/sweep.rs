@@ -35,10 +35,12 @@ struct Said {
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let asked = self.room.ask();
+        self.clear_doubts(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         let paused = redis::cmd("SMEMBERS").arg(&self.keys.paused).to_owned();
         let (paused, said) =
             try_join(self.ask::<Vec<Vec<u8>>>(&paused), self.sweep_shards(now, &names)).await?;
+        self.hints.swept();
         self.room.tell(asked, said.iter().map(|said| said.held).sum());
         let next = |name: &String| {
             let of = |said: &Said| said.next.get(name.as_bytes()).copied().or(said.bound);

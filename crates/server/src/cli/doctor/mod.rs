@@ -3,12 +3,13 @@
 mod certificate;
 mod disk;
 mod place;
+mod redis;
 mod sinks;
 
 use serde::Serialize;
 
 use super::{Failure, Output, Tint};
-use crate::config::{Config, Flags, Sources};
+use crate::config::{Config, Flags, Sources, StoreKind};
 
 /// Check the settings, the disk, the sinks, the clock and the limits of this machine
 #[derive(Debug, clap::Args)]
@@ -82,7 +83,10 @@ impl Arguments {
 
 async fn look(config: &Config) -> Vec<Finding> {
     let mut findings = vec![Finding::ok("configuration", "every setting is known and in range")];
-    let running = disk::look(&config.data, &mut findings);
+    let running = match &config.store.kind {
+        StoreKind::Embedded => disk::look(&config.data, &mut findings),
+        StoreKind::Redis(setup) => redis::look(setup, &mut findings).await,
+    };
     findings.extend(place::clock(&config.data));
     findings.extend(place::open_files(config));
     findings.extend(place::listening(config, running));

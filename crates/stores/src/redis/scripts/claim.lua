@@ -3,13 +3,13 @@
 --
 -- KEYS    as in prelude.lua
 -- ARGV    lane, end of the leases in microseconds of the store's time, their span in microseconds, holder
---         (0 process, 1 client), instance, then members of `wait`
+--         (0 process, 1 client), instance, number of the call, then members of `wait`
 -- result  the fencing token, when the next of the lane is ready ("" if none), then per member the packed message,
 --         or "" where another was faster
-local lane, lease_end, span, holder, instance = unpack(ARGV, FIRST, FIRST + 4)
+local lane, lease_end, span, holder, instance, number = unpack(ARGV, FIRST, FIRST + 5)
 local own = tag(lane)
 local members, ids, suspects = {}, {}, {}
-for i = FIRST + 5, #ARGV do
+for i = FIRST + 6, #ARGV do
   local member = ARGV[i]
   local marks = member:byte(-1)
   if marks >= 32 then marks = 0 end
@@ -36,7 +36,7 @@ for i, member in ipairs(members) do
     local id, due = ids[i], value:sub(3, 8)
     if member:sub(#own + 1, #own + 6) ~= due then remove('ZREM', retried, due .. id) end
     local lost = floor(value:byte(2) / 4) % 4
-    add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due))
+    add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number))
     add('ZADD', lease, lease_end, id)
     taken = taken + 1
   end

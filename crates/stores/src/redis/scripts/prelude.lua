@@ -209,8 +209,8 @@ local function finished(m, state)
   add('HSET', msg, m.id, close(m))
 end
 
--- Packed claim: token 8, end 8, span 8, holder 1 (1: a client), lost 1, instance 8, due 6.
-local CLAIM = '>I8I8I8BBc8c6'
+-- Packed claim: token 8, end 8, span 8, holder 1 (1: a client), lost 1, instance 8, due 6, number of the call 8.
+local CLAIM = '>I8I8I8BBc8c6c8'
 
 -- Takes a message out of flight.
 local function land(m)

@@ -1,30 +1,35 @@
 #!lua flags=allow-oom
--- What a process that starts does about the claims it finds.
+-- What a process does about claims that nobody works on: at its start, and after an answer got lost on the way.
 --
 -- KEYS    as in prelude.lua
--- ARGV    per claim: id, token, what. What is "l" lost with its process, "d" handed back with doubt because another one
---         is the suspect, or "e" and the end of its lease on the new clock, in microseconds of the store's time
+-- ARGV    per claim: id, token, what. What is "l" lost with its process, "d" handed back with doubt because another one is
+--         the suspect, "e" and the end of its lease on the new clock, in microseconds of the store's time, or "h" and the
+--         number of the call whose answer never came: handed back, as it was before. Only then the token is not known: 0
 -- result  how many were still there
 local found = 0
 for i = FIRST, #ARGV, 3 do
-  local id, what = ARGV[i], ARGV[i + 2]
+  local id, known, what = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local held, packed = call('HGET', claim, id), call('HGET', msg, id)
   if held and packed then
-    local token, _, span, holder, lost, instance, due = unpacked(CLAIM, held)
-    if token == tonumber(ARGV[i + 1]) then
+    local token, _, span, holder, lost, instance, due, number = unpacked(CLAIM, held)
+    if what == 'h' .. number then
+      land(open(id, packed))
+      put(open(id, packed))
       found = found + 1
+    elseif token == known then
+      local m = open(id, packed)
       if what == 'l' then
-        lose(open(id, packed), 'the process ended')
+        lose(m, 'the process ended')
       elseif what == 'd' then
-        local m = open(id, packed)
         land(m)
         m.lost, m.maybe = 1, 1
         put(m)
       else
         local lease_end = what:sub(2)
-        add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due))
+        add('HSET', claim, id, pack(CLAIM, token, lease_end, span, holder, lost, instance, due, number))
         add('ZADD', lease, lease_end, id)
       end
+      found = found + 1
     end
   end
 end

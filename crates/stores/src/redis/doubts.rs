@@ -1,0 +1,83 @@
+//! Claims whose answer got lost on the way: Redis may have made them, and nobody would work on them until their leases end.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use duly_core::{
+    MessageId, Now,
+    store::{StoreError, StoreErrorKind},
+};
+
+use super::{RedisStore, call::ITEMS_MAX, scripts};
+
+/// More are left to the ends of their leases.
+const DOUBTS_MAX: usize = 10_000;
+
+/// What may be claimed by a call that failed.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    last: AtomicU64,
+    open: Mutex<Vec<Doubt>>,
+}
+
+#[derive(Debug, Clone)]
+struct Doubt {
+    shard: u16,
+    number: u64,
+    id: MessageId,
+}
+
+impl Doubts {
+    /// The number of a call that claims, different from every other of this process.
+    pub(super) fn number(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A call failed. If Redis refused it, nothing is in doubt.
+    pub(super) fn doubt(
+        &self,
+        error: &StoreError,
+        shard: u16,
+        number: u64,
+        ids: impl Iterator<Item = MessageId>,
+    ) {
+        if error.kind != StoreErrorKind::Unavailable {
+            return;
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = DOUBTS_MAX.saturating_sub(open.len());
+        open.extend(ids.take(room).map(|id| Doubt { shard, number, id }));
+    }
+
+    fn take(&self) -> Vec<Doubt> {
+        std::mem::take(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put_back(&self, doubts: &[Doubt]) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(doubts);
+    }
+}
+
+impl RedisStore {
+    /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
+    pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
+        let mut doubts = self.doubts.take();
+        doubts.sort_by_key(|doubt| doubt.shard);
+        let parts = doubts.chunk_by(|a, b| a.shard == b.shard).flat_map(|shard| shard.chunks(ITEMS_MAX));
+        let mut done = 0;
+        for part in parts {
+            let mut cmd = self.call(&scripts::RECOVER, part[0].shard, now);
+            for Doubt { id, number, .. } in part {
+                cmd.arg(id.as_str()).arg(0).arg([b"h", number.to_be_bytes().as_slice()].concat());
+            }
+            if let Err(error) = self.run(&scripts::RECOVER, &cmd).await {
+                self.doubts.put_back(&doubts[done..]);
+                return Err(error);
+            }
+            done += part.len();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Wake-ups from other processes, by publish and subscribe. They may be lost: the sweep finds what they would have told.
+
+use duly_core::{Timestamp, store::Hint};
+use futures_util::StreamExt;
+use redis::{Msg, aio::PubSubStream};
+use tokio::sync::{Mutex, Notify};
+
+use super::{
+    RedisStore,
+    keys::{lane_of, time},
+};
+
+/// The ear of this process.
+#[derive(Default)]
+pub(super) struct Hints {
+    listening: Mutex<Option<PubSubStream>>,
+    swept: Notify,
+}
+
+impl Hints {
+    /// Redis answered a sweep: if there is no connection that listens, this is a good time for one.
+    pub(super) fn swept(&self) {
+        self.swept.notify_waiters();
+    }
+}
+
+impl RedisStore {
+    /// The next hint of another process.
+    pub(super) async fn hear(&self) -> Hint {
+        loop {
+            let mut listening = self.hints.listening.lock().await;
+            if listening.is_none() {
+                *listening = self.listen().await;
+            }
+            while let Some(stream) = listening.as_mut() {
+                match stream.next().await {
+                    Some(message) => {
+                        if let Some(hint) = read(&message, self.options.instance) {
+                            return hint;
+                        }
+                    }
+                    None => *listening = None,
+                }
+            }
+            drop(listening);
+            self.hints.swept.notified().await;
+        }
+    }
+
+    async fn listen(&self) -> Option<PubSubStream> {
+        let mut pubsub = self.link.listener().await.ok()?;
+        pubsub.subscribe(&self.keys.hints).await.ok()?;
+        Some(pubsub.into_on_message())
+    }
+}
+
+/// As `insert.lua` tells it: who sent it, when, and the lane. What this process sent it knows.
+fn read(message: &Msg, own: u64) -> Option<Hint> {
+    let told = message.get_payload_bytes();
+    let (sender, rest) = told.split_at_checked(8)?;
+    if sender == own.to_be_bytes() {
+        return None;
+    }
+    let due: Timestamp = time(rest)?;
+    Some(Hint { lane: lane_of(rest.get(6..)?)?, due })
+}

@@ -1,0 +1,201 @@
+//! What Redis does to a store, and what the store makes of it.
+
+use duly_core::{
+    Lost, State, Store,
+    store::{Changed, StoreErrorKind},
+};
+use duly_stores::redis::Options;
+use testkit::{
+    block_on,
+    servers::redis::{self, Redis},
+};
+
+use crate::{
+    bed::{claim, deliver, id, insert, lane, message, now, open, single},
+    proxy::Proxy,
+};
+
+#[test]
+fn forgotten_scripts_are_loaded_again() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        for round in 0..3u64 {
+            server.run::<()>(&["SCRIPT", "FLUSH"]);
+            insert(&store, vec![message(&format!("m{round}"), 0)]).await.unwrap();
+            server.run::<()>(&["SCRIPT", "FLUSH"]);
+            let claimed = claim(&store, 1, 10).await.unwrap();
+            assert_eq!(claimed.messages.len(), 1);
+            server.run::<()>(&["SCRIPT", "FLUSH"]);
+            deliver(&store, 2, &claimed.messages).await.unwrap();
+            server.run::<()>(&["SCRIPT", "FLUSH"]);
+            assert_eq!(store.get(&[id("m0")]).await.unwrap()[0].as_ref().unwrap().state, State::Delivered);
+        }
+    });
+}
+
+#[test]
+fn out_of_memory_nothing_new_is_taken_and_what_is_there_goes_out() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let options = redis::Options { maxmemory: Some(8 << 20), ..redis::Options::default() };
+        let server = Redis::with(options);
+        let store = open(&server.url(), Options::new(1)).await.unwrap();
+        let large = |n: usize| {
+            let mut message = message(&format!("m{n:05}"), 0);
+            message.body = duly_core::Body::bytes(vec![b'x'; 10_000]);
+            message
+        };
+        let mut refused = None;
+        for n in 0..10_000 {
+            if let Err(error) = insert(&store, vec![large(n)]).await {
+                refused = Some((n, error));
+                break;
+            }
+        }
+        let (accepted, error) = refused.unwrap();
+        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+        let books = store.books().await.unwrap();
+        assert_eq!((books.accepted, books.pending), (accepted as u64, accepted as u64), "no half effect");
+        assert_eq!(store.get(&[id(&format!("m{accepted:05}"))]).await.unwrap(), [None]);
+
+        assert_eq!(
+            store.cancel(now(1), &[id("m00000")]).await.unwrap(),
+            [Changed::Done { maybe_delivered: false }]
+        );
+        let claimed = claim(&store, 1, 200).await.unwrap();
+        assert_eq!(claimed.messages[0].message.id, id("m00001"));
+        deliver(&store, 2, &claimed.messages).await.unwrap();
+        let books = store.books().await.unwrap();
+        assert!(books.balance() && books.delivered == claimed.messages.len() as u64, "{books:?}");
+        insert(&store, vec![large(accepted)]).await.expect("there is room again");
+    });
+}
+
+#[test]
+fn a_flushed_redis_is_noticed_by_the_next_sweep_and_nothing_is_accepted_as_if_nothing_had_happened() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        server.run::<()>(&["FLUSHALL"]);
+        let error = store.sweep(now(1), &[lane("work")]).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("FLUSHALL"), "{error}");
+        let error = insert(&store, vec![message("b", 0)]).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+
+        let store = open(&server.url(), Options::new(2)).await.unwrap();
+        insert(&store, vec![message("b", 0)]).await.unwrap();
+        assert_eq!(store.books().await.unwrap().pending, 1);
+    });
+}
+
+#[test]
+fn a_shard_that_was_removed_is_noticed_too() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        server.run::<()>(&["DEL", "duly:{main:3}:meta"]);
+        assert_eq!(store.sweep(now(1), &[]).await.unwrap_err().kind, StoreErrorKind::Damaged);
+        let store = open(&server.url(), Options::new(2)).await.unwrap();
+        store.sweep(now(1), &[]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_redis_that_was_killed_comes_back_with_what_was_accepted() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        server.run::<()>(&["CONFIG", "SET", "appendfsync", "always"]);
+        insert(&store, (0..100).map(|n| message(&format!("m{n:02}"), 0)).collect()).await.unwrap();
+        let held = claim(&store, 1, 10).await.unwrap().messages;
+        server.kill();
+        let error = insert(&store, vec![message("z", 0)]).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        assert!(claim(&store, 1, 10).await.is_err());
+        server.start();
+        // The connection comes back by itself; the first calls may still find the old one.
+        let mut answer = store.books().await;
+        for _ in 0..100 {
+            if answer.is_ok() {
+                break;
+            }
+            answer = store.books().await;
+        }
+        let books = answer.unwrap();
+        assert_eq!((books.pending, books.in_flight), (90, 10));
+        deliver(&store, 2, &held).await.unwrap();
+        assert_eq!(claim(&store, 2, 200).await.unwrap().messages.len(), 90);
+    });
+}
+
+#[test]
+fn a_claim_whose_answer_was_lost_is_handed_back_and_counts_nothing() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let server = Redis::single();
+        let proxy = Proxy::start(server.port()).await;
+        let store = open(&proxy.url(), Options::new(1)).await.unwrap();
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        // The scripts are known by now: the next call of one is the claim itself.
+        let claimed = claim(&store, 1, 10).await.unwrap().messages;
+        deliver(&store, 1, &claimed).await.unwrap();
+        insert(&store, vec![message("b", 0)]).await.unwrap();
+        store.sweep(now(1), &[]).await.unwrap();
+
+        proxy.cut_after("EVALSHA");
+        assert_eq!(claim(&store, 1, 10).await.unwrap_err().kind, StoreErrorKind::Unavailable);
+        let claims = || server.run::<u64>(&["HLEN", &shard_key("b", "claim")]);
+        assert_eq!(claims(), 1, "Redis made the claim");
+        let mut swept = store.sweep(now(2), &[]).await;
+        for _ in 0..100 {
+            if swept.is_ok() {
+                break;
+            }
+            swept = store.sweep(now(2), &[]).await;
+        }
+        assert_eq!(swept.unwrap().leases_ended, 0);
+        assert_eq!(claims(), 0);
+        let again = claim(&store, 3, 10).await.unwrap().messages;
+        assert_eq!((again.len(), again[0].attempt, again[0].lost), (1, 1, Lost::No));
+        assert!(store.books().await.unwrap().balance());
+    });
+}
+
+fn shard_key(text: &str, name: &str) -> String {
+    format!("duly:{{main:{}}}:{name}", id(text).hash64() % 16)
+}
+
+#[test]
+fn a_hint_tells_other_processes_of_what_is_due_soon() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, one) = single().await;
+        let other = open(&server.url(), Options::new(2)).await.unwrap();
+        let hint = tokio::spawn(async move { one.hint().await });
+        // Nobody says when the subscription has come about: tell until it is heard.
+        let mut told = 0;
+        while !hint.is_finished() && told < 10_000 {
+            insert(&other, vec![message(&format!("m{told}"), 1000)]).await.unwrap();
+            told += 1;
+        }
+        let hint = hint.await.unwrap();
+        assert_eq!((hint.lane, hint.due), (lane("work"), crate::bed::ms(1000)));
+    });
+}

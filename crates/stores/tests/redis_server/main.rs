@@ -1,0 +1,9 @@
+//! What only a store in Redis has to answer for: the server behind it.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod bed;
+mod faults;
+mod lists;
+mod memory;
+mod opening;
+mod proxy;
