@@ -3,18 +3,15 @@
 use duly_core::{Invalid, SinkError, SinkErrorKind};
 use futures_util::future::join_all;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisError, TlsCertificates, TlsMode,
-    Value,
+    AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, Value,
     aio::{ConnectionLike, MultiplexedConnection},
-    cluster::ClusterClient,
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
-    sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
+use redis_link::{Clients, Reach};
 use tokio::sync::Mutex;
 
 use super::{
-    address::Address,
     failure::{sorted, unconnected},
     settings::Settings,
 };
@@ -22,25 +19,13 @@ use super::{
 /// What is older has no flags for scripts.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
-/// How often a cluster is asked again where a slot is, and the longest wait between two times.
-const CLUSTER_RETRIES: u32 = 4;
-const CLUSTER_WAIT_MS_MAX: u64 = 250;
-
 /// How connections are made, and the one that stands.
 pub(super) struct Link {
-    way: Way,
-    wire: Mutex<Standing>,
+    standing: Mutex<Standing>,
 }
 
-enum Way {
-    Single(Box<Client>),
-    Cluster(Box<ClusterClient>),
-    // Asking sentinels changes what it keeps of them.
-    Sentinel(Box<Mutex<SentinelClient>>),
-}
-
-#[derive(Default)]
 struct Standing {
+    clients: Clients,
     wire: Option<Wire>,
     serial: u64,
 }
@@ -60,18 +45,24 @@ enum Kind {
 
 impl Link {
     pub(super) fn new(settings: &Settings) -> Result<Self, Invalid> {
-        let way = Way::new(settings)
+        let reach = Reach {
+            connect_within: settings.timeout / 2,
+            answer_within: settings.timeout,
+            redirect_within: None,
+            authorities: settings.authorities.clone(),
+        };
+        let clients = Clients::new(&settings.address, &reach)
             .map_err(|error| Invalid::new("bad_sink", "url", format!("it cannot be used: {error}")))?;
-        Ok(Self { way, wire: Mutex::default() })
+        Ok(Self { standing: Mutex::new(Standing { clients, wire: None, serial: 0 }) })
     }
 
     /// The connection that stands, or a new one.
     pub(super) async fn wire(&self) -> Result<Wire, SinkError> {
-        let mut standing = self.wire.lock().await;
+        let mut standing = self.standing.lock().await;
         if let Some(wire) = &standing.wire {
             return Ok(wire.clone());
         }
-        let kind = self.way.connect().await.map_err(|error| unconnected(&error))?;
+        let kind = connect(&mut standing.clients).await.map_err(|error| unconnected(&error))?;
         standing.serial += 1;
         let mut wire = Wire { serial: standing.serial, kind };
         wire.check_version().await?;
@@ -81,73 +72,26 @@ impl Link {
 
     /// Gives up a connection that broke, unless another has taken its place.
     pub(super) async fn drop_wire(&self, broken: &Wire) {
-        let mut standing = self.wire.lock().await;
+        let mut standing = self.standing.lock().await;
         if standing.wire.as_ref().is_some_and(|wire| wire.serial == broken.serial) {
             standing.wire = None;
         }
     }
 }
 
-impl Way {
-    fn new(settings: &Settings) -> Result<Self, RedisError> {
-        let certificates = settings
-            .authorities
-            .as_ref()
-            .map(|pem| TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) });
-        Ok(match &settings.address {
-            Address::Single(info) => Self::Single(Box::new(match certificates {
-                Some(certificates) => Client::build_with_tls(info.clone(), certificates)?,
-                None => Client::open(info.clone())?,
-            })),
-            Address::Cluster(nodes) => {
-                let mut builder = ClusterClient::builder(nodes.clone())
-                    .retries(CLUSTER_RETRIES)
-                    .max_retry_wait(CLUSTER_WAIT_MS_MAX)
-                    .connection_timeout(settings.timeout / 2)
-                    .response_timeout(settings.timeout)
-                    .overall_response_timeout(None);
-                if let Some(certificates) = certificates {
-                    builder = builder.certs(certificates);
-                }
-                Self::Cluster(Box::new(builder.build()?))
-            }
-            Address::Sentinel { sentinels, name, redis, is_secure } => {
-                let mut builder =
-                    SentinelClientBuilder::new(sentinels.clone(), name, SentinelServerType::Master)?
-                        .set_client_to_redis_db(redis.db());
-                if let Some(user) = redis.username() {
-                    builder = builder.set_client_to_redis_username(user);
-                }
-                if let Some(password) = redis.password() {
-                    builder = builder.set_client_to_redis_password(password);
-                }
-                if *is_secure {
-                    builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-                    builder = builder.set_client_to_sentinel_tls_mode(TlsMode::Secure);
-                }
-                if let Some(certificates) = certificates {
-                    builder = builder.set_client_to_redis_certificates(certificates.clone());
-                    builder = builder.set_client_to_sentinel_certificates(certificates);
-                }
-                Self::Sentinel(Box::new(Mutex::new(builder.build()?)))
-            }
-        })
-    }
-
-    /// Takes as long as it takes: the call that waits for it has an end.
-    async fn connect(&self) -> Result<Kind, RedisError> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        Ok(match self {
-            Self::Single(client) => {
-                Kind::One(client.get_multiplexed_async_connection_with_config(&config).await?)
-            }
-            Self::Cluster(client) => Kind::Cluster(client.get_async_connection().await?),
-            Self::Sentinel(client) => {
-                let master = client.lock().await.async_get_client().await?;
-                Kind::One(master.get_multiplexed_async_connection_with_config(&config).await?)
-            }
-        })
-    }
+/// Takes as long as it takes: the call that waits for it has an end.
+async fn connect(clients: &mut Clients) -> Result<Kind, RedisError> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    Ok(match clients {
+        Clients::Single(client) => {
+            Kind::One(client.get_multiplexed_async_connection_with_config(&config).await?)
+        }
+        Clients::Cluster(client) => Kind::Cluster(client.get_async_connection().await?),
+        Clients::Sentinel(client) => {
+            let master = client.async_get_client().await?;
+            Kind::One(master.get_multiplexed_async_connection_with_config(&config).await?)
+        }
+    })
 }
 
 impl Wire {

@@ -1,6 +1,5 @@
 #![doc = include_str!("docs.md")]
 
-mod address;
 mod append;
 mod config;
 mod failure;

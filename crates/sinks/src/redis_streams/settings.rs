@@ -3,9 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use duly_core::Invalid;
+use redis_link::Address;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use super::{address::Address, config::RedisStreamsConfig};
+use super::config::RedisStreamsConfig;
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);

@@ -5,7 +5,7 @@ use redis::{InfoDict, Value};
 
 use super::{
     fault::{garbled, sorted},
-    link::Link,
+    link::{Link, connect},
     node::{name_in, node_key},
     options::Options,
 };
@@ -39,7 +39,7 @@ pub struct Inspection {
 
 /// Looks at the Redis behind `url`, for `doctor`. Changes nothing.
 pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
-    let mut link = Link::connect(url).await?;
+    let mut link = connect(url).await?;
     let (version, findings) = findings(&mut link).await?;
     let key = node_key(&Options::new(0).prefix);
     let holder: Option<String> =

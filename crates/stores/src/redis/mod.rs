@@ -1,7 +1,6 @@
 #![doc = include_str!("docs.md")]
 
 mod accept;
-mod address;
 mod call;
 mod change;
 mod claim;
@@ -38,13 +37,13 @@ use duly_core::{
     },
 };
 
+use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, room::Room, time::StoreTime};
 pub use self::{
-    address::check_address,
     inspect::{Finding, Inspection, inspect},
+    link::check_address,
     node::{Held, NodeKey},
     options::Options,
 };
-use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, room::Room, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {

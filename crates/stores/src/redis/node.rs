@@ -5,7 +5,11 @@ use std::time::Duration;
 use duly_core::store::{StoreError, StoreErrorKind};
 use redis::Script;
 
-use super::{Options, fault::sorted, link::Link};
+use super::{
+    Options,
+    fault::sorted,
+    link::{Link, connect},
+};
 
 /// The right of one node to have the store open.
 pub struct NodeKey {
@@ -35,7 +39,7 @@ impl NodeKey {
             return Err(StoreError::new(StoreErrorKind::Unavailable, fault));
         }
         Ok(Self {
-            link: Link::connect(url).await?,
+            link: connect(url).await?,
             key: node_key(&options.prefix),
             holder: format!("{:016x} {name}", options.instance),
             hold: Script::new(include_str!("scripts/hold.lua")),

@@ -15,7 +15,7 @@ use super::{
     hints::Hints,
     inspect::findings,
     keys::Keys,
-    link::Link,
+    link::{Link, connect},
     room::Room,
     scripts,
     time::StoreTime,
@@ -47,7 +47,7 @@ impl RedisStore {
         if let Some(fault) = options.fault() {
             return Err(refused(fault));
         }
-        let mut link = Link::connect(url).await?;
+        let mut link = connect(url).await?;
         check_server(&mut link, &options).await?;
         let keys = Keys::new(&options.prefix, options.shards);
         let generation = generation(&mut link, &keys, &options).await?;

@@ -5,20 +5,29 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 /// Where a sentinel listens if nothing else is said.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// A Redis, as its URL tells it.
+/// A Redis, as its URL tells it. TLS is asked for by `rediss`, as in `rediss-cluster://`.
 #[derive(Clone)]
-pub(super) enum Address {
+pub enum Address {
     /// `redis://` or `rediss://`: one server.
     Single(ConnectionInfo),
     /// `redis-cluster://a,b,c`: servers of which one is enough to find the others.
     Cluster(Vec<ConnectionInfo>),
     /// `redis-sentinel://a,b,c/name`: sentinels, and the name of the master that they watch.
-    Sentinel { sentinels: Vec<ConnectionAddr>, name: String, redis: RedisConnectionInfo, is_secure: bool },
+    Sentinel {
+        /// Where the sentinels are.
+        sentinels: Vec<ConnectionAddr>,
+        /// What they call the master.
+        name: String,
+        /// User, password and database of the master.
+        redis: RedisConnectionInfo,
+        /// Whether all of them speak TLS.
+        is_secure: bool,
+    },
 }
 
 impl Address {
     /// Reads the URL. The words of a fault do not repeat it: it may hold a password.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| unknown(text))?;
         let is_secure = scheme.starts_with("rediss");
         if rest.contains('#') {
@@ -54,7 +63,7 @@ impl Address {
     }
 
     /// Whether it is reached by TLS.
-    pub(super) fn is_secure(&self) -> bool {
+    pub fn is_secure(&self) -> bool {
         let by_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         match self {
             Self::Single(info) => by_tls(info),

@@ -1,0 +1,105 @@
+//! What makes connections.
+
+use std::time::Duration;
+
+use redis::{
+    Client, ConnectionInfo, RedisResult, TlsCertificates, TlsMode,
+    cluster::ClusterClient,
+    sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
+};
+
+use crate::Address;
+
+/// How often a cluster is asked again where a slot is, and the longest wait between two times.
+const CLUSTER_RETRIES: u32 = 4;
+const CLUSTER_WAIT_MS_MAX: u64 = 250;
+
+/// How a Redis is reached.
+#[derive(Debug, Clone)]
+pub struct Reach {
+    /// How long a connection may take to come about.
+    pub connect_within: Duration,
+    /// Whoever does not answer within this is taken for gone.
+    pub answer_within: Duration,
+    /// How long one call to a cluster may take with all its redirections; for ever if whoever calls looks after that.
+    pub redirect_within: Option<Duration>,
+    /// The certificate authorities, PEM, that are trusted instead of those of the system.
+    pub authorities: Option<Vec<u8>>,
+}
+
+impl Reach {
+    /// Calls that take a few milliseconds.
+    pub const QUICK: Self = Self::within(Duration::from_secs(5));
+
+    /// Calls that may take so long.
+    pub const fn within(answer_within: Duration) -> Self {
+        let connect_within = Duration::from_secs(2);
+        Self { connect_within, answer_within, redirect_within: Some(answer_within), authorities: None }
+    }
+
+    fn certificates(&self) -> Option<TlsCertificates> {
+        let pem = self.authorities.as_ref()?;
+        Some(TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) })
+    }
+
+    /// For one server.
+    pub(crate) fn client(&self, info: &ConnectionInfo) -> RedisResult<Client> {
+        match self.certificates() {
+            Some(certificates) => Client::build_with_tls(info.clone(), certificates),
+            None => Client::open(info.clone()),
+        }
+    }
+
+    fn cluster(&self, nodes: &[ConnectionInfo]) -> RedisResult<ClusterClient> {
+        let builder = ClusterClient::builder(nodes.to_vec())
+            .retries(CLUSTER_RETRIES)
+            .max_retry_wait(CLUSTER_WAIT_MS_MAX)
+            .connection_timeout(self.connect_within)
+            .response_timeout(self.answer_within)
+            .overall_response_timeout(self.redirect_within);
+        match self.certificates() {
+            Some(certificates) => builder.certs(certificates).build(),
+            None => builder.build(),
+        }
+    }
+}
+
+/// What makes connections to one address.
+pub enum Clients {
+    /// To one server.
+    Single(Box<Client>),
+    /// To a cluster.
+    Cluster(Box<ClusterClient>),
+    /// To the master that the sentinels name. Asking them changes what it keeps of them.
+    Sentinel(Box<SentinelClient>),
+}
+
+impl Clients {
+    /// Nothing is connected yet.
+    pub fn new(address: &Address, reach: &Reach) -> RedisResult<Self> {
+        Ok(match address {
+            Address::Single(info) => Self::Single(Box::new(reach.client(info)?)),
+            Address::Cluster(nodes) => Self::Cluster(Box::new(reach.cluster(nodes)?)),
+            Address::Sentinel { sentinels, name, redis, is_secure } => {
+                let mut builder =
+                    SentinelClientBuilder::new(sentinels.clone(), name, SentinelServerType::Master)?
+                        .set_client_to_redis_db(redis.db());
+                if let Some(user) = redis.username() {
+                    builder = builder.set_client_to_redis_username(user);
+                }
+                if let Some(password) = redis.password() {
+                    builder = builder.set_client_to_redis_password(password);
+                }
+                if *is_secure {
+                    builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+                    builder = builder.set_client_to_sentinel_tls_mode(TlsMode::Secure);
+                }
+                if let Some(certificates) = reach.certificates() {
+                    builder = builder.set_client_to_redis_certificates(certificates.clone());
+                    builder = builder.set_client_to_sentinel_certificates(certificates);
+                }
+                Self::Sentinel(Box::new(builder.build()?))
+            }
+        })
+    }
+}

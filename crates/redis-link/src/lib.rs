@@ -1,0 +1,13 @@
+//! Where a Redis is and how it is reached: one server, a cluster, or the master that sentinels name.
+//!
+//! Internal to Duly: the store, the sink, the command line and `redis-mq` read addresses and connect in the same way.
+
+mod address;
+mod clients;
+mod link;
+mod parts;
+
+pub use address::Address;
+pub use clients::{Clients, Reach};
+pub use link::{Link, Master};
+pub use parts::Part;
