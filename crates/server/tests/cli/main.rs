@@ -6,6 +6,7 @@ mod bench;
 mod codes;
 mod demo;
 mod import;
+mod import_redis;
 mod looks;
 mod messages;
 mod overview;

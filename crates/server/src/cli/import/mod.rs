@@ -1,17 +1,18 @@
-//! `duly import`: messages from a file, one JSON object a line.
+//! `duly import`: messages from a file, one JSON object a line, or from somewhere else.
 
 mod check;
 mod progress;
+mod redis;
 
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use bytes::{BufMut, BytesMut};
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use self::progress::Progress;
@@ -26,19 +27,40 @@ const COMPLAINTS: u64 = 20;
 /// The longest wait for a server that is away.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Send many messages from a file, one JSON object a line
+/// Send many messages from a file, one JSON object a line, or move them out of a Redis
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
   duly import orders.ndjson
   duly import orders.ndjson --dry-run
   zcat orders.ndjson.gz | duly import - --ids orders-2030
+  duly import redis --from redis://127.0.0.1 --pattern 'delay:*' --dry-run
 
 Each line is what `POST /v1/messages` takes: {\"topic\":\"order\",\"json\":{\"order\":42},\"delay\":\"15m\",\"id\":\"order-42\"}
 An import that was cut short is run again: what has an id is a duplicate the second time and happens once.
-Lines without one get it from --ids and their number.")]
+Lines without one get it from --ids and their number."
+)]
 pub(crate) struct Import {
+    #[command(subcommand)]
+    elsewhere: Option<Elsewhere>,
+
+    #[command(flatten)]
+    lines: Lines,
+}
+
+/// What is no file of ours.
+#[derive(Debug, Subcommand)]
+enum Elsewhere {
+    Redis(redis::Arguments),
+}
+
+#[derive(Debug, Args)]
+struct Lines {
     /// The file; - reads stdin
-    file: PathBuf,
+    #[arg(required = true)]
+    file: Option<PathBuf>,
 
     /// Check every line, send nothing
     #[arg(long)]
@@ -76,6 +98,15 @@ struct Batch {
 
 impl Import {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
+        match self.elsewhere {
+            Some(Elsewhere::Redis(arguments)) => arguments.run(client, out).await,
+            None => self.lines.run(client, out).await,
+        }
+    }
+}
+
+impl Lines {
+    async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
         let (input, size) = self.open()?;
         let progress = Progress::start(out, size);
         let mut counts = Counts { dry_run: self.dry_run, ..Counts::default() };
@@ -86,7 +117,7 @@ impl Import {
         let mut batch = Batch::default();
         for (number, line) in (1..).zip(input.split(b'\n')) {
             let line =
-                line.map_err(|e| Failure::failed(format!("cannot read {}: {e}", self.file.display())))?;
+                line.map_err(|e| Failure::failed(format!("cannot read {}: {e}", self.file().display())))?;
             progress.read(line.len() as u64 + 1);
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
@@ -116,12 +147,17 @@ impl Import {
         tell(out, &counts)
     }
 
+    /// Always there: whoever names neither a file nor anything else has been told so.
+    fn file(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new("-"))
+    }
+
     fn open(&self) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
-        if self.file.as_os_str() == "-" {
+        if self.file().as_os_str() == "-" {
             return Ok((Box::new(BufReader::new(io::stdin())), None));
         }
-        let fault = |e: io::Error| Failure::failed(format!("cannot open {}: {e}", self.file.display()));
-        let file = File::open(&self.file).map_err(fault)?;
+        let fault = |e: io::Error| Failure::failed(format!("cannot open {}: {e}", self.file().display()));
+        let file = File::open(self.file()).map_err(fault)?;
         let size = file.metadata().map_err(fault)?.len();
         Ok((Box::new(BufReader::with_capacity(1 << 20, file)), Some(size)))
     }

@@ -11,14 +11,22 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn start(out: &Output, size: Option<u64>) -> Self {
-        // Hides itself where stderr is no terminal.
-        let target =
-            if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
-        let bar = ProgressBar::with_draw_target(size, target);
         let template = match size {
             Some(_) => "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
             None => "{spinner} {bytes}, {bytes_per_sec}",
         };
+        Self::with(out, size, template)
+    }
+
+    pub(super) fn of_members(out: &Output, count: u64) -> Self {
+        Self::with(out, Some(count), "{bar:30} {human_pos} of {human_len} members, {per_sec}, {eta} left")
+    }
+
+    fn with(out: &Output, size: Option<u64>, template: &str) -> Self {
+        // Hides itself where stderr is no terminal.
+        let target =
+            if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
+        let bar = ProgressBar::with_draw_target(size, target);
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
         );
