@@ -1,0 +1,41 @@
+//! Orders that are cancelled unless they are paid in time. Needs a Redis: `cargo run -p redis-mq --features delayed --example orders`,
+//! with an address as the argument if it is not on this machine.
+
+use std::{error::Error, time::Duration};
+
+use redis_mq::{Entry, RedisMq, Settings};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    number: u64,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1".into());
+    // An example may lose what waits; a shop would rather turn on the append-only file.
+    let mq = RedisMq::connect_with(&url, Settings { allow_volatile: true, ..Settings::default() }).await?;
+
+    let (done, mut cancelled) = mpsc::unbounded_channel();
+    mq.listener("example.order.unpaid", move |order: Entry<Order>| {
+        let done = done.clone();
+        async move {
+            println!("order {} was not paid in time: cancelled", order.value.number);
+            done.send(())
+        }
+    })
+    .start()
+    .await?;
+
+    // Fifteen minutes in earnest.
+    let soon = Duration::from_millis(500);
+    mq.delay_send("example.order.unpaid", &Order { number: 42 }, soon).await?;
+    let paid = mq.delay_send("example.order.unpaid", &Order { number: 43 }, soon).await?;
+    println!("order 43 was paid: {:?}", mq.cancel(&paid).await?);
+
+    cancelled.recv().await;
+    mq.shutdown().await?;
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! The one place where this library looks at the time, sleeps, and draws names.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Milliseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a library of its own, which may be used without the Clock port"
+)]
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a library of its own, which may be used without the Clock port"
+)]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a library of its own, which may be used without the Clock port"
+)]
+pub(crate) async fn sleep(span: Duration) {
+    tokio::time::sleep(span).await;
+}
+
+/// A number that nobody else has drawn: a hasher's keys come from the system.
+pub(crate) fn draw() -> u64 {
+    RandomState::new().hash_one(0)
+}

@@ -1,0 +1,145 @@
+//! One bad event stops nobody.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use redis_mq::{Entry, Settings};
+use testkit::servers::redis::{Redis, installed};
+use tokio::sync::mpsc;
+
+use crate::{Order, connect, hear, next, pending, quick, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_panics_and_handlers_that_hang_stop_nobody_and_are_tried_again() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let moody = {
+        let tries = tries.clone();
+        move |order: Entry<Order>| {
+            let (heard, tries) = (heard.clone(), tries.clone());
+            async move {
+                let first = order.value.number < 3 && tries.fetch_add(1, Ordering::Relaxed) < 3;
+                match order.value.number {
+                    0 if first => return Err("not today"),
+                    1 if first => panic!("a bug"),
+                    2 if first => std::future::pending().await,
+                    number => heard.send(number).map_err(|_| "nobody listens")?,
+                }
+                Ok(())
+            }
+        }
+    };
+    mq.listener("order.placed", moody).start().await.unwrap();
+    let mut other = hear::<Order>(&mq, "order.paid").await;
+    for number in 0..10 {
+        mq.send("order.placed", &Order { number }).await.unwrap();
+        mq.send("order.paid", &Order { number }).await.unwrap();
+    }
+    let mut first = Vec::new();
+    for _ in 0..7 {
+        first.push(next(&mut hearing).await);
+        next(&mut other).await;
+    }
+    first.sort_unstable();
+    assert_eq!(first, [3, 4, 5, 6, 7, 8, 9], "the good ones did not wait for the bad ones");
+    let mut again = [next(&mut hearing).await, next(&mut hearing).await, next(&mut hearing).await];
+    again.sort_unstable();
+    assert_eq!(again, [0, 1, 2]);
+    wait_until("all are acknowledged", || pending(&redis, "order.placed") == 0);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_of_another_type_is_told_acknowledged_and_passed_over() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let (told, mut telling) = mpsc::unbounded_channel();
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let times = AtomicUsize::new(0);
+    let hand_on = move |order: Entry<Order>| {
+        let told = heard.send(order.value.number).map_err(|_| "nobody listens");
+        async move { told }
+    };
+    mq.listener("order.placed", hand_on)
+        .on_undecodable(move |bad| {
+            // The first time nobody gets to know of it: then it must be told again.
+            assert!(times.fetch_add(1, Ordering::Relaxed) > 0, "a bug in the callback");
+            let _ =
+                told.send((bad.event.clone(), bad.why.clone(), bad.entry.field("body").map(<[u8]>::to_vec)));
+        })
+        .start()
+        .await
+        .unwrap();
+    mq.send("order.placed", "no order").await.unwrap();
+    mq.send("order.placed", &Order { number: 7 }).await.unwrap();
+    assert_eq!(next(&mut hearing).await, 7);
+    let (event, why, body) = next(&mut telling).await;
+    assert_eq!((event.as_str(), body.as_deref()), ("order.placed", Some(&b"\"no order\""[..])));
+    assert!(why.contains("Order"), "{why}");
+    wait_until("both are acknowledged", || pending(&redis, "order.placed") == 0);
+    assert_eq!(redis.run::<usize>(&["XLEN", "order.placed"]), 2, "it stays in the stream");
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_consumer_left_it_finishes_at_its_next_start() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    // So long that nobody else takes it over meanwhile.
+    let settings = Settings { consumer: Some("one".into()), ..Settings::default() };
+    let mq = connect(&redis, settings.clone()).await;
+    let (failed, mut failing) = mpsc::unbounded_channel();
+    let fail = move |order: Entry<Order>| {
+        let _ = failed.send(order.value.number);
+        async { Err::<(), _>("not today") }
+    };
+    mq.listener("order.placed", fail).start().await.unwrap();
+    for number in 0..40 {
+        mq.send("order.placed", &Order { number }).await.unwrap();
+    }
+    for _ in 0..40 {
+        next(&mut failing).await;
+    }
+    mq.shutdown().await.unwrap();
+    assert_eq!(pending(&redis, "order.placed"), 40);
+    let mq = connect(&redis, settings).await;
+    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    let mut all = Vec::new();
+    for _ in 0..40 {
+        all.push(next(&mut hearing).await.value.number);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..40).collect::<Vec<_>>());
+    wait_until("all are acknowledged", || pending(&redis, "order.placed") == 0);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_go_on_when_redis_is_back_and_when_the_stream_was_deleted() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    redis.run::<()>(&["DEL", "order.placed"]);
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    assert_eq!(next(&mut hearing).await.value.number, 1);
+    redis.restart();
+    let number = 2;
+    while mq.send("order.placed", &Order { number }).await.is_err() {}
+    while next(&mut hearing).await.value.number != number {}
+    mq.shutdown().await.unwrap();
+}

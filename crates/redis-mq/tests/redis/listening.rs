@@ -1,0 +1,129 @@
+//! Listening by type.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use redis_mq::{Entry, Settings, StartFrom};
+use testkit::servers::redis::{Redis, installed};
+use tokio::sync::mpsc;
+
+use crate::{Order, connect, hear, next, pending, quick, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_heard_as_the_type_it_was_sent_as_and_acknowledged() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    // Also what was sent before anybody listened.
+    let first = mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    let entry = next(&mut hearing).await;
+    assert_eq!((entry.value, entry.id), (Order { number: 1 }, first));
+    mq.send("order.placed", &Order { number: 2 }).await.unwrap();
+    let entry = next(&mut hearing).await;
+    assert_eq!(entry.value, Order { number: 2 });
+    assert!(entry.message_id().is_some() && entry.field("content-type") == Some(b"application/json"));
+    wait_until("both are acknowledged", || pending(&redis, "order.placed") == 0);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_event_is_handled_by_one_of_a_group_and_by_every_group() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let mut all = Vec::new();
+    for (member, group) in ["a", "a", "b"].into_iter().enumerate() {
+        let store = format!("store-{member}");
+        let mq = connect(&redis, Settings { group: group.into(), store, ..Settings::default() }).await;
+        let heard = heard.clone();
+        let hand_on = move |order: Entry<Order>| {
+            let told = heard.send((group, order.value.number)).map_err(|_| "nobody listens");
+            async move { told }
+        };
+        mq.listener("order.placed", hand_on).start().await.unwrap();
+        all.push(mq);
+    }
+    for number in 0..200 {
+        all[0].send("order.placed", &Order { number }).await.unwrap();
+    }
+    let mut told = BTreeSet::new();
+    for _ in 0..400 {
+        assert!(told.insert(next(&mut hearing).await), "twice");
+    }
+    for mq in all {
+        mq.shutdown().await.unwrap();
+    }
+    assert!(hearing.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_may_begin_with_what_is_sent_from_now_on() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings { from: StartFrom::Now, ..Settings::default() }).await;
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    mq.send("order.placed", &Order { number: 2 }).await.unwrap();
+    assert_eq!(next(&mut hearing).await.value.number, 2);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_not_enabled_only_sends() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings { enabled: false, ..Settings::default() }).await;
+    let listener =
+        mq.listener("order.placed", |_: Entry<Order>| async { Ok::<_, String>(()) }).start().await.unwrap();
+    assert!(!listener.is_running());
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    mq.delay_send("order.placed", &Order { number: 2 }, Duration::from_millis(1)).await.unwrap();
+    mq.shutdown().await.unwrap();
+    assert_eq!(redis.run::<usize>(&["XLEN", "order.placed"]), 1, "others deliver what is for later");
+    let mq = connect(&redis, quick()).await;
+    let mut hearing = hear::<Order>(&mq, "order.placed").await;
+    let mut both = [next(&mut hearing).await.value.number, next(&mut hearing).await.value.number];
+    both.sort_unstable();
+    assert_eq!(both, [1, 2]);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_lets_handlers_finish_and_leaves_nothing_behind() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    let (begun, mut beginning) = mpsc::unbounded_channel();
+    let (go, gone) = tokio::sync::watch::channel(false);
+    let slow = move |_: Entry<Order>| {
+        let (begun, mut gone) = (begun.clone(), gone.clone());
+        async move {
+            let _ = begun.send(());
+            gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
+        }
+    };
+    let listener = mq.listener("order.placed", slow).start().await.unwrap();
+    assert!(listener.is_running());
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    next(&mut beginning).await;
+    let stopping = tokio::spawn(listener.stop());
+    assert_eq!(pending(&redis, "order.placed"), 1);
+    go.send_replace(true);
+    stopping.await.unwrap();
+    assert_eq!(pending(&redis, "order.placed"), 0);
+    let consumers: Vec<redis::Value> = redis.run(&["XINFO", "CONSUMERS", "order.placed", "redis-mq"]);
+    assert!(consumers.is_empty(), "{consumers:?}");
+    mq.send("order.placed", &Order { number: 2 }).await.unwrap();
+    mq.shutdown().await.unwrap();
+    assert!(beginning.try_recv().is_err(), "nobody listens any more");
+}
