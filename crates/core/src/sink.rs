@@ -1,6 +1,6 @@
 //! The port through which messages leave.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -13,6 +13,27 @@ pub struct Delivery {
     pub message: Message,
     /// The number of this try, from 1; travels as `duly-attempt`.
     pub attempt: u32,
+    /// The right by which it is delivered, where several nodes share a store.
+    pub fence: Option<Fence>,
+}
+
+impl Delivery {
+    /// A try of a store that no other node delivers from.
+    pub fn new(message: Message, attempt: u32) -> Self {
+        Self { message, attempt, fence: None }
+    }
+}
+
+/// The right of a node to deliver part of a lane.
+///
+/// A target that can remember the highest token of each scope refuses a lower one: it comes from a node that has lost its
+/// right and does not know it yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// What the right is for: one lane in one shard of one store. At most one node at a time has it.
+    pub scope: Arc<str>,
+    /// Grows whenever the right goes to another node.
+    pub token: u64,
 }
 
 /// Where messages go.

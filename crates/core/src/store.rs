@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Attempt, DeadReason, Lane, Lost, Message, MessageId, Monotonic, Now, Receipt, Record, SinkName, Spread,
-    State, Timestamp, Topic,
+    Attempt, DeadReason, Fence, Lane, Lost, Message, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
+    SinkName, Spread, State, Timestamp, Topic,
 };
 
 /// Where messages wait until they are due.
@@ -118,6 +118,11 @@ pub trait Store: Send + Sync + 'static {
         std::future::pending().await
     }
 
+    /// The nodes that share the store, this one too, by name; none if it is this process's alone.
+    async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// What it measures of itself; a store that measures nothing says so.
     fn measures(&self) -> Measures {
         Measures::default()
@@ -196,6 +201,8 @@ pub struct Leased {
     pub attempt: u32,
     /// Whether its last claim was lost.
     pub lost: Lost,
+    /// The right by which this node claimed it, where several nodes share the store.
+    pub fence: Option<Fence>,
 }
 
 /// The end of one claim.
@@ -357,6 +364,8 @@ pub struct Sweep {
     pub next_lease_end: Option<Monotonic>,
     /// The store wants to be swept again within this span, e.g. to read ahead in time.
     pub again_within: Option<Duration>,
+    /// Those of the lanes asked for that are paused, if another node may have paused or resumed them.
+    pub paused: Option<Vec<Lane>>,
 }
 
 /// What a store measures of itself.
@@ -372,6 +381,8 @@ pub struct Measures {
     pub waiting_bytes: u64,
     /// It has no room for new messages.
     pub full: bool,
+    /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
+    pub clock_skew_us: Option<i64>,
 }
 
 /// Something of `lane` is due at `due`. The sweep finds it too if this is lost.

@@ -82,16 +82,30 @@ impl Monotonic {
 }
 
 /// One reading of both clocks.
+///
+/// Wall time may be known only within bounds, when it is another machine's. What is claimed goes by the earliest that it
+/// may be, what is accepted by the latest: so nothing is early, whoever accepts and whoever delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     wall_us: u64,
     mono: Monotonic,
+    doubt_us: u64,
 }
 
 impl Now {
     /// A reading: wall time in microseconds since the epoch, and the monotonic time of the same moment.
     pub const fn new(wall_us: u64, mono: Monotonic) -> Self {
-        Self { wall_us, mono }
+        Self { wall_us, mono, doubt_us: 0 }
+    }
+
+    /// The same reading, when wall time may also be up to `doubt_us` microseconds later.
+    pub const fn or_later_by(self, doubt_us: u64) -> Self {
+        Self { doubt_us, ..self }
+    }
+
+    /// The latest that wall time may be, in microseconds since the epoch.
+    pub const fn latest_micros(self) -> u64 {
+        self.wall_us.saturating_add(self.doubt_us)
     }
 
     /// Wall time, the millisecond that has begun: what is due by it is not early.

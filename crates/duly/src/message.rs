@@ -193,8 +193,10 @@ pub(crate) fn after(now: Now, delay: Duration) -> Timestamp {
     if delay.is_zero() {
         return now.wall();
     }
-    let past_the_millisecond = Duration::from_micros(now.wall_micros() % 1000);
-    now.wall().saturating_add(delay.saturating_add(past_the_millisecond))
+    // The delay runs from the latest that it may be now: what is not known of the time must not make it shorter.
+    let latest = now.latest_micros();
+    let past_the_millisecond = Duration::from_micros(latest % 1000);
+    Timestamp::from_millis(latest / 1000).saturating_add(delay.saturating_add(past_the_millisecond))
 }
 
 #[cfg(test)]

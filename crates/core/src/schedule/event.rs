@@ -92,6 +92,8 @@ pub enum Event {
         next_lease_end: Option<Monotonic>,
         /// The store wants to be swept again within this span.
         again_within: Option<Duration>,
+        /// The lanes that are paused, if another node may have paused or resumed them.
+        paused: Option<Vec<LaneKey>>,
     },
     /// The sweep failed in the store.
     SweepFailed,

@@ -179,6 +179,14 @@ impl Lane {
         }
     }
 
+    pub(super) fn set_paused(&mut self, paused: bool, now: Timestamp) {
+        self.paused = paused;
+        if !paused {
+            // What became due meanwhile is unknown: look once.
+            self.hint(now);
+        }
+    }
+
     /// Something is due at `due`. Says whether that was news.
     pub(super) fn hint(&mut self, due: Timestamp) -> bool {
         if self.claiming.is_some() {

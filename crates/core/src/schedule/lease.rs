@@ -1,10 +1,10 @@
 //! Leases are renewed while a message is in hand; a lost one is told.
 
 use super::{
-    Action, Job, Report,
+    Action, DeliveryKey, End, Job, Report, Work,
     lane::{Lane, Shared, Step, Timer},
 };
-use crate::Monotonic;
+use crate::{Monotonic, Outcome};
 
 /// A lease is looked at so many times in its span: two renewals may fail before it is lost.
 const LOOKS: u32 = 4;
@@ -39,7 +39,33 @@ impl Lane {
         if !old.is_empty() {
             step.actions.push(Action::Extend { jobs: old, lease: self.settings.lease });
         }
+        self.end_calls(step);
         self.arm_renewal(step);
+    }
+
+    /// Ends calls of a sink whose leases could not be renewed, while they still last: afterwards another node may deliver the
+    /// same messages, and two of them at once is what leases are there to prevent.
+    fn end_calls(&mut self, step: &mut Step<'_>) {
+        if self.settings.work != Work::Sink {
+            return;
+        }
+        // Until the next look they would have ended.
+        let soon = step.mono().saturating_add(self.settings.lease / LOOKS);
+        let ending = |job: &Job| self.held.get(&job.serial).is_some_and(|held| held.lease_end <= soon);
+        let mut serials: Vec<_> = self
+            .running
+            .iter()
+            .filter(|(_, jobs)| jobs.iter().any(ending))
+            .map(|(serial, _)| *serial)
+            .collect();
+        serials.sort_unstable();
+        for serial in serials {
+            let Some(jobs) = self.running.remove(&serial) else { continue };
+            step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
+            let end = End::not(Outcome::Unknown, "its lease could not be renewed before the target answered");
+            let ends = vec![end; jobs.len()];
+            self.ended(jobs, ends, step);
+        }
     }
 
     /// The store says how the renewal went.

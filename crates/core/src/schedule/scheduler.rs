@@ -150,8 +150,9 @@ impl Scheduler {
                     self.with(lane, |lane| lane.extended(&jobs, &lost, asked, step));
                 }
             }
-            Event::Swept { next, leases_ended, next_lease_end, again_within } => {
+            Event::Swept { next, leases_ended, next_lease_end, again_within, paused } => {
                 let news = leases_ended > 0;
+                self.follow_pauses(paused, step.now.wall());
                 self.swept(next, Found { news, near: false, again_within, next_lease_end }, step);
             }
             Event::SweepFailed => {
@@ -164,11 +165,8 @@ impl Scheduler {
                 Err(error) => _ = lane.trip(error.retry_after, error.detail, step),
             }),
             Event::ProbeNow { lane } => self.with(lane, |lane| lane.probe(true, step)),
-            Event::Paused { lane } => self.with(lane, |lane| lane.paused = true),
-            Event::Resumed { lane } => self.with(lane, |lane| {
-                lane.paused = false;
-                lane.hint(step.now.wall());
-            }),
+            Event::Paused { lane } => self.with(lane, |lane| lane.set_paused(true, step.now.wall())),
+            Event::Resumed { lane } => self.with(lane, |lane| lane.set_paused(false, step.now.wall())),
         }
     }
 
@@ -177,6 +175,15 @@ impl Scheduler {
         if let Some(lane) = self.lanes.get_mut(&key) {
             act(lane);
             self.touch(key);
+        }
+    }
+
+    /// An operator may have paused or resumed a lane at another node.
+    fn follow_pauses(&mut self, paused: Option<Vec<LaneKey>>, now: Timestamp) {
+        let Some(paused) = paused else { return };
+        let differs = |(key, lane): (&LaneKey, &Lane)| (lane.paused != paused.contains(key)).then_some(*key);
+        for key in self.lanes.iter().filter_map(differs).collect::<Vec<_>>() {
+            self.with(key, |lane| lane.set_paused(!lane.paused, now));
         }
     }
 

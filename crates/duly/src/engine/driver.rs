@@ -231,11 +231,13 @@ impl Driver {
             self.parts.hints.wake_receivers();
         }
         let next = sweep.next.into_iter();
+        let keys = |lanes: Vec<Lane>| lanes.iter().filter_map(|lane| self.keys.get(lane).copied()).collect();
         Event::Swept {
             next: next.filter_map(|(lane, due)| Some((*self.keys.get(&lane)?, due))).collect(),
             leases_ended: sweep.leases_ended,
             next_lease_end: sweep.next_lease_end,
             again_within: sweep.again_within,
+            paused: sweep.paused.map(keys),
         }
     }
 }

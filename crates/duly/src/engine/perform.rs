@@ -92,7 +92,8 @@ impl Driver {
             .iter()
             .filter_map(|job| {
                 let leased = &self.held.get(job)?.leased;
-                Some(Delivery { message: leased.message.clone(), attempt: leased.attempt })
+                let (message, attempt) = (leased.message.clone(), leased.attempt);
+                Some(Delivery { message, attempt, fence: leased.fence.clone() })
             })
             .collect();
         let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use duly_core::{
     Delivery, Now,
     schedule::{Job, LaneKey, Report},
-    store::{Settled, Verdict},
+    store::{Leased, Settled, Verdict},
 };
 
 use super::{Driver, Worker, driver::Held};
@@ -32,7 +32,8 @@ impl Driver {
             if let Some(served) = self.lanes.get(&job.lane) {
                 self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, verdict);
                 if matches!((verdict, &served.worker), (Verdict::Delivered { .. }, Worker::Sink(_))) {
-                    let delivery = Delivery { message: leased.message, attempt: leased.attempt };
+                    let Leased { message, attempt, fence, .. } = leased;
+                    let delivery = Delivery { message, attempt, fence };
                     delivered.entry(job.lane).or_default().push(delivery);
                 }
             }

@@ -51,6 +51,6 @@ impl Poster {
 /// try.
 async fn post(sink: &dyn Sink, mut message: duly_core::Message, alert: &Alert) -> Result<(), String> {
     message.body = Body::json(alert).map_err(|error| error.to_string())?;
-    let answers = sink.deliver(&[Delivery { message, attempt: 1 }]).await;
+    let answers = sink.deliver(&[Delivery::new(message, 1)]).await;
     answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(|error| error.to_string()))
 }

@@ -9,7 +9,7 @@ use crate::{ids, message, one, sink_to, sink_with, to};
 fn with_property(id: &str, name: &str) -> Delivery {
     let mut properties = Properties::default();
     properties.put(name, "mine");
-    Delivery { message: Message { properties, ..message("orders", id) }, attempt: 1 }
+    Delivery::new(Message { properties, ..message("orders", id) }, 1)
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn an_entry_has_the_fields_of_the_contract_and_no_others() {
         key: Some("customer-7".parse().unwrap()),
         ..with_property("a", "tenant").message
     };
-    let batch = [Delivery { message: full, attempt: 3 }, to("orders", "bare")];
+    let batch = [Delivery::new(full, 3), to("orders", "bare")];
     assert!(sink_to(&redis).deliver(&batch).await.iter().all(Result::is_ok));
     let entries: StreamRangeReply = redis.run(&["XRANGE", "orders", "-", "+"]);
     let fields = |entry: usize| {
@@ -89,7 +89,7 @@ async fn a_thousand_properties_fit_and_far_too_many_are_refused() {
     let with = |count: usize, id: &str| {
         let mut properties = Properties::default();
         (0..count).for_each(|n| properties.put(&format!("p{n:05}"), "x"));
-        Delivery { message: Message { properties, ..message("orders", id) }, attempt: 1 }
+        Delivery::new(Message { properties, ..message("orders", id) }, 1)
     };
     let outcomes = sink_to(&redis).deliver(&[with(3_500, "many"), with(3_501, "too-many")]).await;
     assert!(outcomes[0].is_ok(), "{outcomes:?}");

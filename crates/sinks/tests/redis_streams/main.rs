@@ -35,7 +35,7 @@ fn message(topic: &str, id: &str) -> Message {
 }
 
 fn to(topic: &str, id: &str) -> Delivery {
-    Delivery { message: message(topic, id), attempt: 1 }
+    Delivery::new(message(topic, id), 1)
 }
 
 async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {

@@ -142,7 +142,7 @@ async fn another_content_under_the_same_id_is_another_message() {
     let sink = sink_to(&redis);
     one(&sink, "orders", "a").await.unwrap();
     let other = Message { body: Body::text("accepted afresh after a cancel"), ..message("orders", "a") };
-    let other = Delivery { message: other, attempt: 1 };
+    let other = Delivery::new(other, 1);
     for _ in 0..2 {
         sink.deliver(std::slice::from_ref(&other)).await.remove(0).unwrap();
     }

@@ -26,7 +26,7 @@ async fn a_request_carries_the_whole_message_and_is_signed_with_every_secret() {
     let mut order = Message { body: Body::json(&["a"]).unwrap(), ..message("orders/late") };
     order.tag = Some("paid".parse().unwrap());
     order.properties.set("Tenant", "a, b; ü").unwrap();
-    sink.deliver(&[Delivery { message: order, attempt: 3 }]).await.remove(0).unwrap();
+    sink.deliver(&[Delivery::new(order, 3)]).await.remove(0).unwrap();
 
     let request = server.requests().remove(0);
     assert_eq!((request.method.as_str(), request.uri.path()), ("PUT", "/orders/late"));
@@ -69,7 +69,7 @@ async fn a_property_that_is_no_header_refuses_its_message_and_no_other() {
     let with = |name: &str, value: &str| {
         let mut message = message("a");
         message.properties.put(name, value);
-        Delivery { message, attempt: 1 }
+        Delivery::new(message, 1)
     };
     let mut twice = with("x-a", "1");
     twice.message.properties.put("X-A", "2");

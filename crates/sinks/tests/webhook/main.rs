@@ -35,7 +35,7 @@ fn message(topic: &str) -> Message {
 }
 
 fn to(topic: &str) -> Delivery {
-    Delivery { message: message(topic), attempt: 1 }
+    Delivery::new(message(topic), 1)
 }
 
 async fn one(sink: &Arc<dyn Sink>, topic: &str) -> Result<String, SinkError> {

@@ -229,6 +229,7 @@ impl Shared {
                 ready: one.ready,
                 attempt: stored.attempts + 1,
                 lost: stored.lost,
+                fence: None,
                 message: stored.message,
             });
         }

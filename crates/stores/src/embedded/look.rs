@@ -240,6 +240,7 @@ impl Shared {
             leases_ended,
             next_lease_end: engine.flight.next_end(),
             again_within: engine.again_within(now),
+            paused: None,
         })
     }
 }

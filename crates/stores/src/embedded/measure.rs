@@ -46,6 +46,7 @@ impl Shared {
             disk_bytes,
             waiting_bytes,
             full,
+            clock_skew_us: None,
         }
     }
 }

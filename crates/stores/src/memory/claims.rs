@@ -48,6 +48,7 @@ impl Shelf {
             ready: entry.record.ready,
             attempt: entry.record.attempts + 1,
             lost: entry.lost,
+            fence: None,
         };
         self.put(entry);
         Some(leased)

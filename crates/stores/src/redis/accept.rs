@@ -1,6 +1,6 @@
 //! Taking messages.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use duly_core::{
     Message, Now, State,
@@ -8,9 +8,6 @@ use duly_core::{
 };
 
 use super::{RedisStore, call::by_shard, keys::time, look::Bodies, packed, scripts};
-
-/// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
-const HINT_WITHIN: Duration = Duration::from_secs(3);
 
 impl RedisStore {
     pub(super) async fn accept(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
@@ -20,15 +17,11 @@ impl RedisStore {
         }
         let items = batch.iter().map(|insert| (&insert.message, packed::pack(&insert.message)));
         let shards = by_shard(&self.keys, items, |(message, _)| &message.id, |(_, packed)| packed.len());
-        let horizon = now.wall().saturating_add(HINT_WITHIN).as_millis();
-        let begin = |cmd: &mut redis::Cmd| {
-            cmd.arg(&self.keys.hints).arg(horizon).arg(&self.options.instance.to_be_bytes());
-        };
         let put = |cmd: &mut redis::Cmd, (message, packed): &(&Message, Vec<u8>)| {
             cmd.arg(message.id.as_str()).arg(packed.as_slice());
         };
         self.room.send(count);
-        let answers = self.run_all((&scripts::INSERT, now), shards, begin, put, inserted).await;
+        let answers = self.run_all((&scripts::INSERT, now), shards, |_| (), put, inserted).await;
         self.room.answer(count);
         answers
     }

@@ -1,10 +1,10 @@
 //! Claiming: a look at every shard, then a script in each shard that has something to give.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use duly_core::{
-    Now, Receipt, Timestamp,
+    Fence, Lane, Now, Receipt, Timestamp,
     store::{Claim, Claimed, Holder, Leased, StoreError},
 };
 use futures_util::future::{try_join, try_join_all};
@@ -33,14 +33,18 @@ struct Given {
 impl RedisStore {
     pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
         let lane = lane_text(&claim.lane);
+        self.serve(now, &lane).await?;
+        let shards = self.shards_of(&claim.lane, &lane);
         let paused = redis::cmd("SISMEMBER").arg(&self.keys.paused).arg(&lane).to_owned();
-        let (paused, seen) = try_join(self.ask::<bool>(&paused), self.peek(&lane, claim.limit)).await?;
+        let (paused, seen) =
+            try_join(self.ask::<bool>(&paused), self.peek(&lane, claim.limit, &shards)).await?;
         if paused {
             return Ok(Claimed::default());
         }
         let chosen = chosen(&seen, now.wall(), claim.limit);
         let next = next_beside(&seen, &chosen);
-        let given = chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shard, turns));
+        let given =
+            chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));
         let given = try_join_all(given).await?;
         let next = given.iter().filter_map(|given| given.next).chain(next).min();
         let mut leased: Vec<_> = given.into_iter().flat_map(|given| given.leased).collect();
@@ -48,11 +52,26 @@ impl RedisStore {
         Ok(Claimed { messages: leased.into_iter().map(|(_, leased)| leased).collect(), next })
     }
 
-    /// The first of a lane in every shard, and one more to know what comes next.
-    async fn peek(&self, lane: &str, limit: usize) -> Result<Vec<Seen>, StoreError> {
+    /// The shards of a lane that this node may claim from, and by which right.
+    pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<(u16, Option<u64>)> {
+        match lane {
+            Lane::Queue(_) => (0..self.keys.shards()).map(|shard| (shard, None)).collect(),
+            Lane::Sink(_) => {
+                self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
+            }
+        }
+    }
+
+    /// The first of a lane in each of the shards, and one more to know what comes next.
+    async fn peek(
+        &self,
+        lane: &str,
+        limit: usize,
+        shards: &[(u16, Option<u64>)],
+    ) -> Result<Vec<Seen>, StoreError> {
         let tag = tag(lane);
         let (from, to) = ([b"[", tag.as_slice()].concat(), [b"(", tag.as_slice(), b"\xff"].concat());
-        let count = each(limit, usize::from(self.keys.shards())) + 1;
+        let count = each(limit, shards.len().max(1)) + 1;
         let (from, to, tag) = (&from, &to, &tag);
         let of_shard = |shard| async move {
             let mut cmd = redis::cmd("ZRANGEBYLEX");
@@ -63,7 +82,7 @@ impl RedisStore {
             let turns = members.into_iter().map(read).collect::<Option<_>>();
             Ok::<_, StoreError>(Seen { turns: turns.ok_or_else(|| garbled("a place in a lane"))?, cut })
         };
-        try_join_all((0..self.keys.shards()).map(of_shard)).await
+        try_join_all(shards.iter().map(|(shard, _)| of_shard(*shard))).await
     }
 
     async fn lease_in(
@@ -71,9 +90,10 @@ impl RedisStore {
         now: Now,
         claim: &Claim,
         lane: &str,
-        shard: u16,
+        (shard, right): (u16, Option<u64>),
         turns: Vec<&(Turn, Vec<u8>)>,
     ) -> Result<Given, StoreError> {
+        let fence = right.map(|token| Fence { scope: self.scope(lane, shard), token });
         let (end, span) = self.lease_end(now, claim.lease);
         let holder = match claim.holder {
             Holder::Process => 0,
@@ -85,6 +105,7 @@ impl RedisStore {
             let call = self.doubts.number();
             cmd.arg(lane).arg(end).arg(span).arg(holder);
             cmd.arg(&self.options.instance.to_be_bytes()).arg(&call.to_be_bytes());
+            cmd.arg(right.map_or_else(String::new, |token| token.to_string()));
             part.iter().for_each(|(_, member)| {
                 cmd.arg(member.as_slice());
             });
@@ -92,19 +113,34 @@ impl RedisStore {
                 let ids = part.iter().map(|(turn, _)| turn.id.clone());
                 self.doubts.doubt(error, shard, call, ids);
             })?;
+            if said.is_empty() {
+                self.nodes.lost(lane, shard);
+                return Ok(given);
+            }
             let [token, next, packed @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
             let token = number(token).ok_or_else(|| garbled("an answer"))?;
             given.next = time_in(next)?;
             for ((turn, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
-                given.leased.extend(read_leased(turn, shard, token, packed));
+                given.leased.extend(read_leased(turn, shard, token, packed, fence.as_ref()));
             }
         }
         Ok(given)
     }
+
+    /// What a right to deliver is for, told to targets.
+    fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
+        format!("{}/{}/{shard}", self.generation, lane).into()
+    }
 }
 
 /// What a claim gave, unless it is no message: then it stays claimed, and is told.
-fn read_leased(turn: &Turn, shard: u16, token: u64, packed: &[u8]) -> Option<(Turn, Leased)> {
+fn read_leased(
+    turn: &Turn,
+    shard: u16,
+    token: u64,
+    packed: &[u8],
+    fence: Option<&Fence>,
+) -> Option<(Turn, Leased)> {
     let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
         tracing::error!(id = turn.id.as_str(), "what is stored in Redis under this id is not a message");
         return None;
@@ -112,7 +148,8 @@ fn read_leased(turn: &Turn, shard: u16, token: u64, packed: &[u8]) -> Option<(Tu
     let packed::Unpacked { record, lost } = unpacked;
     let receipt = Receipt { shard, token, id: turn.id.clone() };
     let attempt = record.attempts + 1;
-    Some((turn.clone(), Leased { message: record.message, receipt, ready: record.ready, attempt, lost }))
+    let (message, ready, fence) = (record.message, record.ready, fence.cloned());
+    Some((turn.clone(), Leased { message, receipt, ready, attempt, lost, fence }))
 }
 
 /// How many to look at in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
@@ -121,8 +158,8 @@ fn each(limit: usize, shards: usize) -> usize {
     limit.min(2 * limit.div_ceil(shards) + 16)
 }
 
-/// Those whose turn it is, by shard: never lost up to the first that was, or that one alone.
-fn chosen(seen: &[Seen], now: Timestamp, limit: usize) -> BTreeMap<u16, Vec<&(Turn, Vec<u8>)>> {
+/// Those whose turn it is, by the place of their shard among those seen: never lost up to the first that was, or that one alone.
+fn chosen(seen: &[Seen], now: Timestamp, limit: usize) -> BTreeMap<usize, Vec<&(Turn, Vec<u8>)>> {
     // Behind the last one seen of a shard there may be others: nothing later than that has its turn yet.
     let horizon =
         seen.iter().filter(|seen| seen.cut).filter_map(|seen| seen.turns.last()).map(|last| &last.0);
@@ -138,7 +175,7 @@ fn chosen(seen: &[Seen], now: Timestamp, limit: usize) -> BTreeMap<u16, Vec<&(Tu
         Some((_, (first, _))) if first.lost => 1,
         _ => due.iter().take_while(|(_, (turn, _))| !turn.lost).count(),
     };
-    let mut chosen: BTreeMap<u16, Vec<_>> = BTreeMap::new();
+    let mut chosen: BTreeMap<usize, Vec<_>> = BTreeMap::new();
     for (shard, turn) in due.into_iter().take(together) {
         chosen.entry(shard).or_default().push(turn);
     }
@@ -146,7 +183,7 @@ fn chosen(seen: &[Seen], now: Timestamp, limit: usize) -> BTreeMap<u16, Vec<&(Tu
 }
 
 /// When the first is ready in the shards of which nothing was chosen; the others say it themselves.
-fn next_beside(seen: &[Seen], chosen: &BTreeMap<u16, Vec<&(Turn, Vec<u8>)>>) -> Option<Timestamp> {
+fn next_beside(seen: &[Seen], chosen: &BTreeMap<usize, Vec<&(Turn, Vec<u8>)>>) -> Option<Timestamp> {
     let beside = (0..).zip(seen).filter(|(shard, _)| !chosen.contains_key(shard));
     beside.filter_map(|(_, seen)| seen.turns.first()).map(|(turn, _)| turn.ready).min()
 }

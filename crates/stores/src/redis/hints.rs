@@ -1,6 +1,6 @@
 //! Wake-ups from other processes, by publish and subscribe. They may be lost: the sweep finds what they would have told.
 
-use duly_core::{Timestamp, store::Hint};
+use duly_core::{Lane, Timestamp, store::Hint};
 use futures_util::StreamExt;
 use redis::{Msg, aio::PubSubStream};
 use tokio::sync::{Mutex, Notify};
@@ -35,7 +35,7 @@ impl RedisStore {
             while let Some(stream) = listening.as_mut() {
                 match stream.next().await {
                     Some(message) => {
-                        if let Some(hint) = read(&message, self.options.instance) {
+                        if let Some(hint) = self.heard(&message) {
                             return hint;
                         }
                     }
@@ -52,15 +52,26 @@ impl RedisStore {
         pubsub.subscribe(&self.keys.hints).await.ok()?;
         Some(pubsub.into_on_message())
     }
-}
 
-/// As `insert.lua` tells it: who sent it, when, and the lane. What this process sent it knows.
-fn read(message: &Msg, own: u64) -> Option<Hint> {
-    let told = message.get_payload_bytes();
-    let (sender, rest) = told.split_at_checked(8)?;
-    if sender == own.to_be_bytes() {
-        return None;
+    /// As `prelude.lua` tells it: who sends it and from which shard, when, and the lane. What this process sent it knows, and what
+    /// another node delivers is of no use here.
+    fn heard(&self, message: &Msg) -> Option<Hint> {
+        let told = message.get_payload_bytes();
+        let (sender, rest) = told.split_at_checked(8)?;
+        let (shard, rest) = rest.split_at_checked(2)?;
+        let due: Timestamp = time(rest)?;
+        let name = rest.get(6..)?;
+        let lane = lane_of(name)?;
+        if sender == self.options.instance.to_be_bytes() {
+            return None;
+        }
+        if matches!(lane, Lane::Sink(_)) {
+            let shard = u16::from_be_bytes(shard.try_into().ok()?);
+            return self
+                .nodes
+                .may_claim(std::str::from_utf8(name).ok()?, shard)
+                .then_some(Hint { lane, due });
+        }
+        Some(Hint { lane, due })
     }
-    let due: Timestamp = time(rest)?;
-    Some(Hint { lane: lane_of(rest.get(6..)?)?, due })
 }

@@ -5,8 +5,9 @@ use redis::{InfoDict, Value};
 
 use super::{
     fault::{garbled, sorted},
+    keys::Keys,
     link::{Link, connect},
-    node::{name_in, node_key},
+    nodes::names_in,
     options::Options,
 };
 
@@ -31,8 +32,8 @@ pub struct Inspection {
     pub version: String,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
-    /// The node that has the store of the usual name open.
-    pub node: Option<String>,
+    /// The nodes that work on the store of the usual name.
+    pub nodes: Vec<String>,
     /// What time Redis says it is, in milliseconds since the epoch.
     pub time_ms: u64,
 }
@@ -41,13 +42,11 @@ pub struct Inspection {
 pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
     let mut link = connect(url).await?;
     let (version, findings) = findings(&mut link).await?;
-    let key = node_key(&Options::new(0).prefix);
-    let holder: Option<String> =
-        redis::cmd("GET").arg(key).query_async(&mut link).await.map_err(|error| sorted(&error))?;
+    let keys = Keys::new(&Options::new(0).prefix, 1);
     let (seconds, micros): (u64, u64) =
         redis::cmd("TIME").query_async(&mut link).await.map_err(|error| sorted(&error))?;
-    let node = holder.map(|holder| name_in(&holder).to_owned());
-    Ok(Inspection { version, findings, node, time_ms: seconds * 1000 + micros / 1000 })
+    let nodes = names_in(&mut link, &keys, seconds * 1_000_000 + micros).await?;
+    Ok(Inspection { version, findings, nodes, time_ms: seconds * 1000 + micros / 1000 })
 }
 
 pub(super) async fn findings(link: &mut Link) -> Result<(String, Vec<Finding>), StoreError> {

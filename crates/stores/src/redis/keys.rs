@@ -3,8 +3,9 @@
 use duly_core::{Lane, MessageId, Priority, SinkName, Timestamp, Topic};
 
 /// The keys of one shard, in the order in which `prelude.lua` takes them.
-const OF_SHARD: [&str; 12] = [
-    "meta", "msg", "wait", "soonest", "claim", "lease", "ended", "dead", "retried", "count", "minute", "hour",
+const OF_SHARD: [&str; 13] = [
+    "meta", "msg", "wait", "soonest", "claim", "lease", "ended", "dead", "retried", "count", "minute",
+    "hour", "owner",
 ];
 
 /// Longer names of lanes are hashed in the members of `wait`, so that a message costs the same in every lane.
@@ -20,6 +21,10 @@ pub(super) struct Keys {
     pub(super) paused: String,
     /// Channel: something is due soon.
     pub(super) hints: String,
+    /// Hash: the nodes, by instance, and what they tell of themselves.
+    pub(super) nodes: String,
+    /// Sorted set: until when each node is taken to be there.
+    pub(super) alive: String,
 }
 
 impl Keys {
@@ -30,6 +35,8 @@ impl Keys {
             store: format!("duly:{{{prefix}}}:store"),
             paused: format!("duly:{{{prefix}}}:paused"),
             hints: format!("duly:{{{prefix}}}:hints"),
+            nodes: format!("duly:{{{prefix}}}:nodes"),
+            alive: format!("duly:{{{prefix}}}:alive"),
         }
     }
 

@@ -4,6 +4,7 @@ mod accept;
 mod call;
 mod change;
 mod claim;
+mod clock;
 mod doubts;
 mod fault;
 mod hints;
@@ -12,7 +13,7 @@ mod keys;
 mod link;
 mod list;
 mod look;
-mod node;
+mod nodes;
 mod open;
 mod options;
 mod packed;
@@ -30,18 +31,18 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
+    Lane, MessageId, NodeStatus, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, StoreErrorKind, Sweep,
+        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
+        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 
-use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, room::Room, time::StoreTime};
+use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, nodes::Nodes, room::Room, time::StoreTime};
 pub use self::{
+    clock::RedisClock,
     inspect::{Finding, Inspection, inspect},
     link::check_address,
-    node::{Held, NodeKey},
     options::Options,
 };
 
@@ -55,6 +56,9 @@ pub struct RedisStore {
     /// How many ended messages a shard keeps.
     ended_max: usize,
     time: StoreTime,
+    /// The time of Redis, if this process goes by it.
+    clock: Option<RedisClock>,
+    nodes: Nodes,
     room: Room,
     doubts: Doubts,
     hints: Hints,
@@ -161,8 +165,18 @@ impl Store for RedisStore {
         self.hear().await
     }
 
+    async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
+        self.all_nodes().await
+    }
+
+    fn measures(&self) -> Measures {
+        Measures { clock_skew_us: self.clock.as_ref().and_then(RedisClock::skew_us), ..Measures::default() }
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
-        self.closed.store(true, Ordering::Relaxed);
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.leave().await;
+        }
         Ok(())
     }
 }

@@ -1,14 +1,17 @@
 //! Opening a store: is this Redis fit for it, is it the store that was asked for, and what did the last process hold?
 
-use std::{collections::HashMap, sync::atomic::AtomicBool};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use duly_core::{
-    Now,
+    Clock, Now,
     store::{StoreError, StoreErrorKind},
 };
 
 use super::{
-    Options, RedisStore,
+    Options, RedisClock, RedisStore,
     call::{ITEMS_MAX, number},
     doubts::Doubts,
     fault::{garbled, sorted},
@@ -16,6 +19,7 @@ use super::{
     inspect::findings,
     keys::Keys,
     link::{Link, connect},
+    nodes::{Coming, Nodes},
     room::Room,
     scripts,
     time::StoreTime,
@@ -23,6 +27,10 @@ use super::{
 
 /// The layout of the data. Another number is another Duly's.
 const FORMAT: &str = "1";
+/// How often Redis is asked for its time before anything goes by it: one answer may be slow.
+const QUESTIONS: usize = 5;
+/// What two nodes may know of the same time differently.
+const CLOCKS_APART_US: u64 = 1_000_000;
 
 /// A claim that was found.
 struct Found {
@@ -31,23 +39,50 @@ struct Found {
     token: u64,
     end: u64,
     span: u64,
-    /// It was the last process's own.
-    of_process: bool,
+    /// The process whose own it was, if it was not a client's.
+    process: Option<u64>,
     /// It had been lost before.
     suspect: bool,
 }
 
 impl RedisStore {
-    /// Opens the store in the Redis at `url`, and makes it if there is none.
+    /// Opens the store in the Redis at `url`, makes it if there is none, and becomes one of its nodes.
     ///
-    /// Claims of [`Holder::Process`](duly_core::store::Holder::Process) that another instance holds are lost now; so only
-    /// one process may have the store open.
+    /// Time goes by the clock that is given here, and that is that of Redis: give it to whoever uses the store. `machine`
+    /// is this machine's.
+    pub async fn join(
+        url: &str,
+        options: Options,
+        machine: Arc<dyn Clock>,
+    ) -> Result<(Self, RedisClock), StoreError> {
+        let mut link = connect(url).await?;
+        let clock = RedisClock::new(machine);
+        for _ in 0..QUESTIONS {
+            let asked = clock.machine().mono();
+            let (seconds, micros): (u64, u64) =
+                redis::cmd("TIME").query_async(&mut link).await.map_err(|error| sorted(&error))?;
+            clock.hear(asked, seconds * 1_000_000 + micros);
+        }
+        let store = Self::on(link, options, Some(clock.clone()), clock.now()).await?;
+        Ok((store, clock))
+    }
+
+    /// The same, when the caller's time is its own and the same for all who share the store, as in tests.
     pub async fn open(url: &str, options: Options, now: Now) -> Result<Self, StoreError> {
+        Self::on(connect(url).await?, options, None, now).await
+    }
+
+    /// Claims of [`Holder::Process`](duly_core::store::Holder::Process) whose process is not there any more are lost now.
+    async fn on(
+        mut link: Link,
+        options: Options,
+        clock: Option<RedisClock>,
+        now: Now,
+    ) -> Result<Self, StoreError> {
         let refused = |what: String| StoreError::new(StoreErrorKind::Unavailable, what);
         if let Some(fault) = options.fault() {
             return Err(refused(fault));
         }
-        let mut link = connect(url).await?;
         check_server(&mut link, &options).await?;
         let keys = Keys::new(&options.prefix, options.shards);
         let generation = generation(&mut link, &keys, &options).await?;
@@ -58,6 +93,8 @@ impl RedisStore {
             generation,
             ended_max,
             time: StoreTime::begin(now),
+            clock,
+            nodes: Nodes::default(),
             room: Room::default(),
             doubts: Doubts::default(),
             hints: Hints::default(),
@@ -65,33 +102,42 @@ impl RedisStore {
             shouted: AtomicBool::new(false),
             options,
         };
-        store.recover(now).await?;
+        let there = store.join_anew(now).await?;
+        store.recover(now, &there).await?;
         let books = store.all_books().await?;
         store.room.tell(store.room.ask(), books.pending + books.in_flight);
         Ok(store)
     }
 
-    /// Ends what the last process held, and puts the leases of clients on this process's clock.
-    async fn recover(&self, now: Now) -> Result<(), StoreError> {
+    /// Becomes a node. Gives the instances of all.
+    async fn join_anew(&self, now: Now) -> Result<HashSet<u64>, StoreError> {
+        let there = self.be_there(now, Coming::New, &BTreeSet::new()).await?;
+        Ok(there.into_iter().map(|member| member.instance).collect())
+    }
+
+    /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
+    async fn recover(&self, now: Now, there: &HashSet<u64>) -> Result<(), StoreError> {
         let mut found = Vec::new();
         for shard in 0..self.keys.shards() {
             for (id, claim) in self.scan("HSCAN", self.keys.one(shard, "claim")).await? {
-                found.push(self.read_claim(shard, id, &claim).ok_or_else(|| garbled("a claim"))?);
+                found.push(read_claim(shard, id, &claim).ok_or_else(|| garbled("a claim"))?);
             }
         }
-        // If a suspect was among what the process held, the suspect is the cause. It goes last: should this process die
+        // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
-        let suspect_held = found.iter().any(|claim| claim.of_process && claim.suspect);
+        let ended = |claim: &Found| claim.process.filter(|process| !there.contains(process));
+        let suspect_held: HashSet<u64> =
+            found.iter().filter(|claim| claim.suspect).filter_map(ended).collect();
         found.sort_by_key(|claim| claim.suspect);
-        let time = self.time.at(now);
+        let time = self.latest_tick(now);
         let mut parts: HashMap<(bool, u16), Vec<(Found, String)>> = HashMap::new();
         for claim in found {
-            let what = match claim.of_process {
-                true if claim.suspect || !suspect_held => "l".to_owned(),
-                true => "d".to_owned(),
+            let what = match ended(&claim) {
+                Some(process) if claim.suspect || !suspect_held.contains(&process) => "l".to_owned(),
+                Some(_) => "d".to_owned(),
                 // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
-                false if claim.end > time + claim.span => format!("e{}", time + claim.span),
-                false => continue,
+                None if claim.end > time + claim.span + CLOCKS_APART_US => format!("e{}", time + claim.span),
+                None => continue,
             };
             parts.entry((claim.suspect, claim.shard)).or_default().push((claim, what));
         }
@@ -108,14 +154,14 @@ impl RedisStore {
         }
         Ok(())
     }
+}
 
-    /// As `prelude.lua` packs it: token 8, end 8, span 8, holder 1, lost 1, instance 8, and more.
-    fn read_claim(&self, shard: u16, id: Vec<u8>, claim: &[u8]) -> Option<Found> {
-        let number = |at: usize| Some(u64::from_be_bytes(claim.get(at..at + 8)?.try_into().ok()?));
-        let of_process = *claim.get(24)? == 0 && number(26)? != self.options.instance;
-        let suspect = *claim.get(25)? != 0;
-        Some(Found { shard, id, token: number(0)?, end: number(8)?, span: number(16)?, of_process, suspect })
-    }
+/// As `prelude.lua` packs it: token 8, end 8, span 8, holder 1, lost 1, instance 8, and more.
+fn read_claim(shard: u16, id: Vec<u8>, claim: &[u8]) -> Option<Found> {
+    let number = |at: usize| Some(u64::from_be_bytes(claim.get(at..at + 8)?.try_into().ok()?));
+    let (holder, suspect, instance) = (*claim.get(24)?, *claim.get(25)? != 0, number(26)?);
+    let process = (holder == 0).then_some(instance);
+    Some(Found { shard, id, token: number(0)?, end: number(8)?, span: number(16)?, process, suspect })
 }
 
 async fn check_server(link: &mut Link, options: &Options) -> Result<(), StoreError> {

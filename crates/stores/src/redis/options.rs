@@ -19,6 +19,11 @@ pub struct Options {
     pub allow_volatile: bool,
     /// Who this process is, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
     pub instance: u64,
+    /// The name of this node, the same at every start and no other node's. Whoever comes with the name of a node that is
+    /// there takes its place.
+    pub node: String,
+    /// How long a node that says nothing is taken to be there: then others deliver what it did.
+    pub lease: Duration,
 }
 
 impl Options {
@@ -35,6 +40,8 @@ impl Options {
             pending_max: 1_000_000_000,
             allow_volatile: false,
             instance,
+            node: "node".into(),
+            lease: Duration::from_secs(10),
         }
     }
 
@@ -48,6 +55,12 @@ impl Options {
             return Some(format!(
                 "a prefix has 1 to 64 of A-Z a-z 0-9 - _ . and {:?} is no such name",
                 self.prefix
+            ));
+        }
+        if self.node.is_empty() || self.node.len() > 255 || self.node.chars().any(char::is_control) {
+            return Some(format!(
+                "the name of a node has 1 to 255 bytes and no control characters; {:?} does not",
+                self.node
             ));
         }
         None

@@ -21,9 +21,14 @@ scripts! {
     CHANGE = "change.lua";
     SWEEP = "sweep.lua";
     RECOVER = "recover.lua";
+    OWN = "own.lua";
     GET = "get.lua";
     PENDING = "pending.lua";
 }
+
+/// These two are about the nodes and no shard: they go without the prelude.
+pub(super) static JOIN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/join.lua")));
+pub(super) static LEAVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/leave.lua")));
 
 /// The first line says what Redis may assume of the script, so it stays the first.
 fn whole(file: &str) -> Script {

@@ -37,24 +37,31 @@ impl RedisStore {
         let asked = self.room.ask();
         self.clear_doubts(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
+        let again_within = self.announce(now, names.iter().cloned().collect()).await?;
         let paused = redis::cmd("SMEMBERS").arg(&self.keys.paused).to_owned();
         let (paused, said) =
             try_join(self.ask::<Vec<Vec<u8>>>(&paused), self.sweep_shards(now, &names)).await?;
         self.hints.swept();
         self.room.tell(asked, said.iter().map(|said| said.held).sum());
-        let next = |name: &String| {
+        let is_paused = |name: &String| paused.iter().any(|paused| paused == name.as_bytes());
+        let next = |(lane, name): (&Lane, &String)| {
             let of = |said: &Said| said.next.get(name.as_bytes()).copied().or(said.bound);
-            said.iter().filter_map(of).min().filter(|_| !paused.contains(&name.as_bytes().to_vec()))
+            // What other nodes deliver is theirs to look at.
+            let own = |shard: &u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, *shard);
+            let times = (0..).zip(&said).filter(|(shard, _)| own(shard)).filter_map(|(_, said)| of(said));
+            times.min().filter(|_| !is_paused(name)).map(|next| (lane.clone(), next))
         };
+        let all = || lanes.iter().zip(&names);
         Ok(Sweep {
-            next: lanes
-                .iter()
-                .zip(&names)
-                .filter_map(|(lane, name)| Some((lane.clone(), next(name)?)))
-                .collect(),
+            next: all().filter_map(next).collect(),
             leases_ended: said.iter().map(|said| said.ended).sum(),
-            next_lease_end: said.iter().filter_map(|said| said.next_end).min().map(|end| self.time.mono(end)),
-            again_within: said.iter().any(|said| said.ended == LEASES_MAX).then_some(Duration::ZERO),
+            next_lease_end: said.iter().filter_map(|said| said.next_end).min().map(|end| self.mono(now, end)),
+            again_within: Some(if said.iter().any(|said| said.ended == LEASES_MAX) {
+                Duration::ZERO
+            } else {
+                again_within
+            }),
+            paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Which Redis is taken, and which store in it.
 
 use duly_core::{Store, store::StoreErrorKind};
-use duly_stores::redis::{Held, Inspection, NodeKey, Options, inspect};
+use duly_stores::redis::{Inspection, Options, inspect};
 use testkit::{
     block_on,
     servers::redis::{self, Redis},
@@ -79,28 +79,5 @@ fn nobody_there_is_told_without_the_password() {
         let error = open("redis://user:planted@127.0.0.1:1", Options::new(1)).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable);
         assert!(!error.what.contains("planted"), "{error}");
-    });
-}
-
-#[test]
-fn a_second_node_finds_the_store_taken_until_the_first_lets_go() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let url = redis::shared().url();
-        let key = async |instance, name| {
-            let options = Options { prefix: "two-nodes".into(), ..Options::new(instance) };
-            NodeKey::new(&url, &options, name).await.unwrap()
-        };
-        let (first, second) = (key(1, "first").await, key(2, "second").await);
-        assert_eq!(first.hold().await.unwrap(), Held::Mine);
-        assert_eq!(first.hold().await.unwrap(), Held::Mine);
-        assert_eq!(second.hold().await.unwrap(), Held::ByAnother("first".into()));
-        second.release().await.unwrap();
-        assert_eq!(second.hold().await.unwrap(), Held::ByAnother("first".into()));
-        first.release().await.unwrap();
-        assert_eq!(second.hold().await.unwrap(), Held::Mine);
-        assert_eq!(first.hold().await.unwrap(), Held::ByAnother("second".into()));
     });
 }

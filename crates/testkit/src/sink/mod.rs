@@ -94,7 +94,7 @@ fn id(text: &str) -> MessageId {
 }
 
 fn deliveries(messages: impl IntoIterator<Item = Message>) -> Vec<Delivery> {
-    messages.into_iter().map(|message| Delivery { message, attempt: 1 }).collect()
+    messages.into_iter().map(|message| Delivery::new(message, 1)).collect()
 }
 
 /// All of `batch` is at the target, each once and unchanged.

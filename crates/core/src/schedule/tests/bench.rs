@@ -122,7 +122,20 @@ impl Bench {
     }
 
     pub(super) fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>) {
-        self.tell(Event::Swept { next, leases_ended: 0, next_lease_end: None, again_within: None });
+        let none =
+            Event::Swept { next, leases_ended: 0, next_lease_end: None, again_within: None, paused: None };
+        self.tell(none);
+    }
+
+    /// Another node paused these lanes, and resumed all others.
+    pub(super) fn swept_with(&mut self, paused: Vec<LaneKey>) {
+        self.tell(Event::Swept {
+            next: Vec::new(),
+            leases_ended: 0,
+            next_lease_end: None,
+            again_within: None,
+            paused: Some(paused),
+        });
     }
 
     pub(super) fn hint(&mut self, lane: LaneKey, due: Timestamp) {

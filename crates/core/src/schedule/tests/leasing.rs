@@ -73,7 +73,7 @@ fn a_lease_that_could_not_be_renewed_is_given_up_when_it_ends() {
 
 #[test]
 fn what_waited_so_long_that_its_lease_nearly_ends_is_handed_back() {
-    let mut bench = Bench::with(LaneSettings { concurrency: 1, batch: 1, timeout: ms(11_000), ..sink() });
+    let mut bench = Bench::with(LaneSettings { concurrency: 1, batch: 1, ..handler() });
     bench.feed(A, 2);
     let (delivery, _) = bench.deliveries().remove(0);
     bench.pass(Duration::from_secs(10));
@@ -81,4 +81,33 @@ fn what_waited_so_long_that_its_lease_nearly_ends_is_handed_back() {
     assert_eq!(bench.deliveries(), []);
     let verdicts: Vec<_> = bench.settles().into_iter().map(|(_, verdict)| verdict).collect();
     assert_eq!(verdicts, [Verdict::Delivered { receipt: None }, Verdict::HandBack]);
+}
+
+#[test]
+fn a_call_whose_lease_cannot_be_renewed_is_ended_before_another_node_may_deliver() {
+    let mut bench = Bench::with(LaneSettings { timeout: ms(60_000), ..sink() });
+    let jobs = bench.feed(A, 1);
+    let (delivery, _) = bench.deliveries().remove(0);
+    let began = bench.mono_us;
+    let abandoned = |bench: &Bench| {
+        bench.actions.iter().any(|a| matches!(a, Action::Abandon { delivery: d } if *d == delivery))
+    };
+    while !abandoned(&bench) && bench.mono_us < began + 60_000_000 {
+        bench.pass(ms(100));
+    }
+    let lease = sink().lease;
+    assert!(bench.mono_us - began < lease.as_micros() as u64, "it ran on after the end of its lease");
+    assert!(extends(&mut bench).len() >= 2, "it was tried more than once to renew it");
+    let [(job, Verdict::Retry { attempt, .. })] = &bench.settles()[..] else { panic!("not told") };
+    assert_eq!((*job, attempt.outcome), (jobs[0], crate::Outcome::Unknown));
+}
+
+#[test]
+fn what_another_node_paused_or_resumed_is_followed() {
+    let mut bench = Bench::with(sink());
+    bench.swept_with(vec![A]);
+    bench.hint(A, crate::Timestamp::from_millis(bench.wall_us / 1000));
+    assert_eq!(bench.claim_of(A), None);
+    bench.swept_with(Vec::new());
+    assert!(bench.claim_of(A).is_some());
 }

@@ -164,7 +164,7 @@ fn no_property_panics_or_breaks_out_of_its_header() {
         // As a store would give it back, unchecked: the last line of defence is here.
         message.properties.put(&name, &value);
         message.body = Body::text(word(5));
-        let delivery = Delivery { message, attempt: 1 };
+        let delivery = Delivery::new(message, 1);
         match headers(&delivery, &HeaderMap::new(), &keys, 1) {
             Err(fault) => assert_eq!(fault.code, "bad_header"),
             Ok(map) => {
@@ -207,7 +207,7 @@ fn headers_of_the_connection_and_of_duly_are_refused_whatever_their_case() {
             Timestamp::from_millis(1),
         );
         message.properties.put(name, "x");
-        let fault = headers(&Delivery { message, attempt: 1 }, &HeaderMap::new(), &[], 1).unwrap_err();
+        let fault = headers(&Delivery::new(message, 1), &HeaderMap::new(), &[], 1).unwrap_err();
         assert_eq!((fault.code, fault.path), ("bad_header", format!("properties.{name}")));
     }
 }

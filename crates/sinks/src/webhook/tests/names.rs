@@ -48,7 +48,7 @@ fn sink(config: &str, resolver: Arc<Script>) -> WebhookSink {
 fn to(topic: &str) -> Vec<Delivery> {
     let (id, sink) = ("m".parse().unwrap(), "hooks".parse().unwrap());
     let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1));
-    vec![Delivery { message, attempt: 1 }]
+    vec![Delivery::new(message, 1)]
 }
 
 #[tokio::test]

@@ -3,13 +3,15 @@
 --
 -- KEYS    as in prelude.lua
 -- ARGV    lane, end of the leases in microseconds of the store's time, their span in microseconds, holder
---         (0 process, 1 client), instance, number of the call, then members of `wait`
--- result  the fencing token, when the next of the lane is ready ("" if none), then per member the packed message,
+--         (0 process, 1 client), instance, number of the call, the token by which this node owns the lane in this shard
+--         ("" if nobody owns it), then members of `wait`
+-- result  nothing, if another node owns the lane; else the token of these claims, when the next of the lane is ready ("" if none), then per member the packed message,
 --         or "" where another was faster
-local lane, lease_end, span, holder, instance, number = unpack(ARGV, FIRST, FIRST + 5)
+local lane, lease_end, span, holder, instance, number, fence = unpack(ARGV, FIRST, FIRST + 6)
+if fence ~= '' and call('HGET', owner, lane) ~= instance .. pack('>I8', fence) then return {} end
 local own = tag(lane)
 local members, ids, suspects = {}, {}, {}
-for i = FIRST + 6, #ARGV do
+for i = FIRST + 7, #ARGV do
   local member = ARGV[i]
   local marks = member:byte(-1)
   if marks >= 32 then marks = 0 end
@@ -20,10 +22,7 @@ end
 local there = call('ZMSCORE', wait, unpack(members))
 local packed = call('HMGET', msg, unpack(ids))
 
--- Time of the server, so that a token given and then lost by Redis is never given again.
-local time_now = call('TIME')
-local token = math.max(tonumber(call('HGET', meta, 'token') or 0) + 1, time_now[1] * 1000000 + time_now[2])
-
+local token = next_token()
 local answers, taken = { string.format('%.0f', token), '' }, 0
 for i, member in ipairs(members) do
   local value = there[i] and packed[i]
@@ -43,7 +42,6 @@ for i, member in ipairs(members) do
 end
 
 if taken > 0 then
-  add('HSET', meta, 'token', string.format('%.0f', token))
   tally(counts, '#in_flight', taken)
   tally(counts, 'f' .. lane, taken)
 end

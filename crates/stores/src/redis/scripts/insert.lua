@@ -2,18 +2,16 @@
 -- Takes messages. Not run at all when Redis is out of memory.
 --
 -- KEYS    as in prelude.lua
--- ARGV    the channel for hints, the ms up to which a due time is worth one, the sender's instance;
---         then id and packed message, in pairs, no id twice
+-- ARGV    id and packed message, in pairs, no id twice
 -- result  per pair: "a" accepted; "d" duplicate with the first one's state (1 byte) and due time (6); "c" conflict
 local IN_FLIGHT = 1
 local ids, packed = {}, {}
-for i = FIRST + 3, #ARGV, 2 do
+for i = FIRST, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   packed[#packed + 1] = ARGV[i + 1]
 end
 local known = call('HMGET', msg, unpack(ids))
-local answers, soon = {}, {}
-local horizon = tonumber(ARGV[FIRST + 1])
+local answers = {}
 
 for i, id in ipairs(ids) do
   local first, new = known[i], packed[i]
@@ -33,14 +31,9 @@ for i, id in ipairs(ids) do
     add('ZADD', wait, 0, tag(lane) .. due .. char(floor(new:byte(1) / 16)) .. id)
     tally_waiting(lane, due, 1)
     tally(counts, '#accepted', 1)
-    local at = time(due)
-    if at <= horizon and at < (soon[lane] or math.huge) then soon[lane] = at end
     answers[i] = 'a'
   end
 end
 
 finish(0)
-if ARGV[FIRST] ~= '' then
-  for lane, at in pairs(soon) do call('PUBLISH', ARGV[FIRST], ARGV[FIRST + 2] .. six(at) .. lane) end
-end
 return answers

@@ -13,13 +13,15 @@
 --         count    hash    the books (#...), and per lane what is pending (p...), in flight (f...), dead (d...)
 --         minute   hash    minute -> how many become ready in it
 --         hour     hash    the same by the hour
+--         owner    hash    lane to a sink -> the node that delivers it from this shard: instance 8, fencing token 8
 -- ARGV    1 generation, 2 wall time in ms, 3 the store's time in microseconds, 4 ended before this ms is forgotten,
---         5 how many ended ones are kept; the script's own arguments follow from FIRST
+--         5 how many ended ones are kept, 6 the channel for hints, 7 the ms up to which a ready time is worth one,
+--         8 who tells it: instance 8, shard 2; the script's own arguments follow from FIRST
 --
 -- Scripts read and check, then queue what they write; finish() writes it, removals first. Strings are never compared
 -- by < here: Lua would go by the server's locale.
-local meta, msg, wait, soonest, claim, lease, ended, dead, retried, count, minute, hour = unpack(KEYS)
-local FIRST = 6
+local meta, msg, wait, soonest, claim, lease, ended, dead, retried, count, minute, hour, owner = unpack(KEYS)
+local FIRST = 9
 local PENDING, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 4
 local call, floor, char = redis.call, math.floor, string.char
 local pack, unpacked = struct.pack, struct.unpack
@@ -51,7 +53,7 @@ end
 -- What is queued to be written: arguments by key, for each command.
 local removals = { ZREM = {}, HDEL = {} }
 local additions = { ZADD = {}, HSET = {} }
-local counts, minutes, hours, touched = {}, {}, {}, {}
+local counts, minutes, hours, touched, soon = {}, {}, {}, {}, {}
 
 local function queue(commands, command, key, ...)
   local list = commands[command][key]
@@ -79,6 +81,15 @@ local function perform_counts(key, counters)
   end
 end
 
+-- A fencing token that was never given. It is the time of the server, so that one given and then lost by Redis is not
+-- given again.
+local function next_token()
+  local at = call('TIME')
+  local token = math.max(tonumber(call('HGET', meta, 'token') or 0) + 1, at[1] * 1000000 + at[2])
+  add('HSET', meta, 'token', string.format('%.0f', token))
+  return token
+end
+
 -- The first of a lane, or nil.
 local function first_of(lane)
   local own = tag(lane)
@@ -97,6 +108,7 @@ local function finish(old_max)
     local first = first_of(lane)
     if first then call('ZADD', soonest, first, lane) else call('ZREM', soonest, lane) end
   end
+  for lane, at in pairs(soon) do call('PUBLISH', ARGV[6], ARGV[8] .. six(at) .. lane) end
   if old_max == 0 then return end
   local old = call('ZRANGEBYSCORE', ended, '-inf', ARGV[4], 'LIMIT', 0, old_max)
   local over = call('ZCARD', ended) - tonumber(ARGV[5])
@@ -177,11 +189,14 @@ local function place(m)
   return tag(m.lane) .. m.ready .. char(m.rank) .. m.id .. (marks > 0 and char(marks) or '')
 end
 
+local horizon = tonumber(ARGV[7])
 local function tally_waiting(lane, ready, by)
   touched[lane] = true
   tally(counts, '#pending', by)
   tally(counts, 'p' .. lane, by)
   local at = time(ready)
+  -- What comes to wait and is ready soon is news for other nodes.
+  if by > 0 and at <= horizon and at < (soon[lane] or math.huge) then soon[lane] = at end
   tally(minutes, string.format('%.0f', floor(at / 60000)), by)
   tally(hours, string.format('%.0f', floor(at / 3600000)), by)
 end

@@ -1,0 +1,360 @@
+//! The nodes that share a store: who is there, and who delivers what.
+//!
+//! A node says that it is there with every sweep, and is taken to be there for as long as a lease lasts. The shards of each lane
+//! to a sink are [shared](share) among the nodes that serve it; every node comes to the same answer by itself, and takes
+//! what is its own as soon as nobody has it: the node before gave it back, or is there no more. Each taking has a fencing token that every
+//! claim is checked by, so a node that was away without knowing it gets nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use duly_core::{
+    NodeStatus, Now, share,
+    store::{StoreError, StoreErrorKind},
+};
+use futures_util::future::try_join_all;
+
+use super::{
+    RedisStore,
+    call::number,
+    fault::{garbled, sorted},
+    keys::{Keys, lane_of},
+    link::Link,
+    scripts,
+};
+
+/// The version of what the scripts do to the data. Nodes of different versions do not work on one store together.
+const SCRIPTS: u16 = 1;
+/// A node tells of so many of its lanes, sinks first.
+const LANES_MAX: usize = 200;
+/// What is to be this node's and is still another's is asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What this node knows of all of them.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those that are there, this one too.
+    there: Vec<Member>,
+    /// The lanes that this node serves.
+    serves: BTreeSet<String>,
+    /// Per lane to a sink and shard: what this node has of it.
+    rights: HashMap<String, Vec<Right>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Right {
+    /// 0: none.
+    token: u64,
+    /// It is to be this node's.
+    wanted: bool,
+}
+
+/// A node that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) instance: u64,
+    pub(super) status: NodeStatus,
+}
+
+/// How a node comes: a process that has just started, or one that says that it is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coming {
+    New,
+    Again,
+}
+
+impl Nodes {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shards of a lane to a sink that this node may claim from, each with its token.
+    pub(super) fn rights(&self, lane: &str) -> Vec<(u16, u64)> {
+        let state = self.lock();
+        let rights = state.rights.get(lane).into_iter().flatten();
+        (0..)
+            .zip(rights)
+            .filter(|(_, right)| right.wanted && right.token > 0)
+            .map(|(s, r)| (s, r.token))
+            .collect()
+    }
+
+    pub(super) fn may_claim(&self, lane: &str, shard: u16) -> bool {
+        let state = self.lock();
+        let right = state.rights.get(lane).and_then(|rights| rights.get(usize::from(shard)));
+        right.is_some_and(|right| right.wanted && right.token > 0)
+    }
+
+    fn serves(&self, lane: &str) -> bool {
+        self.lock().serves.contains(lane)
+    }
+
+    /// Redis says that another has it.
+    pub(super) fn lost(&self, lane: &str, shard: u16) {
+        let mut state = self.lock();
+        if let Some(right) = state.rights.get_mut(lane).and_then(|rights| rights.get_mut(usize::from(shard)))
+        {
+            right.token = 0;
+        }
+    }
+}
+
+impl State {
+    /// Takes note of who is there, and shares the lanes out anew. Gives per shard what is to be asked for or given back.
+    fn share_out(
+        &mut self,
+        there: Vec<Member>,
+        serves: BTreeSet<String>,
+        shards: u16,
+    ) -> BTreeMap<u16, Vec<Wish>> {
+        self.there = there;
+        self.serves = serves;
+        for lane in &self.serves {
+            if is_to_a_sink(lane) && !self.rights.contains_key(lane) {
+                self.rights.insert(lane.clone(), vec![Right::default(); usize::from(shards)]);
+            }
+        }
+        let mut wishes: BTreeMap<u16, Vec<Wish>> = BTreeMap::new();
+        for (lane, rights) in &mut self.rights {
+            let wanted = wanted(lane, &self.there, &self.serves, shards);
+            for (shard, (right, wanted)) in (0..).zip(rights.iter_mut().zip(wanted)) {
+                right.wanted = wanted;
+                if wanted != (right.token > 0) {
+                    wishes.entry(shard).or_default().push(Wish { lane: lane.clone(), wanted });
+                }
+            }
+        }
+        wishes
+    }
+
+    fn tell(&mut self, shard: u16, wishes: &[Wish], tokens: &[u64]) {
+        for (wish, token) in wishes.iter().zip(tokens) {
+            let rights = self.rights.get_mut(&wish.lane);
+            if let Some(right) = rights.and_then(|rights| rights.get_mut(usize::from(shard))) {
+                right.token = *token;
+            }
+        }
+    }
+
+    /// Whether something is not yet as it is to be.
+    fn is_waiting(&self) -> bool {
+        self.rights.values().flatten().any(|right| right.wanted != (right.token > 0))
+    }
+
+    /// Forgets lanes that are served no more, once everything of them was given back.
+    fn tidy(&mut self) {
+        let Self { rights, serves, .. } = self;
+        rights.retain(|lane, rights| serves.contains(lane) || rights.iter().any(|right| right.token > 0));
+    }
+}
+
+/// A lane of one shard that is to become this node's, or to be given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wish {
+    lane: String,
+    wanted: bool,
+}
+
+/// Which shards of the lane are to be this node's.
+fn wanted(lane: &str, there: &[Member], serves: &BTreeSet<String>, shards: u16) -> Vec<bool> {
+    let (Some(name), true) = (lane_of(lane.as_bytes()), serves.contains(lane)) else {
+        return vec![false; usize::from(shards)];
+    };
+    let serving =
+        |member: &&Member| member.status.this || member.status.lanes.iter().any(|served| served == lane);
+    let nodes: Vec<_> = there.iter().filter(serving).collect();
+    let names: Vec<_> = nodes.iter().map(|member| member.status.name.as_str()).collect();
+    share(&name, shards, &names)
+        .into_iter()
+        .map(|place| nodes.get(place).is_some_and(|node| node.status.this))
+        .collect()
+}
+
+fn is_to_a_sink(lane: &str) -> bool {
+    lane.starts_with('s')
+}
+
+impl RedisStore {
+    /// Says that this node is there and serves these lanes, and sees to it that it delivers its share of them. Gives how soon this
+    /// must be done again.
+    pub(super) async fn announce(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
+        let there = self.be_there(now, Coming::Again, &serves).await?;
+        let instances: Vec<[u8; 8]> = there.iter().map(|member| member.instance.to_be_bytes()).collect();
+        let wishes = self.nodes.lock().share_out(there, serves, self.keys.shards());
+        let asking = wishes.iter().map(|(shard, wishes)| self.own(now, *shard, &instances, wishes));
+        try_join_all(asking).await?;
+        let mut state = self.nodes.lock();
+        state.tidy();
+        // A lease is renewed well before it ends, also when one sweep or two fail.
+        let often = self.options.lease / 4;
+        Ok(if state.is_waiting() { ASK_AGAIN.min(often) } else { often })
+    }
+
+    /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
+    pub(super) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
+        if is_to_a_sink(lane) && !self.nodes.serves(lane) {
+            let mut serves = self.nodes.lock().serves.clone();
+            serves.insert(lane.to_owned());
+            self.announce(now, serves).await?;
+        }
+        Ok(())
+    }
+
+    async fn own(&self, now: Now, shard: u16, there: &[[u8; 8]], wishes: &[Wish]) -> Result<(), StoreError> {
+        let mut cmd = self.call(&scripts::OWN, shard, now);
+        cmd.arg(&self.options.instance.to_be_bytes()).arg(there.len());
+        there.iter().for_each(|instance| {
+            cmd.arg(instance);
+        });
+        for Wish { lane, wanted } in wishes {
+            cmd.arg(lane).arg(u8::from(*wanted));
+        }
+        let said = self.run(&scripts::OWN, &cmd).await?;
+        let token = |said: &Vec<u8>| if said.is_empty() { Some(0) } else { number(said) };
+        let tokens: Option<Vec<_>> = said.iter().map(token).collect();
+        let tokens =
+            tokens.filter(|tokens| tokens.len() == wishes.len()).ok_or_else(|| garbled("an answer"))?;
+        self.nodes.lock().tell(shard, wishes, &tokens);
+        Ok(())
+    }
+
+    /// Says that this node is there. Gives all that are.
+    pub(super) async fn be_there(
+        &self,
+        now: Now,
+        coming: Coming,
+        serves: &BTreeSet<String>,
+    ) -> Result<Vec<Member>, StoreError> {
+        let tick = self.tick(now);
+        let life = u64::try_from(self.options.lease.as_micros()).unwrap_or(u64::MAX >> 12);
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(scripts::JOIN.get_hash())
+            .arg(3)
+            .arg(&self.keys.store)
+            .arg(&self.keys.nodes)
+            .arg(&self.keys.alive);
+        cmd.arg(&self.generation).arg(tick).arg(tick + life).arg(&self.options.instance.to_be_bytes());
+        cmd.arg(if coming == Coming::New { "new" } else { "again" }).arg(self.told(serves));
+        let asked = self.clock.as_ref().map(|clock| clock.machine().mono());
+        let said = self.run(&scripts::JOIN, &cmd).await?;
+        let [seconds, micros, refused, rest @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
+        if let (Some(clock), Some(asked)) = (&self.clock, asked) {
+            let part = |text: &[u8]| number(text).ok_or_else(|| garbled("the time"));
+            clock.hear(asked, part(seconds)? * 1_000_000 + part(micros)?);
+        }
+        if !refused.is_empty() {
+            return Err(self.refused(refused, coming));
+        }
+        let member = |pair: &[Vec<u8>]| read_member(&pair[0], &pair[1], self.options.instance);
+        let there: Option<Vec<_>> = rest.chunks_exact(2).map(member).collect();
+        there.ok_or_else(|| garbled("what a node tells of itself"))
+    }
+
+    /// Redis let this node not be there.
+    fn refused(&self, why: &[u8], coming: Coming) -> StoreError {
+        let name = &self.options.node;
+        if let [b'v', told @ ..] = why {
+            // What comes behind its name may be written otherwise there.
+            let len = told.get(2).map_or(0, |len| usize::from(*len));
+            let other = String::from_utf8_lossy(told.get(3..3 + len).unwrap_or_default()).into_owned();
+            let what = format!(
+                "the node {other:?} works on this store with scripts of another version than this one's; stop the nodes of \
+                 one version before those of another are started"
+            );
+            return StoreError::new(StoreErrorKind::Unavailable, what);
+        }
+        debug_assert_eq!(coming, Coming::Again, "a new node takes the place of the one before it");
+        let what = format!(
+            "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own (cluster.node)"
+        );
+        if !self.closed.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            tracing::error!("{what}");
+        }
+        StoreError::new(StoreErrorKind::Closed, what)
+    }
+
+    /// What this node tells of itself: version of the scripts 2, name 1 + n, then lines.
+    fn told(&self, serves: &BTreeSet<String>) -> Vec<u8> {
+        let name = &self.options.node;
+        let owned = self.nodes.lock().rights.values().flatten().filter(|right| right.token > 0).count();
+        let skew = self.clock.as_ref().and_then(|clock| clock.skew_us()).unwrap_or_default();
+        let mut told = SCRIPTS.to_be_bytes().to_vec();
+        told.push(name.len() as u8);
+        told.extend_from_slice(name.as_bytes());
+        let mut lines = vec![env!("CARGO_PKG_VERSION").to_owned(), owned.to_string(), skew.to_string()];
+        let (sinks, queues): (Vec<_>, Vec<_>) = serves.iter().cloned().partition(|lane| is_to_a_sink(lane));
+        // Those to sinks must all be there: they are shared out by this.
+        let room = LANES_MAX.max(sinks.len());
+        lines.extend(sinks.into_iter().chain(queues).take(room));
+        told.extend_from_slice(lines.join("\n").as_bytes());
+        told
+    }
+
+    pub(super) async fn all_nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
+        let mut cmd = redis::cmd("HGETALL");
+        let known: Vec<(Vec<u8>, Vec<u8>)> = self.ask(cmd.arg(&self.keys.nodes)).await?;
+        let read =
+            |(instance, told): (Vec<u8>, Vec<u8>)| read_member(&instance, &told, self.options.instance);
+        let mut nodes: Vec<_> = known.into_iter().filter_map(read).map(|member| member.status).collect();
+        for lane in nodes.iter_mut().flat_map(|node| &mut node.lanes) {
+            // The letter of its kind is for scripts.
+            *lane = lane_of(lane.as_bytes()).map_or_else(String::new, |lane| lane.to_string());
+        }
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(nodes)
+    }
+
+    /// This node goes. What it did not say, others find out when its time is over.
+    pub(super) async fn leave(&self) {
+        let mut call = scripts::LEAVE.key(&self.keys.nodes);
+        let call = call.key(&self.keys.alive);
+        let call = call.arg(&self.options.instance.to_be_bytes());
+        if let Err(error) = call.invoke_async::<u64>(&mut self.link.clone()).await {
+            tracing::debug!("other nodes wait until this one's time is over: {error}");
+        }
+    }
+}
+
+/// The names of the nodes that are there, to somebody who is none of them.
+pub(super) async fn names_in(link: &mut Link, keys: &Keys, tick: u64) -> Result<Vec<String>, StoreError> {
+    let fault = |error| sorted(&error);
+    let alive: Vec<Vec<u8>> = redis::cmd("ZRANGEBYSCORE")
+        .arg(&keys.alive)
+        .arg(format!("({tick}"))
+        .arg("+inf")
+        .query_async(link)
+        .await
+        .map_err(fault)?;
+    let told: Vec<(Vec<u8>, Vec<u8>)> =
+        redis::cmd("HGETALL").arg(&keys.nodes).query_async(link).await.map_err(fault)?;
+    let there = told.into_iter().filter(|(instance, _)| alive.contains(instance));
+    let mut names: Vec<_> =
+        there.filter_map(|(instance, told)| Some(read_member(&instance, &told, 0)?.status.name)).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Reads what [`RedisStore::told`] wrote.
+fn read_member(instance: &[u8], told: &[u8], this: u64) -> Option<Member> {
+    let instance = u64::from_be_bytes(instance.try_into().ok()?);
+    let len = usize::from(*told.get(2)?);
+    let name = std::str::from_utf8(told.get(3..3 + len)?).ok()?;
+    let mut lines = std::str::from_utf8(told.get(3 + len..)?).ok()?.split('\n');
+    let status = NodeStatus {
+        name: name.into(),
+        this: instance == this,
+        version: lines.next()?.into(),
+        shards: lines.next()?.parse().ok()?,
+        clock_skew_us: lines.next()?.parse().ok()?,
+        lanes: lines.map(Into::into).collect(),
+    };
+    Some(Member { instance, status })
+}
