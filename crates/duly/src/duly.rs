@@ -1,7 +1,7 @@
 //! The library's front: sending, and the clean end.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,7 +11,8 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, MessageId, Monotonic, Now, RetryPolicy, SinkName, State, Timestamp, Topic,
+    Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, SinkName, State,
+    Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted, StoreError},
 };
@@ -219,6 +220,18 @@ impl Duly {
     pub fn measures(&self) -> Measures {
         let parts = &self.inner.parts;
         parts.bell.tally.measures(parts.store.measures())
+    }
+
+    /// The nodes that share the store, this one too, by name; none if it is this process's alone.
+    pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
+        Ok(self.inner.parts.store.nodes().await?)
+    }
+
+    /// The lanes that other nodes serve and this one does not, by name: what waits in them waits for nobody here.
+    pub async fn served_elsewhere(&self) -> Result<BTreeSet<String>, Error> {
+        let (this, others): (Vec<_>, Vec<_>) = self.nodes().await?.into_iter().partition(|node| node.this);
+        let own: BTreeSet<String> = this.into_iter().flat_map(|node| node.lanes).collect();
+        Ok(others.into_iter().flat_map(|node| node.lanes).filter(|lane| !own.contains(lane)).collect())
     }
 
     /// Whether the store is open and takes changes. It is not after a failed sync: only a restart finds out what is on

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
-use duly::{Clock, Duly, SystemClock};
+use duly::{Clock, Duly, Pace, SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -10,7 +10,7 @@ use crate::{
     auth,
     config::Config,
     http::{self, App, Front, Listening, Parts, SinkEntry},
-    store::{self, Hold, Opened},
+    store::{self, Opened},
     telemetry::Telemetry,
 };
 
@@ -25,7 +25,6 @@ pub struct Running {
     listening: Listening,
     stopping: watch::Sender<bool>,
     secure: bool,
-    hold: Option<Hold>,
 }
 
 /// Why a server could not start or stop: what happened, to what, and what to do now.
@@ -58,8 +57,11 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     config.listen = listener.local_addr().map_err(|error| StartError(error.to_string()))?;
     let clock: Arc<dyn Clock> =
         Arc::new(SystemClock::new().map_err(|error| StartError(format!("cannot start the clock: {error}")))?);
+    if config.node.is_empty() {
+        config.node = usual_name(config.listen.port());
+    }
     let sinks = sinks(&config, &clock)?;
-    let Opened { store, hold } = store::open(&config, &clock).await?;
+    let Opened { store, clock } = store::open(&config, clock).await?;
     let duly = engine(&config, &sinks, store, clock).await?;
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
@@ -67,7 +69,13 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let secure = tls.is_some();
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
-    Ok(Running { duly, listening, stopping, secure, hold })
+    Ok(Running { duly, listening, stopping, secure })
+}
+
+/// The name of a node that was given none: the machine's and the port, the same after a restart and no other node's.
+fn usual_name(port: u16) -> String {
+    let machine = rustix::system::uname();
+    format!("{}:{port}", machine.nodename().to_string_lossy())
 }
 
 fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkName, SinkEntry>, StartError> {
@@ -88,6 +96,9 @@ async fn engine(
     store: Arc<dyn duly::Store>,
     clock: Arc<dyn Clock>,
 ) -> Result<Duly, StartError> {
+    // A node says that it is there with every sweep.
+    let idle_max = config.scan.idle_max.min(config.heartbeat);
+    let pace = Pace { idle_max, max: config.scan.max.min(idle_max), ..config.scan.clone() };
     let mut builder = Duly::builder()
         .store(store)
         .clock(clock)
@@ -96,7 +107,7 @@ async fn engine(
         .limits(config.limits.clone())
         .retry(config.retry.clone())
         .handlers(config.handlers.clone())
-        .scan(config.scan.clone())
+        .scan(pace)
         .lease(config.store.lease)
         .grace(DELIVERIES_GRACE)
         .watch_topics(config.alerts.topics.keys());
@@ -131,10 +142,6 @@ impl Running {
         // Those who wait for long give up now.
         self.stopping.send_replace(true);
         self.listening.stop(CALLS_GRACE).await;
-        let ended = self.duly.shutdown().await;
-        if let Some(hold) = self.hold {
-            hold.release().await;
-        }
-        ended.map_err(StartError::because("the store was not closed cleanly"))
+        self.duly.shutdown().await.map_err(StartError::because("the store was not closed cleanly"))
     }
 }

@@ -1,69 +1,46 @@
-//! Opens the store that the configuration names, and holds on to it.
+//! Opens the store that the configuration names, and says by which clock it goes.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use duly::{Clock, Now, Store};
-use duly_stores::{
-    EmbeddedStore, RedisStore, embedded,
-    redis::{self, Held, NodeKey},
-};
+use duly::{Clock, Store};
+use duly_stores::{EmbeddedStore, RedisStore, embedded, redis};
 
 use crate::{
     config::{Config, RedisSetup, StoreKind},
     serve::StartError,
 };
 
-/// A store, and what keeps other nodes out of it.
+/// A store, and the clock that all who use it go by.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) hold: Option<Hold>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// The right to have a Redis store open, kept alive.
-pub(crate) struct Hold {
-    key: Arc<NodeKey>,
-    keeping: tokio::task::JoinHandle<()>,
-}
-
-impl Hold {
-    /// Lets the next node in at once.
-    pub(crate) async fn release(self) {
-        self.keeping.abort();
-        if let Err(error) = self.key.release().await {
-            tracing::debug!("the next node waits a few seconds: {error}");
-        }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.keeping.abort();
-    }
-}
-
-pub(crate) async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Opened, StartError> {
+pub(crate) async fn open(config: &Config, machine: Arc<dyn Clock>) -> Result<Opened, StartError> {
     match &config.store.kind {
-        StoreKind::Embedded => {
-            let options = embedded::Options {
-                retention: config.store.retention,
-                retention_max: config.store.retention_max,
-                pending_max: config.limits.pending_max,
-                ..embedded::Options::default()
-            };
-            let store = EmbeddedStore::open(&config.data, options, clock.now()).await.map_err(|error| {
-                let (folder, words) = (config.data.display().to_string(), error.to_string());
-                StartError(if words.contains(&folder) { words } else { format!("data folder {folder}: {words}") })
-            })?;
-            Ok(Opened { store: Arc::new(store), hold: None })
-        }
-        StoreKind::Redis(setup) => open_redis(config, setup, clock).await,
+        StoreKind::Embedded => open_embedded(config, machine).await,
+        StoreKind::Redis(setup) => open_redis(config, setup, machine).await,
     }
+}
+
+async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
+    let options = embedded::Options {
+        retention: config.store.retention,
+        retention_max: config.store.retention_max,
+        pending_max: config.limits.pending_max,
+        ..embedded::Options::default()
+    };
+    let store = EmbeddedStore::open(&config.data, options, clock.now()).await.map_err(|error| {
+        let (folder, words) = (config.data.display().to_string(), error.to_string());
+        StartError(if words.contains(&folder) { words } else { format!("data folder {folder}: {words}") })
+    })?;
+    Ok(Opened { store: Arc::new(store), clock })
 }
 
 async fn open_redis(
     config: &Config,
     setup: &RedisSetup,
-    clock: &Arc<dyn Clock>,
+    machine: Arc<dyn Clock>,
 ) -> Result<Opened, StartError> {
     let mut instance = [0; 8];
     getrandom::fill(&mut instance)
@@ -74,51 +51,13 @@ async fn open_redis(
         retention_max: config.store.retention_max,
         pending_max: config.limits.pending_max,
         allow_volatile: setup.allow_volatile,
+        wait_replicas: setup.wait_replicas,
+        node: config.node.clone(),
+        lease: config.store.lease,
         ..redis::Options::new(u64::from_be_bytes(instance))
     };
-    let url = setup.url.reveal();
-    let fault = |error| StartError(format!("Redis at {}: {error}", setup.shown()));
-    let key = Arc::new(NodeKey::new(url, &options, &config.node).await.map_err(fault)?);
-    take(&key, clock, &setup.shown()).await?;
-    let store = Arc::new(RedisStore::open(url, options, clock.now()).await.map_err(fault)?);
-    let keeping = tokio::spawn(keep(key.clone(), store.clone(), clock.clone()));
-    Ok(Opened { store, hold: Some(Hold { key, keeping }) })
-}
-
-/// Waits as long as a node that crashed may still seem to be there.
-async fn take(key: &NodeKey, clock: &Arc<dyn Clock>, place: &str) -> Result<(), StartError> {
-    let until = clock.now().mono().saturating_add(NodeKey::LIFE + Duration::from_secs(1));
-    loop {
-        let held = key.hold().await.map_err(|error| StartError(format!("Redis at {place}: {error}")))?;
-        let Held::ByAnother(name) = held else { return Ok(()) };
-        if clock.now().mono() >= until {
-            return Err(StartError(format!(
-                "Redis at {place}: the node {name:?} has this store open, and in this version one node at a time may; stop that \
-                 one first, or use another database of this Redis (redis://host/1)"
-            )));
-        }
-        pause(clock, Duration::from_millis(250)).await;
-    }
-}
-
-/// Keeps the key alive. If another node has it, this one was away for too long and must stop.
-async fn keep(key: Arc<NodeKey>, store: Arc<RedisStore>, clock: Arc<dyn Clock>) {
-    loop {
-        pause(&clock, NodeKey::LIFE / 5).await;
-        match key.hold().await {
-            Ok(Held::Mine) => {}
-            Ok(Held::ByAnother(name)) => {
-                tracing::error!(name, "another node has taken the store; this one stops");
-                // Whatever is under way, nothing more of it is recorded from here: the other node has it now.
-                let _ = store.close().await;
-                return;
-            }
-            Err(error) => tracing::warn!("cannot tell Redis that this node is there: {error}"),
-        }
-    }
-}
-
-async fn pause(clock: &Arc<dyn Clock>, span: Duration) {
-    let now: Now = clock.now();
-    clock.sleep_until(now.mono().saturating_add(span)).await;
+    let (store, clock) = RedisStore::join(setup.url.reveal(), options, machine)
+        .await
+        .map_err(|error| StartError(format!("Redis at {}: {error}", setup.shown())))?;
+    Ok(Opened { store: Arc::new(store), clock: Arc::new(clock) })
 }

@@ -96,6 +96,7 @@ fn the_examples_of_the_default_file_are_right_too() {
         "store.postgres",
         "store.redis",
         "store.shards",
+        "store.wait_replicas",
         "tls.cert",
     ];
     assert_eq!(told, expected.map(str::to_owned).into());

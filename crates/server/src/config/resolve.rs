@@ -243,7 +243,11 @@ fn tls(section: &mut Section<'_>) -> Option<TlsFiles> {
 }
 
 fn cluster(section: &mut Section<'_>, node: String, heartbeat: Duration) -> (String, Duration) {
-    let read = |given: &Node| plain_name("node", given.text()?);
+    // Without one, it is made of the machine's name and the port.
+    let read = |given: &Node| match given.text()? {
+        "" => Ok(String::new()),
+        name => plain_name("node", name),
+    };
     let node = section.value("node", node, read, |name| name.as_str().into());
     (node, section.span("heartbeat", heartbeat, millis(100)..=minutes(1)))
 }

@@ -16,7 +16,7 @@ const KINDS_TO_COME: [&str; 3] = ["mysql", "postgres", "redis+mysql"];
 /// Settings of those.
 const SETTINGS_TO_COME: [&str; 2] = ["mysql", "postgres"];
 /// Settings of the Redis store alone.
-const OF_REDIS: [&str; 3] = ["redis", "shards", "allow_volatile"];
+const OF_REDIS: [&str; 4] = ["redis", "shards", "allow_volatile", "wait_replicas"];
 
 pub(super) fn store(section: &mut Section<'_>) -> StoreSetup {
     let word =
@@ -60,6 +60,7 @@ fn of_redis(section: &mut Section<'_>) -> RedisSetup {
         url,
         shards: section.number("shards", default.shards, 1..=redis::Options::SHARDS_MAX),
         allow_volatile: section.flag("allow_volatile", default.allow_volatile),
+        wait_replicas: section.number("wait_replicas", default.wait_replicas, 0..=100),
     }
 }
 

@@ -79,6 +79,8 @@ pub struct RedisSetup {
     pub shards: u16,
     /// Whether it may be one that loses messages.
     pub allow_volatile: bool,
+    /// How many replicas must have a message before it is accepted.
+    pub wait_replicas: u16,
 }
 
 impl RedisSetup {
@@ -182,7 +184,12 @@ impl Default for HttpLimits {
 impl Default for RedisSetup {
     fn default() -> Self {
         let url = Secret::new("redis://127.0.0.1:6379");
-        Self { url, shards: duly_stores::redis::Options::new(0).shards, allow_volatile: false }
+        Self {
+            url,
+            shards: duly_stores::redis::Options::new(0).shards,
+            allow_volatile: false,
+            wait_replicas: 0,
+        }
     }
 }
 
@@ -222,7 +229,7 @@ impl Default for Config {
             tokens: Tokens::default(),
             insecure_no_auth: false,
             tls: None,
-            node: "duly".into(),
+            node: String::new(),
             heartbeat: Duration::from_secs(2),
         }
     }

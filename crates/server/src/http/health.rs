@@ -37,9 +37,11 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     part("store", store.map_err(|error| error.to_string()));
     let stopping = *app.stopping.borrow();
     part("server", if stopping { Err("stopping".into()) } else { Ok(()) });
+    let elsewhere = app.duly.served_elsewhere().await.unwrap_or_default();
     for status in app.duly.lanes().await.unwrap_or_default() {
         if let Lane::Sink(sink) = &status.lane
             && !app.sinks.contains_key(sink)
+            && !elsewhere.contains(sink.as_str())
             && status.pending + status.in_flight > 0
         {
             ready

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use duly::{Books, Quantiles, Timestamp};
+use duly::{Books, NodeStatus, Quantiles, Timestamp};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -132,18 +132,36 @@ pub(super) async fn forecast(
 )]
 pub(super) async fn nodes(State(app): State<Arc<App>>, who: Who) -> Answer<Json<NodesAnswer>> {
     who.need(Role::Read)?;
-    let lanes = app.duly.served().await?.into_iter().map(|(lane, _)| lane.to_string()).collect();
-    let this = Node {
-        name: app.node.clone(),
-        this: true,
-        delivers: app.delivers,
+    let mut nodes: Vec<_> = app.duly.nodes().await?.into_iter().map(|status| node(&app, status)).collect();
+    if nodes.is_empty() {
+        // One process owns the store: all of it, by its own clock.
+        let lanes = app.duly.served().await?.into_iter().map(|(lane, _)| lane.to_string()).collect();
+        let (name, version) = (app.node.clone(), env!("CARGO_PKG_VERSION").into());
+        nodes.push(Node {
+            name,
+            this: true,
+            delivers: app.delivers,
+            lanes,
+            shards: 1,
+            clock_skew_ms: 0.0,
+            version,
+        });
+    }
+    Ok(Json(NodesAnswer { nodes }))
+}
+
+fn node(app: &App, status: NodeStatus) -> Node {
+    let NodeStatus { name, this, version, lanes, shards, clock_skew_us } = status;
+    Node {
+        // Another node that serves nothing only accepts, or has not begun yet.
+        delivers: if this { app.delivers } else { !lanes.is_empty() },
+        name,
+        this,
         lanes,
-        // One process owns the embedded store: all of it, by its own clock.
-        shards: 1,
-        clock_skew_ms: 0.0,
-        version: env!("CARGO_PKG_VERSION").into(),
-    };
-    Ok(Json(NodesAnswer { nodes: vec![this] }))
+        shards,
+        clock_skew_ms: clock_skew_us as f64 / 1000.0,
+        version,
+    }
 }
 
 /// The named delays

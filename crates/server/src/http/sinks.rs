@@ -34,8 +34,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<S
         app.duly.lanes().await?.into_iter().map(|status| (status.lane.clone(), status)).collect();
     let looks: BTreeMap<Lane, LaneLook> = app.duly.served().await?.into_iter().collect();
     let delivered = app.telemetry.rates().delivered_by_sink;
+    let elsewhere = app.duly.served_elsewhere().await?;
     let orphans = statuses.keys().filter_map(|lane| match lane {
-        Lane::Sink(name) if !app.sinks.contains_key(name) => Some(name),
+        Lane::Sink(name) if !app.sinks.contains_key(name) && !elsewhere.contains(name.as_str()) => Some(name),
         _ => None,
     });
     let mut sinks: Vec<Sink> = Vec::new();

@@ -249,6 +249,10 @@ fn store(text: &mut Text, measures: &Measures, up: bool) {
         .value(&[], store.waiting_bytes);
     let help = "Whether the store has no room for new messages";
     text.gauge("duly_store_full", help).value(&[], u8::from(store.full));
+    if let Some(skew) = store.clock_skew_us {
+        let help = "How far this machine's clock is ahead of the store's, which all nodes go by";
+        text.gauge("duly_clock_skew_seconds", help).value(&[], skew as f64 / 1e6);
+    }
     text.gauge("duly_store_up", "Whether the store answers").value(&[], u8::from(up));
 }
 

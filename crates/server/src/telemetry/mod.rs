@@ -127,7 +127,10 @@ impl Telemetry {
         self.state().samples.push(sample);
         // A store that does not answer is told of by whoever needs it; what it held a moment ago still stands.
         let (Ok(lanes), Ok(books)) = (self.duly.lanes().await, self.duly.books().await) else { return };
-        let lanes = lanes.into_iter().map(|status| LaneSeen {
+        let elsewhere = self.duly.served_elsewhere().await.unwrap_or_default();
+        // Another node watches over those.
+        let lanes = lanes.into_iter().filter(|status| !elsewhere.contains(&status.lane.to_string()));
+        let lanes = lanes.map(|status| LaneSeen {
             overdue: status.oldest_ready.map_or(Duration::ZERO, |oldest| now.wall().since(oldest)),
             lane: status.lane,
             paused: status.paused,

@@ -112,7 +112,7 @@ fn each_fault_says_what_would_be_right() {
         ("[alerts.topic.order]\noverdu = 1", "alerts.topic.order.overdu", "did you mean overdue?"),
         ("[tls]\ncert = \"c.pem\"", "tls.key", "needs both"),
         ("[tls]\ncert = \"no-such.pem\"\nkey = \"k.pem\"", "tls.cert", "cannot be read"),
-        ("[cluster]\nnode = \"\"", "cluster.node", "1 to 64 bytes"),
+        ("[cluster]\nnode = \"a\\u0001b\"", "cluster.node", "1 to 64 bytes"),
         ("[limits]\nbody = 99999999999", "limits.body", "from 1B to 16MiB"),
         ("[limits]\nbatch = 99999999999999999999", "limits.batch", "too large"),
         ("[auth]\ntokens = 3", "auth.tokens", "a list"),

@@ -1,9 +1,6 @@
 //! The server with its messages in a real Redis.
 
-use duly_server::{
-    config::{Config, RedisSetup, Secret, StoreKind, StoreSetup},
-    serve,
-};
+use duly_server::config::{Config, RedisSetup, Secret, StoreKind, StoreSetup};
 use serde_json::json;
 use testkit::servers::redis::{self, Redis};
 
@@ -66,21 +63,29 @@ async fn without_redis_calls_are_answered_503_and_all_goes_on_when_it_is_back() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_node_on_one_redis_is_told_who_has_it() {
+async fn two_nodes_share_a_redis_and_any_of_them_takes_an_ack() {
     if !redis::installed() {
         return;
     }
     let server = Redis::single();
-    let mut bed = Bed::with(|config| {
-        in_redis(&server, config);
-        config.node = "first".into();
-    })
-    .await;
-    let mut second = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
-    in_redis(&server, &mut second);
-    let Err(error) = serve::start(second.clone()).await else { panic!("two nodes on one store") };
-    let words = error.to_string();
-    assert!(words.contains("\"first\"") && words.contains("one node at a time"), "{words}");
-    bed.stop().await;
-    serve::start(second).await.expect("the first has let go").stop().await.unwrap();
+    let named = |name: &'static str| {
+        Bed::with(|config| {
+            in_redis(&server, config);
+            config.node = name.into();
+        })
+    };
+    let (mut first, second) = (named("first").await, named("second").await);
+    first.send(json!({"topic": "order", "id": "soon", "delay": "100ms"})).await;
+    let received = second.receive("order", 10).await;
+    assert_eq!((received.len(), received[0]["id"].as_str()), (1, Some("soon")));
+    let ack = json!({"receipts": [received[0]["receipt"]]}).to_string();
+    assert_eq!(first.post("/v1/queues/order/ack", ack).await.json()["results"][0]["outcome"], "done");
+    let nodes = first.get("/v1/nodes").await.json();
+    let names: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
+    assert_eq!(names, ["first", "second"]);
+    first.stop().await;
+    let nodes = second.get("/v1/nodes").await.json();
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 1, "it said that it goes");
+    let page = second.get("/metrics").await;
+    assert!(String::from_utf8_lossy(&page.body).contains("duly_clock_skew_seconds"));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly_core::{Delivery, SinkError, SinkErrorKind};
+use duly_core::{Delivery, Fence, SinkError, SinkErrorKind};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
 use super::{link::Wire, settings::Settings, slot};
@@ -74,9 +74,14 @@ impl Append {
     fn command(&self, how: &str, script: &str, delivery: &Delivery) -> Cmd {
         let message = &delivery.message;
         let mut command = redis::cmd(how);
-        command.arg(script).arg(2).arg(message.topic.as_str()).arg(marker(delivery));
+        let stream = message.topic.as_str();
+        command.arg(script).arg(3).arg(stream).arg(marker(delivery)).arg(slot::rights(stream));
         command.arg(self.remember_ms).arg(format!("{:016x}", message.content_hash()));
         command.arg(self.max_len).arg(self.max_age_ms);
+        match &delivery.fence {
+            Some(Fence { scope, token }) => command.arg(&**scope).arg(*token),
+            None => command.arg("").arg(0),
+        };
         command.arg(BODY).arg(message.body.as_bytes()).arg(CONTENT_TYPE).arg(message.body.kind().mime());
         for (name, value) in message.properties.iter() {
             command.arg(name).arg(value);

@@ -5,12 +5,21 @@ const SLOTS: u16 = 16_384;
 
 /// A name of a marker that lies in the slot of `stream`, whatever braces the stream's name has in it.
 pub(super) fn marker(stream: &str, id: &str) -> String {
+    beside(stream, "mark", id)
+}
+
+/// The name of what is known of the rights to deliver into `stream`, in the slot of the stream.
+pub(super) fn rights(stream: &str) -> String {
+    beside(stream, "rights", "")
+}
+
+fn beside(stream: &str, what: &str, name: &str) -> String {
     match tag(stream) {
-        // Streams share tags; and no id has a slash in it.
-        Some(tag) => format!("duly:mark:{{{tag}}}:{id}/{stream}"),
+        // Streams share tags; and no name has a slash in it.
+        Some(tag) => format!("duly:{what}:{{{tag}}}:{name}/{stream}"),
         // The whole name counts; between braces of ours it would be cut off at a brace of its own.
-        None if stream.contains('}') => format!("duly:mark:{{{}}}:{id}/{stream}", stand_in(slot(stream))),
-        None => format!("duly:mark:{{{stream}}}:{id}"),
+        None if stream.contains('}') => format!("duly:{what}:{{{}}}:{name}/{stream}", stand_in(slot(stream))),
+        None => format!("duly:{what}:{{{stream}}}:{name}"),
     }
 }
 
@@ -65,6 +74,7 @@ mod tests {
         {
             let marker = marker(stream, "id-1");
             assert_eq!(slot(&marker), slot(stream), "{stream}: {marker}");
+            assert_eq!(slot(&rights(stream)), slot(stream), "{stream}");
         }
     }
 

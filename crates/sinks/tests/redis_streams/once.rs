@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duly_core::{Body, Delivery, Message, Sink, SinkErrorKind};
+use duly_core::{Body, Delivery, Fence, Message, Sink, SinkErrorKind};
 use testkit::servers::{
     proxy::Proxy,
     redis::{Redis, installed},
@@ -159,4 +159,33 @@ async fn two_equal_payloads_are_two_entries() {
     let receipts: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
     assert_eq!(ids(&redis, "orders"), ["a", "b"]);
     assert_eq!(receipts[1], receipts[2]);
+}
+
+#[tokio::test]
+async fn a_node_that_lost_its_right_appends_nothing() {
+    if !installed() {
+        return;
+    }
+    let server = Redis::single();
+    let sink = sink_to(&server);
+    let by = |token, id: &str| Delivery {
+        fence: Some(Fence { scope: "store/orders/3".into(), token }),
+        ..to("orders", id)
+    };
+    sink.deliver(&[by(5, "a")]).await.remove(0).unwrap();
+    sink.settled(&[by(5, "a")]).await;
+    // Another node took over, and has delivered something.
+    sink.deliver(&[by(6, "b")]).await.remove(0).unwrap();
+    sink.settled(&[by(6, "b")]).await;
+    // The first wakes with what it had in hand.
+    let refused = sink.deliver(&[by(5, "b"), by(5, "c")]).await;
+    for outcome in refused {
+        let error = outcome.unwrap_err();
+        assert!(error.detail.contains("another node"), "{error}");
+    }
+    // Rights of other shards, and of other stores, are not touched by that.
+    let other =
+        Delivery { fence: Some(Fence { scope: "store/orders/4".into(), token: 1 }), ..to("orders", "d") };
+    sink.deliver(&[other, by(6, "e")]).await.into_iter().for_each(|outcome| _ = outcome.unwrap());
+    assert_eq!(server.run::<u64>(&["XLEN", "orders"]), 4);
 }

@@ -1,6 +1,6 @@
 //! Taking messages.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use duly_core::{
     Message, Now, State,
@@ -8,6 +8,9 @@ use duly_core::{
 };
 
 use super::{RedisStore, call::by_shard, keys::time, look::Bodies, packed, scripts};
+
+/// How long replicas may take to say that they have a message.
+const REPLICAS_WITHIN: Duration = Duration::from_secs(2);
 
 impl RedisStore {
     pub(super) async fn accept(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
@@ -23,7 +26,28 @@ impl RedisStore {
         self.room.send(count);
         let answers = self.run_all((&scripts::INSERT, now), shards, |_| (), put, inserted).await;
         self.room.answer(count);
-        answers
+        let answers = answers?;
+        self.await_replicas().await?;
+        Ok(answers)
+    }
+
+    /// Waits until as many replicas have what was just written as the options ask for.
+    async fn await_replicas(&self) -> Result<(), StoreError> {
+        let wanted = u64::from(self.options.wait_replicas);
+        if wanted == 0 {
+            return Ok(());
+        }
+        // The same connection as the writes: Redis waits for what came over it.
+        let mut cmd = redis::cmd("WAIT");
+        let have: u64 = self.ask(cmd.arg(wanted).arg(REPLICAS_WITHIN.as_millis() as u64)).await?;
+        if have < wanted {
+            let what = format!(
+                "Redis has it, but only {have} of {wanted} replicas said so within {REPLICAS_WITHIN:?}; send it again with the \
+                 same id when they are back"
+            );
+            return Err(StoreError::new(StoreErrorKind::Unavailable, what));
+        }
+        Ok(())
     }
 
     /// The exact look, for when the limit may be near. Known ids need no room.

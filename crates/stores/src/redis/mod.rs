@@ -38,13 +38,13 @@ use duly_core::{
     },
 };
 
-use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, nodes::Nodes, room::Room, time::StoreTime};
 pub use self::{
     clock::RedisClock,
     inspect::{Finding, Inspection, inspect},
     link::check_address,
     options::Options,
 };
+use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, nodes::Nodes, room::Room, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {

@@ -83,6 +83,9 @@ impl RedisStore {
         if let Some(fault) = options.fault() {
             return Err(refused(fault));
         }
+        if options.wait_replicas > 0 && matches!(link, Link::Cluster(..)) {
+            return Err(refused("store.wait_replicas does not go with a Redis Cluster: leave it out".into()));
+        }
         check_server(&mut link, &options).await?;
         let keys = Keys::new(&options.prefix, options.shards);
         let generation = generation(&mut link, &keys, &options).await?;

@@ -17,6 +17,8 @@ pub struct Options {
     pub pending_max: u64,
     /// Take a Redis that may lose what it said it has: without its append-only file, or evicting.
     pub allow_volatile: bool,
+    /// How many replicas must have a message before it is accepted: Redis's `WAIT`. Not with a Cluster.
+    pub wait_replicas: u16,
     /// Who this process is, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
     pub instance: u64,
     /// The name of this node, the same at every start and no other node's. Whoever comes with the name of a node that is
@@ -39,6 +41,7 @@ impl Options {
             retention_max: 100_000,
             pending_max: 1_000_000_000,
             allow_volatile: false,
+            wait_replicas: 0,
             instance,
             node: "node".into(),
             lease: Duration::from_secs(10),

@@ -5,5 +5,6 @@ mod bed;
 mod faults;
 mod lists;
 mod memory;
+mod nodes;
 mod opening;
 mod proxy;

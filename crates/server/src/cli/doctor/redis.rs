@@ -1,4 +1,4 @@
-//! The Redis store: what of its Redis loses messages, who has it open, and whether the clocks agree.
+//! The Redis store: what of its Redis loses messages, who works on it, and whether the clocks agree.
 
 use duly_stores::redis::{Inspection, inspect};
 
@@ -8,7 +8,7 @@ use crate::config::RedisSetup;
 /// Clocks further apart than this are told.
 const SKEW_MAX_MS: u64 = 500;
 
-/// Says whether a node has the store open, too.
+/// Says whether a node works on the store, too.
 pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> bool {
     let place = setup.shown();
     let begun = clock::now_ms();
@@ -20,7 +20,7 @@ pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> boo
             return false;
         }
     };
-    let Inspection { version, findings: found, node, time_ms } = seen;
+    let Inspection { version, findings: found, nodes, time_ms } = seen;
     if found.is_empty() {
         let detail =
             format!("Redis {version} at {place} keeps its append-only file and evicts nothing of Duly's");
@@ -34,9 +34,11 @@ pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> boo
             Finding::fail("redis", detail, finding.remedy)
         });
     }
-    findings.extend(node.as_ref().map(|name| Finding::ok("node", format!("{name:?} has the store open"))));
+    if !nodes.is_empty() {
+        findings.push(Finding::ok("nodes", format!("{} on this store: {}", nodes.len(), nodes.join(", "))));
+    }
     findings.push(skew(begun..=clock::now_ms(), time_ms));
-    node.is_some()
+    !nodes.is_empty()
 }
 
 /// Redis told its time somewhere within `asked`.
