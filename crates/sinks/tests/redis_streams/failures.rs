@@ -44,8 +44,9 @@ async fn the_rights_that_the_documentation_names_are_enough() {
     }
     let redis = Redis::single();
     let rights = ["+evalsha", "+eval", "+script|exists", "+xadd", "+xtrim", "+getex", "+set", "+time"];
-    let mut words = vec!["ACL", "SETUSER", "few", "on", ">secret", "~orders", "~duly:mark:*"];
-    words.extend(rights.into_iter().chain(["+unlink", "+pexpire"]));
+    let mut words =
+        vec!["ACL", "SETUSER", "few", "on", ">secret", "~orders", "~duly:mark:*", "~duly:rights:*"];
+    words.extend(rights.into_iter().chain(["+hget", "+hset", "+unlink", "+pexpire"]));
     redis.run::<()>(&words);
     let url = format!("redis://few:secret@127.0.0.1:{}", redis.port());
     let sink = sink_with(&url, "max_len = 100\nmax_age = '1h'");
