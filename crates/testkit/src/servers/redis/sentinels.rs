@@ -73,7 +73,11 @@ impl Sentinels {
         let new = 1 - old;
         self.pair[old].kill();
         wait_until("a failover", READY_WITHIN, || {
-            let role = |node: &Redis| node.run::<String>(&["INFO", "replication"]).contains("role:master");
+            // A server that becomes the master closes its connections: then there is no answer, and the next one counts.
+            let role = |node: &Redis| {
+                let told = ask::<String>(node.port(), &["INFO", "replication"]);
+                told.is_ok_and(|told| told.contains("role:master"))
+            };
             let all = |sentinel: &Sentinel| sentinel.master() == Some(self.pair[new].port());
             role(&self.pair[new]) && self.sentinels.iter().all(all)
         });

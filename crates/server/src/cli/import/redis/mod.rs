@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     dry_run: bool,
 
     /// So many members in one call
-    #[arg(long, default_value_t = 1_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
     /// How long to wait for a server that is away

@@ -14,7 +14,7 @@ const KEYS_PAGE: usize = 1_000;
 /// Calls under way at once where one server cannot take them all together.
 const TOGETHER: usize = 256;
 /// Members that one script removes: it must not hold up Redis.
-const REMOVED_AT_ONCE: usize = 500;
+const REMOVED_AT_ONCE: usize = 100;
 /// What Duly keeps in Redis itself is nobody's to take over.
 const OWN: &[u8] = b"duly:";
 
