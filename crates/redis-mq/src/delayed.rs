@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use duly::{Clock, Duly, Message, Pace, SinkOptions, SystemClock};
-use duly_sinks::{RedisStreamsConfig, SinkConfig};
+use duly_sinks::{RedisStreamsConfig, SinkConfig, Span};
 use duly_stores::{RedisStore, redis::Options};
 use serde::Serialize;
 
@@ -14,38 +14,54 @@ pub use duly::{Changed, MessageId};
 /// The lane of all events.
 const SINK: &str = "streams";
 
-/// Opens the store and begins to deliver.
-pub(crate) async fn start(url: &str, settings: &Settings, instance: u64) -> Result<Duly, Error> {
-    let clock: Arc<dyn Clock> =
-        Arc::new(SystemClock::new().map_err(|error| duly::Error::NoThread(error.to_string()))?);
+/// How long a process that says nothing is taken to be there, at least and at most.
+const LEASE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
+
+/// Opens the store as one of the processes that share it, and begins to deliver.
+pub(crate) async fn start(url: &str, settings: &Settings, name: &str, instance: u64) -> Result<Duly, Error> {
+    let machine = SystemClock::new().map_err(|error| duly::Error::NoThread(error.to_string()))?;
+    let lease = settings.processing_timeout.clamp(LEASE.0, LEASE.1);
     let options = Options {
         prefix: settings.store.clone(),
         allow_volatile: settings.allow_volatile,
+        node: name.to_owned(),
+        lease,
         ..Options::new(instance)
     };
-    let store = RedisStore::open(url, options, clock.now()).await.map_err(duly::Error::from)?;
+    let (store, clock) =
+        RedisStore::join(url, options, Arc::new(machine)).await.map_err(duly::Error::from)?;
+    let clock: Arc<dyn Clock> = Arc::new(clock);
+    // A call ends before the lane's timeout, and that before the lease.
     let config = SinkConfig::RedisStreams(RedisStreamsConfig {
         url: Some(url.into()),
         max_len: settings.max_len,
+        request_timeout: Some(Span(lease * 7 / 10)),
         ..RedisStreamsConfig::default()
     });
     let sink = config.build(clock.clone()).map_err(duly::Error::from)?;
-    let usual = Pace::default();
-    let pace = Pace {
-        initial: usual.initial.min(settings.poll_interval),
-        min: usual.min.min(settings.poll_interval),
-        max: usual.max.min(settings.poll_interval),
-        idle_max: settings.poll_interval,
-    };
+    let options = SinkOptions { batch: config.batch(), timeout: lease * 8 / 10, ..SinkOptions::default() };
     let duly = Duly::builder()
         .store(Arc::new(store))
         .clock(clock)
-        .scan(pace)
+        .lease(lease)
+        .scan(pace(settings.poll_interval, lease))
         .deliver(settings.enabled)
-        .sink(SINK, sink, SinkOptions { batch: config.batch(), ..SinkOptions::default() })
+        .sink(SINK, sink, options)
         .start()
         .await?;
     Ok(duly)
+}
+
+/// No pause is longer than the interval; and every sweep says that this process is there, so a few fit into the lease.
+fn pace(interval: Duration, lease: Duration) -> Pace {
+    let most = interval.min(lease / 5);
+    let usual = Pace::default();
+    Pace {
+        initial: usual.initial.min(most),
+        min: usual.min.min(most),
+        max: usual.max.min(most),
+        idle_max: most,
+    }
 }
 
 impl RedisMq {

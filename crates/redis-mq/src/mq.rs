@@ -55,7 +55,7 @@ impl RedisMq {
         let consumer = settings.consumer.clone().unwrap_or_else(|| format!("{drawn:016x}"));
         let inner = Inner {
             #[cfg(feature = "delayed")]
-            duly: crate::delayed::start(url, &settings, drawn).await?,
+            duly: crate::delayed::start(url, &settings, &consumer, drawn).await?,
             address,
             link,
             settings,

@@ -21,11 +21,13 @@ pub struct Settings {
     /// nothing is near. New entries and due events do not wait for it. One second.
     pub poll_interval: Duration,
     /// How long a handler may take. One that takes longer is ended; what nobody finished within a quarter more is tried again, by
-    /// whichever process finds it first. Ten seconds.
+    /// whichever process finds it first. Within two seconds to ten, it is also how long a process that was killed is waited
+    /// for before others deliver its share of what is for later. Ten seconds.
     pub processing_timeout: Duration,
     /// The consumer group: each group handles every event, each event is handled by one process of a group. `redis-mq`.
     pub group: String,
-    /// This process's name in the group, which no other has at the same time. After a restart under the same name, what it left
+    /// This process's name in the group, which no other has at the same time: whoever comes with a name that is taken takes its
+    /// place. After a restart under the same name, what it left
     /// unfinished is tried again at once. Made anew at each start unless set.
     pub consumer: Option<String>,
     /// Events of one listener that are handled at the same time. 16.

@@ -1,6 +1,7 @@
 //! kill -9 of a process in the middle of its work.
 
 use std::{
+    collections::BTreeSet,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -28,8 +29,7 @@ fn told() -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn as_a_process_that_never_finishes() {
     let Some(url) = told() else { return };
-    let settings =
-        Settings { store: "other".into(), processing_timeout: Duration::from_secs(3600), ..quick() };
+    let settings = Settings { processing_timeout: Duration::from_secs(3600), ..quick() };
     let mq = RedisMq::connect_with(&url, settings).await.unwrap();
     mq.listener("order.placed", |_: Entry<Order>| std::future::pending::<Result<(), String>>())
         .start()
@@ -45,15 +45,14 @@ async fn what_a_killed_process_held_is_taken_over() {
     }
     let redis = Redis::single();
     let mq = connect(&redis, quick()).await;
-    let mut child = process("killed::as_a_process_that_never_finishes", &redis);
+    let child = process("killed::as_a_process_that_never_finishes", &redis);
     let there = || redis.run::<bool>(&["EXISTS", "order.placed"]);
     wait_until("it listens", there);
     for number in 0..5 {
         mq.send("order.placed", &Order { number }).await.unwrap();
     }
     wait_until("it has them", || pending(&redis, "order.placed") == 5);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(child);
     let mut hearing = hear::<Order>(&mq, "order.placed").await;
     let mut all = Vec::new();
     for _ in 0..5 {
@@ -78,31 +77,67 @@ async fn as_a_process_that_sends_for_later() {
     }
 }
 
+/// What the processes were told was accepted, and what arrived: the ids of messages.
+fn ledger(redis: &Redis) -> (Vec<String>, Vec<String>) {
+    let arrived = entries(redis, "order.unpaid").iter().map(|entry| entry["duly-id"].clone()).collect();
+    (redis.run(&["LRANGE", "ledger", "0", "-1"]), arrived)
+}
+
+/// All that was accepted arrives, whoever was killed, and all that arrives does so once.
+async fn assert_one_entry_each(redis: &Redis) {
+    let mq = connect(redis, quick()).await;
+    wait_until("all have arrived", || {
+        let (accepted, arrived) = ledger(redis);
+        let arrived: BTreeSet<_> = arrived.into_iter().collect();
+        accepted.iter().all(|id| arrived.contains(id))
+    });
+    mq.shutdown().await.unwrap();
+    let (_, arrived) = ledger(redis);
+    let once: BTreeSet<_> = arrived.iter().collect();
+    assert_eq!(once.len(), arrived.len());
+}
+
+fn wait_for_more(redis: &Redis) {
+    let arrived = || redis.run::<usize>(&["XLEN", "order.unpaid"]);
+    let before = arrived();
+    wait_until("more is delivered", || arrived() >= before + 100);
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_process_sent_for_later_becomes_one_entry_each() {
     if !installed() {
         return;
     }
     let redis = Redis::single();
-    for kill in 1..=3 {
-        let mut child = process("killed::as_a_process_that_sends_for_later", &redis);
-        wait_until("it delivers", || redis.run::<usize>(&["XLEN", "order.unpaid"]) >= kill * 100);
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for _ in 0..3 {
+        let child = process("killed::as_a_process_that_sends_for_later", &redis);
+        wait_for_more(&redis);
+        kill(child);
     }
-    let mq = connect(&redis, quick()).await;
-    let accepted: Vec<String> = redis.run(&["LRANGE", "ledger", "0", "-1"]);
-    let arrived = || -> Vec<String> {
-        entries(&redis, "order.unpaid").iter().map(|entry| entry["duly-id"].clone()).collect()
-    };
-    wait_until("all have arrived", || {
-        let arrived = arrived();
-        accepted.iter().all(|id| arrived.contains(id))
-    });
-    mq.shutdown().await.unwrap();
-    let mut arrived = arrived();
-    let count = arrived.len();
-    arrived.sort_unstable();
-    arrived.dedup();
-    assert_eq!(arrived.len(), count, "one entry each");
+    assert_one_entry_each(&redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_share_one_redis_and_what_a_killed_one_held_becomes_one_entry_each() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let start = || process("killed::as_a_process_that_sends_for_later", &redis);
+    let (mut older, mut younger) = (start(), start());
+    for _ in 0..3 {
+        wait_for_more(&redis);
+        kill(older);
+        // The other goes on, and takes over.
+        (older, younger) = (younger, start());
+    }
+    wait_for_more(&redis);
+    kill(older);
+    kill(younger);
+    assert_one_entry_each(&redis).await;
 }
