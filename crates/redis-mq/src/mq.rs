@@ -29,7 +29,8 @@ pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) settings: Settings,
     pub(crate) consumer: String,
-    pub(crate) listeners: Mutex<Vec<Stopper>>,
+    /// By event.
+    pub(crate) listeners: Mutex<Vec<(String, Stopper)>>,
     #[cfg(feature = "delayed")]
     pub(crate) duly: duly::Duly,
     closed: AtomicBool,
@@ -101,7 +102,8 @@ impl RedisMq {
     /// [`start`](Listening::start).
     ///
     /// What the handler answers with `Ok` is done. If it answers with an error, panics or takes too long, that is logged and
-    /// the event is tried again, [later](Settings::processing_timeout); the others go on meanwhile.
+    /// the event is tried again, [later](Settings::processing_timeout); the others go on meanwhile. A handler that blocks its
+    /// thread cannot be ended: let it do so in `tokio::task::spawn_blocking`.
     pub fn listener<T, H, F, E>(&self, event: impl Into<String>, handler: H) -> Listening<T>
     where
         T: serde::de::DeserializeOwned + Send + 'static,
@@ -118,7 +120,7 @@ impl RedisMq {
         if self.inner.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
-        let listeners: Vec<_> = self.inner.listeners().drain(..).collect();
+        let listeners: Vec<_> = self.inner.listeners().drain(..).map(|(_, listener)| listener).collect();
         // All at once, and only then wait for each.
         listeners.iter().for_each(Stopper::tell);
         for listener in listeners {
@@ -135,14 +137,14 @@ impl RedisMq {
 }
 
 impl Inner {
-    pub(crate) fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<Stopper>> {
+    pub(crate) fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<(String, Stopper)>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.listeners().iter().for_each(Stopper::tell);
+        self.listeners().iter().for_each(|(_, listener)| listener.tell());
     }
 }
 

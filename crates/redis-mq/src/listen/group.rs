@@ -16,7 +16,6 @@ pub(super) struct Group {
     pub(super) event: String,
     pub(super) name: String,
     pub(super) consumer: String,
-    pub(super) from: StartFrom,
 }
 
 /// What was read: entries, and the ids of those that are no longer there.
@@ -41,8 +40,8 @@ impl Page {
 
 impl Group {
     /// Makes the group, and the stream, if they are not there.
-    pub(super) async fn create(&self, link: &mut Link) -> RedisResult<()> {
-        let from = match self.from {
+    pub(super) async fn create(&self, link: &mut Link, from: StartFrom) -> RedisResult<()> {
+        let from = match from {
             StartFrom::Oldest => "0",
             StartFrom::Now => "$",
         };

@@ -69,7 +69,7 @@ impl<T: DeserializeOwned + Send + 'static> Listening<T> {
     }
 
     /// Makes the group if it is missing, and begins. From here on it goes on by itself, also if Redis is away for a while,
-    /// until it is [stopped](Listener::stop) or the [`RedisMq`] is.
+    /// until it is [stopped](Listener::stop) or the [`RedisMq`] is. There is one listener per event and process.
     pub async fn start(self) -> Result<Listener, Error> {
         let Self { mq, event, handler, undecodable } = self;
         mq.check_open()?;
@@ -80,14 +80,10 @@ impl<T: DeserializeOwned + Send + 'static> Listening<T> {
             tracing::info!(event, "this process does not work on events: the listener hears nothing");
             return Ok(Listener { stopper });
         }
-        let group = Group {
-            event,
-            name: inner.settings.group.clone(),
-            consumer: inner.consumer.clone(),
-            from: inner.settings.from,
-        };
+        let group = Group { event, name: inner.settings.group.clone(), consumer: inner.consumer.clone() };
+        stopper.register(&mut inner.listeners(), &group.event)?;
         let mut shared = inner.link.clone();
-        group.create(&mut shared).await.map_err(|error| Error::of(&error))?;
+        group.create(&mut shared, inner.settings.from).await.map_err(|error| Error::of(&error))?;
         // Its reads wait inside of Redis, and whoever shared the connection would wait with them.
         let reach = Reach::within(inner.settings.poll_interval + READ_GRACE);
         let link = Link::connect(&inner.address, &reach).await.map_err(|error| Error::unconnected(&error))?;
@@ -105,10 +101,6 @@ impl<T: DeserializeOwned + Send + 'static> Listening<T> {
             }
             drop(ended);
         });
-        let mut listeners = inner.listeners();
-        listeners.retain(Stopper::is_running);
-        listeners.push(stopper.clone());
-        drop(listeners);
         // Shut down meanwhile, or it would be left out.
         if mq.check_open().is_err() {
             stopper.tell();
@@ -184,6 +176,18 @@ impl Stopper {
 
     fn is_running(&self) -> bool {
         self.ended.has_changed().is_ok() && !*self.stop.borrow()
+    }
+
+    /// Two listeners of one process would take each other's entries for left behind.
+    fn register(&self, all: &mut Vec<(String, Self)>, event: &str) -> Result<(), Error> {
+        // Those whose other end is gone have ended.
+        all.retain(|(_, other)| other.ended.has_changed().is_ok());
+        if all.iter().any(|(known, _)| known == event) {
+            let words = format!("a listener of {event:?} is running in this process; stop it first");
+            return Err(Error::Invalid(words));
+        }
+        all.push((event.to_owned(), self.clone()));
+        Ok(())
     }
 
     pub(crate) fn tell(&self) {

@@ -13,7 +13,7 @@ use super::{
     group::{Group, Page},
     handling::Handling,
 };
-use crate::{Settings, clock};
+use crate::{Settings, StartFrom, clock};
 
 /// Waits after failures: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -124,7 +124,8 @@ impl Reader {
         // Somebody deleted the stream, or all of Redis: what is sent from here on is heard again.
         if error.code() == Some("NOGROUP") {
             tracing::error!(event, "the group is gone from Redis, and is made anew: {error}");
-            if let Err(error) = self.group.create(&mut self.shared).await {
+            // Whatever stands there by now was sent since.
+            if let Err(error) = self.group.create(&mut self.shared, StartFrom::Oldest).await {
                 tracing::warn!(event, "cannot make the group: {error}");
             }
             return;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use redis_mq::{Entry, Settings, StartFrom};
+use redis_mq::{Entry, Error, Settings, StartFrom};
 use testkit::servers::redis::{Redis, installed};
 use tokio::sync::mpsc;
 
@@ -111,8 +111,10 @@ async fn a_stop_lets_handlers_finish_and_leaves_nothing_behind() {
             gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go")
         }
     };
-    let listener = mq.listener("order.placed", slow).start().await.unwrap();
+    let listener = mq.listener("order.placed", slow.clone()).start().await.unwrap();
     assert!(listener.is_running());
+    let twice = mq.listener("order.placed", slow.clone()).start().await;
+    assert!(matches!(twice, Err(Error::Invalid(why)) if why.contains("stop it first")));
     mq.send("order.placed", &Order { number: 1 }).await.unwrap();
     next(&mut beginning).await;
     let stopping = tokio::spawn(listener.stop());
@@ -123,6 +125,9 @@ async fn a_stop_lets_handlers_finish_and_leaves_nothing_behind() {
     let consumers: Vec<redis::Value> = redis.run(&["XINFO", "CONSUMERS", "order.placed", "redis-mq"]);
     assert!(consumers.is_empty(), "{consumers:?}");
     mq.send("order.placed", &Order { number: 2 }).await.unwrap();
-    mq.shutdown().await.unwrap();
     assert!(beginning.try_recv().is_err(), "nobody listens any more");
+    mq.listener("order.placed", slow).start().await.unwrap();
+    next(&mut beginning).await;
+    mq.shutdown().await.unwrap();
+    assert_eq!(pending(&redis, "order.placed"), 0);
 }
