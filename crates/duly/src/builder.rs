@@ -9,8 +9,8 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, RetryPolicy, Sink, SinkName, Store, Topic,
-    schedule::{Pace, Settings},
+    Clock, Invalid, Lane, Limits, Mover, RetryPolicy, Sink, SinkName, Store, Topic,
+    schedule::{LaneSettings, Pace, Settings},
 };
 
 use crate::{
@@ -26,6 +26,7 @@ pub struct Builder {
     place: Option<Place>,
     clock: Option<Arc<dyn Clock>>,
     sinks: Vec<(String, Arc<dyn Sink>, SinkOptions)>,
+    movers: BTreeMap<String, Arc<dyn Mover>>,
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
     pub(crate) retry: RetryPolicy,
@@ -49,6 +50,7 @@ impl Default for Builder {
             place: None,
             clock: None,
             sinks: Vec::new(),
+            movers: BTreeMap::new(),
             levels: Levels::default(),
             limits: Limits::default(),
             retry: RetryPolicy::default(),
@@ -88,6 +90,12 @@ impl Builder {
     /// Messages to `name` go to this sink.
     pub fn sink(mut self, name: impl Into<String>, sink: Arc<dyn Sink>, options: SinkOptions) -> Self {
         self.sinks.push((name.into(), sink, options));
+        self
+    }
+
+    /// The store takes messages to the sink `name` by itself, where it can; the sink takes the rest.
+    pub fn mover(mut self, name: impl Into<String>, mover: Arc<dyn Mover>) -> Self {
+        self.movers.insert(name.into(), mover);
         self
     }
 
@@ -180,8 +188,10 @@ impl Builder {
         for (name, (sink, options)) in sinks.iter().filter(|_| self.deliver) {
             let lane = Lane::Sink(name.clone());
             let paused = paused.iter().any(|status| status.paused && status.lane == lane);
-            let settings = options.lane(self.lease, &self.retry);
-            let worker = Worker::Sink(sink.clone());
+            let mut settings = options.lane(self.lease, &self.retry);
+            let mover = self.movers.remove(name.as_str());
+            settings.movable = if mover.is_some() { LaneSettings::MOVABLE_MAX } else { 0 };
+            let worker = Worker::Sink(sink.clone(), mover);
             let _ = parts.notes.send(Note::AddLane { lane, settings, worker, paused });
         }
         Ok(Duly::new(parts, driver, sinks.into_keys().collect(), self, seed))
@@ -209,6 +219,11 @@ impl Builder {
             if sinks.insert(name, (sink, options)).is_some() {
                 return Err(Invalid::new("sink_twice", path, "two sinks have this name"));
             }
+        }
+        let unknown = |name: &&String| !sinks.keys().any(|known: &SinkName| known.as_str() == name.as_str());
+        if let Some(name) = self.movers.keys().find(unknown) {
+            let detail = "a mover was given and no sink of this name: what is not moved would stay for ever";
+            return Err(Invalid::new("unknown_sink", format!("sinks.{name}"), detail));
         }
         Ok(sinks)
     }

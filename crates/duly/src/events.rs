@@ -214,6 +214,21 @@ impl Bell {
         });
     }
 
+    /// The store moved a message to the target of `lane` by itself: counts it and tells it.
+    pub(crate) fn moved(
+        &self,
+        (lane, tally): (&Lane, &LaneTally),
+        message: duly_core::MovedMessage,
+        late_us: u64,
+    ) {
+        self.tally.began(tally, &message.topic, late_us);
+        self.tally.settled(tally, &message.topic, &Verdict::Delivered { receipt: None });
+        if self.heard() {
+            let (lane, lateness) = (lane.clone(), Duration::from_micros(late_us));
+            self.ring(Event::Delivered { id: message.id, lane, attempt: 1, lateness });
+        }
+    }
+
     /// The store failed: counted, unless it only said that there are too many messages.
     pub(crate) fn failing(&self, error: StoreError) -> StoreError {
         if error.kind != StoreErrorKind::TooMany {

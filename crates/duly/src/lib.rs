@@ -100,9 +100,9 @@ pub use task::{Answer, Handled, Task};
 
 pub use duly_core::{
     Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Fence, Histogram, Invalid, Key, Lane,
-    Limits, MessageId, Monotonic, NodeStatus, Now, Outcome, Priority, Properties, Record, RetryOverride,
-    RetryPolicy, Sink, SinkError, SinkErrorKind, SinkName, Sleep, Spread, State, Store, Tag, Timestamp,
-    Topic, parse_delay, parse_time,
+    Left, Limits, MessageId, Monotonic, Moved, MovedMessage, Mover, NodeStatus, Now, Outcome, Priority,
+    Properties, Record, RetryOverride, RetryPolicy, Sink, SinkError, SinkErrorKind, SinkName, Sleep, Spread,
+    State, Store, Tag, Timestamp, Topic, parse_delay, parse_time,
     schedule::{LaneLook, Pace, Rate, Target},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
 };

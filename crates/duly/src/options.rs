@@ -43,6 +43,7 @@ impl SinkOptions {
             lease,
             retry: self.retry.clone().unwrap_or_else(|| retry.clone()),
             rate: self.rate,
+            movable: 0,
             work: Work::Sink,
         }
     }
@@ -93,6 +94,7 @@ impl HandlerOptions {
             lease,
             retry: RetryPolicy { attempts: self.attempts, ..retry.clone() },
             rate: None,
+            movable: 0,
             work: Work::Handler { again: self.again, failed: self.failed },
         }
     }

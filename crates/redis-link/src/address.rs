@@ -62,6 +62,25 @@ impl Address {
         }
     }
 
+    /// Whether one script can reach what is here and there: the same server, or the same master of the same sentinels, and the
+    /// same database. Never in a cluster, where a script has one slot. Other names of one server are not found out.
+    pub fn is_one_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Single(one), Self::Single(other)) => {
+                one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
+            }
+            (
+                Self::Sentinel { sentinels, name, redis, .. },
+                Self::Sentinel { sentinels: others, name: other_name, redis: other, .. },
+            ) => {
+                name == other_name
+                    && redis.db() == other.db()
+                    && sentinels.iter().any(|sentinel| others.contains(sentinel))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it is reached by TLS.
     pub fn is_secure(&self) -> bool {
         let by_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
@@ -144,6 +163,25 @@ mod tests {
         assert!(!format!("{sentinel:?}").contains("secret"));
         let Address::Sentinel { redis, name, .. } = sentinel else { panic!() };
         assert_eq!((redis.password(), redis.db(), name.as_str()), (Some("secret"), 3, "name"));
+    }
+
+    #[test]
+    fn one_script_reaches_two_addresses_only_on_one_server() {
+        let is_one = |one, other| Address::parse(one).unwrap().is_one_with(&Address::parse(other).unwrap());
+        assert!(is_one("redis://a", "redis://user:secret@a:6379/0"));
+        assert!(is_one("redis-sentinel://a,b/orders/1", "redis-sentinel://b,c/orders/1"));
+        for (one, other) in [
+            ("redis://a", "redis://b"),
+            ("redis://a", "redis://a/1"),
+            ("redis://a", "redis://a:6380"),
+            ("redis-cluster://a", "redis-cluster://a"),
+            ("redis://a", "redis-cluster://a"),
+            ("redis-sentinel://a/orders", "redis-sentinel://a/mail"),
+            ("redis-sentinel://a/orders", "redis-sentinel://b/orders"),
+            ("redis-sentinel://a/orders", "redis-sentinel://a/orders/1"),
+        ] {
+            assert!(!is_one(one, other), "{one} and {other}");
+        }
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
         config.node = usual_name(config.listen.port());
     }
     let sinks = sinks(&config, &clock)?;
-    let Opened { store, clock } = store::open(&config, clock).await?;
-    let duly = engine(&config, &sinks, store, clock).await?;
+    let opened = store::open(&config, clock).await?;
+    let duly = engine(&config, &sinks, &opened).await?;
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
     let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
@@ -93,15 +93,14 @@ fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkN
 async fn engine(
     config: &Config,
     sinks: &BTreeMap<duly::SinkName, SinkEntry>,
-    store: Arc<dyn duly::Store>,
-    clock: Arc<dyn Clock>,
+    opened: &Opened,
 ) -> Result<Duly, StartError> {
     // A node says that it is there with every sweep.
     let idle_max = config.scan.idle_max.min(config.heartbeat);
     let pace = Pace { idle_max, max: config.scan.max.min(idle_max), ..config.scan.clone() };
     let mut builder = Duly::builder()
-        .store(store)
-        .clock(clock)
+        .store(opened.store.clone())
+        .clock(opened.clock.clone())
         .deliver(config.deliver)
         .levels(config.levels.clone())
         .limits(config.limits.clone())
@@ -114,6 +113,9 @@ async fn engine(
     for (name, setup) in &config.sinks {
         if let Some(entry) = sinks.get(name) {
             builder = builder.sink(name.as_str(), entry.sink.clone(), setup.options.clone());
+            if let Some(mover) = opened.mover(config, name) {
+                builder = builder.mover(name.as_str(), mover);
+            }
         }
     }
     builder.start().await.map_err(StartError::because("cannot start"))

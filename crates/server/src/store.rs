@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use duly::{Clock, Store};
+use duly::{Clock, Mover, SinkName, Store};
+use duly_sinks::SinkConfig;
 use duly_stores::{EmbeddedStore, RedisStore, embedded, redis};
 
 use crate::{
@@ -14,6 +15,21 @@ use crate::{
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The same store, if it is in Redis.
+    pub(crate) redis: Option<Arc<RedisStore>>,
+}
+
+impl Opened {
+    /// What takes messages of the sink `name` to their target within the store, if both are in one Redis.
+    pub(crate) fn mover(&self, config: &Config, name: &SinkName) -> Option<Arc<dyn Mover>> {
+        let (StoreKind::Redis(setup), Some(store)) = (&config.store.kind, &self.redis) else { return None };
+        let SinkConfig::RedisStreams(streams) = &config.sinks.get(name)?.config else { return None };
+        if !redis::same_place(setup.url.reveal(), streams.url.as_ref()?.reveal()) {
+            return None;
+        }
+        let max_age = streams.max_age.map(|span| span.0);
+        store.mover(name.clone(), redis::StreamLimits { max_len: streams.max_len, max_age })
+    }
 }
 
 pub(crate) async fn open(config: &Config, machine: Arc<dyn Clock>) -> Result<Opened, StartError> {
@@ -34,7 +50,7 @@ async fn open_embedded(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened,
         let (folder, words) = (config.data.display().to_string(), error.to_string());
         StartError(if words.contains(&folder) { words } else { format!("data folder {folder}: {words}") })
     })?;
-    Ok(Opened { store: Arc::new(store), clock })
+    Ok(Opened { store: Arc::new(store), clock, redis: None })
 }
 
 async fn open_redis(
@@ -59,5 +75,6 @@ async fn open_redis(
     let (store, clock) = RedisStore::join(setup.url.reveal(), options, machine)
         .await
         .map_err(|error| StartError(format!("Redis at {}: {error}", setup.shown())))?;
-    Ok(Opened { store: Arc::new(store), clock: Arc::new(clock) })
+    let store = Arc::new(store);
+    Ok(Opened { store: store.clone(), clock: Arc::new(clock), redis: Some(store) })
 }

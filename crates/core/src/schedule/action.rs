@@ -12,8 +12,10 @@ pub enum Action {
     Claim {
         /// Where.
         lane: LaneKey,
-        /// At most so many.
+        /// Claim at most so many.
         limit: usize,
+        /// Before that, let the store move up to so many by itself; all in all no more than the larger of the two.
+        movable: usize,
         /// For how long.
         lease: Duration,
     },

@@ -44,6 +44,8 @@ pub enum Event {
         lane: LaneKey,
         /// What came, in order.
         taken: Vec<Taken>,
+        /// How many more were due and are delivered already: the store moved them by itself.
+        moved: usize,
         /// Nothing else is due before then.
         next: Option<Timestamp>,
         /// When it was asked: leases run from here.

@@ -118,7 +118,7 @@ pub(super) struct Lane {
     hinted: Option<Timestamp>,
     /// No claim before then, after a failure.
     not_before: Monotonic,
-    /// The limit of the claim under way.
+    /// The limit of the claim under way, with what may be moved.
     claiming: Option<usize>,
     pub(super) held: HashMap<u64, Held>,
     pub(super) buffer: VecDeque<Job>,
@@ -229,16 +229,19 @@ impl Lane {
             0 => return,
             room => room.min(CLAIM_MAX),
         };
+        // What the store moves is never held here. A target that is being tried again gets one message, by its sink.
+        let mut movable = if self.breaker.allows() == Allow::All { self.settings.movable } else { 0 };
         if let Some(bucket) = &mut self.bucket {
-            limit = limit.min(bucket.available(now.mono()));
-            if limit == 0 {
+            let available = bucket.available(now.mono());
+            (limit, movable) = (limit.min(available), movable.min(available));
+            if available == 0 {
                 let next = bucket.next();
                 return self.wake(next, step);
             }
-            bucket.take(limit);
+            bucket.take(limit.max(movable));
         }
-        self.claiming = Some(limit);
-        step.actions.push(Action::Claim { lane: self.key, limit, lease: self.settings.lease });
+        self.claiming = Some(limit.max(movable));
+        step.actions.push(Action::Claim { lane: self.key, limit, movable, lease: self.settings.lease });
     }
 
     /// How many more it may hold.
@@ -278,6 +281,7 @@ impl Lane {
     pub(super) fn claimed(
         &mut self,
         taken: Vec<Taken>,
+        moved: usize,
         next: Option<Timestamp>,
         asked: Monotonic,
         step: &mut Step<'_>,
@@ -285,11 +289,12 @@ impl Lane {
         let limit = self.claiming.take().unwrap_or_default();
         self.failures = 0;
         if let Some(bucket) = &mut self.bucket {
-            bucket.give_back(limit.saturating_sub(taken.len()));
+            bucket.give_back(limit.saturating_sub(taken.len() + moved));
         }
         let now = step.now;
-        let more = !taken.is_empty() && (taken.len() >= limit || taken.iter().any(is_suspect));
-        if taken.is_empty() && next.is_some_and(|next| next <= now.wall()) {
+        let count = taken.len() + moved;
+        let more = count > 0 && (count >= limit || taken.iter().any(is_suspect));
+        if count == 0 && next.is_some_and(|next| next <= now.wall()) {
             let pause = EMPTY_PAUSE_MIN.saturating_mul(1 << self.empties.min(10)).min(EMPTY_PAUSE_MAX);
             self.empties += 1;
             self.not_before = now.mono().saturating_add(pause);

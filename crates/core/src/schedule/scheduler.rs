@@ -132,8 +132,8 @@ impl Scheduler {
                 }
             }
             Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.hint(due)),
-            Event::Claimed { lane, taken, next, asked } => {
-                self.with(lane, |lane| lane.claimed(taken, next, asked, step));
+            Event::Claimed { lane, taken, moved, next, asked } => {
+                self.with(lane, |lane| lane.claimed(taken, moved, next, asked, step));
             }
             Event::ClaimFailed { lane } => self.with(lane, |lane| {
                 let random = &mut step.shared.random;

@@ -33,6 +33,8 @@ pub struct LaneSettings {
     pub retry: RetryPolicy,
     /// Messages per second, if limited.
     pub rate: Option<Rate>,
+    /// How many messages the store may move to the target by itself at once; 0 if it cannot.
+    pub movable: usize,
     /// Who does the work.
     pub work: Work,
 }
@@ -65,6 +67,8 @@ impl LaneSettings {
     pub const IN_FLIGHT_MAX: usize = 10_000;
     /// The most that any lane may hold claimed but not yet handed to its sink or handler.
     pub const BUFFERED_MAX: usize = 2_048;
+    /// The most that a store moves by itself at once: what is told of them is held in memory.
+    pub const MOVABLE_MAX: usize = 4_096;
 
     /// The settings with every number inside its bounds.
     pub(super) fn bounded(mut self) -> Self {
@@ -72,6 +76,7 @@ impl LaneSettings {
         self.buffered = self.buffered.clamp(1, Self::BUFFERED_MAX);
         self.concurrency = self.concurrency.max(1);
         self.batch = self.batch.clamp(1, Self::BUFFERED_MAX);
+        self.movable = self.movable.min(Self::MOVABLE_MAX);
         self.retry.attempts = self.retry.attempts.max(1);
         self
     }

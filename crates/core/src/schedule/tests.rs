@@ -7,6 +7,7 @@ mod claiming;
 mod clock;
 mod delivering;
 mod leasing;
+mod moving;
 mod settling;
 mod stopping;
 mod suspecting;

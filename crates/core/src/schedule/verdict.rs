@@ -74,6 +74,7 @@ mod tests {
                 max: Duration::from_secs(2),
             },
             rate: None,
+            movable: 0,
             work,
         }
     }

@@ -179,7 +179,9 @@ impl Driver {
                 self.keys.clear();
                 Event::Shutdown { grace_end }
             }
-            Note::Claimed { lane, asked, result: Ok(claimed) } => self.claimed(lane, asked, claimed),
+            Note::Claimed { lane, asked, moved, result: Ok(claimed) } => {
+                self.claimed(lane, asked, moved, claimed)
+            }
             Note::Claimed { lane, result: Err(error), .. } => {
                 let error = self.parts.bell.failing(error);
                 tracing::warn!(%error, "a claim failed");
@@ -214,7 +216,7 @@ impl Driver {
         })
     }
 
-    fn claimed(&mut self, lane: LaneKey, asked: Monotonic, claimed: Claimed) -> Event {
+    fn claimed(&mut self, lane: LaneKey, asked: Monotonic, moved: usize, claimed: Claimed) -> Event {
         let mut taken = Vec::with_capacity(claimed.messages.len());
         for leased in claimed.messages {
             self.serial += 1;
@@ -222,7 +224,7 @@ impl Driver {
             taken.push(Taken { job, terms: Terms::of(&leased) });
             self.held.insert(job, Held { leased, late_us: 0, hold: None });
         }
-        Event::Claimed { lane, taken, next: claimed.next, asked }
+        Event::Claimed { lane, taken, moved, next: claimed.next, asked }
     }
 
     fn swept(&self, sweep: Sweep) -> Event {

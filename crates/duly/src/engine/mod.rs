@@ -7,6 +7,7 @@
 mod driver;
 mod guard;
 mod hints;
+mod moving;
 mod perform;
 mod tell;
 mod work;
@@ -32,7 +33,7 @@ pub(crate) enum Note {
     Probe { lane: Lane },
     Look { answer: oneshot::Sender<Vec<(Lane, LaneLook)>> },
     Shutdown { grace_end: Monotonic, gone: oneshot::Sender<()> },
-    Claimed { lane: LaneKey, asked: Monotonic, result: Result<Claimed, StoreError> },
+    Claimed { lane: LaneKey, asked: Monotonic, moved: usize, result: Result<Claimed, StoreError> },
     Delivered { delivery: DeliveryKey, ends: Vec<End> },
     Settled { settle: u64, batch: Arc<[(Job, Verdict)]>, result: Result<Vec<Settled>, StoreError> },
     Extended { jobs: Vec<Job>, asked: Monotonic, result: Result<Vec<Settled>, StoreError> },

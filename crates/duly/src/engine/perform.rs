@@ -5,13 +5,14 @@ use std::sync::Arc;
 use duly_core::{
     Clock, Delivery, Lane, Monotonic, Sink, SinkError, SinkErrorKind,
     schedule::{Action, DeliveryKey, End, Job, LaneKey},
-    store::{Claim, Holder, Settle, StoreError, StoreErrorKind, Verdict},
+    store::{Claim, Claimed, Holder, Settle, StoreError, StoreErrorKind, Verdict},
 };
 
 use super::{
     Driver, Note, Worker, caught,
     driver::Running,
     guard::Answer,
+    moving::Before,
     work::{Handle, deliver},
 };
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 impl Driver {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
-            Action::Claim { lane, limit, lease } => self.claim(lane, limit, lease),
+            Action::Claim { lane, limit, movable, lease } => self.claim(lane, limit, movable, lease),
             Action::Deliver { delivery, jobs } => self.deliver(delivery, jobs),
             Action::Abandon { delivery } => {
                 if let Some(running) = self.running.remove(&delivery) {
@@ -56,16 +57,32 @@ impl Driver {
         Answer::new(self.parts.notes.clone(), otherwise)
     }
 
-    fn claim(&mut self, key: LaneKey, limit: usize, lease: std::time::Duration) {
+    fn claim(&mut self, key: LaneKey, limit: usize, movable: usize, lease: std::time::Duration) {
         let Some(served) = self.lanes.get(&key) else { return };
         let claim = Claim { lane: served.lane.clone(), limit, lease, holder: Holder::Process };
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
         let asked = clock.now().mono();
-        let answer = self.answer(Note::Claimed { lane: key, asked, result: Err(panicked()) });
+        let answer = self.answer(Note::Claimed { lane: key, asked, moved: 0, result: Err(panicked()) });
+        let moving = self.moving(served, movable);
         tokio::spawn(async move {
+            let (moved, claimed) = match moving {
+                Some(moving) => moving.before(claim).await,
+                None => (0, Ok(Before::Claim(claim))),
+            };
             let now = clock.now();
-            let result = store.claim(now, claim).await;
-            answer.give(Note::Claimed { lane: key, asked: now.mono(), result });
+            let result = match claimed {
+                Ok(Before::Claim(claim)) => store.claim(now, claim).await.or_else(|error| {
+                    // What was moved is delivered whatever became of the claim. The next one tells, if it fails too.
+                    if moved > 0 {
+                        Ok(Claimed { messages: Vec::new(), next: Some(now.wall()) })
+                    } else {
+                        Err(error)
+                    }
+                }),
+                Ok(Before::Done(claimed)) => Ok(claimed),
+                Err(error) => Err(error),
+            };
+            answer.give(Note::Claimed { lane: key, asked: now.mono(), moved, result });
         });
     }
 
@@ -80,7 +97,7 @@ impl Driver {
         }
         let watch = Watch { clock: self.parts.clock.clone(), began: now.mono(), tally };
         match worker {
-            Worker::Sink(sink) => self.call_sink(sink, delivery, &jobs, watch),
+            Worker::Sink(sink, _) => self.call_sink(sink, delivery, &jobs, watch),
             Worker::Handler(handle) => {
                 jobs.iter().for_each(|job| self.call_handler(&handle, delivery, *job, watch.clone()));
             }
@@ -164,7 +181,7 @@ impl Driver {
     }
 
     fn probe(&mut self, lane: LaneKey) {
-        let Some(Worker::Sink(sink)) = self.lanes.get(&lane).map(|served| served.worker.clone()) else {
+        let Some(Worker::Sink(sink, _)) = self.lanes.get(&lane).map(|served| served.worker.clone()) else {
             return;
         };
         let panicked = SinkError::new(SinkErrorKind::Unreachable, "the sink panicked while probing");

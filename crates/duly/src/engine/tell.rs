@@ -31,7 +31,7 @@ impl Driver {
             // The lane is here for as long as anything of it is held.
             if let Some(served) = self.lanes.get(&job.lane) {
                 self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, verdict);
-                if matches!((verdict, &served.worker), (Verdict::Delivered { .. }, Worker::Sink(_))) {
+                if matches!((verdict, &served.worker), (Verdict::Delivered { .. }, Worker::Sink(..))) {
                     let Leased { message, attempt, fence, .. } = leased;
                     let delivery = Delivery { message, attempt, fence };
                     delivered.entry(job.lane).or_default().push(delivery);
@@ -46,7 +46,7 @@ impl Driver {
 
     /// The sink may forget what it kept for another try.
     fn tell_sink(&self, lane: LaneKey, delivered: Vec<Delivery>) {
-        if let Some(Worker::Sink(sink)) = self.lanes.get(&lane).map(|served| served.worker.clone()) {
+        if let Some(Worker::Sink(sink, _)) = self.lanes.get(&lane).map(|served| served.worker.clone()) {
             tokio::spawn(async move { sink.settled(&delivered).await });
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
 
-use duly_core::{Delivery, Outcome, Sink, schedule::End};
+use duly_core::{Delivery, Mover, Outcome, Sink, schedule::End};
 
 use crate::Task;
 
@@ -11,7 +11,8 @@ pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = End> + Send
 /// Who takes the messages of a lane.
 #[derive(Clone)]
 pub(crate) enum Worker {
-    Sink(Arc<dyn Sink>),
+    /// A sink, and what takes messages there without it.
+    Sink(Arc<dyn Sink>, Option<Arc<dyn Mover>>),
     Handler(Arc<Handle>),
 }
 

@@ -1,6 +1,6 @@
 //! The server with its messages in a real Redis.
 
-use duly_server::config::{Config, RedisSetup, Secret, StoreKind, StoreSetup};
+use duly_server::config::{Config, RedisSetup, Secret, SinkSetup, StoreKind, StoreSetup};
 use serde_json::json;
 use testkit::servers::redis::{self, Redis};
 
@@ -88,4 +88,40 @@ async fn two_nodes_share_a_redis_and_any_of_them_takes_an_ack() {
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 1, "it said that it goes");
     let page = second.get("/metrics").await;
     assert!(String::from_utf8_lossy(&page.body).contains("duly_clock_skew_seconds"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_the_same_redis_are_filled_by_the_store_and_those_of_another_by_their_sink() {
+    if !redis::installed() {
+        return;
+    }
+    let (server, other) = (Redis::single(), Redis::single());
+    let bed = Bed::with(|config| {
+        in_redis(&server, config);
+        for (name, redis) in [("here", &server), ("there", &other)] {
+            let url = Some(redis.url().as_str().into());
+            let streams = duly_sinks::RedisStreamsConfig { url, max_len: Some(10_000), ..Default::default() };
+            let setup = SinkSetup {
+                options: duly::SinkOptions::default(),
+                config: duly_sinks::SinkConfig::RedisStreams(streams),
+            };
+            config.sinks.insert(name.parse().unwrap(), setup);
+        }
+    })
+    .await;
+    for sink in ["here", "there"] {
+        bed.send(json!({"sink": sink, "topic": "order", "id": sink, "delay": "20ms"})).await;
+        let mut state = json!(null);
+        for _ in 0..10_000 {
+            state = bed.get(&format!("/v1/messages/{sink}")).await.json()["state"].clone();
+            if state == "delivered" {
+                break;
+            }
+        }
+        assert_eq!(state, "delivered", "{sink}");
+    }
+    // Only the sink's script looks for markers; only its own Redis knows of that.
+    let by_sink = |redis: &Redis| redis.run::<String>(&["INFO", "commandstats"]).contains("cmdstat_getex");
+    assert_eq!((by_sink(&server), by_sink(&other)), (false, true));
+    assert_eq!([&server, &other].map(|redis| redis.run::<usize>(&["XLEN", "order"])), [1, 1]);
 }

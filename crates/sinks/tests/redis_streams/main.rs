@@ -5,6 +5,7 @@ mod cluster;
 mod config;
 mod entries;
 mod failures;
+mod moved;
 mod once;
 mod tls;
 mod whole;

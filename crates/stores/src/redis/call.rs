@@ -73,10 +73,15 @@ pub(super) fn by_shard<T>(
 impl RedisStore {
     /// The beginning of a script's call: its own arguments follow.
     pub(super) fn call(&self, script: &Script, shard: u16, now: Now) -> Cmd {
+        self.call_with(script, shard, now, &[])
+    }
+
+    /// The same, with more keys than those of the shard.
+    pub(super) fn call_with(&self, script: &Script, shard: u16, now: Now, more: &[&str]) -> Cmd {
         let keys = self.keys.of(shard);
         let forgotten = now.wall().saturating_sub(self.options.retention);
         let mut cmd = Cmd::new();
-        cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys);
+        cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys.len() + more.len()).arg(keys).arg(more);
         cmd.arg(&self.generation).arg(now.wall().as_millis()).arg(self.tick(now));
         cmd.arg(forgotten.as_millis()).arg(self.ended_max);
         let horizon = now.wall().saturating_add(HINT_WITHIN);

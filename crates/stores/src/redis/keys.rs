@@ -134,6 +134,35 @@ impl Turn {
     }
 }
 
+/// What `move.lua` tells of those it moved: the number of the stream from 1, and the member of `wait`.
+pub(super) fn told(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
+    let mut told = Vec::new();
+    while let [stream, len, rest @ ..] = bytes {
+        let (member, rest) = rest.split_at_checked(usize::from(*len))?;
+        told.push((usize::from(*stream), member));
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(told)
+}
+
+/// What a member of `ended` stands for, as far as it is in that state: due time and id.
+pub(super) fn ended_places(member: &[u8], state: u8) -> Vec<Vec<u8>> {
+    /// As `prelude.lua` marks those that were moved together.
+    const TOGETHER: u8 = 16;
+    match member {
+        [first, place @ ..] if *first == state => vec![place.to_vec()],
+        [first, tag_len, _, rest @ ..] if *first == TOGETHER + state => {
+            // Ready when they were due: between the two lies only the rank.
+            let place = |(_, member): (usize, &[u8])| {
+                let (due, id) = member.get(usize::from(*tag_len)..)?.split_at_checked(6)?;
+                Some([due, id.get(1..)?].concat())
+            };
+            told(rest).unwrap_or_default().into_iter().filter_map(place).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

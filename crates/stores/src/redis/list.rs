@@ -13,7 +13,7 @@ use futures_util::future::try_join_all;
 use super::{
     RedisStore,
     fault::garbled,
-    keys::{six, time},
+    keys::{ended_places, six, time},
     look::{Bodies, STEP},
     packed::state_number,
     scripts,
@@ -116,13 +116,8 @@ impl RedisStore {
             }
             State::Delivered | State::Cancelled => {
                 let ended = self.scan("ZSCAN", self.keys.one(shard, "ended")).await?;
-                let in_state = |member: Vec<u8>| {
-                    member
-                        .split_first()
-                        .filter(|(state, _)| **state == state_number(query.state))
-                        .map(|(_, place)| place.to_vec())
-                };
-                Ok(Told { places: ended.into_keys().filter_map(in_state).collect(), horizon: None })
+                let in_state = |member: Vec<u8>| ended_places(&member, state_number(query.state));
+                Ok(Told { places: ended.into_keys().flat_map(in_state).collect(), horizon: None })
             }
         }
     }

@@ -13,6 +13,7 @@ mod keys;
 mod link;
 mod list;
 mod look;
+mod mover;
 mod nodes;
 mod open;
 mod options;
@@ -41,7 +42,8 @@ use duly_core::{
 pub use self::{
     clock::RedisClock,
     inspect::{Finding, Inspection, inspect},
-    link::check_address,
+    link::{check_address, same_place},
+    mover::StreamLimits,
     options::Options,
 };
 use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, nodes::Nodes, room::Room, time::StoreTime};

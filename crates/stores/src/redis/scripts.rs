@@ -16,6 +16,7 @@ macro_rules! scripts {
 scripts! {
     INSERT = "insert.lua";
     CLAIM = "claim.lua";
+    MOVE = "move.lua";
     SETTLE = "settle.lua";
     EXTEND = "extend.lua";
     CHANGE = "change.lua";

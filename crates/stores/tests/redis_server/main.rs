@@ -5,6 +5,7 @@ mod bed;
 mod faults;
 mod lists;
 mod memory;
+mod moving;
 mod nodes;
 mod opening;
 mod proxy;

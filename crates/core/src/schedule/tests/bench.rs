@@ -35,6 +35,7 @@ pub(super) fn sink() -> LaneSettings {
         lease: Duration::from_secs(12),
         retry: RetryPolicy { attempts: 3, ..RetryPolicy::default() },
         rate: None,
+        movable: 0,
         work: Work::Sink,
     }
 }
@@ -169,7 +170,7 @@ impl Bench {
             taken.push(Taken { job, terms });
         }
         let asked = Monotonic::from_micros(self.mono_us);
-        self.tell(Event::Claimed { lane, taken, next, asked });
+        self.tell(Event::Claimed { lane, taken, moved: 0, next, asked });
         jobs
     }
 

@@ -7,7 +7,8 @@
 --         soonest  zset    lane -> ready time of its first message
 --         claim    hash    id -> packed claim
 --         lease    zset    id -> end of its lease, in microseconds of the store's time
---         ended    zset    state, due, id -> when it was delivered or cancelled
+--         ended    zset    state, due, id -> when it was delivered or cancelled; or, of what was moved together: 16 + state,
+--                          length of the lane's tag, how many, and of each as move.lua tells it
 --         dead     zset    due, id; all scores 0
 --         retried  zset    due, id of what waits for another time than its due time; all scores 0
 --         count    hash    the books (#...), and per lane what is pending (p...), in flight (f...), dead (d...)
@@ -97,6 +98,42 @@ local function first_of(lane)
   return first and time(first:sub(#own + 1, #own + 6))
 end
 
+-- Forgets what is past retention, the oldest first: about `old_max` of them. What was moved together goes together, and so
+-- of what is too many a few may stay.
+local TOGETHER = 16
+local function forget(old_max)
+  local held = call('HMGET', count, '#pending', '#in_flight', '#dead')
+  local over = call('HLEN', msg) - (held[1] or 0) - (held[2] or 0) - (held[3] or 0) - ARGV[5]
+  local before, from, step, found, ids = tonumber(ARGV[4]), 0, 1, 0, {}
+  repeat
+    -- One member may stand for many: the first look is at one.
+    local oldest = call('ZRANGE', ended, from, from + step - 1, 'WITHSCORES')
+    local is_old = #oldest > 0
+    for i = 1, #oldest, 2 do
+      local member, alone = oldest[i], oldest[i]:byte(1) < TOGETHER
+      local after = found + (alone and 1 or member:byte(3))
+      is_old = found < old_max and (after <= over or tonumber(oldest[i + 1]) <= before)
+      if not is_old then break end
+      from = from + 1
+      if alone then
+        found = found + 1
+        ids[found] = member:sub(8)
+      else
+        local at, before_id, place_of = 4, member:byte(2) + 8, nil
+        while at <= #member do
+          place_of, at = unpacked('Bc0', member, at + 1)
+          found = found + 1
+          ids[found] = place_of:sub(before_id)
+        end
+      end
+    end
+    step = step * 2
+  until not is_old
+  if found == 0 then return end
+  call('ZREMRANGEBYRANK', ended, 0, from - 1)
+  for i = 1, found, 1000 do call('HDEL', msg, unpack(ids, i, math.min(i + 999, found))) end
+end
+
 -- Writes everything, and forgets up to `old_max` of those past retention.
 local function finish(old_max)
   perform(removals)
@@ -110,14 +147,7 @@ local function finish(old_max)
   end
   for lane, at in pairs(soon) do call('PUBLISH', ARGV[6], ARGV[8] .. six(at) .. lane) end
   if old_max == 0 then return end
-  local old = call('ZRANGEBYSCORE', ended, '-inf', ARGV[4], 'LIMIT', 0, old_max)
-  local over = call('ZCARD', ended) - tonumber(ARGV[5])
-  if over > #old then old = call('ZRANGE', ended, 0, math.min(over, old_max) - 1) end
-  if #old == 0 then return end
-  local ids = {}
-  for i, member in ipairs(old) do ids[i] = member:sub(8) end
-  call('HDEL', msg, unpack(ids))
-  call('ZREM', ended, unpack(old))
+  forget(old_max)
 end
 
 -- Packed message: state + 16 * rank, flags, due 6, content hash 8, lane 1 + n, [life 4 + n], [head 4 + n], body.

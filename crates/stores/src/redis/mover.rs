@@ -1,0 +1,222 @@
+//! Messages into streams of the same Redis, without leaving it: one script takes what is due from what waits, appends it and
+//! records that.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{Lane, Left, Moved, MovedMessage, Mover, Now, SinkName, Timestamp, Topic, store::StoreError};
+use futures_util::future::{join_all, try_join_all};
+
+use super::{
+    RedisStore,
+    call::{ITEMS_MAX, time_in},
+    fault::garbled,
+    keys::{Turn, lane_text, six, tag, told},
+    link::Link,
+    scripts,
+};
+
+/// How many bytes of messages a script moves at once: it must not hold Redis up.
+const BYTES_MAX: usize = 256 * 1024;
+/// With fewer than so many for each shard, those whose turn it is over all shards are looked for first.
+const SHARE_MIN: usize = 16;
+/// So many streams are remembered, so that a script is given them before it asks.
+const KNOWN_MAX: usize = 64;
+/// A script is called again for the streams it asked for; what it asks for then waits for the next time.
+const ROUNDS: usize = 2;
+
+/// A shard, and the token by which this node delivers the lane from it.
+type Owned = (u16, u64);
+
+/// How long streams may become.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// The most entries of a stream, about. No limit if not set.
+    pub max_len: Option<u64>,
+    /// How old the oldest entry of a stream may be, about. No limit if not set.
+    pub max_age: Option<Duration>,
+}
+
+/// Moves what is due for one sink.
+struct StreamMover {
+    store: Arc<RedisStore>,
+    lane_text: String,
+    tag: Vec<u8>,
+    limits: StreamLimits,
+    /// Streams that messages went to lately, the newest first.
+    known: Mutex<VecDeque<Topic>>,
+}
+
+/// What came of one shard.
+#[derive(Default)]
+struct InShard {
+    messages: Vec<MovedMessage>,
+    next: Option<Timestamp>,
+    left: Left,
+}
+
+/// What one call said.
+struct Said {
+    in_shard: InShard,
+    missing: Vec<Topic>,
+}
+
+impl RedisStore {
+    /// What takes messages of `sink` into the streams that their topics name, in this store's Redis and database. `None` if
+    /// this is a Cluster: there a script has one slot.
+    pub fn mover(self: &Arc<Self>, sink: SinkName, limits: StreamLimits) -> Option<Arc<dyn Mover>> {
+        if matches!(self.link, Link::Cluster(..)) {
+            return None;
+        }
+        let lane_text = lane_text(&Lane::Sink(sink));
+        let (store, tag) = (self.clone(), tag(&lane_text));
+        Some(Arc::new(StreamMover { store, lane_text, tag, limits, known: Mutex::default() }))
+    }
+}
+
+#[async_trait]
+impl Mover for StreamMover {
+    async fn move_due(&self, now: Now, limit: usize) -> Result<Moved, StoreError> {
+        self.store.serve(now, &self.lane_text).await?;
+        let owned = self.store.nodes.rights(&self.lane_text);
+        let share = limit.checked_div(owned.len()).unwrap_or_default();
+        let shares: Vec<(Owned, usize)> = if share >= SHARE_MIN {
+            owned.into_iter().map(|owned| (owned, share)).collect()
+        } else {
+            self.turns(now, limit, &owned).await?
+        };
+        let of_shard = |(owned, share): (Owned, usize)| self.move_in(now, owned, share.min(ITEMS_MAX));
+        let mut moved = Moved::default();
+        let mut failed: Option<StoreError> = None;
+        for done in join_all(shares.into_iter().map(of_shard)).await {
+            match done {
+                Ok(InShard { messages, next, left }) => {
+                    moved.messages.extend(messages);
+                    moved.next = moved.next.into_iter().chain(next).min();
+                    moved.left = if left == Left::ToClaim { left } else { moved.left };
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            // What is in the streams is told; the shard that failed is asked again at once, and then says so.
+            Some(error) if moved.messages.is_empty() => Err(error),
+            Some(_) => Ok(Moved { next: Some(now.wall()), ..moved }),
+            None => Ok(moved),
+        }
+    }
+}
+
+impl StreamMover {
+    /// How many of the first `limit` are in each shard. Every shard is among them, if only to say when its next is due.
+    async fn turns(
+        &self,
+        now: Now,
+        limit: usize,
+        owned: &[Owned],
+    ) -> Result<Vec<(Owned, usize)>, StoreError> {
+        let after = Timestamp::from_millis(now.wall().as_millis() + 1);
+        let from = [b"[", self.tag.as_slice()].concat();
+        let to = [b"(", self.tag.as_slice(), &six(after)].concat();
+        let (from, to) = (&from, &to);
+        let first = |shard: u16| async move {
+            let mut cmd = redis::cmd("ZRANGEBYLEX");
+            cmd.arg(self.store.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
+            let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
+            let turns =
+                members.iter().map(|member| Turn::read(member, self.tag.len()).map(|turn| (turn, shard)));
+            turns.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
+        };
+        let all = try_join_all(owned.iter().map(|(shard, _)| first(*shard))).await?;
+        let mut turns: Vec<_> = all.into_iter().flatten().collect();
+        turns.sort();
+        turns.truncate(limit);
+        let share = |shard: u16| turns.iter().filter(|(_, of)| *of == shard).count();
+        Ok(owned.iter().map(|owned| (*owned, share(owned.0))).collect())
+    }
+
+    async fn move_in(&self, now: Now, owned: Owned, share: usize) -> Result<InShard, StoreError> {
+        let mut all = InShard::default();
+        let mut streams = self.known();
+        for _ in 0..ROUNDS {
+            let Said { in_shard, missing } =
+                self.ask(now, owned, share - all.messages.len(), &streams).await.or_else(|error| {
+                    // What is in the streams already is told first.
+                    let told = Said {
+                        in_shard: InShard { next: Some(now.wall()), ..InShard::default() },
+                        missing: vec![],
+                    };
+                    if all.messages.is_empty() { Err(error) } else { Ok(told) }
+                })?;
+            all.messages.extend(in_shard.messages);
+            (all.next, all.left) = (in_shard.next, in_shard.left);
+            if missing.is_empty() {
+                break;
+            }
+            self.learn(&missing);
+            streams = missing;
+        }
+        Ok(all)
+    }
+
+    async fn ask(
+        &self,
+        now: Now,
+        (shard, token): Owned,
+        share: usize,
+        streams: &[Topic],
+    ) -> Result<Said, StoreError> {
+        let keys: Vec<&str> = std::iter::once(self.store.keys.paused.as_str())
+            .chain(streams.iter().map(Topic::as_str))
+            .collect();
+        let mut cmd = self.store.call_with(&scripts::MOVE, shard, now, &keys);
+        let age = self.limits.max_age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let owner = [self.store.options.instance.to_be_bytes(), token.to_be_bytes()].concat();
+        cmd.arg(&self.lane_text)
+            .arg(owner)
+            .arg(share)
+            .arg(BYTES_MAX)
+            .arg(self.limits.max_len.unwrap_or(0))
+            .arg(age);
+        let said = self.store.run(&scripts::MOVE, &cmd).await?;
+        if said.is_empty() {
+            self.store.nodes.lost(&self.lane_text, shard);
+            return Ok(Said { in_shard: InShard::default(), missing: Vec::new() });
+        }
+        self.read(&said, streams).ok_or_else(|| garbled("an answer"))
+    }
+
+    fn read(&self, said: &[Vec<u8>], streams: &[Topic]) -> Option<Said> {
+        let [next, left, moved, missing @ ..] = said else { return None };
+        let message = |(stream, member): (usize, &[u8])| {
+            let turn = Turn::read(member, self.tag.len())?;
+            let topic = streams.get(stream.checked_sub(1)?)?.clone();
+            Some(MovedMessage { id: turn.id, topic, ready: turn.ready })
+        };
+        let topic = |name: &Vec<u8>| Topic::parse(std::str::from_utf8(name).ok()?).ok();
+        let in_shard = InShard {
+            messages: told(moved)?.into_iter().map(message).collect::<Option<_>>()?,
+            next: time_in(next).ok()?,
+            left: if left.is_empty() { Left::Movable } else { Left::ToClaim },
+        };
+        Some(Said { in_shard, missing: missing.iter().map(topic).collect::<Option<_>>()? })
+    }
+
+    fn known(&self) -> Vec<Topic> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn learn(&self, streams: &[Topic]) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in streams.iter().take(KNOWN_MAX) {
+            if !known.contains(stream) {
+                known.push_front(stream.clone());
+            }
+        }
+        known.truncate(KNOWN_MAX);
+    }
+}
