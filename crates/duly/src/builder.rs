@@ -41,6 +41,7 @@ pub struct Builder {
 
 enum Place {
     Folder(PathBuf),
+    Redis { url: String, node: String },
     Store(Arc<dyn Store>),
 }
 
@@ -72,6 +73,16 @@ impl Builder {
     /// Messages wait in a folder of this machine, in this process.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.place = Some(Place::Folder(folder.into()));
+        self
+    }
+
+    /// Messages wait in the Redis 7.0 or newer at `url`: `redis://`, `rediss://`, `redis-cluster://a,b,c` or
+    /// `redis-sentinel://a,b,c/name`. Any number of processes share it; `node` is the name of this one, which no other may have and
+    /// which stays the same when it is started again. Time is that of Redis then, for all of them.
+    ///
+    /// A Redis that may lose messages is refused: see [`redis::Options`](duly_stores::redis::Options) for how to take one nevertheless.
+    pub fn redis(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
+        self.place = Some(Place::Redis { url: url.into(), node: node.into() });
         self
     }
 
@@ -169,11 +180,12 @@ impl Builder {
             Some(clock) => clock,
             None => Arc::new(SystemClock::new().map_err(|e| Error::NoThread(e.to_string()))?),
         };
-        let store = match self.place.take() {
-            Some(Place::Store(store)) => store,
-            Some(Place::Folder(folder)) => open::embedded(&folder, &self.limits, &*clock).await?,
+        let (store, clock) = match self.place.take() {
+            Some(Place::Store(store)) => (store, clock),
+            Some(Place::Folder(folder)) => (open::embedded(&folder, &self.limits, &*clock).await?, clock),
+            Some(Place::Redis { url, node }) => open::redis(&url, node, &self, clock).await?,
             None => {
-                let detail = "nowhere to keep messages: call folder(...) or store(...)";
+                let detail = "nowhere to keep messages: call folder(...), redis(...) or store(...)";
                 return Err(Invalid::new("no_store", "store", detail).into());
             }
         };

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Duly, Monotonic};
+use duly::{Duly, Durability, Monotonic};
 use tokio::sync::broadcast;
 
 use self::{
@@ -33,6 +33,8 @@ pub use rates::Rates;
 
 /// How often the server is looked at.
 const LOOK: Duration = Duration::from_secs(2);
+/// A store that others work on, too, is asked at every fifth look only.
+const LOOKS_FAR: u64 = 5;
 /// So many alerts wait for a slow listener; then it loses the oldest.
 const KEPT: usize = 64;
 
@@ -43,6 +45,7 @@ pub struct Telemetry {
     poster: Option<Poster>,
     state: Mutex<State>,
     events_dropped: AtomicU64,
+    looks: AtomicU64,
     began: Monotonic,
 }
 
@@ -75,6 +78,7 @@ impl Telemetry {
             poster,
             state: Mutex::new(state),
             events_dropped: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             began,
         });
         let weak = Arc::downgrade(&telemetry);
@@ -125,6 +129,10 @@ impl Telemetry {
         let now = self.duly.clock().now();
         let sample = Sample::of(now.mono(), &self.duly.measures());
         self.state().samples.push(sample);
+        let look = self.looks.fetch_add(1, Relaxed);
+        if self.duly.durability() == Durability::Server && !look.is_multiple_of(LOOKS_FAR) {
+            return;
+        }
         // A store that does not answer is told of by whoever needs it; what it held a moment ago still stands.
         let (Ok(lanes), Ok(books)) = (self.duly.lanes().await, self.duly.books().await) else { return };
         let elsewhere = self.duly.served_elsewhere().await.unwrap_or_default();

@@ -1,5 +1,10 @@
 //! The server with its messages in a real Redis.
 
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+};
+
 use duly_server::config::{Config, RedisSetup, Secret, SinkSetup, StoreKind, StoreSetup};
 use serde_json::json;
 use testkit::servers::redis::{self, Redis};
@@ -124,4 +129,39 @@ async fn streams_of_the_same_redis_are_filled_by_the_store_and_those_of_another_
     let by_sink = |redis: &Redis| redis.run::<String>(&["INFO", "commandstats"]).contains("cmdstat_getex");
     assert_eq!((by_sink(&server), by_sink(&other)), (false, true));
     assert_eq!([&server, &other].map(|redis| redis.run::<usize>(&["XLEN", "order"])), [1, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_node_asks_less_than_once_a_second_and_shard() {
+    if !redis::installed() {
+        return;
+    }
+    const SHARDS: u64 = 16;
+    const SECONDS: u64 = 12;
+    let server = Redis::single();
+    let bed = Bed::with(|config| in_redis(&server, config)).await;
+    bed.send(json!({"topic": "order", "delay": "1h"})).await;
+    let mut monitor = BufReader::new(TcpStream::connect(("127.0.0.1", server.port())).unwrap());
+    monitor.get_mut().write_all(b"MONITOR\r\n").unwrap();
+    let (asked, seconds) = tokio::task::block_in_place(|| {
+        let (mut asked, mut first, mut line) = (0, None, String::new());
+        // Each line begins with the time; what the start took is let pass.
+        loop {
+            line.clear();
+            monitor.read_line(&mut line).unwrap();
+            let Ok(at) = line.split(['+', ' ', '.']).find(|word| !word.is_empty()).unwrap().parse::<u64>()
+            else {
+                continue;
+            };
+            let begin = *first.get_or_insert(at) + 3;
+            if at >= begin + SECONDS {
+                return (asked, at - begin);
+            }
+            if at >= begin && !line.contains(" lua]") {
+                asked += 1;
+            }
+        }
+    });
+    println!("idle: {:.2} commands a second and shard", asked as f64 / (seconds * SHARDS) as f64);
+    assert!(asked < seconds * SHARDS, "{asked} commands in {seconds} s");
 }
