@@ -241,7 +241,8 @@ impl RedisStore {
             .arg(&self.keys.store)
             .arg(&self.keys.nodes)
             .arg(&self.keys.alive);
-        cmd.arg(&self.generation).arg(tick).arg(tick + life).arg(&self.options.instance.to_be_bytes());
+        let end = self.latest_tick(now) + life;
+        cmd.arg(&self.generation).arg(tick).arg(end).arg(&self.options.instance.to_be_bytes());
         cmd.arg(if coming == Coming::New { "new" } else { "again" }).arg(self.told(serves));
         let asked = self.clock.as_ref().map(|clock| clock.machine().mono());
         let said = self.run(&scripts::JOIN, &cmd).await?;
