@@ -7,12 +7,13 @@ use duly_core::{
     store::{StoreError, StoreErrorKind},
 };
 use futures_util::future::try_join_all;
-use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, Value};
 
 use super::{
     RedisStore,
     fault::{garbled, sorted},
     keys::Keys,
+    scripts::Script,
 };
 
 /// How many items a script takes at once, and how many bytes: it must not hold Redis up for more than a millisecond or two.
@@ -104,8 +105,7 @@ impl RedisStore {
         let mut link = self.link.clone();
         let mut answer = cmd.query_async::<Value>(&mut link).await;
         if answer.as_ref().is_err_and(|error| error.kind() == forgotten) {
-            script.load_async(&mut link).await.map_err(|error| self.fault(&error))?;
-            answer = cmd.query_async(&mut link).await;
+            answer = script.in_full(cmd).query_async(&mut link).await;
         }
         strings(answer.map_err(|error| self.fault(&error))?)
     }

@@ -7,7 +7,7 @@ use duly_core::{
     Fence, Lane, Now, Receipt, Timestamp,
     store::{Claim, Claimed, Holder, Leased, StoreError},
 };
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{join_all, try_join, try_join_all};
 
 use super::{
     RedisStore,
@@ -25,9 +25,12 @@ struct Seen {
 }
 
 /// What one shard gave.
+#[derive(Default)]
 struct Given {
     leased: Vec<(Turn, Leased)>,
     next: Option<Timestamp>,
+    /// Why it gave no more.
+    fault: Option<StoreError>,
 }
 
 impl RedisStore {
@@ -45,7 +48,13 @@ impl RedisStore {
         let next = next_beside(&seen, &chosen);
         let given =
             chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));
-        let given = try_join_all(given).await?;
+        // What one shard gave is in this process's hands, also if another shard cannot be asked.
+        let given = join_all(given).await;
+        if given.iter().all(|given| given.leased.is_empty())
+            && let Some(fault) = given.iter().find_map(|given| given.fault.clone())
+        {
+            return Err(fault);
+        }
         let next = given.iter().filter_map(|given| given.next).chain(next).min();
         let mut leased: Vec<_> = given.into_iter().flat_map(|given| given.leased).collect();
         leased.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -90,16 +99,32 @@ impl RedisStore {
         now: Now,
         claim: &Claim,
         lane: &str,
-        (shard, right): (u16, Option<u64>),
+        owned: (u16, Option<u64>),
         turns: Vec<&(Turn, Vec<u8>)>,
-    ) -> Result<Given, StoreError> {
+    ) -> Given {
+        let mut given = Given::default();
+        if let Err(fault) = self.lease_parts(now, claim, lane, owned, &turns, &mut given).await {
+            // Somebody else may have what is left; when it is asked again, it says so.
+            given = Given { next: Some(now.wall()), fault: Some(fault), ..given };
+        }
+        given
+    }
+
+    async fn lease_parts(
+        &self,
+        now: Now,
+        claim: &Claim,
+        lane: &str,
+        (shard, right): (u16, Option<u64>),
+        turns: &[&(Turn, Vec<u8>)],
+        given: &mut Given,
+    ) -> Result<(), StoreError> {
         let fence = right.map(|token| Fence { scope: self.scope(lane, shard), token });
         let (end, span) = self.lease_end(now, claim.lease);
         let holder = match claim.holder {
             Holder::Process => 0,
             Holder::Client => 1,
         };
-        let mut given = Given { leased: Vec::new(), next: None };
         for part in turns.chunks(ITEMS_MAX) {
             let mut cmd = self.call(&scripts::CLAIM, shard, now);
             let call = self.doubts.number();
@@ -114,8 +139,8 @@ impl RedisStore {
                 self.doubts.doubt(error, shard, call, ids);
             })?;
             if said.is_empty() {
-                self.nodes.lost(lane, shard);
-                return Ok(given);
+                self.nodes.lost(lane, shard, right.unwrap_or_default());
+                return Ok(());
             }
             let [token, next, packed @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
             let token = number(token).ok_or_else(|| garbled("an answer"))?;
@@ -124,7 +149,7 @@ impl RedisStore {
                 given.leased.extend(read_leased(turn, shard, token, packed, fence.as_ref()));
             }
         }
-        Ok(given)
+        Ok(())
     }
 
     /// What a right to deliver is for, told to targets.

@@ -184,7 +184,7 @@ impl StreamMover {
             .arg(age);
         let said = self.store.run(&scripts::MOVE, &cmd).await?;
         if said.is_empty() {
-            self.store.nodes.lost(&self.lane_text, shard);
+            self.store.nodes.lost(&self.lane_text, shard, token);
             return Ok(Said { in_shard: InShard::default(), missing: Vec::new() });
         }
         self.read(&said, streams).ok_or_else(|| garbled("an answer"))

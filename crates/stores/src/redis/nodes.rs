@@ -15,7 +15,7 @@ use duly_core::{
     NodeStatus, Now, share,
     store::{StoreError, StoreErrorKind},
 };
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
 use super::{
     RedisStore,
@@ -37,6 +37,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     state: Mutex<State>,
+    /// Held while Redis is asked for rights: answers are taken in the order in which Redis gave them.
+    asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +57,15 @@ struct Right {
     token: u64,
     /// It is to be this node's.
     wanted: bool,
+    /// Redis was asked and its answer did not come: it may have given or taken the right. Until it is asked again, a right that
+    /// is not wanted might stay this node's for ever, with nobody to deliver by it.
+    unsure: bool,
+}
+
+impl Right {
+    fn is_settled(self) -> bool {
+        self.wanted == (self.token > 0) && !self.unsure
+    }
 }
 
 /// A node that is there.
@@ -97,12 +108,13 @@ impl Nodes {
         self.lock().serves.contains(lane)
     }
 
-    /// Redis says that another has it.
-    pub(super) fn lost(&self, lane: &str, shard: u16) {
+    /// Redis says that this token is no right to it any more. A newer one may be.
+    pub(super) fn lost(&self, lane: &str, shard: u16, token: u64) {
         let mut state = self.lock();
         if let Some(right) = state.rights.get_mut(lane).and_then(|rights| rights.get_mut(usize::from(shard)))
+            && right.token == token
         {
-            right.token = 0;
+            *right = Right { token: 0, unsure: true, ..*right };
         }
     }
 }
@@ -127,7 +139,8 @@ impl State {
             let wanted = wanted(lane, &self.there, &self.serves, shards);
             for (shard, (right, wanted)) in (0..).zip(rights.iter_mut().zip(wanted)) {
                 right.wanted = wanted;
-                if wanted != (right.token > 0) {
+                if !right.is_settled() {
+                    right.unsure = true;
                     wishes.entry(shard).or_default().push(Wish { lane: lane.clone(), wanted });
                 }
             }
@@ -139,20 +152,22 @@ impl State {
         for (wish, token) in wishes.iter().zip(tokens) {
             let rights = self.rights.get_mut(&wish.lane);
             if let Some(right) = rights.and_then(|rights| rights.get_mut(usize::from(shard))) {
-                right.token = *token;
+                *right = Right { token: *token, unsure: false, ..*right };
             }
         }
     }
 
     /// Whether something is not yet as it is to be.
     fn is_waiting(&self) -> bool {
-        self.rights.values().flatten().any(|right| right.wanted != (right.token > 0))
+        self.rights.values().flatten().any(|right| !right.is_settled())
     }
 
     /// Forgets lanes that are served no more, once everything of them was given back.
     fn tidy(&mut self) {
         let Self { rights, serves, .. } = self;
-        rights.retain(|lane, rights| serves.contains(lane) || rights.iter().any(|right| right.token > 0));
+        rights.retain(|lane, rights| {
+            serves.contains(lane) || rights.iter().any(|right| right.token > 0 || right.unsure)
+        });
     }
 }
 
@@ -186,11 +201,17 @@ impl RedisStore {
     /// Says that this node is there and serves these lanes, and sees to it that it delivers its share of them. Gives how soon this
     /// must be done again.
     pub(super) async fn announce(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
+        let _asking = self.nodes.asking.lock().await;
+        self.ask_for_rights(now, serves).await
+    }
+
+    async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
         let there = self.be_there(now, Coming::Again, &serves).await?;
         let instances: Vec<[u8; 8]> = there.iter().map(|member| member.instance.to_be_bytes()).collect();
         let wishes = self.nodes.lock().share_out(there, serves, self.keys.shards());
         let asking = wishes.iter().map(|(shard, wishes)| self.own(now, *shard, &instances, wishes));
-        try_join_all(asking).await?;
+        // All of them to their ends: an answer that nobody takes is one that did not come.
+        join_all(asking).await.into_iter().collect::<Result<(), _>>()?;
         let mut state = self.nodes.lock();
         state.tidy();
         // A lease is renewed well before it ends, also when one sweep or two fail.
@@ -201,9 +222,12 @@ impl RedisStore {
     /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
     pub(super) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
         if is_to_a_sink(lane) && !self.nodes.serves(lane) {
+            let _asking = self.nodes.asking.lock().await;
             let mut serves = self.nodes.lock().serves.clone();
-            serves.insert(lane.to_owned());
-            self.announce(now, serves).await?;
+            // Another call may have announced it while this one waited.
+            if serves.insert(lane.to_owned()) {
+                self.ask_for_rights(now, serves).await?;
+            }
         }
         Ok(())
     }
@@ -358,4 +382,55 @@ fn read_member(instance: &[u8], told: &[u8], this: u64) -> Option<Member> {
         lanes: lines.map(Into::into).collect(),
     };
     Some(Member { instance, status })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: &str = "shook";
+
+    fn member(name: &str, instance: u64, this: bool) -> Member {
+        let (name, version, lanes) = (name.into(), "1".into(), vec![LANE.into()]);
+        Member { instance, status: NodeStatus { name, this, version, shards: 0, clock_skew_us: 0, lanes } }
+    }
+
+    fn serves() -> BTreeSet<String> {
+        BTreeSet::from([LANE.to_owned()])
+    }
+
+    fn asked(wishes: &BTreeMap<u16, Vec<Wish>>) -> Vec<(u16, bool)> {
+        wishes.iter().flat_map(|(shard, wishes)| wishes.iter().map(|wish| (*shard, wish.wanted))).collect()
+    }
+
+    #[test]
+    fn a_right_whose_answer_got_lost_is_asked_about_until_redis_has_answered_wanted_or_not() {
+        let mut state = State::default();
+        let alone = || vec![member("a", 1, true)];
+        let many = || (2..9).map(|n| member(&n.to_string(), n, false)).chain(alone()).collect::<Vec<_>>();
+        let all: Vec<_> = (0..4).map(|shard| (shard, true)).collect();
+        assert_eq!(asked(&state.share_out(alone(), serves(), 4)), all);
+        // Nobody tells what Redis said. It may have given the rights, so they are given back by name.
+        let wishes = state.share_out(many(), serves(), 4);
+        let back: Vec<_> = asked(&wishes).into_iter().filter(|(_, wanted)| !wanted).collect();
+        assert!(back.len() >= 2, "{wishes:?}");
+        assert!(state.is_waiting());
+        for (shard, wishes) in &wishes {
+            state.tell(*shard, wishes, &[u64::from(wishes[0].wanted)]);
+        }
+        assert!(!state.is_waiting());
+        assert_eq!(asked(&state.share_out(many(), serves(), 4)), []);
+    }
+
+    #[test]
+    fn a_claim_by_an_older_token_does_not_take_the_newer_right_away() {
+        let nodes = Nodes::default();
+        let wishes = nodes.lock().share_out(vec![member("a", 1, true)], serves(), 1);
+        nodes.lock().tell(0, &wishes[&0], &[7]);
+        nodes.lost(LANE, 0, 6);
+        assert_eq!(nodes.rights(LANE), [(0, 7)]);
+        nodes.lost(LANE, 0, 7);
+        assert_eq!(nodes.rights(LANE), []);
+        assert!(nodes.lock().is_waiting(), "and Redis is asked again");
+    }
 }
