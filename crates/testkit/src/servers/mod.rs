@@ -4,6 +4,7 @@
 
 mod place;
 mod process;
+pub mod program;
 pub mod proxy;
 pub mod redis;
 

@@ -15,6 +15,11 @@ pub(super) struct Process(Child);
 impl Process {
     /// Starts `program` so that the system kills it when this process ends, however it ends.
     pub(super) fn start(program: &str, arguments: &[String]) -> Self {
+        Self::telling(program, arguments, Stdio::null())
+    }
+
+    /// The same, and what it writes to its standard error goes there.
+    pub(super) fn telling(program: &str, arguments: &[String], to: Stdio) -> Self {
         let mut command = if super::find("setpriv").is_some() {
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", program]);
@@ -22,7 +27,7 @@ impl Process {
         } else {
             Command::new(program)
         };
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(to);
         // Ctrl-C is for the tests; they end, and what they started with them.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         Self(spawn(command))

@@ -28,6 +28,8 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     swallows: AtomicBool,
+    /// Nothing passes, either way, as long as this is so.
+    held: watch::Sender<bool>,
     /// Told to every connection; each ends when it changes.
     cut: watch::Sender<u64>,
 }
@@ -35,7 +37,11 @@ struct Shared {
 impl Proxy {
     /// Passes everything on to this port of the loopback.
     pub fn to(port: u16) -> Self {
-        let shared = Arc::new(Shared { swallows: AtomicBool::new(false), cut: watch::channel(0).0 });
+        let shared = Arc::new(Shared {
+            swallows: AtomicBool::new(false),
+            held: watch::Sender::new(false),
+            cut: watch::channel(0).0,
+        });
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let theirs = shared.clone();
@@ -67,6 +73,16 @@ impl Proxy {
     /// From now on answers arrive again. What was lost stays lost.
     pub fn pass_answers(&self) {
         self.shared.swallows.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on nothing passes, either way, and no connection breaks: what is sent waits on the wire.
+    pub fn hold(&self) {
+        self.shared.held.send_replace(true);
+    }
+
+    /// All that waited on the wire arrives, and what is sent passes again.
+    pub fn release(&self) {
+        self.shared.held.send_replace(false);
     }
 
     /// Closes every connection; new ones are welcome.
@@ -104,20 +120,24 @@ async fn join(client: TcpStream, to: SocketAddr, shared: &Shared) -> io::Result<
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let held = || shared.held.subscribe();
     tokio::select! {
-        done = copy(from_client, to_server, || false) => done,
-        done = copy(from_server, to_client, || shared.swallows.load(Ordering::SeqCst)) => done,
+        done = copy(from_client, to_server, held(), || false) => done,
+        done = copy(from_server, to_client, held(), || shared.swallows.load(Ordering::SeqCst)) => done,
     }
 }
 
 async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    mut held: watch::Receiver<bool>,
     swallows: impl Fn() -> bool,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let count = from.read(&mut bytes).await?;
+        // The proxy is gone only when the connection is.
+        let _ = held.wait_for(|held| !held).await;
         if count == 0 {
             return Ok(());
         }
@@ -137,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_pass_or_get_lost_and_connections_are_cut() {
+    fn answers_pass_or_wait_or_get_lost_and_connections_are_cut() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::to(server.local_addr().unwrap().port());
         let mut client = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
@@ -148,6 +168,15 @@ mod tests {
         served.write_all(b"1").unwrap();
         client.read_exact(&mut byte).unwrap();
         assert_eq!(byte, *b"1");
+
+        proxy.hold();
+        client.write_all(b"h").unwrap();
+        served.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+        assert!(served.read_exact(&mut byte).is_err(), "it waits on the wire");
+        proxy.release();
+        served.set_read_timeout(None).unwrap();
+        served.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"h", "and arrives late");
 
         proxy.swallow_answers();
         client.write_all(b"b").unwrap();

@@ -1,0 +1,95 @@
+//! A program of our own as a server: killed, paused and started again as the test says.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    sync::Mutex,
+};
+
+use super::{place::Place, process::Process};
+
+/// A program on a port and in a folder of its own, which stay over restarts.
+#[derive(Debug)]
+pub struct Program {
+    // Declared before the place: the process is gone before its folder is.
+    process: Mutex<Option<Process>>,
+    program: String,
+    place: Place,
+}
+
+impl Program {
+    /// A place for `program`, which does not run yet.
+    pub fn new(program: &str) -> Self {
+        Self { process: Mutex::default(), program: program.into(), place: Place::new() }
+    }
+
+    /// The port that is its alone.
+    pub fn port(&self) -> u16 {
+        self.place.port()
+    }
+
+    /// The folder that is its alone.
+    pub fn folder(&self) -> &Path {
+        self.place.folder()
+    }
+
+    /// Starts it with these arguments. What it writes to its standard error is added to its log.
+    pub fn start(&self, arguments: &[String]) {
+        let log = File::options().create(true).append(true).open(self.folder().join("log")).unwrap();
+        *self.process.lock().unwrap() = Some(Process::telling(&self.program, arguments, log.into()));
+    }
+
+    /// What it wrote to its standard error, over all restarts.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// Whether it is there, running or paused.
+    pub fn is_alive(&self) -> bool {
+        self.process.lock().unwrap().as_mut().is_some_and(Process::is_alive)
+    }
+
+    /// kill -9.
+    pub fn kill(&self) {
+        *self.process.lock().unwrap() = None;
+    }
+
+    /// SIGSTOP: it does nothing, and its connections stay.
+    pub fn pause(&self) {
+        if let Some(process) = &*self.process.lock().unwrap() {
+            process.pause();
+        }
+    }
+
+    /// SIGCONT: it goes on.
+    pub fn cont(&self) {
+        if let Some(process) = &*self.process.lock().unwrap() {
+            process.cont();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::servers::wait_until;
+
+    #[test]
+    fn a_program_is_started_again_and_its_log_stays() {
+        let program = Program::new("sh");
+        let run = || program.start(&["-c".into(), "echo here >&2; exec sleep 60".into()]);
+        let said = |times| {
+            wait_until("it has written", Duration::from_secs(20), || program.log().lines().count() == times);
+        };
+        assert!(!program.is_alive());
+        run();
+        said(1);
+        assert!(program.is_alive());
+        program.kill();
+        assert!(!program.is_alive());
+        run();
+        said(2);
+    }
+}
