@@ -21,6 +21,8 @@ enum What {
     Timer,
     /// The server, beside a bare HTTP handler, the disk and the store
     Http,
+    /// Redis Streams, beside the recipes that people write by hand
+    Redis,
 }
 
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
@@ -28,6 +30,10 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
         What::Http => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-server", "--bench", "http", "--"]);
             return steps.run("benchmark of the server", bench.args(&arguments.arguments));
+        }
+        What::Redis => {
+            let mut bench = cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "redis", "--"]);
+            return steps.run("benchmark of Redis Streams", bench.args(&arguments.arguments));
         }
         What::Store => ("benchmark of the store", "bench_store"),
         What::Timer => ("benchmark of the timer", "bench_timer"),

@@ -68,7 +68,7 @@ impl LaneSettings {
     /// The most that any lane may hold claimed but not yet handed to its sink or handler.
     pub const BUFFERED_MAX: usize = 2_048;
     /// The most that a store moves by itself at once: what is told of them is held in memory.
-    pub const MOVABLE_MAX: usize = 4_096;
+    pub const MOVABLE_MAX: usize = 8_192;
 
     /// The settings with every number inside its bounds.
     pub(super) fn bounded(mut self) -> Self {

@@ -5,6 +5,7 @@ mod cluster;
 mod config;
 mod entries;
 mod failures;
+mod idle;
 mod moved;
 mod once;
 mod tls;

@@ -13,21 +13,21 @@ use futures_util::future::{join_all, try_join_all};
 
 use super::{
     RedisStore,
-    call::{ITEMS_MAX, time_in},
+    call::time_in,
     fault::garbled,
     keys::{Turn, lane_text, six, tag, told},
     link::Link,
     scripts,
 };
 
-/// How many bytes of messages a script moves at once: it must not hold Redis up.
+/// How many messages a script moves at once, and how many bytes of them: it must not hold Redis up. Each is appended by a command
+/// of its own, so they are fewer than elsewhere.
+const MOVE_MAX: usize = 100;
 const BYTES_MAX: usize = 256 * 1024;
 /// With fewer than so many for each shard, those whose turn it is over all shards are looked for first.
 const SHARE_MIN: usize = 16;
 /// So many streams are remembered, so that a script is given them before it asks.
 const KNOWN_MAX: usize = 64;
-/// A script is called again for the streams it asked for; what it asks for then waits for the next time.
-const ROUNDS: usize = 2;
 
 /// A shard, and the token by which this node delivers the lane from it.
 type Owned = (u16, u64);
@@ -89,7 +89,7 @@ impl Mover for StreamMover {
         } else {
             self.turns(now, limit, &owned).await?
         };
-        let of_shard = |(owned, share): (Owned, usize)| self.move_in(now, owned, share.min(ITEMS_MAX));
+        let of_shard = |(owned, share): (Owned, usize)| self.move_in(now, owned, share);
         let mut moved = Moved::default();
         let mut failed: Option<StoreError> = None;
         for done in join_all(shares.into_iter().map(of_shard)).await {
@@ -139,28 +139,30 @@ impl StreamMover {
         Ok(owned.iter().map(|owned| (*owned, share(owned.0))).collect())
     }
 
+    /// Moves up to `share` from one shard, in small scripts one after the other: the shards do not wait for each other.
     async fn move_in(&self, now: Now, owned: Owned, share: usize) -> Result<InShard, StoreError> {
         let mut all = InShard::default();
         let mut streams = self.known();
-        for _ in 0..ROUNDS {
-            let Said { in_shard, missing } =
-                self.ask(now, owned, share - all.messages.len(), &streams).await.or_else(|error| {
-                    // What is in the streams already is told first.
-                    let told = Said {
-                        in_shard: InShard { next: Some(now.wall()), ..InShard::default() },
-                        missing: vec![],
-                    };
-                    if all.messages.is_empty() { Err(error) } else { Ok(told) }
-                })?;
+        loop {
+            let count = (share - all.messages.len()).min(MOVE_MAX);
+            let said = match self.ask(now, owned, count, &streams).await {
+                Ok(said) => said,
+                // What is in the streams already is told first; the next time says what is wrong.
+                Err(_) if !all.messages.is_empty() => return Ok(InShard { next: Some(now.wall()), ..all }),
+                Err(error) => return Err(error),
+            };
+            let Said { in_shard, missing } = said;
+            let went_on = !in_shard.messages.is_empty() || !missing.is_empty();
             all.messages.extend(in_shard.messages);
-            (all.next, all.left) = (in_shard.next, in_shard.left);
-            if missing.is_empty() {
-                break;
+            all.next = in_shard.next;
+            all.left = if in_shard.left == Left::ToClaim { Left::ToClaim } else { all.left };
+            let more = all.next.is_some_and(|next| next <= now.wall()) && all.messages.len() < share;
+            if !more || !went_on || all.left == Left::ToClaim {
+                return Ok(all);
             }
-            self.learn(&missing);
-            streams = missing;
+            streams = if missing.is_empty() { self.known() } else { missing };
+            self.learn(&streams);
         }
-        Ok(all)
     }
 
     async fn ask(
