@@ -76,3 +76,32 @@ async fn a_redis_out_of_memory_takes_nothing_new_and_what_it_has_goes_out() {
     bed.accept_more(60).await;
     bed.quiet(&mut store.connection()).await.check(0).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flushall_is_noticed_and_shouted_by_every_node() {
+    if !redis::installed() {
+        return;
+    }
+    let store = careful();
+    let bed = Bed::on("FLUSHALL", &store.url()).await;
+    bed.accept_more(60).await;
+    store.run::<()>(&["FLUSHALL"]);
+    for node in bed.nodes.iter() {
+        bed.until(&format!("{} says that it cannot work, and why", node.name), async || {
+            let told = |ready: &Value| {
+                ready["parts"]["store"].as_str().is_some_and(|store| store.contains("FLUSHALL"))
+            };
+            node.get("/readyz").await.is_ok_and(|(status, ready)| status == 503 && told(&ready))
+        })
+        .await;
+        let body = r#"{"topic": "order", "delay": "1s"}"#.to_owned();
+        let (status, problem) = node.call(http::Method::POST, "/v1/messages", body).await.unwrap();
+        assert_eq!((status, problem["code"].as_str()), (500, Some("store_damaged")), "{problem}");
+        let log = node.log();
+        let shout = |line: &&str| {
+            line.contains("ERROR") && line.contains("gone from Redis") && !line.contains("a call failed")
+        };
+        let shouts = log.lines().filter(shout).count();
+        assert_eq!(shouts, 1, "once, in the log of {}:\n{log}", node.name);
+    }
+}

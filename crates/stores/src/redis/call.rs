@@ -11,7 +11,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, Value};
 
 use super::{
     RedisStore,
-    fault::{garbled, sorted},
+    fault::{garbled, gone, sorted},
     keys::Keys,
     scripts::Script,
 };
@@ -158,7 +158,15 @@ impl RedisStore {
 
     /// Sorts an error, and shouts once if the data is gone.
     fn fault(&self, error: &redis::RedisError) -> StoreError {
-        let fault = sorted(error);
+        self.shouting(sorted(error))
+    }
+
+    /// The data of this store is not there.
+    pub(super) fn gone(&self) -> StoreError {
+        self.shouting(gone("another generation, or none"))
+    }
+
+    fn shouting(&self, fault: StoreError) -> StoreError {
         if fault.kind == StoreErrorKind::Damaged
             && !self.shouted.swap(true, std::sync::atomic::Ordering::Relaxed)
         {

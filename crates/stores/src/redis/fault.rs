@@ -11,11 +11,7 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             Full,
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
         ),
-        (Some("DULYGONE"), _) => (
-            Damaged,
-            "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
-             Restore it, or start Duly again to begin with an empty store",
-        ),
+        (Some("DULYGONE"), _) => return gone(error),
         (Some("NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
             (Unavailable, "Redis does not accept the user or password in store.redis")
         }
@@ -37,6 +33,13 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
         _ => (Unavailable, "Redis cannot be reached"),
     };
     StoreError::new(kind, format!("{what} ({error})"))
+}
+
+/// Somebody emptied Redis.
+pub(super) fn gone(seen: impl std::fmt::Display) -> StoreError {
+    let what = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
+                Restore it, or start Duly again to begin with an empty store";
+    StoreError::new(StoreErrorKind::Damaged, format!("{what} ({seen})"))
 }
 
 /// What a script or a packed message says is no such thing.

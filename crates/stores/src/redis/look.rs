@@ -54,8 +54,12 @@ impl RedisStore {
         const FIELDS: [&str; 7] =
             ["#accepted", "#pending", "#in_flight", "#delivered", "#cancelled", "#dead", "#purged"];
         let of_shard = |shard| async move {
-            let cmd = redis::cmd("HMGET").arg(self.keys.one(shard, "count")).arg(&FIELDS).to_owned();
-            self.ask::<Vec<Option<u64>>>(&cmd).await
+            let mut commands = redis::pipe();
+            commands.cmd("HGET").arg(self.keys.one(shard, "meta")).arg("generation");
+            commands.cmd("HMGET").arg(self.keys.one(shard, "count")).arg(&FIELDS);
+            let (generation, counts): (Option<String>, Vec<Option<u64>>) = self.ask_all(&commands).await?;
+            // Without it, a Redis that was emptied would look like a store in which nothing waits.
+            if generation.as_ref() == Some(&self.generation) { Ok(counts) } else { Err(self.gone()) }
         };
         let mut sums = [0; FIELDS.len()];
         for counts in try_join_all((0..self.keys.shards()).map(of_shard)).await? {

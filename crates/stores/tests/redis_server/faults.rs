@@ -85,6 +85,8 @@ fn a_flushed_redis_is_noticed_by_the_next_sweep_and_nothing_is_accepted_as_if_no
         let (server, store) = single().await;
         insert(&store, vec![message("a", 0)]).await.unwrap();
         server.run::<()>(&["FLUSHALL"]);
+        let error = store.books().await.expect_err("an empty Redis is not a store in which nothing waits");
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
         let error = store.sweep(now(1), &[lane("work")]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
         assert!(error.what.contains("FLUSHALL"), "{error}");
