@@ -19,6 +19,8 @@ pub(crate) struct Entry {
     pub(crate) unknown: u32,
     pub(crate) accepted: Option<Accepted>,
     pub(crate) cancel: Cancel,
+    /// When that was answered.
+    pub(crate) cancelled_ms: u64,
 }
 
 /// A 2xx answer.
@@ -52,7 +54,15 @@ impl Ledger {
     }
 
     pub(crate) fn ask(&self, id: &str, sink: &'static str, asked_ms: u64, delay_ms: u64) {
-        let entry = Entry { sink, asked_ms, delay_ms, unknown: 0, accepted: None, cancel: Cancel::None };
+        let entry = Entry {
+            sink,
+            asked_ms,
+            delay_ms,
+            unknown: 0,
+            accepted: None,
+            cancel: Cancel::None,
+            cancelled_ms: 0,
+        };
         assert!(self.lock().insert(id.into(), entry).is_none(), "ids are the sender's, and used once");
     }
 

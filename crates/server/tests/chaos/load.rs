@@ -129,7 +129,8 @@ impl Load {
             }
             self.time.pass_ms(20 + random.draw() % 80).await;
         };
-        self.ledger.change(&id, |entry| entry.cancel = cancel);
+        let cancelled_ms = self.time.wall_ms();
+        self.ledger.change(&id, |entry| (entry.cancel, entry.cancelled_ms) = (cancel, cancelled_ms));
     }
 
     fn any(&self, random: &mut Random) -> &Node {
