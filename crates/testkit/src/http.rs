@@ -11,6 +11,7 @@ use std::{
     },
     task::{Context, Poll},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -54,6 +55,8 @@ impl Request {
 pub enum Reply {
     /// Answers.
     Answer(Response<Bytes>),
+    /// Answers after this long.
+    Later(Response<Bytes>, Duration),
     /// Answers with a body of these bytes without an end.
     Endless(Response<Bytes>),
     /// Answers with a head and the beginning of a body, and then nothing more.
@@ -256,6 +259,11 @@ async fn answer(
     };
     match reply {
         Reply::Answer(answer) => Ok(with(answer, Then::End)),
+        Reply::Later(answer, span) => {
+            #[expect(clippy::disallowed_methods, reason = "a target that takes its time takes real time")]
+            tokio::time::sleep(span).await;
+            Ok(with(answer, Then::End))
+        }
         Reply::Endless(answer) => Ok(with(answer, Then::Repeat)),
         Reply::Unfinished(answer) => Ok(with(answer, Then::Wait)),
         Reply::Never => std::future::pending().await,

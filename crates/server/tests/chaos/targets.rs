@@ -3,15 +3,21 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use ::redis::{ConnectionLike, Value, streams::StreamRangeReply};
+use bytes::Bytes;
+use http::Response;
 use testkit::http::{HttpServer, Reply, Request};
 
 use crate::load::Time;
 
 /// The streams, in several slots of a cluster.
 pub(crate) const STREAMS: [&str; 4] = ["chaos-a", "chaos-b", "chaos-c", "chaos-d"];
+
+/// The webhook answers within this.
+const ANSWER_WITHIN_MS: u64 = 200;
 
 /// One copy of a message at a target.
 #[derive(Debug, Clone)]
@@ -64,8 +70,10 @@ impl Hook {
                 due_ms: header("duly-due").parse().unwrap(),
                 from: header("x-node"),
             };
+            // It takes its time, so that faults find some under way.
+            let span = Duration::from_millis(arrival.at_ms % ANSWER_WITHIN_MS);
             theirs.lock().unwrap().entry(header("duly-id")).or_default().push(arrival);
-            Reply::status(204, "")
+            Reply::Later(Response::builder().status(204).body(Bytes::new()).unwrap(), span)
         });
         Self { server, arrivals }
     }
