@@ -14,7 +14,7 @@ use crate::{
     targets::STREAMS,
 };
 
-const SENDERS: u64 = 4;
+const SENDERS: u64 = 6;
 /// A sender waits up to so long between two messages.
 const BETWEEN_MS: u64 = 30;
 /// Due between these.
