@@ -21,6 +21,14 @@ use testkit::{
 pub(crate) const STREAM: &str = "orders";
 pub(crate) const SINK: &str = "events";
 
+/// A server that does not rewrite its append-only file in the middle of a case: that would take the other core, and fall now into
+/// one case and now into another.
+pub(crate) fn server() -> Redis {
+    let redis = Redis::single();
+    redis.run::<()>(&["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
+    redis
+}
+
 /// What a case cost.
 pub(crate) struct Cost {
     pub(crate) per_second: f64,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use redis::{Connection, Script, cmd, pipe};
-use testkit::{bench::report::Report, servers::redis::Redis};
+use testkit::bench::report::Report;
 
 use crate::{
     Arguments,
-    bed::{Cost, STREAM, Watch, lateness, redis_now, rest},
+    bed::{Cost, STREAM, Watch, lateness, redis_now, rest, server},
 };
 
 const SET: &str = "delayed";
@@ -45,7 +45,7 @@ fn poll(connection: &mut Connection, now: u64) -> usize {
 }
 
 pub(crate) fn plain_backlog(report: &mut Report, arguments: &Arguments) -> Cost {
-    let redis = Redis::single();
+    let redis = server();
     let mut connection = redis.connection();
     fill(&mut connection, arguments.plain, arguments.body);
     let watch = Watch::start(&redis);
@@ -56,15 +56,31 @@ pub(crate) fn plain_backlog(report: &mut Report, arguments: &Arguments) -> Cost 
     cost
 }
 
-pub(crate) fn bare_backlog(report: &mut Report, arguments: &Arguments) -> Cost {
-    let script = Script::new(
+/// What the bare script appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// The message alone.
+    Bare,
+    /// With the fields that Duly's entries have.
+    LikeOurs,
+}
+
+pub(crate) fn bare_backlog(report: &mut Report, arguments: &Arguments, entry: Entry) -> Cost {
+    let (name, fields) = match entry {
+        Entry::Bare => ("(b) bare script", ""),
+        Entry::LikeOurs => (
+            "(b') bare script, entries like Duly's",
+            ", 'content-type', 'text/plain; charset=utf-8', 'duly-id', member:sub(1, 10), 'duly-due', ARGV[1], 'duly-attempt', '1'",
+        ),
+    };
+    let script = Script::new(&format!(
         "local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
-         for _, member in ipairs(due) do redis.call('XADD', KEYS[2], '*', 'body', member) end
+         for _, member in ipairs(due) do redis.call('XADD', KEYS[2], '*', 'body', member{fields}) end
          if #due > 0 then redis.call('ZREM', KEYS[1], unpack(due)) end
          return #due",
-    );
+    ));
     let with = |batch: usize| {
-        let redis = Redis::single();
+        let redis = server();
         let mut connection = redis.connection();
         fill(&mut connection, arguments.backlog, arguments.body);
         let watch = Watch::start(&redis);
@@ -78,14 +94,14 @@ pub(crate) fn bare_backlog(report: &mut Report, arguments: &Arguments) -> Cost {
     let all = BATCHES.map(|batch| (batch, with(batch)));
     let (batch, cost) =
         all.into_iter().max_by(|(_, one), (_, other)| one.per_second.total_cmp(&other.per_second)).unwrap();
-    report.alone(format!("(b) bare script, backlog, batches of {batch}"), cost.per_second, "msg/s");
+    report.alone(format!("{name}, backlog, batches of {batch}"), cost.per_second, "msg/s");
     report.alone("    Redis's processor", cost.redis_share * 100.0, "%");
     cost
 }
 
 /// Messages become due evenly, and a poll looks each second. p50 and p99 in ms.
 pub(crate) fn plain_late(report: &mut Report, arguments: &Arguments) -> (f64, f64) {
-    let redis = Redis::single();
+    let redis = server();
     let mut connection = redis.connection();
     let (count, first) = (arguments.rate * arguments.seconds, redis_now(&redis) + 1000);
     let mut all = pipe();

@@ -11,7 +11,7 @@ use testkit::{
 
 use crate::{
     Arguments,
-    bed::{Cost, Node, SINK, STREAM, Watch, insert, lateness, message, node, pause},
+    bed::{Cost, Node, SINK, STREAM, Watch, insert, lateness, message, node, pause, server},
 };
 
 fn moved(redis: &Redis) -> usize {
@@ -20,7 +20,7 @@ fn moved(redis: &Redis) -> usize {
 
 /// Nodes that are paused while the backlog comes about, and then let go.
 async fn drain(arguments: &Arguments, count: u64) -> (Cost, f64) {
-    let redis = Redis::single();
+    let redis = server();
     let mut all: Vec<Node> = Vec::new();
     for instance in 1..=count {
         all.push(node(&redis, instance).await);
@@ -48,10 +48,11 @@ async fn drain(arguments: &Arguments, count: u64) -> (Cost, f64) {
     (cost, share)
 }
 
-pub(crate) async fn backlog(report: &mut Report, arguments: &Arguments, plain: Cost, bare: Cost) {
+pub(crate) async fn backlog(report: &mut Report, arguments: &Arguments, [plain, bare, like]: [Cost; 3]) {
     let (cost, own) = drain(arguments, 1).await;
     report.beside("(c) Duly, backlog, beside (a); 10 wanted", cost.per_second, "msg/s", plain.per_second);
     report.beside("(c) Duly, backlog, beside (b); 0.5 wanted", cost.per_second, "msg/s", bare.per_second);
+    report.beside("(c) Duly, backlog, beside (b')", cost.per_second, "msg/s", like.per_second);
     let (each, bare_each) = (cost.redis_share / cost.per_second, bare.redis_share / bare.per_second);
     report.beside("    Redis's processor per message, beside (b)", each * 1e6, "us", bare_each * 1e6);
     report.alone("    Redis's processor", cost.redis_share * 100.0, "%");
@@ -71,7 +72,7 @@ pub(crate) async fn nodes(report: &mut Report, arguments: &Arguments, count: u64
 }
 
 pub(crate) async fn late(report: &mut Report, arguments: &Arguments, plain: (f64, f64)) {
-    let redis = Redis::single();
+    let redis = server();
     let node = node(&redis, 1).await;
     pause(Duration::from_secs(2)).await;
     let count = (arguments.rate * arguments.seconds) as usize;

@@ -8,6 +8,7 @@ mod by_hand;
 mod duly_side;
 mod many;
 
+use by_hand::Entry;
 use clap::Parser;
 use testkit::{
     bench::{process, report::Report},
@@ -59,8 +60,9 @@ fn main() {
     report.alone("load of the machine before", process::load(), "");
     if wanted("backlog") {
         let plain = by_hand::plain_backlog(&mut report, &arguments);
-        let bare = by_hand::bare_backlog(&mut report, &arguments);
-        runtime.block_on(duly_side::backlog(&mut report, &arguments, plain, bare));
+        let bare = by_hand::bare_backlog(&mut report, &arguments, Entry::Bare);
+        let like = by_hand::bare_backlog(&mut report, &arguments, Entry::LikeOurs);
+        runtime.block_on(duly_side::backlog(&mut report, &arguments, [plain, bare, like]));
     }
     if wanted("two") {
         let one = runtime.block_on(duly_side::nodes(&mut report, &arguments, 1, None));

@@ -7,18 +7,18 @@ use duly_core::{
     Lane, Store, Timestamp, Topic,
     store::{Claim, Holder},
 };
-use testkit::{bench::report::Report, servers::redis::Redis};
+use testkit::bench::report::Report;
 
 use crate::{
     Arguments,
-    bed::{SINK, Watch, info, insert, message, node, pause},
+    bed::{SINK, Watch, info, insert, message, node, pause, server},
 };
 
 /// One in so many is due at once.
 const DUE: usize = 10;
 
 pub(crate) async fn waiting(report: &mut Report, arguments: &Arguments) {
-    let redis = Redis::single();
+    let redis = server();
     redis.run::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "5000"]);
     redis.run::<()>(&["CONFIG", "SET", "slowlog-max-len", "1000"]);
     let node = node(&redis, 1).await;
