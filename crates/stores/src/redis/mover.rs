@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 256 * 1024;
 /// With fewer than so many for each shard, those whose turn it is over all shards are looked for first.
 const SHARE_MIN: usize = 16;
 /// So many streams are remembered, so that a script is given them before it asks.
-const KNOWN_MAX: usize = 64;
+const KNOWN_MAX: usize = 40;
 
 /// A shard, and the token by which this node delivers the lane from it.
 type Owned = (u16, u64);

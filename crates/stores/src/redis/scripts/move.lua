@@ -11,7 +11,8 @@
 --         moved: the number of its stream from 1 (1 byte), the length of its member of `wait` (1), the member; then the
 --         streams that are missing among the KEYS
 local PAUSED = 14
-local MISSING_MAX = 200
+-- A stream that is new costs as much as ten entries: so many of them in one call, and Redis is not held up for long.
+local MISSING_MAX = 40
 local STEP_MAX = 100
 local lane, limit, bytes_max = ARGV[FIRST], tonumber(ARGV[FIRST + 2]), tonumber(ARGV[FIRST + 3])
 if call('HGET', owner, lane) ~= ARGV[FIRST + 1] then return {} end
@@ -19,6 +20,11 @@ if call('SISMEMBER', KEYS[PAUSED], lane) == 1 then return { '', '', '' } end
 
 local own = tag(lane)
 local members = call('ZRANGEBYLEX', wait, '[' .. own, '(' .. own .. six(now + 1), 'LIMIT', 0, limit)
+if #members == 0 then
+  -- Most calls find nothing: every shard is asked whenever something may be due in one.
+  local first = first_of(lane)
+  return { first and string.format('%.0f', first) or '', '', '' }
+end
 local byte, sub, try, min = string.byte, string.sub, redis.pcall, math.min
 local streams = {}
 for i = PAUSED + 1, #KEYS do streams[KEYS[i]] = i - PAUSED end
@@ -80,8 +86,7 @@ local function middle(entry_len)
 end
 local LIFE_END = char(1) .. now_six .. char(0, 0, 0)
 
-local chars, due_texts, due_counts = {}, {}, {}
-for i = 1, 255 do chars[i] = char(i) end
+local due_texts, due_counts = {}, {}
 local told, records, used, looked, moved = {}, {}, {}, 0, 0
 
 -- Moves one message. Says whether it needs a claim instead.
@@ -130,7 +135,7 @@ local function move(member, id, packed)
   local parts = middle(#entry)
   local record = front .. due .. hash .. parts[1] .. due .. parts[2] .. entry .. tail
   records[2 * moved + 1], records[2 * moved + 2] = id, record
-  told[3 * moved + 1], told[3 * moved + 2], told[3 * moved + 3] = chars[stream], chars[#member], member
+  told[3 * moved + 1], told[3 * moved + 2], told[3 * moved + 3] = char(stream), char(#member), member
   moved = moved + 1
   due_counts[due] = due_counts[due] + 1
   used[topic] = true
