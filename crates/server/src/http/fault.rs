@@ -192,7 +192,8 @@ impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         let problem = self.problem();
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
+        // Of a damaged store there was one shout already, and every call would add another.
+        if status == StatusCode::INTERNAL_SERVER_ERROR && self.code != "store_damaged" {
             tracing::error!(code = self.code, detail = self.detail, "a call failed");
         }
         let body = serde_json::to_vec(&problem).unwrap_or_default();
