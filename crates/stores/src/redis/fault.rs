@@ -5,10 +5,10 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// Sorts an error of a call to Redis. Whatever has no better name is tried again.
 pub(super) fn sorted(error: &RedisError) -> StoreError {
-    use StoreErrorKind::{Damaged, Unavailable};
+    use StoreErrorKind::{Damaged, Full, Unavailable};
     let (kind, what) = match (error.code(), error.kind()) {
         (Some("OOM"), _) => (
-            Unavailable,
+            Full,
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
         ),
         (Some("DULYGONE"), _) => return gone(error),
@@ -60,8 +60,7 @@ mod tests {
             let (code, detail) = line.split_once(' ').unwrap();
             redis::make_extension_error(code.into(), Some(detail.into()))
         };
-        let full = sorted(&server("OOM command not allowed"));
-        assert!(full.kind == StoreErrorKind::Unavailable && full.what.contains("out of memory"), "{full}");
+        assert_eq!(sorted(&server("OOM command not allowed")).kind, StoreErrorKind::Full);
         assert_eq!(sorted(&server("DULYGONE gone")).kind, StoreErrorKind::Damaged);
         assert_eq!(sorted(&server("MISCONF disk")).kind, StoreErrorKind::Unavailable);
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
