@@ -29,6 +29,11 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
+use crate::servers::wait_until;
+
+/// A port that was ours is free again within this, or the test fails.
+const PORT_WITHIN: Duration = Duration::from_secs(20);
+
 /// One request, whole.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -119,7 +124,7 @@ impl HttpServer {
         tls: Option<TlsAcceptor>,
         decide: impl Fn(&Request) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let socket = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let socket = bound(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let shared = Shared {
             decide: Box::new(decide),
             requests: watch::Sender::new(Vec::new()),
@@ -171,11 +176,23 @@ impl HttpServer {
 
     /// Closes every connection and takes no more; the port stays taken.
     pub fn stop(&self) {
-        if let Some(running) = self.running.lock().unwrap().take() {
-            drop(running.stop);
-            running.thread.join().unwrap();
-            *self.place.lock().unwrap() = Some(bound(self.addr));
+        if self.end() {
+            let mut place = None;
+            // Somebody's outgoing connection may have been given the port in this very moment.
+            wait_until("the port is free again", PORT_WITHIN, || {
+                place = bound(self.addr).ok();
+                place.is_some()
+            });
+            *self.place.lock().unwrap() = place;
         }
+    }
+
+    /// Closes everything. Says whether it was running.
+    fn end(&self) -> bool {
+        let Some(running) = self.running.lock().unwrap().take() else { return false };
+        drop(running.stop);
+        running.thread.join().unwrap();
+        true
     }
 
     /// Listens again at the same place, after a stop.
@@ -203,15 +220,15 @@ impl HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        self.stop();
+        self.end();
     }
 }
 
-fn bound(addr: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(addr).unwrap();
-    socket
+fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    Ok(socket)
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAcceptor>) {
