@@ -10,8 +10,14 @@ use std::{
 use crate::step::{Failure, Steps};
 
 /// Programs that tests start, and the package of Debian that brings each.
-const PROGRAMS: [(&str, &str); 3] =
-    [("redis-server", "redis-server"), ("redis-cli", "redis-tools"), ("redis-sentinel", "redis-sentinel")];
+const PROGRAMS: [(&str, &str); 6] = [
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("redis-sentinel", "redis-sentinel"),
+    ("mariadbd", "mariadb-server"),
+    ("mariadb", "mariadb-client"),
+    ("initdb", "postgresql"),
+];
 
 /// Asked by packages whether they may start their services. Ours are started by the tests, on ports of their own.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -44,7 +50,16 @@ fn apt() -> Command {
 
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    env::split_paths(&path)
+        .chain(beside_the_path())
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Where Debian puts servers that it does not put on everybody's path; the tests look there, too.
+fn beside_the_path() -> impl Iterator<Item = PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    [PathBuf::from("/usr/sbin")].into_iter().chain(versions.map(|version| version.path().join("bin")))
 }
 
 fn is_root() -> bool {

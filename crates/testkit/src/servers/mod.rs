@@ -2,11 +2,16 @@
 //!
 //! A server is killed when its value is dropped, also by a panic, and when the test process dies in any other way.
 
+mod client;
+mod empty;
+pub mod mysql;
 mod place;
+pub mod postgres;
 mod process;
 pub mod program;
 pub mod proxy;
 pub mod redis;
+mod user;
 
 use std::{
     collections::BTreeSet,
@@ -36,8 +41,14 @@ pub fn installed(server: &'static str, programs: &[&str]) -> bool {
 }
 
 fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    // Debian puts some servers where not everybody's path leads.
+    let folders = on_the_path().chain(["/usr/sbin".into()]).chain(postgres::folders());
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn on_the_path() -> impl Iterator<Item = PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).collect::<Vec<_>>().into_iter()
 }
 
 /// Asks again and again until the answer is yes: a server of another make gives no other signal.

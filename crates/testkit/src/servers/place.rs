@@ -9,6 +9,8 @@ use std::{
     sync::Once,
 };
 
+use super::postgres;
+
 /// Below the ports that systems give to outgoing connections, so that no client sits on the port of a server that restarts.
 /// Port + 10,000 is there too, for servers that need a second one.
 const PORTS: std::ops::Range<u16> = 11_000..21_000;
@@ -63,7 +65,8 @@ impl Drop for Place {
     }
 }
 
-fn root() -> PathBuf {
+/// Where all places are.
+pub(super) fn root() -> PathBuf {
     env::temp_dir().join("duly-testkit")
 }
 
@@ -82,6 +85,7 @@ fn sweep() {
     let entries = fs::read_dir(root()).into_iter().flatten().flatten();
     for port in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
         if let Some(_lock) = locked(port) {
+            postgres::clean_up(&folder(port));
             let _ = fs::remove_dir_all(folder(port));
         }
     }

@@ -1,12 +1,15 @@
 //! One child process that does not outlive us.
 
 use std::{
+    os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
     sync::{Mutex, OnceLock, mpsc},
     thread,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::user::User;
 
 /// A running process, killed when dropped.
 #[derive(Debug)]
@@ -15,11 +18,11 @@ pub(super) struct Process(Child);
 impl Process {
     /// Starts `program` so that the system kills it when this process ends, however it ends.
     pub(super) fn start(program: &str, arguments: &[String]) -> Self {
-        Self::telling(program, arguments, Stdio::null())
+        Self::telling(program, arguments, None, Stdio::null())
     }
 
-    /// The same, and what it writes to its standard error goes there.
-    pub(super) fn telling(program: &str, arguments: &[String], to: Stdio) -> Self {
+    /// The same as this user, and what it writes to its standard error goes there.
+    pub(super) fn telling(program: &str, arguments: &[String], user: Option<User>, to: Stdio) -> Self {
         let mut command = if super::find("setpriv").is_some() {
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", program]);
@@ -29,7 +32,10 @@ impl Process {
         };
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(to);
         // Ctrl-C is for the tests; they end, and what they started with them.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
+        if let Some(user) = user {
+            user.run(&mut command);
+        }
         Self(spawn(command))
     }
 

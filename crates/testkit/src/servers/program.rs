@@ -6,7 +6,7 @@ use std::{
     sync::Mutex,
 };
 
-use super::{place::Place, process::Process};
+use super::{place::Place, process::Process, user::User};
 
 /// A program on a port and in a folder of its own, which stay over restarts.
 #[derive(Debug)]
@@ -14,13 +14,23 @@ pub struct Program {
     // Declared before the place: the process is gone before its folder is.
     process: Mutex<Option<Process>>,
     program: String,
+    user: Option<User>,
     place: Place,
 }
 
 impl Program {
     /// A place for `program`, which does not run yet.
     pub fn new(program: &str) -> Self {
-        Self { process: Mutex::default(), program: program.into(), place: Place::new() }
+        Self::of(program, None)
+    }
+
+    /// The same, run by another user, whose the folder is.
+    pub(super) fn of(program: &str, user: Option<User>) -> Self {
+        let place = Place::new();
+        if let Some(user) = user {
+            user.own(place.folder());
+        }
+        Self { process: Mutex::default(), program: program.into(), user, place }
     }
 
     /// The port that is its alone.
@@ -36,7 +46,8 @@ impl Program {
     /// Starts it with these arguments. What it writes to its standard error is added to its log.
     pub fn start(&self, arguments: &[String]) {
         let log = File::options().create(true).append(true).open(self.folder().join("log")).unwrap();
-        *self.process.lock().unwrap() = Some(Process::telling(&self.program, arguments, log.into()));
+        *self.process.lock().unwrap() =
+            Some(Process::telling(&self.program, arguments, self.user, log.into()));
     }
 
     /// What it wrote to its standard error, over all restarts.
@@ -47,6 +58,11 @@ impl Program {
     /// Whether it is there, running or paused.
     pub fn is_alive(&self) -> bool {
         self.process.lock().unwrap().as_mut().is_some_and(Process::is_alive)
+    }
+
+    /// The number of the process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.lock().unwrap().as_ref().map(Process::pid)
     }
 
     /// kill -9.

@@ -1,0 +1,98 @@
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Stdio,
+    sync::mpsc,
+};
+
+use super::*;
+
+#[test]
+fn what_is_committed_and_the_port_stay_over_a_kill() {
+    if !installed() {
+        return;
+    }
+    let postgres = Postgres::single();
+    let (url, pid) = (postgres.database("kept"), postgres.pid());
+    postgres.run_in(&url, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (7)");
+    postgres.restart();
+    assert_eq!(postgres.run_in("kept", "SELECT id, 'x' FROM t"), "7\tx");
+    assert_ne!(postgres.pid(), pid);
+    postgres.kill();
+    assert!(postgres.try_run_in(&url, "SELECT 1").is_err());
+}
+
+#[test]
+fn databases_of_the_shared_server_are_apart() {
+    if !installed() {
+        return;
+    }
+    let (one, two) = (shared().fresh_database(), shared().fresh_database());
+    assert_ne!(one, two);
+    shared().run_in(&one, "CREATE TABLE t (id INT)");
+    assert!(shared().try_run_in(&two, "SELECT * FROM t").unwrap_err().contains("does not exist"));
+    assert_eq!(shared().url(), std::thread::spawn(|| shared().url()).join().unwrap());
+}
+
+#[test]
+fn a_paused_server_answers_neither_old_nor_new_connections_until_it_goes_on() {
+    if !installed() {
+        return;
+    }
+    let postgres = Postgres::single();
+    let mut old =
+        psql(postgres.port(), "postgres").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, output) = (old.stdin.take().unwrap(), old.stdout.take().unwrap());
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+    });
+    input.write_all(b"SELECT 1;\n").unwrap();
+    assert_eq!(told.recv_timeout(READY_WITHIN).unwrap(), "1");
+
+    postgres.pause();
+    std::thread::scope(|threads| {
+        let new = threads.spawn(|| postgres.run("SELECT 3"));
+        input.write_all(b"SELECT 2;\n").unwrap();
+        assert!(told.recv_timeout(Duration::from_millis(200)).is_err(), "its process is stopped, too");
+        assert!(!new.is_finished());
+        postgres.cont();
+        assert_eq!(told.recv_timeout(READY_WITHIN).unwrap(), "2");
+        assert_eq!(new.join().unwrap(), "3");
+    });
+    drop(input);
+    old.wait().unwrap();
+}
+
+#[test]
+fn a_paused_server_can_be_killed_and_leaves_nothing() {
+    if !installed() {
+        return;
+    }
+    let postgres = Postgres::single();
+    let told = fs::read_to_string(postgres.folder().join("data/postmaster.pid")).unwrap();
+    let number = told.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap();
+    let memory = || {
+        let all = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        all.lines().any(|line| line.split_whitespace().nth(1) == Some(number))
+    };
+    assert!(memory());
+    postgres.pause();
+    let (pid, folder) = (postgres.pid().unwrap(), postgres.folder().to_owned());
+    drop(postgres);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    assert!(!folder.exists());
+    assert!(!memory());
+}
+
+#[test]
+fn it_is_durable_and_options_reach_it() {
+    if !installed() {
+        return;
+    }
+    let more = vec!["synchronous_commit=off".into()];
+    let postgres = Postgres::with(Options { shared_buffers_mb: 16, more });
+    let settings =
+        postgres.run("SHOW fsync; SHOW shared_buffers; SHOW synchronous_commit; SHOW server_encoding");
+    assert_eq!(settings.lines().collect::<Vec<_>>(), ["on", "16MB", "off", "UTF8"]);
+    assert_eq!(shared().run("SHOW synchronous_commit"), "on");
+}
