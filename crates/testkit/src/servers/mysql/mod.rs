@@ -218,14 +218,23 @@ impl Mysql {
 
 /// Runs statements through this port, which may be a proxy's.
 fn ask(port: u16, database: &str, statements: &str) -> Result<String, String> {
+    client::ask(&mut client(port, database), statements)
+}
+
+fn client(port: u16, database: &str) -> Command {
     let database = database.rsplit('/').next().unwrap_or_default();
-    let mut words =
-        ["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"].map(str::to_owned).to_vec();
-    words.extend(
-        ["--batch", "--skip-column-names", "--skip-reconnect", "--connect-timeout=20"].map(str::to_owned),
-    );
-    words.extend([format!("--port={port}"), format!("--database={database}")]);
-    client::ask(Command::new("mariadb").args(words).env_clear(), statements)
+    let mut client = Command::new("mariadb");
+    client.env_clear().args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
+    // Rows as they come, and no second try behind the test's back.
+    client.args([
+        "--batch",
+        "--skip-column-names",
+        "--unbuffered",
+        "--skip-reconnect",
+        "--connect-timeout=20",
+    ]);
+    client.args([format!("--port={port}"), format!("--database={database}")]);
+    client
 }
 
 /// Whether somebody on this port says the first words of MySQL's protocol, which it does once it is ready.

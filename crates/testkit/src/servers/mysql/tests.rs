@@ -1,4 +1,7 @@
+use std::{io::Write, process::Stdio};
+
 use super::*;
+use crate::servers::proxy::Proxy;
 
 #[test]
 fn what_is_committed_and_the_port_stay_over_a_kill() {
@@ -74,4 +77,49 @@ fn a_panic_kills_the_server() {
     let (port, folder) = told.recv().unwrap();
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     assert!(!folder.exists());
+}
+
+#[test]
+fn a_commit_is_kept_if_its_answer_is_lost_and_not_if_it_never_came() {
+    if !installed() {
+        return;
+    }
+    let database = shared().fresh_database();
+    shared().run_in(&database, "CREATE TABLE t (id INT)");
+    let proxy = Proxy::to(shared().port());
+    let insert =
+        |id: u32| ask(proxy.port(), &database, &format!("BEGIN; INSERT INTO t VALUES ({id}); COMMIT;"));
+    insert(1).unwrap();
+    proxy.cut_after(b"COMMIT", 1);
+    assert!(insert(2).unwrap_err().contains("Lost connection"));
+    assert_eq!(shared().run_in(&database, "SELECT id FROM t ORDER BY id"), "1\n2");
+    proxy.cut_before(b"COMMIT", 1);
+    assert!(insert(3).unwrap_err().contains("Lost connection"));
+    insert(4).unwrap();
+    assert_eq!(shared().run_in(&database, "SELECT id FROM t ORDER BY id"), "1\n2\n4");
+    assert_eq!(proxy.needles_met(), 2);
+}
+
+#[test]
+fn a_commit_may_come_true_long_after_the_client_has_lost_it() {
+    if !installed() {
+        return;
+    }
+    let mysql = Mysql::single();
+    let database = mysql.database("late");
+    mysql.run_in(&database, "CREATE TABLE t (id INT)");
+    let proxy = Proxy::to(mysql.port());
+    let mut words = client(proxy.port(), &database);
+    let mut client =
+        words.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = client.stdin.take().unwrap();
+    input.write_all(b"BEGIN; INSERT INTO t VALUES (1); SELECT 'inserted';\n").unwrap();
+    client.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+    mysql.pause();
+    proxy.cut_on(b"COMMIT", 1);
+    input.write_all(b"COMMIT;\n").unwrap();
+    drop(input);
+    assert!(!client.wait().unwrap().success(), "the client knows no more than that the server is gone");
+    mysql.cont();
+    wait_until("it is committed", READY_WITHIN, || mysql.run_in(&database, "SELECT id FROM t") == "1");
 }

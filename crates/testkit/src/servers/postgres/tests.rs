@@ -5,6 +5,7 @@ use std::{
 };
 
 use super::*;
+use crate::servers::proxy::Proxy;
 
 #[test]
 fn what_is_committed_and_the_port_stay_over_a_kill() {
@@ -95,4 +96,23 @@ fn it_is_durable_and_options_reach_it() {
         postgres.run("SHOW fsync; SHOW shared_buffers; SHOW synchronous_commit; SHOW server_encoding");
     assert_eq!(settings.lines().collect::<Vec<_>>(), ["on", "16MB", "off", "UTF8"]);
     assert_eq!(shared().run("SHOW synchronous_commit"), "on");
+}
+
+#[test]
+fn a_commit_is_kept_if_its_answer_is_lost_and_not_if_it_never_came() {
+    if !installed() {
+        return;
+    }
+    let database = shared().fresh_database();
+    shared().run_in(&database, "CREATE TABLE t (id INT)");
+    let proxy = Proxy::to(shared().port());
+    let insert =
+        |id: u32| ask(proxy.port(), &database, &format!("BEGIN; INSERT INTO t VALUES ({id}); COMMIT;"));
+    insert(1).unwrap();
+    proxy.cut_after(b"COMMIT", 1);
+    assert!(insert(2).unwrap_err().contains("closed the connection"));
+    proxy.cut_before(b"COMMIT", 1);
+    assert!(insert(3).unwrap_err().contains("closed the connection"));
+    assert_eq!(shared().run_in(&database, "SELECT id FROM t ORDER BY id"), "1\n2");
+    assert_eq!(proxy.needles_met(), 2);
 }

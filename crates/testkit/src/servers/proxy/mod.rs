@@ -1,10 +1,12 @@
 //! A wire between a client and a server that the test can cut, or on which answers get lost.
 
+mod trap;
+
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -15,6 +17,8 @@ use tokio::{
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
     sync::{oneshot, watch},
 };
+
+use trap::{Moment, Seen, Trap};
 
 /// A proxy on a port of its own, on a thread of its own. Dropped, it takes its connections with it.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ struct Shared {
     held: watch::Sender<bool>,
     /// Told to every connection; each ends when it changes.
     cut: watch::Sender<u64>,
+    trap: Mutex<Trap>,
 }
 
 impl Proxy {
@@ -41,6 +46,7 @@ impl Proxy {
             swallows: AtomicBool::new(false),
             held: watch::Sender::new(false),
             cut: watch::channel(0).0,
+            trap: Mutex::default(),
         });
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -89,6 +95,38 @@ impl Proxy {
     pub fn cut(&self) {
         self.shared.cut.send_modify(|times| *times += 1);
     }
+
+    /// The next `times` that a client sends bytes with `needle` in them, such as `COMMIT`, the server never hears of it: the
+    /// connection is closed instead.
+    ///
+    /// The needle is looked for in what is on the wire, byte by byte. A prepared statement has its text there only when it
+    /// is prepared; when it is executed there are its parameters.
+    pub fn cut_before(&self, needle: &[u8], times: usize) {
+        self.set(Moment::Before, needle, times);
+    }
+
+    /// The same, and the server gets the bytes, too. The connection is closed at once: whether the server has already done
+    /// what they say, nobody knows, and it may do so much later, if it is paused.
+    pub fn cut_on(&self, needle: &[u8], times: usize) {
+        self.set(Moment::On, needle, times);
+    }
+
+    /// The same, and the server gets the bytes, does what they say and answers. The answer is lost with the connection.
+    ///
+    /// That is so for clients that wait for each answer before they send more, as those of databases do: the first bytes that
+    /// come back are taken for the answer.
+    pub fn cut_after(&self, needle: &[u8], times: usize) {
+        self.set(Moment::After, needle, times);
+    }
+
+    /// How many connections have been closed because of a needle.
+    pub fn needles_met(&self) -> usize {
+        self.shared.trap.lock().unwrap().met()
+    }
+
+    fn set(&self, moment: Moment, needle: &[u8], times: usize) {
+        self.shared.trap.lock().unwrap().set(moment, needle, times);
+    }
 }
 
 impl Drop for Proxy {
@@ -120,70 +158,68 @@ async fn join(client: TcpStream, to: SocketAddr, shared: &Shared) -> io::Result<
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let held = || shared.held.subscribe();
+    let ends = AtomicBool::new(false);
     tokio::select! {
-        done = copy(from_client, to_server, held(), || false) => done,
-        done = copy(from_server, to_client, held(), || shared.swallows.load(Ordering::SeqCst)) => done,
+        done = requests(from_client, to_server, shared, &ends) => done,
+        done = answers(from_server, to_client, shared, &ends) => done,
     }
 }
 
-async fn copy(
+/// `ends` is set when the next answer is the one that gets lost with the connection.
+async fn requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut held: watch::Receiver<bool>,
-    swallows: impl Fn() -> bool,
+    shared: &Shared,
+    ends: &AtomicBool,
 ) -> io::Result<()> {
+    let mut held = shared.held.subscribe();
+    let mut seen = Seen::default();
     let mut bytes = vec![0; 64 * 1024];
     loop {
-        let count = from.read(&mut bytes).await?;
-        // The proxy is gone only when the connection is.
-        let _ = held.wait_for(|held| !held).await;
-        if count == 0 {
+        let count = pass(&mut from, &mut bytes, &mut held).await?;
+        let moment = shared.trap.lock().unwrap().meets(&mut seen, &bytes[..count]);
+        if count == 0 || moment == Some(Moment::Before) {
             return Ok(());
         }
-        if !swallows() {
+        // Before the server can answer.
+        ends.fetch_or(moment == Some(Moment::After), Ordering::SeqCst);
+        to.write_all(&bytes[..count]).await?;
+        if moment == Some(Moment::On) {
+            return Ok(());
+        }
+    }
+}
+
+async fn answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    ends: &AtomicBool,
+) -> io::Result<()> {
+    let mut held = shared.held.subscribe();
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        let count = pass(&mut from, &mut bytes, &mut held).await?;
+        if count == 0 || ends.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if !shared.swallows.load(Ordering::SeqCst) {
             to.write_all(&bytes[..count]).await?;
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::{
-        io::{Read, Write},
-        net::{TcpListener, TcpStream},
-    };
-
-    use super::*;
-
-    #[test]
-    fn answers_pass_or_wait_or_get_lost_and_connections_are_cut() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Proxy::to(server.local_addr().unwrap().port());
-        let mut client = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
-        let (mut served, _) = server.accept().unwrap();
-        let mut byte = [0];
-        client.write_all(b"a").unwrap();
-        served.read_exact(&mut byte).unwrap();
-        served.write_all(b"1").unwrap();
-        client.read_exact(&mut byte).unwrap();
-        assert_eq!(byte, *b"1");
-
-        proxy.hold();
-        client.write_all(b"h").unwrap();
-        served.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
-        assert!(served.read_exact(&mut byte).is_err(), "it waits on the wire");
-        proxy.release();
-        served.set_read_timeout(None).unwrap();
-        served.read_exact(&mut byte).unwrap();
-        assert_eq!(byte, *b"h", "and arrives late");
-
-        proxy.swallow_answers();
-        client.write_all(b"b").unwrap();
-        served.read_exact(&mut byte).unwrap();
-        assert_eq!(byte, *b"b", "the server hears it");
-        served.write_all(b"2").unwrap();
-        proxy.cut();
-        assert_eq!(client.read(&mut byte).unwrap_or(0), 0, "the answer is lost, and the connection closed");
-    }
+/// The next bytes, once they may pass.
+async fn pass(
+    from: &mut OwnedReadHalf,
+    bytes: &mut [u8],
+    held: &mut watch::Receiver<bool>,
+) -> io::Result<usize> {
+    let count = from.read(bytes).await?;
+    // The proxy is gone only when the connection is.
+    let _ = held.wait_for(|held| !held).await;
+    Ok(count)
 }
+
+#[cfg(test)]
+mod tests;
