@@ -74,10 +74,4 @@ fn pause() {
 }
 
 #[cfg(test)]
-mod tests {
-    #[test]
-    fn what_is_not_installed_is_found_missing() {
-        assert!(super::find("sh").is_some());
-        assert!(super::find("no-such-server").is_none());
-    }
-}
+mod tests;

@@ -81,7 +81,7 @@ fn locked(port: u16) -> Option<File> {
 }
 
 /// Removes the folders of processes that died before they could.
-fn sweep() {
+pub(super) fn sweep() {
     let entries = fs::read_dir(root()).into_iter().flatten().flatten();
     for port in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
         if let Some(_lock) = locked(port) {
