@@ -8,7 +8,7 @@ use std::{
 };
 
 use duly_core::{Clock, Limits, Store, store::StoreError};
-use duly_stores::{EmbeddedStore, RedisStore, embedded, redis};
+use duly_stores::{EmbeddedStore, RedisStore, ServerClock, embedded, redis};
 
 use crate::{Builder, Error};
 
@@ -35,7 +35,7 @@ pub(crate) async fn redis(
     let options = redis::Options { node, pending_max, lease, ..redis::Options::new(instance) };
     // Boxed: what a client of Redis is made of goes too deep for the compiler inside the futures of whoever starts this.
     type Joining<'a> =
-        Pin<Box<dyn Future<Output = Result<(RedisStore, redis::RedisClock), StoreError>> + Send + 'a>>;
+        Pin<Box<dyn Future<Output = Result<(RedisStore, ServerClock), StoreError>> + Send + 'a>>;
     let joining: Joining<'_> = Box::pin(RedisStore::join(url, options, machine));
     let (store, clock) = joining.await?;
     Ok((Arc::new(store), Arc::new(clock)))

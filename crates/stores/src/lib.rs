@@ -3,7 +3,9 @@
 pub mod embedded;
 pub mod memory;
 pub mod redis;
+mod server;
 
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 pub use redis::RedisStore;
+pub use server::ServerClock;

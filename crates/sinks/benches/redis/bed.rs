@@ -10,7 +10,7 @@ use duly_core::{Body, Message, MessageId, SinkName, Store, Timestamp, store::Ins
 use duly_sinks::SinkConfig;
 use duly_stores::{
     RedisStore,
-    redis::{Options, RedisClock, StreamLimits},
+    redis::{Options, StreamLimits},
 };
 use testkit::{
     bench::{process, report::quantile},
@@ -108,7 +108,7 @@ pub(crate) fn redis_now(redis: &Redis) -> u64 {
 /// One node: a store and a Duly on it that delivers.
 pub(crate) struct Node {
     pub(crate) store: Arc<RedisStore>,
-    pub(crate) clock: Arc<RedisClock>,
+    pub(crate) clock: Arc<duly_stores::ServerClock>,
     pub(crate) duly: Duly,
 }
 

@@ -83,7 +83,7 @@ impl RedisStore {
         let forgotten = now.wall().saturating_sub(self.options.retention);
         let mut cmd = Cmd::new();
         cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys.len() + more.len()).arg(keys).arg(more);
-        cmd.arg(&self.generation).arg(now.wall().as_millis()).arg(self.tick(now));
+        cmd.arg(&self.generation).arg(now.wall().as_millis()).arg(self.time.tick(now));
         cmd.arg(forgotten.as_millis()).arg(self.ended_max);
         let horizon = now.wall().saturating_add(HINT_WITHIN);
         let mut teller = [0; 10];

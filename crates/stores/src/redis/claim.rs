@@ -1,6 +1,6 @@
 //! Claiming: a look at every shard, then a script in each shard that has something to give.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
@@ -13,16 +13,16 @@ use super::{
     RedisStore,
     call::{ITEMS_MAX, number, time_in},
     fault::garbled,
-    keys::{Turn, lane_text, tag},
+    keys::{read_turn, tag},
     packed, scripts,
 };
+use crate::server::{
+    lane::lane_text,
+    turn::{self, Turn, chosen, each, next_beside},
+};
 
-/// The first of one lane in one shard.
-struct Seen {
-    turns: Vec<(Turn, Vec<u8>)>,
-    /// There may be more behind them.
-    cut: bool,
-}
+/// The first of one lane in one shard, with their members of `wait`.
+type Seen = turn::Seen<Vec<u8>>;
 
 /// What one shard gave.
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl RedisStore {
             cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
             let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
             let cut = members.len() == count;
-            let read = |member: Vec<u8>| Turn::read(&member, tag.len()).map(|turn| (turn, member));
+            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|turn| (turn, member));
             let turns = members.into_iter().map(read).collect::<Option<_>>();
             Ok::<_, StoreError>(Seen { turns: turns.ok_or_else(|| garbled("a place in a lane"))?, cut })
         };
@@ -175,40 +175,4 @@ fn read_leased(
     let attempt = record.attempts + 1;
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
     Some((turn.clone(), Leased { message, receipt, ready, attempt, lost, fence }))
-}
-
-/// How many to look at in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
-/// given then; never one before its turn.
-fn each(limit: usize, shards: usize) -> usize {
-    limit.min(2 * limit.div_ceil(shards) + 16)
-}
-
-/// Those whose turn it is, by the place of their shard among those seen: never lost up to the first that was, or that one alone.
-fn chosen(seen: &[Seen], now: Timestamp, limit: usize) -> BTreeMap<usize, Vec<&(Turn, Vec<u8>)>> {
-    // Behind the last one seen of a shard there may be others: nothing later than that has its turn yet.
-    let horizon =
-        seen.iter().filter(|seen| seen.cut).filter_map(|seen| seen.turns.last()).map(|last| &last.0);
-    let horizon = horizon.min();
-    let mut due: Vec<_> = (0..)
-        .zip(seen)
-        .flat_map(|(shard, seen)| seen.turns.iter().map(move |turn| (shard, turn)))
-        .filter(|(_, (turn, _))| turn.ready <= now && horizon.is_none_or(|horizon| turn <= horizon))
-        .collect();
-    due.sort_by(|(_, (a, _)), (_, (b, _))| a.cmp(b));
-    due.truncate(limit);
-    let together = match due.first() {
-        Some((_, (first, _))) if first.lost => 1,
-        _ => due.iter().take_while(|(_, (turn, _))| !turn.lost).count(),
-    };
-    let mut chosen: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-    for (shard, turn) in due.into_iter().take(together) {
-        chosen.entry(shard).or_default().push(turn);
-    }
-    chosen
-}
-
-/// When the first is ready in the shards of which nothing was chosen; the others say it themselves.
-fn next_beside(seen: &[Seen], chosen: &BTreeMap<usize, Vec<&(Turn, Vec<u8>)>>) -> Option<Timestamp> {
-    let beside = (0..).zip(seen).filter(|(shard, _)| !chosen.contains_key(shard));
-    beside.filter_map(|(_, seen)| seen.turns.first()).map(|(turn, _)| turn.ready).min()
 }

@@ -5,10 +5,8 @@ use futures_util::StreamExt;
 use redis::{Msg, aio::PubSubStream};
 use tokio::sync::{Mutex, Notify};
 
-use super::{
-    RedisStore,
-    keys::{lane_of, time},
-};
+use super::{RedisStore, keys::time};
+use crate::server::lane::lane_of;
 
 /// The ear of this process.
 #[derive(Default)]

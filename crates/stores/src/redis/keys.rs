@@ -1,6 +1,8 @@
 //! Every name in Redis. A shard's keys carry its hash tag, so that they live in one slot.
 
-use duly_core::{Lane, MessageId, Priority, SinkName, Timestamp, Topic};
+use duly_core::{MessageId, Timestamp};
+
+use crate::server::turn::Turn;
 
 /// The keys of one shard, in the order in which `prelude.lua` takes them.
 const OF_SHARD: [&str; 13] = [
@@ -59,25 +61,6 @@ impl Keys {
     }
 }
 
-/// The name of a lane in Redis: a letter for its kind, then the topic or the sink.
-pub(super) fn lane_text(lane: &Lane) -> String {
-    match lane {
-        Lane::Queue(topic) => format!("q{topic}"),
-        Lane::Sink(sink) => format!("s{sink}"),
-    }
-}
-
-/// Reads [`lane_text`] back.
-pub(super) fn lane_of(text: &[u8]) -> Option<Lane> {
-    let (kind, name) = text.split_first()?;
-    let name = std::str::from_utf8(name).ok()?;
-    match kind {
-        b'q' => Topic::parse(name).ok().map(Lane::Queue),
-        b's' => SinkName::parse(name).ok().map(Lane::Sink),
-        _ => None,
-    }
-}
-
 /// The lane's part of a member of `wait`, as `tag` of `prelude.lua` makes it. No tag begins another: names have no
 /// control characters.
 pub(super) fn tag(lane: &str) -> Vec<u8> {
@@ -105,33 +88,16 @@ pub(super) fn time(bytes: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_millis(u64::from_be_bytes([0, 0, a, b, c, d, e, f])))
 }
 
-/// Priorities as they sort: the higher goes first.
-pub(super) fn rank(priority: Priority) -> u8 {
-    9 - priority.get()
-}
-
-/// What a member of `wait` says behind the tag of its lane. Ordered as a lane gives its messages out.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
-    pub(super) ready: Timestamp,
-    rank: u8,
-    pub(super) id: MessageId,
-    /// Its last claim was lost.
-    pub(super) lost: bool,
-}
-
-impl Turn {
-    /// Reads a member of a lane whose tag has `tag_len` bytes.
-    pub(super) fn read(member: &[u8], tag_len: usize) -> Option<Self> {
-        let rest = member.get(tag_len..)?;
-        let (rank, id) = rest.get(6..)?.split_first()?;
-        let (marks, id) = match id.split_last()? {
-            (marks, id) if *marks < b' ' => (*marks, id),
-            _ => (0, id),
-        };
-        let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
-        Some(Self { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
-    }
+/// Reads a member of `wait` of a lane whose tag has `tag_len` bytes.
+pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<Turn> {
+    let rest = member.get(tag_len..)?;
+    let (rank, id) = rest.get(6..)?.split_first()?;
+    let (marks, id) = match id.split_last()? {
+        (marks, id) if *marks < b' ' => (*marks, id),
+        _ => (0, id),
+    };
+    let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
+    Some(Turn { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
 }
 
 /// What `move.lua` tells of those it moved: the number of the stream from 1, and the member of `wait`.
@@ -187,19 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn lanes_read_back() {
-        for lane in [Lane::Queue("заказ/истёк".parse().unwrap()), Lane::Sink("queue".parse().unwrap())]
-        {
-            assert_eq!(lane_of(lane_text(&lane).as_bytes()), Some(lane));
-        }
-    }
-
-    #[test]
     fn turns_read_back_with_their_marks() {
         let member = [&b"qwork\0"[..], &[0, 0, 0, 0, 1, 2], &[5], b"a-1", &[3]].concat();
-        let turn = Turn::read(&member, 6).unwrap();
+        let turn = read_turn(&member, 6).unwrap();
         assert_eq!((turn.ready.as_millis(), turn.rank, turn.id.as_str()), (258, 5, "a-1"));
         assert!(turn.lost);
-        assert!(!Turn::read(&member[..member.len() - 1], 6).unwrap().lost);
+        assert!(!read_turn(&member[..member.len() - 1], 6).unwrap().lost);
     }
 }

@@ -13,9 +13,10 @@ use super::{
     RedisStore,
     call::{by_shard, number},
     fault::garbled,
-    keys::{lane_of, six, tag},
+    keys::{six, tag},
     packed, scripts,
 };
+use crate::server::lane::lane_of;
 
 /// How much a step of a scan, or a pipeline, takes at once.
 pub(super) const STEP: usize = 500;

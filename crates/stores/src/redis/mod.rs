@@ -4,7 +4,6 @@ mod accept;
 mod call;
 mod change;
 mod claim;
-mod clock;
 mod doubts;
 mod fault;
 mod hints;
@@ -18,11 +17,9 @@ mod nodes;
 mod open;
 mod options;
 mod packed;
-mod room;
 mod scripts;
 mod settle;
 mod sweep;
-mod time;
 
 use std::{
     fmt,
@@ -39,14 +36,14 @@ use duly_core::{
     },
 };
 
+use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link};
 pub use self::{
-    clock::RedisClock,
     inspect::{Finding, Inspection, inspect},
     link::{check_address, same_place},
     mover::StreamLimits,
     options::Options,
 };
-use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link, nodes::Nodes, room::Room, time::StoreTime};
+use crate::server::{lane::lane_text, rights::Nodes, room::Room, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {
@@ -58,8 +55,6 @@ pub struct RedisStore {
     /// How many ended messages a shard keeps.
     ended_max: usize,
     time: StoreTime,
-    /// The time of Redis, if this process goes by it.
-    clock: Option<RedisClock>,
     nodes: Nodes,
     room: Room,
     doubts: Doubts,
@@ -144,7 +139,7 @@ impl Store for RedisStore {
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         let word = if paused { "SADD" } else { "SREM" };
-        self.ask(redis::cmd(word).arg(&self.keys.paused).arg(keys::lane_text(lane))).await
+        self.ask(redis::cmd(word).arg(&self.keys.paused).arg(lane_text(lane))).await
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
@@ -172,7 +167,7 @@ impl Store for RedisStore {
     }
 
     fn measures(&self) -> Measures {
-        Measures { clock_skew_us: self.clock.as_ref().and_then(RedisClock::skew_us), ..Measures::default() }
+        Measures { clock_skew_us: self.time.skew_us(), ..Measures::default() }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -15,10 +15,11 @@ use super::{
     RedisStore,
     call::time_in,
     fault::garbled,
-    keys::{Turn, lane_text, six, tag, told},
+    keys::{read_turn, six, tag, told},
     link::Link,
     scripts,
 };
+use crate::server::lane::lane_text;
 
 /// How many messages a script moves at once, and how many bytes of them: it must not hold Redis up. Each is appended by a command
 /// of its own, so they are fewer than elsewhere.
@@ -128,7 +129,7 @@ impl StreamMover {
             cmd.arg(self.store.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
             let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
             let turns =
-                members.iter().map(|member| Turn::read(member, self.tag.len()).map(|turn| (turn, shard)));
+                members.iter().map(|member| read_turn(member, self.tag.len()).map(|turn| (turn, shard)));
             turns.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
         };
         let all = try_join_all(owned.iter().map(|(shard, _)| first(*shard))).await?;
@@ -195,7 +196,7 @@ impl StreamMover {
     fn read(&self, said: &[Vec<u8>], streams: &[Topic]) -> Option<Said> {
         let [next, left, moved, missing @ ..] = said else { return None };
         let message = |(stream, member): (usize, &[u8])| {
-            let turn = Turn::read(member, self.tag.len())?;
+            let turn = read_turn(member, self.tag.len())?;
             let topic = streams.get(stream.checked_sub(1)?)?.clone();
             Some(MovedMessage { id: turn.id, topic, ready: turn.ready })
         };

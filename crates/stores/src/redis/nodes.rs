@@ -1,18 +1,14 @@
 //! The nodes that share a store: who is there, and who delivers what.
 //!
 //! A node says that it is there with every sweep, and is taken to be there for as long as a lease lasts. The shards of each lane
-//! to a sink are [shared](share) among the nodes that serve it; every node comes to the same answer by itself, and takes
+//! to a sink are [shared](duly_core::share) among the nodes that serve it; every node comes to the same answer by itself, and takes
 //! what is its own as soon as nobody has it: the node before gave it back, or is there no more. Each taking has a fencing token that every
 //! claim is checked by, so a node that was away without knowing it gets nothing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use duly_core::{
-    NodeStatus, Now, share,
+    NodeStatus, Now,
     store::{StoreError, StoreErrorKind},
 };
 use futures_util::future::join_all;
@@ -21,9 +17,13 @@ use super::{
     RedisStore,
     call::number,
     fault::{garbled, sorted},
-    keys::{Keys, lane_of},
+    keys::Keys,
     link::Link,
     scripts,
+};
+use crate::server::{
+    lane::lane_of,
+    rights::{Member, Wish, is_to_a_sink},
 };
 
 /// The version of what the scripts do to the data. Nodes of different versions do not work on one store together.
@@ -33,168 +33,11 @@ const LANES_MAX: usize = 200;
 /// What is to be this node's and is still another's is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What this node knows of all of them.
-#[derive(Debug, Default)]
-pub(super) struct Nodes {
-    state: Mutex<State>,
-    /// Held while Redis is asked for rights: answers are taken in the order in which Redis gave them.
-    asking: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Those that are there, this one too.
-    there: Vec<Member>,
-    /// The lanes that this node serves.
-    serves: BTreeSet<String>,
-    /// Per lane to a sink and shard: what this node has of it.
-    rights: HashMap<String, Vec<Right>>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Right {
-    /// 0: none.
-    token: u64,
-    /// It is to be this node's.
-    wanted: bool,
-    /// Redis was asked and its answer did not come: it may have given or taken the right. Until it is asked again, a right that
-    /// is not wanted might stay this node's for ever, with nobody to deliver by it.
-    unsure: bool,
-}
-
-impl Right {
-    fn is_settled(self) -> bool {
-        self.wanted == (self.token > 0) && !self.unsure
-    }
-}
-
-/// A node that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Member {
-    pub(super) instance: u64,
-    pub(super) status: NodeStatus,
-}
-
 /// How a node comes: a process that has just started, or one that says that it is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coming {
     New,
     Again,
-}
-
-impl Nodes {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The shards of a lane to a sink that this node may claim from, each with its token.
-    pub(super) fn rights(&self, lane: &str) -> Vec<(u16, u64)> {
-        let state = self.lock();
-        let rights = state.rights.get(lane).into_iter().flatten();
-        (0..)
-            .zip(rights)
-            .filter(|(_, right)| right.wanted && right.token > 0)
-            .map(|(s, r)| (s, r.token))
-            .collect()
-    }
-
-    pub(super) fn may_claim(&self, lane: &str, shard: u16) -> bool {
-        let state = self.lock();
-        let right = state.rights.get(lane).and_then(|rights| rights.get(usize::from(shard)));
-        right.is_some_and(|right| right.wanted && right.token > 0)
-    }
-
-    fn serves(&self, lane: &str) -> bool {
-        self.lock().serves.contains(lane)
-    }
-
-    /// Redis says that this token is no right to it any more. A newer one may be.
-    pub(super) fn lost(&self, lane: &str, shard: u16, token: u64) {
-        let mut state = self.lock();
-        if let Some(right) = state.rights.get_mut(lane).and_then(|rights| rights.get_mut(usize::from(shard)))
-            && right.token == token
-        {
-            *right = Right { token: 0, unsure: true, ..*right };
-        }
-    }
-}
-
-impl State {
-    /// Takes note of who is there, and shares the lanes out anew. Gives per shard what is to be asked for or given back.
-    fn share_out(
-        &mut self,
-        there: Vec<Member>,
-        serves: BTreeSet<String>,
-        shards: u16,
-    ) -> BTreeMap<u16, Vec<Wish>> {
-        self.there = there;
-        self.serves = serves;
-        for lane in &self.serves {
-            if is_to_a_sink(lane) && !self.rights.contains_key(lane) {
-                self.rights.insert(lane.clone(), vec![Right::default(); usize::from(shards)]);
-            }
-        }
-        let mut wishes: BTreeMap<u16, Vec<Wish>> = BTreeMap::new();
-        for (lane, rights) in &mut self.rights {
-            let wanted = wanted(lane, &self.there, &self.serves, shards);
-            for (shard, (right, wanted)) in (0..).zip(rights.iter_mut().zip(wanted)) {
-                right.wanted = wanted;
-                if !right.is_settled() {
-                    right.unsure = true;
-                    wishes.entry(shard).or_default().push(Wish { lane: lane.clone(), wanted });
-                }
-            }
-        }
-        wishes
-    }
-
-    fn tell(&mut self, shard: u16, wishes: &[Wish], tokens: &[u64]) {
-        for (wish, token) in wishes.iter().zip(tokens) {
-            let rights = self.rights.get_mut(&wish.lane);
-            if let Some(right) = rights.and_then(|rights| rights.get_mut(usize::from(shard))) {
-                *right = Right { token: *token, unsure: false, ..*right };
-            }
-        }
-    }
-
-    /// Whether something is not yet as it is to be.
-    fn is_waiting(&self) -> bool {
-        self.rights.values().flatten().any(|right| !right.is_settled())
-    }
-
-    /// Forgets lanes that are served no more, once everything of them was given back.
-    fn tidy(&mut self) {
-        let Self { rights, serves, .. } = self;
-        rights.retain(|lane, rights| {
-            serves.contains(lane) || rights.iter().any(|right| right.token > 0 || right.unsure)
-        });
-    }
-}
-
-/// A lane of one shard that is to become this node's, or to be given back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Wish {
-    lane: String,
-    wanted: bool,
-}
-
-/// Which shards of the lane are to be this node's.
-fn wanted(lane: &str, there: &[Member], serves: &BTreeSet<String>, shards: u16) -> Vec<bool> {
-    let (Some(name), true) = (lane_of(lane.as_bytes()), serves.contains(lane)) else {
-        return vec![false; usize::from(shards)];
-    };
-    let serving =
-        |member: &&Member| member.status.this || member.status.lanes.iter().any(|served| served == lane);
-    let nodes: Vec<_> = there.iter().filter(serving).collect();
-    let names: Vec<_> = nodes.iter().map(|member| member.status.name.as_str()).collect();
-    share(&name, shards, &names)
-        .into_iter()
-        .map(|place| nodes.get(place).is_some_and(|node| node.status.this))
-        .collect()
-}
-
-fn is_to_a_sink(lane: &str) -> bool {
-    lane.starts_with('s')
 }
 
 impl RedisStore {
@@ -257,7 +100,7 @@ impl RedisStore {
         coming: Coming,
         serves: &BTreeSet<String>,
     ) -> Result<Vec<Member>, StoreError> {
-        let tick = self.tick(now);
+        let tick = self.time.tick(now);
         let life = u64::try_from(self.options.lease.as_micros()).unwrap_or(u64::MAX >> 12);
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(scripts::JOIN.get_hash())
@@ -265,13 +108,13 @@ impl RedisStore {
             .arg(&self.keys.store)
             .arg(&self.keys.nodes)
             .arg(&self.keys.alive);
-        let end = self.latest_tick(now) + life;
+        let end = self.time.latest_tick(now) + life;
         cmd.arg(&self.generation).arg(tick).arg(end).arg(&self.options.instance.to_be_bytes());
         cmd.arg(if coming == Coming::New { "new" } else { "again" }).arg(self.told(serves));
-        let asked = self.clock.as_ref().map(|clock| clock.machine().mono());
+        let asked = self.time.clock().map(|clock| clock.machine().mono());
         let said = self.run(&scripts::JOIN, &cmd).await?;
         let [seconds, micros, refused, rest @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
-        if let (Some(clock), Some(asked)) = (&self.clock, asked) {
+        if let (Some(clock), Some(asked)) = (self.time.clock(), asked) {
             let part = |text: &[u8]| number(text).ok_or_else(|| garbled("the time"));
             clock.hear(asked, part(seconds)? * 1_000_000 + part(micros)?);
         }
@@ -309,8 +152,8 @@ impl RedisStore {
     /// What this node tells of itself: version of the scripts 2, name 1 + n, then lines.
     fn told(&self, serves: &BTreeSet<String>) -> Vec<u8> {
         let name = &self.options.node;
-        let owned = self.nodes.lock().rights.values().flatten().filter(|right| right.token > 0).count();
-        let skew = self.clock.as_ref().and_then(|clock| clock.skew_us()).unwrap_or_default();
+        let owned = self.nodes.lock().owned();
+        let skew = self.time.skew_us().unwrap_or_default();
         let mut told = SCRIPTS.to_be_bytes().to_vec();
         told.push(name.len() as u8);
         told.extend_from_slice(name.as_bytes());
@@ -382,55 +225,4 @@ fn read_member(instance: &[u8], told: &[u8], this: u64) -> Option<Member> {
         lanes: lines.map(Into::into).collect(),
     };
     Some(Member { instance, status })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LANE: &str = "shook";
-
-    fn member(name: &str, instance: u64, this: bool) -> Member {
-        let (name, version, lanes) = (name.into(), "1".into(), vec![LANE.into()]);
-        Member { instance, status: NodeStatus { name, this, version, shards: 0, clock_skew_us: 0, lanes } }
-    }
-
-    fn serves() -> BTreeSet<String> {
-        BTreeSet::from([LANE.to_owned()])
-    }
-
-    fn asked(wishes: &BTreeMap<u16, Vec<Wish>>) -> Vec<(u16, bool)> {
-        wishes.iter().flat_map(|(shard, wishes)| wishes.iter().map(|wish| (*shard, wish.wanted))).collect()
-    }
-
-    #[test]
-    fn a_right_whose_answer_got_lost_is_asked_about_until_redis_has_answered_wanted_or_not() {
-        let mut state = State::default();
-        let alone = || vec![member("a", 1, true)];
-        let many = || (2..9).map(|n| member(&n.to_string(), n, false)).chain(alone()).collect::<Vec<_>>();
-        let all: Vec<_> = (0..4).map(|shard| (shard, true)).collect();
-        assert_eq!(asked(&state.share_out(alone(), serves(), 4)), all);
-        // Nobody tells what Redis said. It may have given the rights, so they are given back by name.
-        let wishes = state.share_out(many(), serves(), 4);
-        let back: Vec<_> = asked(&wishes).into_iter().filter(|(_, wanted)| !wanted).collect();
-        assert!(back.len() >= 2, "{wishes:?}");
-        assert!(state.is_waiting());
-        for (shard, wishes) in &wishes {
-            state.tell(*shard, wishes, &[u64::from(wishes[0].wanted)]);
-        }
-        assert!(!state.is_waiting());
-        assert_eq!(asked(&state.share_out(many(), serves(), 4)), []);
-    }
-
-    #[test]
-    fn a_claim_by_an_older_token_does_not_take_the_newer_right_away() {
-        let nodes = Nodes::default();
-        let wishes = nodes.lock().share_out(vec![member("a", 1, true)], serves(), 1);
-        nodes.lock().tell(0, &wishes[&0], &[7]);
-        nodes.lost(LANE, 0, 6);
-        assert_eq!(nodes.rights(LANE), [(0, 7)]);
-        nodes.lost(LANE, 0, 7);
-        assert_eq!(nodes.rights(LANE), []);
-        assert!(nodes.lock().is_waiting(), "and Redis is asked again");
-    }
 }

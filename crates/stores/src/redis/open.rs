@@ -11,7 +11,7 @@ use duly_core::{
 };
 
 use super::{
-    Options, RedisClock, RedisStore,
+    Options, RedisStore,
     call::{ITEMS_MAX, number},
     doubts::Doubts,
     fault::{garbled, sorted},
@@ -19,11 +19,10 @@ use super::{
     inspect::findings,
     keys::Keys,
     link::{Link, connect},
-    nodes::{Coming, Nodes},
-    room::Room,
+    nodes::Coming,
     scripts,
-    time::StoreTime,
 };
+use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
 
 /// The layout of the data. Another number is another Duly's.
 const FORMAT: &str = "1";
@@ -54,9 +53,9 @@ impl RedisStore {
         url: &str,
         options: Options,
         machine: Arc<dyn Clock>,
-    ) -> Result<(Self, RedisClock), StoreError> {
+    ) -> Result<(Self, ServerClock), StoreError> {
         let mut link = connect(url).await?;
-        let clock = RedisClock::new(machine);
+        let clock = ServerClock::new(machine);
         for _ in 0..QUESTIONS {
             let asked = clock.machine().mono();
             let (seconds, micros): (u64, u64) =
@@ -76,7 +75,7 @@ impl RedisStore {
     async fn on(
         mut link: Link,
         options: Options,
-        clock: Option<RedisClock>,
+        clock: Option<ServerClock>,
         now: Now,
     ) -> Result<Self, StoreError> {
         let refused = |what: String| StoreError::new(StoreErrorKind::Unavailable, what);
@@ -95,8 +94,7 @@ impl RedisStore {
             keys,
             generation,
             ended_max,
-            time: StoreTime::begin(now),
-            clock,
+            time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),
             doubts: Doubts::default(),
@@ -132,7 +130,7 @@ impl RedisStore {
         let suspect_held: HashSet<u64> =
             found.iter().filter(|claim| claim.suspect).filter_map(ended).collect();
         found.sort_by_key(|claim| claim.suspect);
-        let time = self.latest_tick(now);
+        let time = self.time.latest_tick(now);
         let mut parts: HashMap<(bool, u16), Vec<(Found, String)>> = HashMap::new();
         for claim in found {
             let what = match ended(&claim) {

@@ -11,7 +11,8 @@ use duly_core::{
     Properties, Record, RetryOverride, SinkName, State, Tag, Timestamp, Topic,
 };
 
-use super::keys::{rank, six, time};
+use super::keys::{six, time};
+use crate::server::turn::rank;
 
 const FIXED: usize = 17;
 const MAYBE: u8 = 16;

@@ -42,7 +42,7 @@ impl RedisStore {
         /// A lease of a year is for ever; a longer one would not be exact in a sorted set.
         const SPAN_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
         let span = lease.min(SPAN_MAX).as_micros() as u64;
-        (self.latest_tick(now) + span, span)
+        (self.time.latest_tick(now) + span, span)
     }
 
     /// The receipt's token; 0, which is never given, if the receipt names another shard than the message's.

@@ -12,9 +12,9 @@ use super::{
     RedisStore,
     call::{number, time_in},
     fault::garbled,
-    keys::lane_text,
     scripts,
 };
+use crate::server::lane::lane_text;
 
 /// How many leases a sweep ends in a shard; if there are more, it asks to be called again at once.
 const LEASES_MAX: usize = 200;
@@ -55,7 +55,11 @@ impl RedisStore {
         Ok(Sweep {
             next: all().filter_map(next).collect(),
             leases_ended: said.iter().map(|said| said.ended).sum(),
-            next_lease_end: said.iter().filter_map(|said| said.next_end).min().map(|end| self.mono(now, end)),
+            next_lease_end: said
+                .iter()
+                .filter_map(|said| said.next_end)
+                .min()
+                .map(|end| self.time.mono(now, end)),
             again_within: Some(if said.iter().any(|said| said.ended == LEASES_MAX) {
                 Duration::ZERO
             } else {

@@ -1,4 +1,4 @@
-//! The time of Redis, as it is known here.
+//! The time of the server behind a store, as it is known here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,40 +7,40 @@ use duly_core::{Clock, Monotonic, Now, Sleep};
 /// Two clocks run apart by no more than this many microseconds in a second; good ones by a tenth of it.
 const DRIFT_PER_SECOND_US: i64 = 100;
 
-/// A clock whose wall time is that of Redis, so that all nodes of a store go by one.
+/// A clock whose wall time is that of the store's server, so that all nodes of a store go by one.
 ///
-/// It is the machine's monotonic clock and a measured offset, known within bounds: Redis read its clock after the
+/// It is the machine's monotonic clock and a measured offset, known within bounds: the server read its clock after the
 /// question left and before the answer came. [`Now::wall`] is the earliest that it may be there, and
 /// [`Now::latest_micros`] the latest.
 #[derive(Clone)]
-pub struct RedisClock {
+pub struct ServerClock {
     machine: Arc<dyn Clock>,
     known: Arc<Mutex<Option<Known>>>,
 }
 
-/// Between which bounds the time of Redis is ahead of the machine's monotonic time, and when that was known.
+/// Between which bounds the time of the server is ahead of the machine's monotonic time, and when that was known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     from_us: i64,
     to_us: i64,
     at: Monotonic,
-    /// How far the machine's wall time is ahead of that of Redis.
+    /// How far the machine's wall time is ahead of that of the server.
     skew_us: i64,
 }
 
-impl RedisClock {
+impl ServerClock {
     /// A clock that has yet to be measured: until then it is the machine's.
-    pub(super) fn new(machine: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(machine: Arc<dyn Clock>) -> Self {
         Self { machine, known: Arc::default() }
     }
 
     /// The machine's own clocks.
-    pub(super) fn machine(&self) -> Now {
+    pub(crate) fn machine(&self) -> Now {
         self.machine.now()
     }
 
-    /// Redis said that it was `told_us` at some moment between `asked` and now.
-    pub(super) fn hear(&self, asked: Monotonic, told_us: u64) {
+    /// The server said that it was `told_us` at some moment between `asked` and now.
+    pub(crate) fn hear(&self, asked: Monotonic, told_us: u64) {
         let heard = self.machine.now();
         let told = told_us as i64;
         let (from_us, to_us) = (told - heard.mono().as_micros() as i64, told - asked.as_micros() as i64);
@@ -50,8 +50,8 @@ impl RedisClock {
         *known = Some(known.map_or(new, |known| known.narrowed(new)));
     }
 
-    /// How far the machine's wall time is ahead of that of Redis, in microseconds.
-    pub(super) fn skew_us(&self) -> Option<i64> {
+    /// How far the machine's wall time is ahead of that of the server, in microseconds.
+    pub(crate) fn skew_us(&self) -> Option<i64> {
         self.lock().map(|known| known.skew_us)
     }
 
@@ -67,7 +67,7 @@ impl Known {
         Self { from_us: self.from_us - drift, to_us: self.to_us + drift, at, ..self }
     }
 
-    /// Both hold, unless the clock of Redis was set meanwhile: then only the new one does.
+    /// Both hold, unless the clock of the server was set meanwhile: then only the new one does.
     fn narrowed(self, new: Self) -> Self {
         let old = self.aged(new.at);
         let both = Self { from_us: old.from_us.max(new.from_us), to_us: old.to_us.min(new.to_us), ..new };
@@ -75,7 +75,7 @@ impl Known {
     }
 }
 
-impl Clock for RedisClock {
+impl Clock for ServerClock {
     fn now(&self) -> Now {
         let machine = self.machine.now();
         let Some(known) = *self.lock() else { return machine };
@@ -110,12 +110,12 @@ mod tests {
     }
 
     /// The clock, and how to move the machine's. True time there is an hour more than the machine's monotonic time.
-    fn clock() -> (RedisClock, Arc<Machine>) {
+    fn clock() -> (ServerClock, Arc<Machine>) {
         let machine = Arc::new(Machine(Mutex::new(0)));
-        (RedisClock::new(machine.clone()), machine)
+        (ServerClock::new(machine.clone()), machine)
     }
 
-    fn ask(clock: &RedisClock, machine: &Machine, asked: u64, read: u64, heard: u64) {
+    fn ask(clock: &ServerClock, machine: &Machine, asked: u64, read: u64, heard: u64) {
         *machine.0.lock().unwrap() = heard;
         clock.hear(Monotonic::from_micros(asked), read + HOUR_US);
     }

@@ -1,0 +1,223 @@
+//! Which shards of which lanes are to be this node's, and which of them it has: the bookkeeping, without the server.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use duly_core::{NodeStatus, share};
+
+use super::lane::lane_of;
+
+/// What this node knows of all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    state: Mutex<State>,
+    /// Held while the server is asked for rights: answers are taken in the order in which it gave them.
+    pub(crate) asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Those that are there, this one too.
+    there: Vec<Member>,
+    /// The lanes that this node serves.
+    pub(crate) serves: BTreeSet<String>,
+    /// Per lane to a sink and shard: what this node has of it.
+    rights: HashMap<String, Vec<Right>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Right {
+    /// 0: none.
+    token: u64,
+    /// It is to be this node's.
+    wanted: bool,
+    /// The server was asked and its answer did not come: it may have given or taken the right. Until it is asked again, a right that
+    /// is not wanted might stay this node's for ever, with nobody to deliver by it.
+    unsure: bool,
+}
+
+impl Right {
+    fn is_settled(self) -> bool {
+        self.wanted == (self.token > 0) && !self.unsure
+    }
+}
+
+/// A node that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) instance: u64,
+    pub(crate) status: NodeStatus,
+}
+
+impl Nodes {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shards of a lane to a sink that this node may claim from, each with its token.
+    pub(crate) fn rights(&self, lane: &str) -> Vec<(u16, u64)> {
+        let state = self.lock();
+        let rights = state.rights.get(lane).into_iter().flatten();
+        (0..)
+            .zip(rights)
+            .filter(|(_, right)| right.wanted && right.token > 0)
+            .map(|(s, r)| (s, r.token))
+            .collect()
+    }
+
+    pub(crate) fn may_claim(&self, lane: &str, shard: u16) -> bool {
+        let state = self.lock();
+        let right = state.rights.get(lane).and_then(|rights| rights.get(usize::from(shard)));
+        right.is_some_and(|right| right.wanted && right.token > 0)
+    }
+
+    pub(crate) fn serves(&self, lane: &str) -> bool {
+        self.lock().serves.contains(lane)
+    }
+
+    /// The server says that this token is no right to it any more. A newer one may be.
+    pub(crate) fn lost(&self, lane: &str, shard: u16, token: u64) {
+        let mut state = self.lock();
+        if let Some(right) = state.rights.get_mut(lane).and_then(|rights| rights.get_mut(usize::from(shard)))
+            && right.token == token
+        {
+            *right = Right { token: 0, unsure: true, ..*right };
+        }
+    }
+}
+
+impl State {
+    /// Takes note of who is there, and shares the lanes out anew. Gives per shard what is to be asked for or given back.
+    pub(crate) fn share_out(
+        &mut self,
+        there: Vec<Member>,
+        serves: BTreeSet<String>,
+        shards: u16,
+    ) -> BTreeMap<u16, Vec<Wish>> {
+        self.there = there;
+        self.serves = serves;
+        for lane in &self.serves {
+            if is_to_a_sink(lane) && !self.rights.contains_key(lane) {
+                self.rights.insert(lane.clone(), vec![Right::default(); usize::from(shards)]);
+            }
+        }
+        let mut wishes: BTreeMap<u16, Vec<Wish>> = BTreeMap::new();
+        for (lane, rights) in &mut self.rights {
+            let wanted = wanted(lane, &self.there, &self.serves, shards);
+            for (shard, (right, wanted)) in (0..).zip(rights.iter_mut().zip(wanted)) {
+                right.wanted = wanted;
+                if !right.is_settled() {
+                    right.unsure = true;
+                    wishes.entry(shard).or_default().push(Wish { lane: lane.clone(), wanted });
+                }
+            }
+        }
+        wishes
+    }
+
+    pub(crate) fn tell(&mut self, shard: u16, wishes: &[Wish], tokens: &[u64]) {
+        for (wish, token) in wishes.iter().zip(tokens) {
+            let rights = self.rights.get_mut(&wish.lane);
+            if let Some(right) = rights.and_then(|rights| rights.get_mut(usize::from(shard))) {
+                *right = Right { token: *token, unsure: false, ..*right };
+            }
+        }
+    }
+
+    /// Whether something is not yet as it is to be.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.rights.values().flatten().any(|right| !right.is_settled())
+    }
+
+    /// How many this node has.
+    pub(crate) fn owned(&self) -> usize {
+        self.rights.values().flatten().filter(|right| right.token > 0).count()
+    }
+
+    /// Forgets lanes that are served no more, once everything of them was given back.
+    pub(crate) fn tidy(&mut self) {
+        let Self { rights, serves, .. } = self;
+        rights.retain(|lane, rights| {
+            serves.contains(lane) || rights.iter().any(|right| right.token > 0 || right.unsure)
+        });
+    }
+}
+
+/// A lane of one shard that is to become this node's, or to be given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) lane: String,
+    pub(crate) wanted: bool,
+}
+
+/// Which shards of the lane are to be this node's.
+fn wanted(lane: &str, there: &[Member], serves: &BTreeSet<String>, shards: u16) -> Vec<bool> {
+    let (Some(name), true) = (lane_of(lane.as_bytes()), serves.contains(lane)) else {
+        return vec![false; usize::from(shards)];
+    };
+    let serving =
+        |member: &&Member| member.status.this || member.status.lanes.iter().any(|served| served == lane);
+    let nodes: Vec<_> = there.iter().filter(serving).collect();
+    let names: Vec<_> = nodes.iter().map(|member| member.status.name.as_str()).collect();
+    share(&name, shards, &names)
+        .into_iter()
+        .map(|place| nodes.get(place).is_some_and(|node| node.status.this))
+        .collect()
+}
+
+pub(crate) fn is_to_a_sink(lane: &str) -> bool {
+    lane.starts_with('s')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: &str = "shook";
+
+    fn member(name: &str, instance: u64, this: bool) -> Member {
+        let (name, version, lanes) = (name.into(), "1".into(), vec![LANE.into()]);
+        Member { instance, status: NodeStatus { name, this, version, shards: 0, clock_skew_us: 0, lanes } }
+    }
+
+    fn serves() -> BTreeSet<String> {
+        BTreeSet::from([LANE.to_owned()])
+    }
+
+    fn asked(wishes: &BTreeMap<u16, Vec<Wish>>) -> Vec<(u16, bool)> {
+        wishes.iter().flat_map(|(shard, wishes)| wishes.iter().map(|wish| (*shard, wish.wanted))).collect()
+    }
+
+    #[test]
+    fn a_right_whose_answer_got_lost_is_asked_about_until_the_server_has_answered_wanted_or_not() {
+        let mut state = State::default();
+        let alone = || vec![member("a", 1, true)];
+        let many = || (2..9).map(|n| member(&n.to_string(), n, false)).chain(alone()).collect::<Vec<_>>();
+        let all: Vec<_> = (0..4).map(|shard| (shard, true)).collect();
+        assert_eq!(asked(&state.share_out(alone(), serves(), 4)), all);
+        // Nobody tells what the server said. It may have given the rights, so they are given back by name.
+        let wishes = state.share_out(many(), serves(), 4);
+        let back: Vec<_> = asked(&wishes).into_iter().filter(|(_, wanted)| !wanted).collect();
+        assert!(back.len() >= 2, "{wishes:?}");
+        assert!(state.is_waiting());
+        for (shard, wishes) in &wishes {
+            state.tell(*shard, wishes, &[u64::from(wishes[0].wanted)]);
+        }
+        assert!(!state.is_waiting());
+        assert_eq!(asked(&state.share_out(many(), serves(), 4)), []);
+    }
+
+    #[test]
+    fn a_claim_by_an_older_token_does_not_take_the_newer_right_away() {
+        let nodes = Nodes::default();
+        let wishes = nodes.lock().share_out(vec![member("a", 1, true)], serves(), 1);
+        nodes.lock().tell(0, &wishes[&0], &[7]);
+        nodes.lost(LANE, 0, 6);
+        assert_eq!(nodes.rights(LANE), [(0, 7)]);
+        nodes.lost(LANE, 0, 7);
+        assert_eq!(nodes.rights(LANE), []);
+        assert!(nodes.lock().is_waiting(), "and the server is asked again");
+    }
+}

@@ -1,0 +1,66 @@
+//! Whose turn it is when a lane is claimed from, over all its shards.
+
+use std::collections::BTreeMap;
+
+use duly_core::{MessageId, Priority, Timestamp};
+
+/// Priorities as they sort: the higher goes first.
+pub(crate) fn rank(priority: Priority) -> u8 {
+    9 - priority.get()
+}
+
+/// The place of one message in its lane. Ordered as a lane gives its messages out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    pub(crate) ready: Timestamp,
+    pub(crate) rank: u8,
+    pub(crate) id: MessageId,
+    /// Its last claim was lost.
+    pub(crate) lost: bool,
+}
+
+/// The first of one lane in one shard, each with what the store knows it by.
+pub(crate) struct Seen<T> {
+    pub(crate) turns: Vec<(Turn, T)>,
+    /// There may be more behind them.
+    pub(crate) cut: bool,
+}
+
+/// How many to look at in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
+/// given then; never one before its turn.
+pub(crate) fn each(limit: usize, shards: usize) -> usize {
+    limit.min(2 * limit.div_ceil(shards) + 16)
+}
+
+/// Those whose turn it is, by the place of their shard among those seen: never lost up to the first that was, or that one alone.
+pub(crate) fn chosen<T>(seen: &[Seen<T>], now: Timestamp, limit: usize) -> BTreeMap<usize, Vec<&(Turn, T)>> {
+    // Behind the last one seen of a shard there may be others: nothing later than that has its turn yet.
+    let horizon =
+        seen.iter().filter(|seen| seen.cut).filter_map(|seen| seen.turns.last()).map(|last| &last.0);
+    let horizon = horizon.min();
+    let mut due: Vec<_> = (0..)
+        .zip(seen)
+        .flat_map(|(shard, seen)| seen.turns.iter().map(move |turn| (shard, turn)))
+        .filter(|(_, (turn, _))| turn.ready <= now && horizon.is_none_or(|horizon| turn <= horizon))
+        .collect();
+    due.sort_by(|(_, (a, _)), (_, (b, _))| a.cmp(b));
+    due.truncate(limit);
+    let together = match due.first() {
+        Some((_, (first, _))) if first.lost => 1,
+        _ => due.iter().take_while(|(_, (turn, _))| !turn.lost).count(),
+    };
+    let mut chosen: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for (shard, turn) in due.into_iter().take(together) {
+        chosen.entry(shard).or_default().push(turn);
+    }
+    chosen
+}
+
+/// When the first is ready in the shards of which nothing was chosen; the others say it themselves.
+pub(crate) fn next_beside<T>(
+    seen: &[Seen<T>],
+    chosen: &BTreeMap<usize, Vec<&(Turn, T)>>,
+) -> Option<Timestamp> {
+    let beside = (0..).zip(seen).filter(|(shard, _)| !chosen.contains_key(shard));
+    beside.filter_map(|(_, seen)| seen.turns.first()).map(|(turn, _)| turn.ready).min()
+}
