@@ -4,8 +4,10 @@ pub mod embedded;
 pub mod memory;
 pub mod redis;
 mod server;
+pub mod sql;
 
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 pub use redis::RedisStore;
 pub use server::ServerClock;
+pub use sql::SqlStore;

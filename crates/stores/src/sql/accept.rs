@@ -1,0 +1,194 @@
+//! Taking messages.
+
+use std::collections::{HashMap, HashSet};
+
+use duly_core::{
+    MessageId, Now, State,
+    store::{Insert, Inserted, StoreError, StoreErrorKind},
+};
+
+use super::{
+    SqlStore,
+    count::{Book, Tally},
+    fault::{Fault, garbled},
+    link::Session,
+    row::{Bodies, Row},
+    work::transact,
+    write::Locked,
+};
+use crate::server::lane::lane_text;
+
+/// So many are taken in one transaction: others wait for as long as it lasts.
+const TOGETHER_MAX: usize = 1000;
+
+impl SqlStore {
+    pub(super) async fn accept(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.check_open()?;
+        let count = batch.len() as u64;
+        if !self.room.fits(count, self.options.pending_max) {
+            self.check_room(&batch).await?;
+        }
+        self.number_lanes(batch.iter().map(|insert| lane_text(&insert.message.lane()))).await?;
+        let mut answers = vec![None; batch.len()];
+        self.room.send(count);
+        let mut taken = Ok(());
+        for part in apart(batch) {
+            let given = self.take_in(now, part, &mut answers).await;
+            if given.is_err() {
+                taken = given;
+                break;
+            }
+        }
+        self.room.answer(count);
+        taken?;
+        answers.into_iter().map(|answer| answer.ok_or_else(|| garbled("an answer"))).collect()
+    }
+
+    async fn take_in(
+        &self,
+        now: Now,
+        part: Vec<(usize, Insert)>,
+        answers: &mut [Option<Inserted>],
+    ) -> Result<(), StoreError> {
+        let call = self.calls.next();
+        let mut places = HashMap::new();
+        let mut rows = Vec::with_capacity(part.len());
+        for (place, Insert { message, .. }) in part {
+            let lane_no = self.lanes.number(&lane_text(&message.lane())).ok_or_else(|| garbled("a lane"))?;
+            places.insert(message.id.clone(), place);
+            rows.push(Row::new(message, lane_no, call));
+        }
+        // All who touch the same rows touch them in the same order, so that none waits for another for ever.
+        rows.sort_by(|a, b| a.id().cmp(b.id()));
+        let given = transact!(self, |session| self.put_new(&mut session, now, call, &rows))?;
+        for (id, answer) in given {
+            if let Some(place) = places.get(&id) {
+                answers[*place] = Some(answer);
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_new(
+        &self,
+        session: &mut Session,
+        now: Now,
+        call: i64,
+        rows: &[Row],
+    ) -> Result<Vec<(MessageId, Inserted)>, Fault> {
+        let slot = self.slots.take();
+        let all: Vec<_> = rows.iter().collect();
+        let new = self.put(session, &all).await?;
+        if new == rows.len() as u64 {
+            self.count_accepted(session, &slot, rows.iter(), 0).await?;
+            self.tell_of(session, now, rows.iter()).await?;
+            return Ok(rows.iter().map(|row| (row.id().clone(), Inserted::Accepted)).collect());
+        }
+        let ids: Vec<_> = rows.iter().map(Row::id).collect();
+        let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
+        let known: HashMap<_, _> = found.rows.iter().map(|row| (row.id().clone(), row)).collect();
+        let judged = |row: &Row| match known.get(row.id()) {
+            Some(first) => self.judge(now, call, row, first),
+            // There is something of this id that is no message.
+            None => Judged::Known(Inserted::Conflict),
+        };
+        let judged: Vec<_> = rows.iter().map(|row| (row, judged(row))).collect();
+        let of = |wanted: Judged| judged.iter().filter(move |(_, is)| *is == wanted).map(|(row, _)| *row);
+        let afresh: Vec<_> = of(Judged::Afresh).collect();
+        let again: Vec<_> = afresh.iter().map(|row| row.id()).collect();
+        self.remove(session, &again).await?;
+        self.put(session, &afresh).await?;
+        // What this call put there before, and the answer got lost, was counted then.
+        let own: Vec<_> = if new > 0 { of(Judged::Own).collect() } else { Vec::new() };
+        let accepted = || own.iter().chain(&afresh).copied();
+        self.count_accepted(session, &slot, accepted(), afresh.len() as i64).await?;
+        self.tell_of(session, now, accepted()).await?;
+        let answer = |(row, judged): (&Row, Judged)| {
+            let answer = match judged {
+                Judged::Own | Judged::Afresh => Inserted::Accepted,
+                Judged::Known(answer) => answer,
+            };
+            (row.id().clone(), answer)
+        };
+        Ok(judged.iter().map(|(row, judged)| answer((row, judged.clone()))).collect())
+    }
+
+    /// What there is under the id of `row`, once it has been put there if it was new.
+    fn judge(&self, now: Now, call: i64, row: &Row, first: &Row) -> Judged {
+        let record = &first.record;
+        if first.last_call == call {
+            return Judged::Own;
+        }
+        let gone = now.wall().saturating_sub(self.options.retention);
+        let is_past = matches!(record.state, State::Delivered | State::Cancelled)
+            && record.ended.is_some_and(|ended| ended <= gone);
+        if record.state == State::Cancelled || is_past {
+            return Judged::Afresh;
+        }
+        Judged::Known(if first.hash == row.hash {
+            Inserted::Duplicate { due: record.message.due, state: record.state }
+        } else {
+            Inserted::Conflict
+        })
+    }
+
+    async fn count_accepted(
+        &self,
+        session: &mut Session,
+        slot: &super::count::Slot<'_>,
+        rows: impl Iterator<Item = &Row>,
+        afresh: i64,
+    ) -> Result<(), Fault> {
+        let mut tally = Tally::default();
+        for row in rows {
+            tally.book(Book::Accepted, 1);
+            tally.pending(row.lane_no, row.record.ready, 1);
+        }
+        tally.book(Book::Kept, -afresh);
+        self.count(session, slot, tally).await
+    }
+
+    /// The exact look, for when the limit may be near. Known ids need no room.
+    async fn check_room(&self, batch: &[Insert]) -> Result<(), StoreError> {
+        let (max, asked) = (self.options.pending_max, self.room.ask());
+        let books = self.all_books().await?;
+        self.room.tell(asked, books.pending + books.in_flight);
+        let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
+        let ids: Vec<_> = ids.into_iter().collect();
+        let known = self.records(&ids).await?;
+        let is_new = |state: Option<State>| state.is_none_or(|state| state == State::Cancelled);
+        let new = known.into_iter().filter(|known| is_new(known.as_ref().map(|record| record.state))).count();
+        if books.pending + new as u64 > max {
+            let what = format!("{} messages are waiting and the limit is {max}", books.pending);
+            return Err(StoreError::new(StoreErrorKind::TooMany, what));
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a message to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Judged {
+    /// This call put it there.
+    Own,
+    /// What was there is over: it is taken as if nothing had been.
+    Afresh,
+    Known(Inserted),
+}
+
+/// Splits a batch so that no part is too large and no id is twice in one. Each item knows its place in the whole.
+fn apart(batch: Vec<Insert>) -> Vec<Vec<(usize, Insert)>> {
+    let mut parts: Vec<(Vec<_>, HashSet<MessageId>)> = Vec::new();
+    for (place, insert) in batch.into_iter().enumerate() {
+        let id = &insert.message.id;
+        let full = |(part, ids): &(Vec<_>, HashSet<_>)| part.len() == TOGETHER_MAX || ids.contains(id);
+        if parts.last().is_none_or(full) {
+            parts.push(Default::default());
+        }
+        if let Some((part, ids)) = parts.last_mut() {
+            ids.insert(id.clone());
+            part.push((place, insert));
+        }
+    }
+    parts.into_iter().map(|(part, _)| part).collect()
+}

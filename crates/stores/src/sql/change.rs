@@ -1,0 +1,178 @@
+//! Changing one's mind: cancel, reschedule, replay, purge.
+
+use std::collections::HashMap;
+
+use duly_core::{
+    DeadReason, Lost, MessageId, Now, State, Timestamp,
+    store::{Changed, StoreError},
+};
+
+use super::{
+    SqlStore,
+    count::{Book, Tally},
+    fault::Fault,
+    link::{Session, Statement},
+    row::{Bodies, Row},
+    settle::put_back,
+    work::transact,
+    write::{Locked, lists},
+};
+
+/// So many are changed in one transaction.
+const TOGETHER_MAX: usize = 500;
+
+/// What somebody wants of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    Cancel,
+    Reschedule(Timestamp),
+    Replay,
+    Purge,
+}
+
+/// What a change does to the rows, when it has gone through all of them.
+#[derive(Default)]
+struct Doing {
+    tally: Tally,
+    purged: Vec<MessageId>,
+    /// Dead letters that were no messages: looked at again as if they had just been put there.
+    unread: Vec<MessageId>,
+}
+
+impl SqlStore {
+    pub(super) async fn change_all(
+        &self,
+        now: Now,
+        wishes: Vec<(&MessageId, Change)>,
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.check_open()?;
+        let mut answers = Vec::with_capacity(wishes.len());
+        for part in wishes.chunks(TOGETHER_MAX) {
+            let call = self.calls.next();
+            answers.extend(transact!(self, |session| self.change_in_one(&mut session, now, call, part))?);
+        }
+        Ok(answers)
+    }
+
+    async fn change_in_one(
+        &self,
+        session: &mut Session,
+        now: Now,
+        call: i64,
+        wishes: &[(&MessageId, Change)],
+    ) -> Result<Vec<Changed>, Fault> {
+        let slot = self.slots.take();
+        let mut ids: Vec<_> = wishes.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
+        let mut rows: HashMap<_, _> = found.rows.into_iter().map(|row| (row.id().clone(), row)).collect();
+        let (mut doing, mut answers, mut changed) = (Doing::default(), Vec::new(), Vec::new());
+        for (id, wish) in wishes {
+            let Some(row) = rows.get_mut(*id).filter(|_| !doing.purged.contains(id)) else {
+                answers.push(Changed::Unknown);
+                continue;
+            };
+            let done = Changed::Done { maybe_delivered: row.record.maybe_delivered };
+            let wanted = match wish {
+                Change::Cancel | Change::Reschedule(_) => State::Pending,
+                Change::Replay | Change::Purge => State::Dead,
+            };
+            // Done by this very call, whose answer got lost.
+            if row.last_call == call && !changed.contains(id) {
+                answers.push(done);
+                continue;
+            }
+            if row.record.state != wanted {
+                answers.push(Changed::TooLate(row.record.state));
+                continue;
+            }
+            doing.change(row, now, *wish);
+            row.last_call = call;
+            changed.push(*id);
+            answers.push(done);
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        let kept: Vec<_> = changed.into_iter().filter(|id| !doing.purged.contains(id)).collect();
+        let kept: Vec<&Row> = kept.into_iter().filter_map(|id| rows.get(id)).collect();
+        self.write(session, &kept).await?;
+        self.remove(session, &doing.purged.iter().collect::<Vec<_>>()).await?;
+        self.unread(session, &doing.unread.iter().collect::<Vec<_>>()).await?;
+        self.tell_of(session, now, kept.into_iter().filter(|row| row.record.state == State::Pending)).await?;
+        self.count(session, &slot, doing.tally).await?;
+        Ok(answers)
+    }
+
+    /// Rows that were no messages are looked at again by the next sweep.
+    async fn unread(&self, session: &mut Session, ids: &[&MessageId]) -> Result<(), Fault> {
+        for list in lists(ids) {
+            let mut update = Statement::new(
+                self.dialect(),
+                "UPDATE delay_message SET queue_no = NULL, queue_at = NULL, unindexed_at = NULL WHERE message_id IN (",
+            );
+            update.bind_all(list).push(")");
+            session.run(update).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Doing {
+    fn change(&mut self, row: &mut Row, now: Now, wish: Change) {
+        match wish {
+            Change::Cancel => {
+                self.tally.pending(row.lane_no, row.record.ready, -1);
+                if row.is_raw {
+                    // Never looked at, so never counted.
+                    self.tally.pending(row.lane_no, row.record.ready, 1);
+                    self.tally.book(Book::Accepted, 1);
+                }
+                row.record.state = State::Cancelled;
+                row.record.ended = Some(now.wall());
+                self.tally.book(Book::Cancelled, 1);
+                self.tally.book(Book::Kept, 1);
+            }
+            Change::Reschedule(due) => {
+                if !row.is_raw {
+                    self.tally.pending(row.lane_no, row.record.ready, -1);
+                }
+                row.record.message.due = due;
+                row.record.ready = due;
+                if row.is_raw {
+                    self.unread.push(row.id().clone());
+                } else {
+                    put_back(row, &mut self.tally);
+                }
+            }
+            Change::Replay => self.replay(row, now),
+            Change::Purge => {
+                self.tally.dead(row.lane_no, -1);
+                self.tally.book(Book::Purged, 1);
+                self.purged.push(row.id().clone());
+            }
+        }
+    }
+
+    fn replay(&mut self, row: &mut Row, now: Now) {
+        let was_invalid = row.record.reason == Some(DeadReason::Invalid);
+        self.tally.dead(row.lane_no, -1);
+        let record = &mut row.record;
+        record.message.due = now.wall();
+        record.ready = now.wall();
+        record.attempts = 0;
+        record.history.clear();
+        record.ended = None;
+        record.reason = None;
+        record.receipt = None;
+        row.lost = Lost::No;
+        if was_invalid {
+            // It is counted when it is looked at again, as every row that somebody else put there.
+            self.tally.book(Book::Accepted, -1);
+            record.state = State::Pending;
+            self.unread.push(row.id().clone());
+        } else {
+            put_back(row, &mut self.tally);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Claiming: a look at every shard, then one transaction for those whose turn it is.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use duly_core::{
+    Fence, Lane, MessageId, Now, Receipt, State, Timestamp,
+    store::{Claim, Claimed, Holder, Leased, StoreError},
+};
+
+use super::{
+    SqlStore,
+    count::Tally,
+    fault::Fault,
+    link::{Session, Statement},
+    row::{Bodies, Row, queue_no},
+    work::{look, transact},
+    write::{Locked, lists},
+};
+use crate::server::{
+    lane::lane_text,
+    turn::{self, Turn, chosen, each, next_beside},
+};
+
+/// So many are claimed in one transaction.
+const TOGETHER_MAX: usize = 500;
+
+/// The first of one lane in one shard.
+type Seen = turn::Seen<()>;
+
+/// A shard, and the token by which this node delivers the lane from it, if somebody must.
+type Owned = (u16, Option<u64>);
+
+/// A claim that is being made.
+pub(super) struct Taking<'c> {
+    pub(super) claim: &'c Claim,
+    pub(super) lane: &'c str,
+    pub(super) lane_no: i64,
+    pub(super) call: i64,
+    /// Per shard whose turn it is.
+    pub(super) shards: Vec<(Owned, Vec<Turn>)>,
+}
+
+/// What a claim gave.
+#[derive(Default)]
+pub(super) struct Given {
+    leased: Vec<(Turn, Leased)>,
+    /// Shards that are another node's by now.
+    lost: Vec<(u16, u64)>,
+    /// Somebody else was at work on some of them.
+    missed: bool,
+}
+
+impl SqlStore {
+    pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
+        self.check_open()?;
+        let lane = lane_text(&claim.lane);
+        let lane_no = self.lane_number(&lane).await?;
+        self.serve(now, &lane).await?;
+        let shards = self.shards_of(&claim.lane, &lane);
+        let Some(seen) = look!(self, |session| self.peek(&mut session, lane_no, claim.limit, &shards))?
+        else {
+            return Ok(Claimed::default());
+        };
+        let mut chosen = chosen(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
+        let beside = next_beside(&seen, &chosen);
+        let behind = next_behind(&seen, &chosen);
+        if chosen.is_empty() {
+            return Ok(Claimed { messages: Vec::new(), next: beside });
+        }
+        let take = |(place, turns): (usize, Vec<&(Turn, ())>)| {
+            (shards[place], turns.into_iter().map(|(turn, ())| turn.clone()).collect())
+        };
+        let shards = std::mem::take(&mut chosen).into_iter().map(take).collect();
+        let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards };
+        let given = self.take(now, &taking).await?;
+        let missed = given.missed.then(|| now.wall());
+        let messages = given.leased.into_iter().map(|(_, leased)| leased).collect();
+        Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
+    }
+
+    /// Leases those whose turn it is, as far as nobody was faster.
+    pub(super) async fn take(&self, now: Now, taking: &Taking<'_>) -> Result<Given, StoreError> {
+        let taken = transact!(self, |session| self.take_in_one(&mut session, now, taking));
+        let mut given = taken.inspect_err(|error| {
+            let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| turn.id.clone());
+            self.doubts.doubt(error, taking.call, ids);
+        })?;
+        for (shard, token) in &given.lost {
+            self.nodes.lost(taking.lane, *shard, *token);
+        }
+        given.leased.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(given)
+    }
+
+    /// The shards of a lane that this node may claim from, and by which right.
+    fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
+        match lane {
+            Lane::Queue(_) => (0..self.options.shards).map(|shard| (shard, None)).collect(),
+            Lane::Sink(_) => {
+                self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
+            }
+        }
+    }
+
+    /// The first of a lane in each of the shards, and one more to know what comes next; nothing if the lane is paused.
+    async fn peek(
+        &self,
+        session: &mut Session,
+        lane_no: i64,
+        limit: usize,
+        shards: &[Owned],
+    ) -> Result<Option<Vec<Seen>>, Fault> {
+        let limit = limit.min(TOGETHER_MAX);
+        let count = each(limit, shards.len().max(1)) + 1;
+        let mut select = Statement::new(
+            self.dialect(),
+            "SELECT -1 AS queue_no, paused AS queue_at, 0 AS queue_rank, NULL AS message_id, 0 AS lost FROM duly_lane WHERE lane_no = ",
+        );
+        select.bind(lane_no);
+        for (shard, _) in shards {
+            select.push(" UNION ALL (SELECT queue_no, queue_at, queue_rank, message_id, lost FROM delay_message WHERE queue_no = ");
+            select.bind(queue_no(lane_no, *shard));
+            select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT ").bind(count as i64).push(")");
+        }
+        let mut seen: HashMap<i64, Vec<(Turn, ())>> = HashMap::new();
+        for row in session.rows(select).await? {
+            let (queue, at) = (row.int(0)?, row.int(1)?);
+            if queue < 0 {
+                if at != 0 {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let turn = Turn {
+                ready: Timestamp::from_millis(at as u64 / 1000),
+                rank: row.int(2)? as u8,
+                id: MessageId::parse(&row.text(3)?).map_err(|_| Fault::garbled("an id"))?,
+                lost: row.int(4)? != 0,
+            };
+            seen.entry(queue).or_default().push((turn, ()));
+        }
+        let of_shard = |(shard, _): &Owned| {
+            let mut turns = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
+            turns.sort_by(|(a, ()), (b, ())| a.cmp(b));
+            Seen { cut: turns.len() == count, turns }
+        };
+        Ok(Some(shards.iter().map(of_shard).collect()))
+    }
+
+    async fn take_in_one(
+        &self,
+        session: &mut Session,
+        now: Now,
+        taking: &Taking<'_>,
+    ) -> Result<Given, Fault> {
+        let mut given = Given::default();
+        let slot = self.slots.take();
+        let shards = self.still_owned(session, taking, &mut given).await?;
+        let mut turns: BTreeMap<&MessageId, (&Turn, Owned)> = BTreeMap::new();
+        for (owned, part) in &shards {
+            turns.extend(part.iter().map(|turn| (&turn.id, (turn, *owned))));
+        }
+        let ids: Vec<_> = turns.keys().copied().collect();
+        let found = self.lock(session, &ids, Bodies::With, Locked::Skip).await?;
+        given.missed = found.rows.len() < ids.len();
+        let mut tally = Tally::default();
+        for bad in &found.bad {
+            self.bury(session, now, bad, Some(taking.lane_no), &mut tally).await?;
+        }
+        let token = self.tokens.next(self.time.tick(now));
+        let mut claimed = Vec::new();
+        for mut row in found.rows {
+            let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
+            let is_own = row.record.state == State::InFlight && row.last_call == taking.call;
+            let waits = row.record.state == State::Pending && !row.is_raw && row.record.ready == turn.ready;
+            if !is_own && !(waits && row.lane_no == taking.lane_no) {
+                given.missed = true;
+                continue;
+            }
+            if !is_own {
+                row.token = token.max(row.token + 1);
+                tally.pending(row.lane_no, row.record.ready, -1);
+                claimed.push(row.id().clone());
+            }
+            let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
+            given.leased.push((turn.clone(), leased(row, shard, fence)));
+        }
+        self.mark_claimed(session, now, taking, token, &claimed).await?;
+        self.count(session, &slot, tally).await?;
+        Ok(given)
+    }
+
+    /// The shards that this node may still claim from; others cannot take them before this transaction is over.
+    async fn still_owned<'t>(
+        &self,
+        session: &mut Session,
+        taking: &'t Taking<'_>,
+        given: &mut Given,
+    ) -> Result<Vec<&'t (Owned, Vec<Turn>)>, Fault> {
+        if matches!(taking.claim.lane, Lane::Queue(_)) {
+            return Ok(taking.shards.iter().collect());
+        }
+        let mut select =
+            Statement::new(self.dialect(), "SELECT shard, token FROM duly_right WHERE lane_no = ");
+        select.bind(taking.lane_no).push(" AND instance = ").bind(self.options.instance as i64);
+        select.push(" AND shard IN (");
+        select.bind_all(taking.shards.iter().map(|((shard, _), _)| i64::from(*shard))).push(")");
+        select.push_as(" LOCK IN SHARE MODE", " FOR SHARE");
+        let mut owned = HashMap::new();
+        for row in session.rows(select).await? {
+            owned.insert(row.int(0)?, row.int(1)? as u64);
+        }
+        let is_owned =
+            |((shard, right), _): &(Owned, Vec<Turn>)| owned.get(&i64::from(*shard)).copied() == *right;
+        let (kept, lost): (Vec<_>, Vec<_>) = taking.shards.iter().partition(|part| is_owned(part));
+        given.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
+        Ok(kept)
+    }
+
+    async fn mark_claimed(
+        &self,
+        session: &mut Session,
+        now: Now,
+        taking: &Taking<'_>,
+        token: u64,
+        ids: &[MessageId],
+    ) -> Result<(), Fault> {
+        let (end, span) = self.lease_end(now, taking.claim.lease);
+        let holder = match taking.claim.holder {
+            Holder::Process => self.options.instance as i64,
+            Holder::Client => 0,
+        };
+        let ids: Vec<_> = ids.iter().collect();
+        for list in lists(&ids) {
+            let mut update =
+                Statement::new(self.dialect(), "UPDATE delay_message SET queue_no = -1, queue_at = ");
+            update
+                .bind(end as i64)
+                .push(", queue_rank = 0, version = version + 1, token = GREATEST(token + 1, ");
+            update
+                .bind(token as i64)
+                .push("), lease_span_us = ")
+                .bind(span as i64)
+                .push(", holder = ")
+                .bind(holder);
+            update.push(", last_call = ").bind(taking.call).push(", unindexed_at = NULL");
+            update.push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
+            update.push(" WHERE message_id IN (").bind_all(list).push(")");
+            session.run(update).await?;
+        }
+        Ok(())
+    }
+
+    /// What a right to deliver is for, told to targets.
+    fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
+        format!("{}/{lane}/{shard}", self.generation).into()
+    }
+}
+
+fn leased(row: Row, shard: u16, fence: Option<Fence>) -> Leased {
+    let Row { record, token, lost, .. } = row;
+    let receipt = Receipt { shard, token, id: record.message.id.clone() };
+    Leased {
+        receipt,
+        ready: record.ready,
+        attempt: record.attempts + 1,
+        lost,
+        fence,
+        message: record.message,
+    }
+}
+
+/// When the first is ready behind those that were chosen, in their shards.
+fn next_behind(seen: &[Seen], chosen: &BTreeMap<usize, Vec<&(Turn, ())>>) -> Option<Timestamp> {
+    let behind = chosen.iter().filter_map(|(shard, turns)| {
+        let first = |(turn, ()): &&(Turn, ())| turns.iter().all(|(taken, ())| taken != turn);
+        seen[*shard].turns.iter().find(first).map(|(turn, ())| turn.ready)
+    });
+    behind.min()
+}

@@ -1,0 +1,134 @@
+//! Counters that are kept with every change, so that nobody has to count rows.
+//!
+//! Every counter is spread over several rows, one for each piece of work that goes on at the same time: else all of them
+//! would wait for one row. What a change counts is written last and in order, so that no two wait for each other.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use duly_core::Timestamp;
+
+use super::{
+    SqlStore,
+    fault::Fault,
+    link::{Session, Statement},
+    write::parts,
+};
+
+/// Over so many rows a counter is spread.
+const SLOTS: u64 = 64;
+
+/// The totals since the store was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Book {
+    Accepted = 0,
+    Delivered = 1,
+    Cancelled = 2,
+    Dead = 3,
+    Purged = 4,
+    /// Delivered or cancelled and still there.
+    Kept = 5,
+}
+
+pub(super) const BOOKS: i64 = 0;
+pub(super) const PENDING_OF_LANE: i64 = 1;
+pub(super) const DEAD_OF_LANE: i64 = 2;
+pub(super) const MINUTES: i64 = 3;
+pub(super) const HOURS: i64 = 4;
+
+pub(super) const MINUTE_MS: u64 = 60_000;
+pub(super) const HOUR_MS: u64 = 3_600_000;
+
+/// What a change counts.
+#[derive(Debug, Default)]
+pub(super) struct Tally(BTreeMap<(i64, i64), i64>);
+
+impl Tally {
+    pub(super) fn book(&mut self, book: Book, by: i64) {
+        self.add(BOOKS, book as i64, by);
+    }
+
+    /// So many more wait in a lane until `ready`.
+    pub(super) fn pending(&mut self, lane_no: i64, ready: Timestamp, by: i64) {
+        self.add(PENDING_OF_LANE, lane_no, by);
+        self.add(MINUTES, (ready.as_millis() / MINUTE_MS) as i64, by);
+        self.add(HOURS, (ready.as_millis() / HOUR_MS) as i64, by);
+    }
+
+    pub(super) fn dead(&mut self, lane_no: i64, by: i64) {
+        self.book(Book::Dead, by);
+        self.add(DEAD_OF_LANE, lane_no, by);
+    }
+
+    fn add(&mut self, kind: i64, what: i64, by: i64) {
+        *self.0.entry((kind, what)).or_default() += by;
+    }
+}
+
+/// Numbers of rows that nobody in this process counts in at the moment.
+#[derive(Debug)]
+pub(super) struct Slots {
+    first: u64,
+    free: Mutex<Vec<u64>>,
+}
+
+impl Slots {
+    /// Each process begins elsewhere.
+    pub(super) fn new(instance: u64) -> Self {
+        Self { first: instance, free: Mutex::new((0..SLOTS).rev().collect()) }
+    }
+
+    pub(super) fn take(&self) -> Slot<'_> {
+        let place = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Slot { slots: self, place }
+    }
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Slot<'s> {
+    slots: &'s Slots,
+    place: Option<u64>,
+}
+
+impl Slot<'_> {
+    fn number(&self) -> i64 {
+        (self.slots.first.wrapping_add(self.place.unwrap_or_default()) % SLOTS) as i64
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.slots.free.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        }
+    }
+}
+
+impl SqlStore {
+    /// Writes what a change counts: the last thing before it is committed.
+    pub(super) async fn count(
+        &self,
+        session: &mut Session,
+        slot: &Slot<'_>,
+        tally: Tally,
+    ) -> Result<(), Fault> {
+        let counts: Vec<_> = tally.0.into_iter().filter(|(_, by)| *by != 0).collect();
+        for part in parts(&counts, |_| 1) {
+            let mut add =
+                Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES ");
+            for (place, ((kind, what), by)) in part.iter().enumerate() {
+                add.push(if place == 0 { "(" } else { ", (" });
+                add.bind_all([*kind, *what, slot.number(), *by]).push(")");
+            }
+            add.push_as(
+                " ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
+                " ON CONFLICT (kind, what, slot) DO UPDATE SET n = duly_count.n + EXCLUDED.n",
+            );
+            session.run(add).await?;
+        }
+        Ok(())
+    }
+}

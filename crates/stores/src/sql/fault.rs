@@ -1,0 +1,133 @@
+//! What went wrong at the database, sorted by what happens next.
+
+use std::time::Duration;
+
+use duly_core::store::{StoreError, StoreErrorKind};
+
+/// How often a piece of work is begun again before somebody is told.
+pub(super) const TRIES_MAX: u32 = 8;
+/// What a wait between two tries grows from, and to.
+const WAIT_MIN: Duration = Duration::from_millis(5);
+const WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// Why a piece of work did not get done.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The server took it back: a deadlock, a lock that did not come free, a serialization failure. Nothing happened.
+    TakenBack(sqlx::Error),
+    /// The connection is gone. What was committed last may stand or not.
+    Lost(sqlx::Error),
+    /// Anything else.
+    Other(StoreError),
+}
+
+impl Fault {
+    pub(crate) fn garbled(what: &str) -> Self {
+        Self::Other(garbled(what))
+    }
+
+    /// How long to wait before the work is begun again, after the `tries`th time; `None`: it is not begun again.
+    pub(super) fn wait(&self, tries: u32, random: u64) -> Option<Duration> {
+        let may = match self {
+            Self::TakenBack(_) => tries < TRIES_MAX,
+            // A second connection may be good, e.g. after the server was started anew; more would only keep the caller.
+            Self::Lost(_) => tries < 3,
+            Self::Other(_) => false,
+        };
+        let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
+        may.then(|| top.mul_f64((random % 1000) as f64 / 1000.0))
+    }
+}
+
+impl From<sqlx::Error> for Fault {
+    fn from(error: sqlx::Error) -> Self {
+        use sqlx::Error;
+        match error {
+            Error::Database(ref refused) => {
+                let code = refused.code().map(|code| code.into_owned()).unwrap_or_default();
+                // MySQL tells its own number besides the state that the standard gives.
+                let number = refused
+                    .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+                    .map(sqlx::mysql::MySqlDatabaseError::number);
+                match (number, code.as_str()) {
+                    (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
+                    // The server goes down, or is coming up.
+                    (Some(1053 | 1077 | 1079 | 1927 | 1152), _) | (None, "57P01" | "57P02" | "57P03") => {
+                        Self::Lost(error)
+                    }
+                    _ => Self::Other(refusal(number, &code, &error)),
+                }
+            }
+            Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed | Error::BeginFailed => Self::Lost(error),
+            Error::PoolTimedOut => Self::Other(unavailable(
+                "no connection to the database came free in time; see whether it is up, or give Duly more (store.connections)".into(),
+            )),
+            Error::PoolClosed => Self::Other(StoreError::new(StoreErrorKind::Closed, "the store is closed")),
+            Error::ColumnDecode { .. } | Error::Decode(_) => {
+                Self::Other(garbled(&format!("a row of the database ({error})")))
+            }
+            other => Self::Other(unavailable(format!("the database cannot be used: {other}"))),
+        }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::TakenBack(error) => unavailable(format!(
+                "the database took the change back {TRIES_MAX} times, as others held the same rows: {error}; nothing happened, try again"
+            )),
+            Fault::Lost(error) => unavailable(format!("the connection to the database was lost: {error}")),
+            Fault::Other(error) => error,
+        }
+    }
+}
+
+/// The server refused, and would again.
+fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
+    let said = error.to_string();
+    match (number, code) {
+        (Some(1114 | 1021 | 1041 | 1037 | 3675), _) | (None, "53100" | "53200") => StoreError::new(
+            StoreErrorKind::Full,
+            format!("the database has no room for new messages: {said}; make room on its disk"),
+        ),
+        (Some(1044 | 1045 | 1142 | 1143 | 1227 | 1370), _) | (None, "28P01" | "28000" | "42501") => {
+            unavailable(format!(
+                "the database does not let this user do what Duly needs: {said}; grant it all rights on its database"
+            ))
+        }
+        (Some(1049), _) | (None, "3D000") => {
+            unavailable(format!("there is no such database: {said}; create it, it may be empty"))
+        }
+        (Some(1146 | 1054), _) | (None, "42P01" | "42703") => StoreError::new(
+            StoreErrorKind::Damaged,
+            format!(
+                "a table of Duly's is gone or was changed: {said}; restore it from a backup, or start with an empty database"
+            ),
+        ),
+        (Some(1290 | 1836), _) | (None, "25006") => unavailable(format!(
+            "this database only lets itself be read: {said}; point Duly at the one that is written to"
+        )),
+        _ => unavailable(format!("the database refused: {said}")),
+    }
+}
+
+fn unavailable(what: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, what)
+}
+
+/// What is stored is not what Duly stored.
+pub(super) fn garbled(what: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Damaged,
+        format!(
+            "what the database has as {what} is not what Duly put there; somebody else may have changed it"
+        ),
+    )
+}

@@ -1,0 +1,118 @@
+//! Wake-ups from other processes, where the database can tell them. They may be lost: the sweep finds what they would have told.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use duly_core::{Lane, Now, Timestamp, store::Hint};
+use sqlx::postgres::{PgListener, PgPool};
+use tokio::sync::{Mutex, Notify};
+
+use super::{
+    SqlStore,
+    fault::Fault,
+    link::{Dialect, Session, Statement},
+    row::Row,
+};
+use crate::server::lane::lane_of;
+
+/// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
+const HINT_WITHIN: Duration = Duration::from_secs(3);
+const CHANNEL: &str = "duly_hint";
+
+/// The ear of this process.
+#[derive(Default)]
+pub(super) struct Hints {
+    /// A connection of its own, where the database can tell anything.
+    pool: Option<PgPool>,
+    listening: Mutex<Option<PgListener>>,
+    swept: Notify,
+}
+
+impl Hints {
+    pub(super) fn new(pool: Option<PgPool>) -> Self {
+        Self { pool, ..Self::default() }
+    }
+
+    /// Whether other nodes are heard when they accept something.
+    pub(super) fn are_heard(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// The database answered a sweep: if there is no connection that listens, this is a good time for one.
+    pub(super) fn swept(&self) {
+        self.swept.notify_waiters();
+    }
+
+    async fn listen(&self) -> Option<PgListener> {
+        let mut listener = PgListener::connect_with(self.pool.as_ref()?).await.ok()?;
+        listener.listen(CHANNEL).await.ok()?;
+        Some(listener)
+    }
+}
+
+impl SqlStore {
+    /// Tells other nodes of what is ready soon, once this transaction is committed.
+    pub(super) async fn tell_of<'r>(
+        &self,
+        session: &mut Session,
+        now: Now,
+        rows: impl Iterator<Item = &'r Row>,
+    ) -> Result<(), Fault> {
+        if self.dialect() != Dialect::Postgres {
+            return Ok(());
+        }
+        let horizon = now.wall().saturating_add(HINT_WITHIN);
+        let mut soon: BTreeMap<(i64, u16), Timestamp> = BTreeMap::new();
+        for row in rows.filter(|row| row.record.ready <= horizon) {
+            let ready = soon.entry((row.lane_no, self.shard_of(row.id()))).or_insert(row.record.ready);
+            *ready = row.record.ready.min(*ready);
+        }
+        if soon.is_empty() || self.presence.is_alone() {
+            return Ok(());
+        }
+        let told = |((lane_no, shard), at): ((i64, u16), Timestamp)| {
+            let lane = self.lanes.name(lane_no)?;
+            Some(format!("{} {shard} {} {lane}", self.options.instance, at.as_millis()))
+        };
+        let mut notify = Statement::new(self.dialect(), "SELECT ");
+        for (place, told) in soon.into_iter().filter_map(told).enumerate() {
+            notify.push(if place == 0 { "pg_notify(" } else { ", pg_notify(" });
+            notify.bind(CHANNEL).push(", ").bind(told.as_str()).push(")");
+        }
+        session.rows(notify).await?;
+        Ok(())
+    }
+
+    /// The next hint of another process.
+    pub(super) async fn hear(&self) -> Hint {
+        loop {
+            let mut listening = self.hints.listening.lock().await;
+            if listening.is_none() {
+                *listening = self.hints.listen().await;
+            }
+            while let Some(listener) = listening.as_mut() {
+                match listener.try_recv().await {
+                    Ok(Some(told)) => {
+                        if let Some(hint) = self.heard(told.payload()) {
+                            return hint;
+                        }
+                    }
+                    Ok(None) | Err(_) => *listening = None,
+                }
+            }
+            drop(listening);
+            self.hints.swept.notified().await;
+        }
+    }
+
+    /// What this process sent it knows, and what another node delivers is of no use here.
+    fn heard(&self, told: &str) -> Option<Hint> {
+        let mut words = told.splitn(4, ' ');
+        let sender: u64 = words.next()?.parse().ok()?;
+        let shard: u16 = words.next()?.parse().ok()?;
+        let due = Timestamp::from_millis(words.next()?.parse().ok()?);
+        let name = words.next()?;
+        let lane = lane_of(name.as_bytes())?;
+        let is_ours = matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, shard);
+        (sender != self.options.instance && is_ours).then_some(Hint { lane, due })
+    }
+}

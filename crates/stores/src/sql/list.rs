@@ -1,0 +1,86 @@
+//! Pages by due time and id.
+
+use duly_core::{
+    State,
+    store::{Page, Query, StoreError},
+};
+
+use super::{
+    SqlStore,
+    fault::Fault,
+    link::{Session, Statement},
+    row::{Bodies, IN_FLIGHT},
+    work::look,
+    write::Found,
+};
+
+/// How many rows a page may read before it ends early and says where to go on.
+const READ_MAX: usize = 5000;
+
+impl SqlStore {
+    pub(super) async fn page(&self, query: &Query) -> Result<Page, StoreError> {
+        self.check_open()?;
+        let limit = query.limit.clamp(1, READ_MAX);
+        // Whoever looks for few among many reads more than fit on a page.
+        let filters = query.sink.is_some() || query.topic.is_some();
+        let read = if filters { READ_MAX } else { limit + 1 };
+        let (found, last) = look!(self, |session| self.read_page(&mut session, query, read))?;
+        let mut records: Vec<_> = found.rows.into_iter().map(|row| row.record).collect();
+        let is_cut = last.is_some();
+        records.retain(|record| query.matches(&record.message));
+        let next = if records.len() > limit {
+            records.truncate(limit);
+            records.last().map(|record| (record.message.due, record.message.id.clone()))
+        } else {
+            last.filter(|_| is_cut)
+        };
+        for record in &mut records {
+            record.message.body = Default::default();
+        }
+        Ok(Page { records, next })
+    }
+
+    /// Up to `read` rows in order, and the place of the last of them if there may be more.
+    async fn read_page(
+        &self,
+        session: &mut Session,
+        query: &Query,
+        read: usize,
+    ) -> Result<(Found, Option<(duly_core::Timestamp, duly_core::MessageId)>), Fault> {
+        let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
+        select.push("WHERE status = ").bind(match query.state {
+            State::Pending | State::InFlight => "PENDING",
+            State::Delivered => "DELIVERED",
+            State::Dead => "FAILED",
+            State::Cancelled => "CANCELLED",
+        });
+        match query.state {
+            State::Pending => {
+                select.push(" AND queue_no > 0");
+            }
+            State::InFlight => {
+                select.push(" AND queue_no = ").bind(IN_FLIGHT);
+            }
+            _ => {}
+        }
+        let after = query.after.as_ref();
+        let from = query.due_from.into_iter().chain(after.map(|(due, _)| *due)).max();
+        if let Some(from) = from {
+            select.push(" AND deliver_time_ms >= ").bind(from.as_millis() as i64);
+        }
+        if let Some((due, id)) = after {
+            select.push(" AND (deliver_time_ms > ").bind(due.as_millis() as i64);
+            select.push(" OR message_id > ").bind(id.as_str()).push(")");
+        }
+        if let Some(to) = query.due_to {
+            select.push(" AND deliver_time_ms < ").bind(to.as_millis() as i64);
+        }
+        select.push(" ORDER BY deliver_time_ms, message_id LIMIT ").bind(read as i64);
+        let answers = session.rows(select).await?;
+        let is_cut = answers.len() == read;
+        let mut found = Found::default();
+        found.read(answers)?;
+        let last = found.rows.last().map(|row| (row.record.message.due, row.id().clone()));
+        Ok((found, last.filter(|_| is_cut)))
+    }
+}

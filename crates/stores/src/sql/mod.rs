@@ -1,0 +1,223 @@
+#![doc = include_str!("docs.md")]
+
+mod accept;
+mod adopt;
+mod change;
+mod claim;
+mod count;
+mod doubts;
+mod fault;
+mod hints;
+mod keep;
+mod lanes;
+mod link;
+mod list;
+mod look;
+mod nodes;
+mod open;
+mod options;
+mod recover;
+mod row;
+mod schema;
+mod settle;
+mod sweep;
+mod work;
+mod write;
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly_core::{
+    Lane, MessageId, NodeStatus, Now, Receipt, Record, Store, Timestamp,
+    store::{
+        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
+        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+    },
+};
+
+pub use self::options::Options;
+use self::{
+    change::Change,
+    count::Slots,
+    doubts::Doubts,
+    hints::Hints,
+    lanes::Lanes,
+    link::{Dialect, Link},
+    nodes::Presence,
+};
+use crate::server::{rights::Nodes, room::Room, time::StoreTime};
+
+/// Messages in a relational database: MySQL 8, MariaDB 10.6 or PostgreSQL 13, or newer ones.
+pub struct SqlStore {
+    link: Link,
+    options: Options,
+    /// Made with the store.
+    generation: String,
+    /// Whether an index in Redis is kept beside it.
+    indexed: bool,
+    time: StoreTime,
+    nodes: Nodes,
+    presence: Presence,
+    lanes: Lanes,
+    room: Room,
+    doubts: Doubts,
+    hints: Hints,
+    slots: Slots,
+    calls: Calls,
+    tokens: Tokens,
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for SqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, generation, .. } = self;
+        f.debug_struct("SqlStore")
+            .field("options", options)
+            .field("generation", generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Numbers of calls, no two alike, of whichever process: by them a call knows afterwards what it had done.
+#[derive(Debug)]
+struct Calls(AtomicI64);
+
+impl Calls {
+    fn new(instance: u64) -> Self {
+        // Room for as many calls as a process ever makes, before the numbers of another process could begin.
+        Self(AtomicI64::new(((instance & 0x3f_ffff_ffff) << 25) as i64 + 1))
+    }
+
+    fn next(&self) -> i64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Fencing tokens that grow with the time of the store, and from call to call.
+#[derive(Debug, Default)]
+struct Tokens(AtomicU64);
+
+impl Tokens {
+    fn next(&self, tick: u64) -> u64 {
+        let last = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(tick.max(last + 1)));
+        tick.max(last.unwrap_or_default() + 1)
+    }
+}
+
+impl SqlStore {
+    fn check_open(&self) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(StoreError::new(StoreErrorKind::Closed, "the store is closed"));
+        }
+        Ok(())
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.link.dialect()
+    }
+
+    /// The shard of a message: the hash of its id and nothing else.
+    fn shard_of(&self, id: &MessageId) -> u16 {
+        (id.hash64() % u64::from(self.options.shards)) as u16
+    }
+}
+
+#[async_trait]
+impl Store for SqlStore {
+    fn durability(&self) -> Durability {
+        Durability::Server
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.accept(now, batch).await
+    }
+
+    async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        self.lease(now, &claim).await
+    }
+
+    async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        self.settle_all(now, &batch).await
+    }
+
+    async fn extend(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.extend_all(now, receipts, lease).await
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change_all(now, ids.iter().map(|id| (id, Change::Cancel)).collect()).await
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.change_all(now, batch.iter().map(|(id, due)| (id, Change::Reschedule(*due))).collect()).await
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change_all(now, ids.iter().map(|id| (id, Change::Replay)).collect()).await
+    }
+
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.change_all(now, ids.iter().map(|id| (id, Change::Purge)).collect()).await
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records(ids).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.page(query).await
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        self.pause(lane, paused).await
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        self.lane_statuses(now).await
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        self.all_books().await
+    }
+
+    async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
+        self.coming(from, to, buckets).await
+    }
+
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        self.sweep_all(now, lanes).await
+    }
+
+    async fn hint(&self) -> Hint {
+        self.hear().await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
+        self.all_nodes().await
+    }
+
+    fn measures(&self) -> Measures {
+        Measures { clock_skew_us: self.time.skew_us(), ..Measures::default() }
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.leave().await;
+            self.link.close().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Opening a store.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    str::FromStr,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use duly_core::{
+    Clock, Now,
+    store::{StoreError, StoreErrorKind},
+};
+use sqlx::{
+    ConnectOptions, Connection, Executor,
+    mysql::MySqlConnectOptions,
+    pool::PoolOptions,
+    postgres::{PgConnectOptions, PgPool},
+};
+
+use super::{
+    Calls, Options, SqlStore, Tokens,
+    count::Slots,
+    doubts::Doubts,
+    hints::Hints,
+    lanes::Lanes,
+    link::Link,
+    nodes::{Coming, Presence},
+    schema,
+    work::look,
+};
+use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
+
+/// How often the server is asked for its time before anything goes by it: one answer may be slow.
+const QUESTIONS: usize = 5;
+/// How long a connection may take to come free.
+const ACQUIRE_WITHIN: Duration = Duration::from_secs(8);
+/// A connection that was idle for longer is tried before it is used.
+const IDLE_UNTRIED: Duration = Duration::from_secs(2);
+/// So many statements each connection remembers.
+const STATEMENTS_MAX: usize = 256;
+
+impl SqlStore {
+    /// Opens the store in the database at `url`, `mysql://…` or `postgres://…`, makes its tables if there are none, and becomes one of
+    /// its nodes.
+    ///
+    /// Time goes by the clock that is given here, and that is that of the database: give it to whoever uses the store. `machine`
+    /// is this machine's.
+    pub async fn join(
+        url: &str,
+        options: Options,
+        machine: Arc<dyn Clock>,
+    ) -> Result<(Self, ServerClock), StoreError> {
+        Self::join_with(url, options, machine, false).await
+    }
+
+    /// The same, with an index in Redis beside it or not.
+    pub(crate) async fn join_with(
+        url: &str,
+        options: Options,
+        machine: Arc<dyn Clock>,
+        indexed: bool,
+    ) -> Result<(Self, ServerClock), StoreError> {
+        let clock = ServerClock::new(machine);
+        let store = Self::connect(url, options, Some(clock.clone()), clock.now(), indexed).await?;
+        for _ in 0..QUESTIONS {
+            let asked = clock.machine().mono();
+            clock.hear(asked, look!(store, |session| store.server_time(&mut session))?);
+        }
+        store.begin(clock.now()).await?;
+        Ok((store, clock))
+    }
+
+    /// The same, when the caller's time is its own and the same for all who share the store, as in tests.
+    pub async fn open(url: &str, options: Options, now: Now) -> Result<Self, StoreError> {
+        Self::open_with(url, options, now, false).await
+    }
+
+    pub(crate) async fn open_with(
+        url: &str,
+        options: Options,
+        now: Now,
+        indexed: bool,
+    ) -> Result<Self, StoreError> {
+        let store = Self::connect(url, options, None, now, indexed).await?;
+        store.begin(now).await?;
+        Ok(store)
+    }
+
+    async fn connect(
+        url: &str,
+        options: Options,
+        clock: Option<ServerClock>,
+        now: Now,
+        indexed: bool,
+    ) -> Result<Self, StoreError> {
+        if let Some(fault) = options.fault() {
+            return Err(StoreError::new(StoreErrorKind::Unavailable, fault));
+        }
+        let (link, listening) = connect(url, options.connections)?;
+        let generation = schema::prepare(&link, &options, indexed).await?;
+        Ok(Self {
+            link,
+            generation,
+            indexed,
+            time: StoreTime::begin(clock, now),
+            nodes: Nodes::default(),
+            presence: Presence::default(),
+            lanes: Lanes::default(),
+            room: Room::default(),
+            doubts: Doubts::default(),
+            hints: Hints::new(listening),
+            slots: Slots::new(options.instance),
+            calls: Calls::new(options.instance),
+            tokens: Tokens::default(),
+            closed: AtomicBool::new(false),
+            options,
+        })
+    }
+
+    /// Becomes a node. Claims of [`Holder::Process`](duly_core::store::Holder::Process) whose process is not there any more are lost
+    /// now.
+    async fn begin(&self, now: Now) -> Result<(), StoreError> {
+        let there = self.be_there(now, Coming::New, &BTreeSet::new()).await?;
+        let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
+        self.recover(now, &there).await?;
+        let asked = self.room.ask();
+        let books = self.all_books().await?;
+        self.room.tell(asked, books.pending + books.in_flight);
+        Ok(())
+    }
+}
+
+/// Connections to the database, and one more to listen with where it can tell something.
+pub(super) fn connect(url: &str, connections: u32) -> Result<(Link, Option<PgPool>), StoreError> {
+    let refused = |error: sqlx::Error| {
+        StoreError::new(StoreErrorKind::Unavailable, format!("this is no address of a database: {error}"))
+    };
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "mysql" | "mariadb" => {
+            let to = MySqlConnectOptions::from_str(url).map_err(refused)?;
+            let to = to.statement_cache_capacity(STATEMENTS_MAX).disable_statement_logging();
+            let pool = pool::<sqlx::MySql>(connections).after_connect(|connection, _| {
+                Box::pin(async move {
+                    // What others commit meanwhile is seen, and only rows that are really touched are locked.
+                    connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+                    connection.execute("SET SESSION innodb_lock_wait_timeout = 5").await?;
+                    Ok(())
+                })
+            });
+            Ok((Link::Mysql(pool.connect_lazy_with(to)), None))
+        }
+        "postgres" | "postgresql" => {
+            let to = PgConnectOptions::from_str(url).map_err(refused)?;
+            let to = to.statement_cache_capacity(STATEMENTS_MAX).disable_statement_logging();
+            let to = to.application_name("duly").options([("lock_timeout", "5s")]);
+            let listening: PgPool = pool(1).connect_lazy_with(to.clone());
+            Ok((Link::Postgres(pool(connections).connect_lazy_with(to)), Some(listening)))
+        }
+        _ => {
+            let what = "an address of a database begins with mysql:// or postgres://";
+            Err(StoreError::new(StoreErrorKind::Unavailable, what))
+        }
+    }
+}
+
+fn pool<DB: sqlx::Database>(connections: u32) -> PoolOptions<DB> {
+    let options: PoolOptions<DB> = PoolOptions::new();
+    options
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE_WITHIN)
+        .test_before_acquire(false)
+        .before_acquire(|connection, state| {
+            Box::pin(async move {
+                // Often used ones need no question: that would be a round trip for each piece of work.
+                Ok(state.idle_for < IDLE_UNTRIED || connection.ping().await.is_ok())
+            })
+        })
+}

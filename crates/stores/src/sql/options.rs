@@ -1,0 +1,61 @@
+//! How a store in a relational database is opened.
+
+use std::time::Duration;
+
+/// What a [`SqlStore`](super::SqlStore) keeps, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How many parts it has. Kept in the database once the store is made; another number is refused.
+    pub shards: u16,
+    /// How long a delivered or cancelled message can still be asked for.
+    pub retention: Duration,
+    /// How many of them at most; the oldest go first.
+    pub retention_max: usize,
+    /// How many messages may wait at the same time.
+    pub pending_max: u64,
+    /// How many connections to the database there are at most. One is enough, more let work go on side by side.
+    pub connections: u32,
+    /// Who this process is, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
+    pub instance: u64,
+    /// The name of this node, the same at every start and no other node's. Whoever comes with the name of a node that is
+    /// there takes its place.
+    pub node: String,
+    /// How long a node that says nothing is taken to be there: then others deliver what it did.
+    pub lease: Duration,
+}
+
+impl Options {
+    /// The most shards of a store.
+    pub const SHARDS_MAX: u16 = 256;
+
+    /// What fits most, for a process that drew this number at random.
+    pub fn new(instance: u64) -> Self {
+        Self {
+            shards: 16,
+            retention: Duration::from_secs(24 * 3600),
+            retention_max: 1_000_000,
+            pending_max: 1_000_000_000,
+            connections: 16,
+            instance,
+            node: "node".into(),
+            lease: Duration::from_secs(10),
+        }
+    }
+
+    /// Why these options cannot be used.
+    pub(super) fn fault(&self) -> Option<String> {
+        if self.shards == 0 || self.shards > Self::SHARDS_MAX {
+            return Some(format!("a store has 1 to {} shards, not {}", Self::SHARDS_MAX, self.shards));
+        }
+        if self.connections == 0 {
+            return Some("a store needs at least one connection".into());
+        }
+        if self.node.is_empty() || self.node.len() > 255 || self.node.chars().any(char::is_control) {
+            return Some(format!(
+                "the name of a node has 1 to 255 bytes and no control characters; {:?} does not",
+                self.node
+            ));
+        }
+        None
+    }
+}

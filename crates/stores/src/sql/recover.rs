@@ -1,0 +1,85 @@
+//! What a process does when it comes about claims that nobody works on any more.
+
+use std::collections::HashSet;
+
+use duly_core::{Lost, Now, State, store::StoreError};
+
+use super::{
+    SqlStore,
+    count::Tally,
+    fault::Fault,
+    link::{Session, Statement},
+    row::{Bodies, IN_FLIGHT, Row},
+    settle::{lose, put_back},
+    work::{look, transact},
+    write::{Found, Locked},
+};
+
+/// What two nodes may know of the same time differently.
+const CLOCKS_APART_US: u64 = 1_000_000;
+/// So many are looked at in one transaction.
+const TOGETHER_MAX: usize = 200;
+
+impl SqlStore {
+    /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
+    pub(super) async fn recover(&self, now: Now, there: &HashSet<i64>) -> Result<(), StoreError> {
+        let mut held = look!(self, |session| self.all_held(&mut session))?.rows;
+        // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
+        // here, the next one must still see it.
+        let ended = |row: &Row| row.process.filter(|process| !there.contains(process));
+        let suspects: HashSet<_> = held.iter().filter(|row| row.lost != Lost::No).filter_map(ended).collect();
+        held.sort_by_key(|row| row.lost != Lost::No);
+        for part in held.chunks(TOGETHER_MAX) {
+            let tokens = |row: &Row| (row.id().clone(), row.token);
+            let part: Vec<_> = part.iter().map(tokens).collect();
+            transact!(self, |session| self.recover_in_one(&mut session, now, there, &suspects, &part))?;
+        }
+        Ok(())
+    }
+
+    async fn all_held(&self, session: &mut Session) -> Result<Found, Fault> {
+        let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
+        select.push("WHERE queue_no = ").bind(IN_FLIGHT);
+        let mut found = Found::default();
+        found.read(session.rows(select).await?)?;
+        Ok(found)
+    }
+
+    async fn recover_in_one(
+        &self,
+        session: &mut Session,
+        now: Now,
+        there: &HashSet<i64>,
+        suspects: &HashSet<i64>,
+        held: &[(duly_core::MessageId, u64)],
+    ) -> Result<(), Fault> {
+        let slot = self.slots.take();
+        let mut ids: Vec<_> = held.iter().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        let mut rows = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?.rows;
+        let is_same = |row: &Row| held.iter().any(|(id, token)| id == row.id() && *token == row.token);
+        rows.retain(|row| row.record.state == State::InFlight && is_same(row));
+        let (mut tally, time) = (Tally::default(), self.time.latest_tick(now));
+        rows.retain_mut(|row| match row.process.filter(|process| !there.contains(process)) {
+            Some(process) if row.lost != Lost::No || !suspects.contains(&process) => {
+                lose(row, now, "the process ended", &mut tally);
+                true
+            }
+            Some(_) => {
+                // Another one is the suspect.
+                (row.lost, row.record.maybe_delivered) = (Lost::InCompany, true);
+                put_back(row, &mut tally);
+                true
+            }
+            // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
+            None if row.lease_end > time + row.span_us as u64 + CLOCKS_APART_US => {
+                row.lease_end = time + row.span_us as u64;
+                true
+            }
+            None => false,
+        });
+        let rows: Vec<_> = rows.iter().collect();
+        self.write(session, &rows).await?;
+        self.count(session, &slot, tally).await
+    }
+}

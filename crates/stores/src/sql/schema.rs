@@ -1,0 +1,117 @@
+//! The tables, and how they came to be: one step after another, each under a lock and noted down.
+
+use duly_core::store::{StoreError, StoreErrorKind};
+
+use super::{
+    Options,
+    fault::{Fault, garbled},
+    link::{Dialect, Link, Session, Statement},
+};
+
+/// The steps, in order. A step that was ever released is never changed: the next one changes what it made.
+const STEPS: [(&str, &str); 1] =
+    [(include_str!("schema/mysql-1.sql"), include_str!("schema/postgres-1.sql"))];
+/// The index of what the index in Redis does not have, made for the pair only.
+const FOR_THE_PAIR: &str = "CREATE INDEX delay_message_unindexed ON delay_message (unindexed_at)";
+/// One for all stores of a PostgreSQL database: any number that is not somebody else's.
+const LOCK: i64 = 0x6475_6c79;
+
+/// Sees to it that the tables are there and of this version. Gives the generation of the store.
+pub(super) async fn prepare(link: &Link, options: &Options, indexed: bool) -> Result<String, StoreError> {
+    let mut session = link.session().await?;
+    lock(&mut session, link.dialect()).await?;
+    let prepared = prepare_locked(&mut session, link.dialect(), options, indexed).await;
+    // Also freed when the connection ends.
+    let freed = unlock(&mut session, link.dialect()).await;
+    let generation = prepared?;
+    freed?;
+    generation
+}
+
+async fn prepare_locked(
+    session: &mut Session,
+    dialect: Dialect,
+    options: &Options,
+    indexed: bool,
+) -> Result<Result<String, StoreError>, Fault> {
+    session
+        .plain("CREATE TABLE IF NOT EXISTS duly_store (name VARCHAR(64) NOT NULL PRIMARY KEY, value VARCHAR(255) NOT NULL)")
+        .await?;
+    let known = read(session, dialect, "step").await?;
+    let done: usize =
+        known.map_or(Ok(0), |text| text.parse()).map_err(|_| garbled("the version of the tables"))?;
+    if done > STEPS.len() {
+        let what = format!(
+            "the tables in this database are of a newer Duly (step {done}, and this one knows {}); use the Duly that made them",
+            STEPS.len()
+        );
+        return Ok(Err(StoreError::new(StoreErrorKind::Unavailable, what)));
+    }
+    for (number, (mysql, postgres)) in STEPS.iter().enumerate().skip(done) {
+        let text = if dialect == Dialect::Mysql { mysql } else { postgres };
+        // MySQL commits each statement of this kind by itself: a step that was cut off begins again, and so must not
+        // mind what it had made.
+        for statement in text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
+            session.run(Statement::new(dialect, statement)).await?;
+        }
+        write(session, dialect, "step", &(number + 1).to_string()).await?;
+    }
+    if indexed && read(session, dialect, "pair").await?.is_none() {
+        session.run(Statement::new(dialect, FOR_THE_PAIR)).await?;
+        write(session, dialect, "pair", "1").await?;
+    }
+    if read(session, dialect, "generation").await?.is_none() {
+        write(session, dialect, "shards", &options.shards.to_string()).await?;
+        write(session, dialect, "generation", &format!("{:016x}", options.instance)).await?;
+    }
+    let shards = read(session, dialect, "shards").await?.unwrap_or_default();
+    if shards != options.shards.to_string() {
+        let what = format!(
+            "the store in this database was made with {shards} shards and store.shards says {}; set it to {shards}",
+            options.shards
+        );
+        return Ok(Err(StoreError::new(StoreErrorKind::Unavailable, what)));
+    }
+    Ok(read(session, dialect, "generation").await?.ok_or_else(|| garbled("the generation of the store")))
+}
+
+async fn lock(session: &mut Session, dialect: Dialect) -> Result<(), Fault> {
+    let mut select = Statement::new(dialect, "SELECT ");
+    match dialect {
+        Dialect::Mysql => select.push("GET_LOCK(CONCAT('duly:', DATABASE()), 60)"),
+        Dialect::Postgres => select.push("1 FROM pg_advisory_lock(").bind(LOCK).push(")"),
+    };
+    let rows = session.rows(select).await?;
+    if rows.first().is_none_or(|row| row.maybe_int(0).ok().flatten() == Some(0)) {
+        let what = "another process has been preparing the tables of this database for a minute; try again when it is done";
+        return Err(StoreError::new(StoreErrorKind::Unavailable, what).into());
+    }
+    Ok(())
+}
+
+async fn unlock(session: &mut Session, dialect: Dialect) -> Result<(), Fault> {
+    let mut select = Statement::new(dialect, "SELECT ");
+    match dialect {
+        Dialect::Mysql => select.push("RELEASE_LOCK(CONCAT('duly:', DATABASE()))"),
+        Dialect::Postgres => select.push("1 FROM pg_advisory_unlock(").bind(LOCK).push(")"),
+    };
+    session.rows(select).await?;
+    Ok(())
+}
+
+async fn read(session: &mut Session, dialect: Dialect, name: &str) -> Result<Option<String>, Fault> {
+    let mut select = Statement::new(dialect, "SELECT value FROM duly_store WHERE name = ");
+    select.bind(name);
+    session.rows(select).await?.first().map(|row| row.text(0)).transpose()
+}
+
+async fn write(session: &mut Session, dialect: Dialect, name: &str, value: &str) -> Result<(), Fault> {
+    let mut insert = Statement::new(dialect, "INSERT INTO duly_store (name, value) VALUES (");
+    insert.bind(name).push(", ").bind(value).push(")");
+    insert.push_as(
+        " ON DUPLICATE KEY UPDATE value = VALUES(value)",
+        " ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
+    );
+    session.run(insert).await?;
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Ending claims, and letting them go on.
+
+use std::{collections::HashMap, time::Duration};
+
+use duly_core::{
+    Attempt, Lost, MessageId, Now, Outcome, Receipt, State,
+    store::{Settle, Settled, StoreError, Verdict},
+};
+
+use super::{
+    SqlStore,
+    count::{Book, Tally},
+    fault::Fault,
+    link::Session,
+    row::{Bodies, Row},
+    work::transact,
+    write::Locked,
+};
+
+/// So many claims end in one transaction.
+const TOGETHER_MAX: usize = 1000;
+
+impl SqlStore {
+    pub(super) async fn settle_all(&self, now: Now, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
+        self.check_open()?;
+        let mut answers = Vec::with_capacity(batch.len());
+        for part in batch.chunks(TOGETHER_MAX) {
+            let call = self.calls.next();
+            answers.extend(transact!(self, |session| self.settle_in_one(&mut session, now, call, part))?);
+        }
+        Ok(answers)
+    }
+
+    async fn settle_in_one(
+        &self,
+        session: &mut Session,
+        now: Now,
+        call: i64,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, Fault> {
+        let slot = self.slots.take();
+        let mut rows = self.held(session, batch.iter().map(|settle| &settle.receipt)).await?;
+        let (mut tally, mut answers, mut changed) = (Tally::default(), Vec::new(), Vec::new());
+        for Settle { receipt, verdict } in batch {
+            let row = rows.get_mut(&receipt.id);
+            answers.push(match row {
+                // Ended by this very call, whose answer got lost.
+                Some(row)
+                    if row.last_call == call
+                        && row.token == receipt.token
+                        && !changed.contains(&receipt.id) =>
+                {
+                    Settled::Done
+                }
+                Some(row) if self.is_held(now, row, receipt) => {
+                    end(row, now, verdict, &mut tally);
+                    row.last_call = call;
+                    changed.push(receipt.id.clone());
+                    Settled::Done
+                }
+                _ => Settled::Lost,
+            });
+        }
+        let changed: Vec<_> = changed.iter().filter_map(|id| rows.get(id)).collect();
+        self.write(session, &changed).await?;
+        self.tell_of(session, now, changed.into_iter().filter(|row| row.record.state == State::Pending))
+            .await?;
+        self.count(session, &slot, tally).await?;
+        Ok(answers)
+    }
+
+    pub(super) async fn extend_all(
+        &self,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.check_open()?;
+        let mut answers = Vec::with_capacity(receipts.len());
+        for part in receipts.chunks(TOGETHER_MAX) {
+            answers.extend(transact!(self, |session| self.extend_in_one(&mut session, now, part, lease))?);
+        }
+        Ok(answers)
+    }
+
+    /// Twice is as good as once.
+    async fn extend_in_one(
+        &self,
+        session: &mut Session,
+        now: Now,
+        receipts: &[Receipt],
+        lease: Duration,
+    ) -> Result<Vec<Settled>, Fault> {
+        let (end, span) = self.lease_end(now, lease);
+        let mut rows = self.held(session, receipts.iter()).await?;
+        let mut answers = Vec::with_capacity(receipts.len());
+        let mut changed = Vec::new();
+        for receipt in receipts {
+            answers.push(match rows.get_mut(&receipt.id) {
+                Some(row) if self.is_held(now, row, receipt) => {
+                    (row.lease_end, row.span_us) = (end, span as i64);
+                    changed.push(&receipt.id);
+                    Settled::Done
+                }
+                _ => Settled::Lost,
+            });
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        let changed: Vec<_> = changed.into_iter().filter_map(|id| rows.get(id)).collect();
+        self.write(session, &changed).await?;
+        Ok(answers)
+    }
+
+    async fn held(
+        &self,
+        session: &mut Session,
+        receipts: impl Iterator<Item = &Receipt>,
+    ) -> Result<HashMap<MessageId, Row>, Fault> {
+        let mut ids: Vec<_> = receipts.map(|receipt| &receipt.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
+        Ok(found.rows.into_iter().map(|row| (row.id().clone(), row)).collect())
+    }
+
+    /// Whether the receipt is the proof of the claim that the message is in.
+    fn is_held(&self, now: Now, row: &Row, receipt: &Receipt) -> bool {
+        row.record.state == State::InFlight
+            && row.token == receipt.token
+            && receipt.shard == self.shard_of(&receipt.id)
+            && row.lease_end > self.time.tick(now)
+    }
+
+    /// The end of a lease in the store's time, and its span, both in microseconds.
+    pub(super) fn lease_end(&self, now: Now, lease: Duration) -> (u64, u64) {
+        /// A lease of a year is for ever.
+        const SPAN_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+        let span = lease.min(SPAN_MAX).as_micros() as u64;
+        (self.time.latest_tick(now) + span, span)
+    }
+}
+
+/// Ends the claim of a row.
+fn end(row: &mut Row, now: Now, verdict: &Verdict, tally: &mut Tally) {
+    match verdict {
+        Verdict::HandBack => put_back(row, tally),
+        Verdict::Retry { at, attempt } => {
+            row.note(attempt.clone());
+            // Wall time may have stepped back behind the due time since the claim.
+            row.record.ready = (*at).max(row.record.message.due);
+            row.lost = Lost::No;
+            put_back(row, tally);
+        }
+        Verdict::Delivered { receipt } => {
+            row.record.attempts = row.record.attempts.saturating_add(1);
+            row.record.state = State::Delivered;
+            row.record.ended = Some(now.wall());
+            row.record.receipt.clone_from(receipt);
+            tally.book(Book::Delivered, 1);
+            tally.book(Book::Kept, 1);
+        }
+        Verdict::Dead { reason, attempt } => {
+            if let Some(attempt) = attempt {
+                row.note(attempt.clone());
+            }
+            row.record.state = State::Dead;
+            row.record.ended = Some(now.wall());
+            row.record.reason = Some(*reason);
+            tally.dead(row.lane_no, 1);
+        }
+    }
+}
+
+/// Puts a row back where it waits.
+pub(super) fn put_back(row: &mut Row, tally: &mut Tally) {
+    row.record.state = State::Pending;
+    tally.pending(row.lane_no, row.record.ready, 1);
+}
+
+/// Ends a claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
+pub(super) fn lose(row: &mut Row, now: Now, why: &str, tally: &mut Tally) {
+    row.note(Attempt::new(now.wall(), Outcome::Lost, why));
+    row.lost = if row.lost == Lost::No { Lost::InCompany } else { Lost::Alone };
+    put_back(row, tally);
+}

@@ -1,0 +1,246 @@
+//! Rows as they are written: many with one statement.
+
+use duly_core::MessageId;
+
+use super::{
+    SqlStore,
+    fault::Fault,
+    link::{Dialect, Session, Statement},
+    row::{Bad, Bodies, Row, kind_word, properties_text, retry_text},
+};
+
+/// Statements come in these sizes only, so that the database knows them when they come again.
+const SIZES: [usize; 4] = [100, 20, 5, 1];
+/// So many bytes of bodies go with one statement at most: servers refuse packets that are too large.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Splits items into parts for one statement each.
+pub(super) fn parts<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let mut rest = items;
+    std::iter::from_fn(move || {
+        let fits = |size: &usize| {
+            *size <= rest.len()
+                && (*size == 1 || rest[..*size].iter().map(&bytes).sum::<usize>() <= BYTES_MAX)
+        };
+        let size = SIZES.into_iter().find(fits)?;
+        let (part, others) = rest.split_at(size);
+        rest = others;
+        Some(part)
+    })
+}
+
+/// Ids for one `IN (...)` each, the last one repeated where a list is short.
+pub(super) fn lists<'i>(ids: &'i [&'i MessageId]) -> impl Iterator<Item = Vec<&'i str>> {
+    ids.chunks(SIZES[0]).map(|part| {
+        let size = SIZES.into_iter().rev().find(|size| part.len() <= *size).unwrap_or(part.len());
+        let last = part.last();
+        part.iter()
+            .chain(std::iter::repeat_n(last, size - part.len()).flatten())
+            .map(|id| id.as_str())
+            .collect()
+    })
+}
+
+/// How rows that somebody else works on are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locked {
+    WaitFor,
+    Skip,
+}
+
+/// Rows that were read, the good and the bad.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) rows: Vec<Row>,
+    pub(super) bad: Vec<Bad>,
+}
+
+/// The columns that a change may change, and how each follows.
+const CHANGING: [&str; 19] = [
+    "deliver_time_ms",
+    "status",
+    "ready_time_ms",
+    "attempts",
+    "history",
+    "maybe_delivered",
+    "lost",
+    "end_time_ms",
+    "dead_reason",
+    "receipt",
+    "content_hash",
+    "lane_no",
+    "queue_no",
+    "queue_at",
+    "queue_rank",
+    "version",
+    "token",
+    "lease_span_us",
+    "holder",
+];
+
+impl SqlStore {
+    /// Reads rows and keeps others from changing them until the end of the transaction.
+    pub(super) async fn lock(
+        &self,
+        session: &mut Session,
+        ids: &[&MessageId],
+        bodies: Bodies,
+        locked: Locked,
+    ) -> Result<Found, Fault> {
+        let mut found = Found::default();
+        for list in lists(ids) {
+            let mut select = Statement::new(self.dialect(), &bodies.select());
+            select.push("WHERE message_id IN (").bind_all(list).push(") FOR UPDATE");
+            if locked == Locked::Skip {
+                select.push(" SKIP LOCKED");
+            }
+            found.read(session.rows(select).await?)?;
+        }
+        Ok(found)
+    }
+
+    /// Puts new rows there. Gives how many were new: a known id stays as it is.
+    pub(super) async fn put(&self, session: &mut Session, rows: &[&Row]) -> Result<u64, Fault> {
+        let mut new = 0;
+        for part in parts(rows, |row| row.record.message.body.len()) {
+            new += session.run(self.insertion(part)).await?;
+        }
+        Ok(new)
+    }
+
+    fn insertion(&self, rows: &[&Row]) -> Statement {
+        let mut insert = Statement::new(self.dialect(), "INSERT ");
+        insert.push_as("IGNORE ", "").push(
+            "INTO delay_message (message_id, sink, topic, tag, message_key, properties, retry, content_kind, body, \
+             deliver_time_ms, priority, max_lateness_ms, ready_time_ms, content_hash, lane_no, queue_no, queue_at, \
+             queue_rank, last_call, unindexed_at) VALUES ",
+        );
+        for (place, row) in rows.iter().enumerate() {
+            let message = &row.record.message;
+            let (queue_no, queue_at, rank) = row.place(self.shard_of(&message.id));
+            let properties = properties_text(&message.properties);
+            let retry = message.retry.as_deref().and_then(retry_text);
+            insert.push(if place == 0 { "(" } else { ", (" });
+            insert.bind_all([message.id.as_str(), message.sink.as_str(), message.topic.as_str()]).push(", ");
+            insert.bind_all([
+                message.tag.as_ref().map(|tag| tag.as_str()),
+                message.key.as_ref().map(|key| key.as_str()),
+                properties.as_deref(),
+                retry.as_deref(),
+                Some(kind_word(message.body.kind())),
+            ]);
+            insert.push(", ").bind(message.body.as_bytes()).push(", ").bind_all([
+                Some(message.due.as_millis() as i64),
+                Some(i64::from(message.priority.get())),
+                message.max_lateness.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
+                Some(row.record.ready.as_millis() as i64),
+                Some(row.hash),
+                Some(row.lane_no),
+                Some(queue_no),
+                Some(queue_at),
+                Some(rank),
+                Some(row.last_call),
+                self.unindexed(row),
+            ]);
+            insert.push(")");
+        }
+        insert.push_as("", " ON CONFLICT (message_id) DO NOTHING");
+        insert
+    }
+
+    /// Writes rows that were [locked](Self::lock) and changed.
+    pub(super) async fn write(&self, session: &mut Session, rows: &[&Row]) -> Result<(), Fault> {
+        for part in parts(rows, |_| 1) {
+            session.run(self.change_of(part)).await?;
+        }
+        Ok(())
+    }
+
+    /// All of them exist: the insertion meets each row and changes it instead, in both databases the quickest way to
+    /// write different things to many rows.
+    fn change_of(&self, rows: &[&Row]) -> Statement {
+        let mut change =
+            Statement::new(self.dialect(), "INSERT INTO delay_message (message_id, sink, topic, ");
+        change.push(&CHANGING.join(", ")).push(", last_call, unindexed_at) VALUES ");
+        for (place, row) in rows.iter().enumerate() {
+            let record = &row.record;
+            let message = &record.message;
+            let history = row.history();
+            let (queue_no, queue_at, rank) = row.place(self.shard_of(&message.id));
+            let int = |n: i64| Some(n);
+            change.push(if place == 0 { "(" } else { ", (" });
+            change.bind_all([message.id.as_str(), message.sink.as_str(), message.topic.as_str()]).push(", ");
+            change.bind(message.due.as_millis() as i64).push(", ").bind(row.status()).push(", ");
+            change
+                .bind_all([int(record.ready.as_millis() as i64), int(i64::from(record.attempts))])
+                .push(", ");
+            change.bind(history.as_deref()).push(", ");
+            change.bind_all([
+                int(i64::from(record.maybe_delivered)),
+                int(row.lost as i64),
+                record.ended.map(|at| at.as_millis() as i64),
+            ]);
+            change.push(", ").bind(record.reason.map(|reason| reason.as_str())).push(", ");
+            change.bind(record.receipt.as_deref()).push(", ");
+            change.bind_all([
+                int(row.hash),
+                int(row.lane_no),
+                int(queue_no),
+                int(queue_at),
+                int(rank),
+                int(row.version + 1),
+                int(row.token as i64),
+                int(row.span_us),
+                int(row.process.unwrap_or_default()),
+                int(row.last_call),
+                self.unindexed(row),
+            ]);
+            change.push(")");
+        }
+        change.push_as(" ON DUPLICATE KEY UPDATE ", " ON CONFLICT (message_id) DO UPDATE SET ");
+        let new = |column: &str| match self.dialect() {
+            Dialect::Mysql => format!("VALUES({column})"),
+            Dialect::Postgres => format!("EXCLUDED.{column}"),
+        };
+        for column in CHANGING.into_iter().chain(["last_call", "unindexed_at"]) {
+            change.push(&format!("{column} = {}, ", new(column)));
+        }
+        // What was delivered or cancelled is kept without its body.
+        let old = if self.dialect() == Dialect::Mysql { "body" } else { "delay_message.body" };
+        let status = new("status");
+        change.push(&format!(
+            "body = CASE WHEN {status} = 'DELIVERED' OR {status} = 'CANCELLED' THEN NULL ELSE {old} END"
+        ));
+        change.push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
+        change
+    }
+
+    /// Removes rows.
+    pub(super) async fn remove(&self, session: &mut Session, ids: &[&MessageId]) -> Result<(), Fault> {
+        for list in lists(ids) {
+            let mut delete =
+                Statement::new(self.dialect(), "DELETE FROM delay_message WHERE message_id IN (");
+            delete.bind_all(list).push(")");
+            session.run(delete).await?;
+        }
+        Ok(())
+    }
+
+    /// Since when the index in Redis is to have it and has not, where there is one.
+    fn unindexed(&self, row: &Row) -> Option<i64> {
+        let waits = self.indexed && row.record.state == duly_core::State::Pending;
+        waits.then(|| row.record.ready.as_millis() as i64 * 1000)
+    }
+}
+
+impl Found {
+    pub(super) fn read(&mut self, answers: Vec<super::link::Answer>) -> Result<(), Fault> {
+        for answer in &answers {
+            match Row::read(answer)? {
+                Ok(row) => self.rows.push(row),
+                Err(bad) => self.bad.push(bad),
+            }
+        }
+        Ok(())
+    }
+}
