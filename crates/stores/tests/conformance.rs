@@ -9,6 +9,8 @@ testkit::store_suite!(embedded, testkit::embedded());
 testkit::store_suite!(redis, testkit::redis());
 testkit::store_suite!(redis_cluster, testkit::redis_at(|| crate::cluster().url()));
 testkit::store_suite!(redis_sentinel, testkit::redis_at(|| crate::sentinels().url()));
+testkit::store_suite!(mysql, testkit::mysql());
+testkit::store_suite!(postgres, testkit::postgres());
 
 fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();

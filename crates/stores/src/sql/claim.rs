@@ -176,7 +176,7 @@ impl SqlStore {
             let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
             let is_own = row.record.state == State::InFlight && row.last_call == taking.call;
             let waits = row.record.state == State::Pending && !row.is_raw && row.record.ready == turn.ready;
-            if !is_own && !(waits && row.lane_no == taking.lane_no) {
+            if !(is_own || waits && row.lane_no == taking.lane_no) {
                 given.missed = true;
                 continue;
             }

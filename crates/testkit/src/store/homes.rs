@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{Now, Store};
-use duly_stores::{EmbeddedStore, MemoryStore, RedisStore, embedded, memory, redis};
+use duly_stores::{EmbeddedStore, MemoryStore, RedisStore, SqlStore, embedded, memory, redis, sql};
 
 use super::bench::{BEGIN, Bench, Keep};
 use crate::servers;
@@ -205,4 +205,63 @@ pub fn redis_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
         Box::pin(making) as Making
     };
     Lab::new(make).on_a_server(servers::redis::installed)
+}
+
+struct SqlHome {
+    url: String,
+    options: sql::Options,
+    store: Arc<SqlStore>,
+}
+
+impl SqlHome {
+    /// Another process opens the store.
+    async fn open(&mut self, now: Now) {
+        let options = sql::Options { instance: fresh_number(), ..self.options.clone() };
+        self.store = Arc::new(SqlStore::open(&self.url, options, now).await.unwrap());
+    }
+}
+
+#[async_trait]
+impl Home for SqlHome {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn reopen(&mut self, now: Now) {
+        self.store.close().await.unwrap();
+        self.open(now).await;
+    }
+
+    async fn crash(&mut self, now: Now) {
+        self.open(now).await;
+    }
+}
+
+/// The lab of [`SqlStore`] in MariaDB: every store has a database of its own there.
+pub fn mysql() -> Lab {
+    sql_at(|| servers::mysql::shared().fresh_database()).on_a_server(servers::mysql::installed)
+}
+
+/// The lab of [`SqlStore`] in PostgreSQL: every store has a database of its own there.
+pub fn postgres() -> Lab {
+    sql_at(|| servers::postgres::shared().fresh_database()).on_a_server(servers::postgres::installed)
+}
+
+fn sql_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
+    Lab::new(move |keep: Keep, now| {
+        let Keep { retention, retention_max, pending_max } = keep;
+        let options = sql::Options {
+            retention,
+            retention_max,
+            pending_max,
+            connections: 4,
+            ..sql::Options::new(fresh_number())
+        };
+        let url = url();
+        let making = async move {
+            let store = Arc::new(SqlStore::open(&url, options.clone(), now).await.unwrap());
+            Box::new(SqlHome { url, options, store }) as Box<dyn Home>
+        };
+        Box::pin(making) as Making
+    })
 }
