@@ -403,6 +403,15 @@ pub enum Durability {
     Disk,
     /// Our crash; the crash of the server behind as far as that one is durable.
     Server,
+    /// Our crash and the database's: committed there.
+    Database,
+}
+
+impl Durability {
+    /// Whether the store is a server's, behind a network, so that each question to it costs somebody else something.
+    pub fn is_elsewhere(self) -> bool {
+        matches!(self, Self::Server | Self::Database)
+    }
 }
 
 impl fmt::Display for Durability {
@@ -413,6 +422,9 @@ impl fmt::Display for Durability {
                 "disk: synced before every acknowledgement; survives kill -9, OS crash and power cut"
             }
             Self::Server => "server: survives our crash, and the server's as far as it is durable",
+            Self::Database => {
+                "database: committed before every acknowledgement; survives our crash and the database's"
+            }
         })
     }
 }

@@ -12,6 +12,7 @@ use duly_core::{
     Clock, Invalid, Lane, Limits, Mover, RetryPolicy, Sink, SinkName, Store, Topic,
     schedule::{LaneSettings, Pace, Settings},
 };
+use duly_stores::sql;
 
 use crate::{
     Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock,
@@ -42,6 +43,7 @@ pub struct Builder {
 enum Place {
     Folder(PathBuf),
     Redis { url: String, node: String },
+    Sql { server: sql::Server, url: String, node: String },
     Store(Arc<dyn Store>),
 }
 
@@ -83,6 +85,21 @@ impl Builder {
     /// A Redis that may lose messages is refused: see [`redis::Options`](duly_stores::redis::Options) for how to take one nevertheless.
     pub fn redis(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
         self.place = Some(Place::Redis { url: url.into(), node: node.into() });
+        self
+    }
+
+    /// Messages wait in the MySQL 8 or MariaDB 10.6, or newer, at `url`: `mysql://user:password@host:3306/database`. The database must be
+    /// there; its tables are made. Any number of processes share it; `node` is the name of this one, which no other may have and which
+    /// stays the same when it is started again. Time is that of the database then, for all of them.
+    pub fn mysql(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
+        self.place = Some(Place::Sql { server: sql::Server::Mysql, url: url.into(), node: node.into() });
+        self
+    }
+
+    /// Messages wait in the PostgreSQL 13 or newer at `url`: `postgres://user:password@host:5432/database`. Otherwise as
+    /// [`mysql`](Self::mysql).
+    pub fn postgres(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
+        self.place = Some(Place::Sql { server: sql::Server::Postgres, url: url.into(), node: node.into() });
         self
     }
 
@@ -184,8 +201,9 @@ impl Builder {
             Some(Place::Store(store)) => (store, clock),
             Some(Place::Folder(folder)) => (open::embedded(&folder, &self.limits, &*clock).await?, clock),
             Some(Place::Redis { url, node }) => open::redis(&url, node, &self, clock).await?,
+            Some(Place::Sql { server, url, node }) => open::sql(server, &url, node, &self, clock).await?,
             None => {
-                let detail = "nowhere to keep messages: call folder(...), redis(...) or store(...)";
+                let detail = "nowhere to keep messages: call folder(...), redis(...), mysql(...), postgres(...) or store(...)";
                 return Err(Invalid::new("no_store", "store", detail).into());
             }
         };

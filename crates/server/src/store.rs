@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use duly::{Clock, Mover, SinkName, Store};
 use duly_sinks::SinkConfig;
-use duly_stores::{EmbeddedStore, RedisStore, embedded, redis};
+use duly_stores::{EmbeddedStore, RedisStore, SqlStore, embedded, redis, sql};
 
 use crate::{
-    config::{Config, RedisSetup, StoreKind},
+    config::{Config, RedisSetup, SqlSetup, StoreKind},
     serve::StartError,
 };
 
@@ -36,6 +36,7 @@ pub(crate) async fn open(config: &Config, machine: Arc<dyn Clock>) -> Result<Ope
     match &config.store.kind {
         StoreKind::Embedded => open_embedded(config, machine).await,
         StoreKind::Redis(setup) => open_redis(config, setup, machine).await,
+        StoreKind::Sql(setup) => open_sql(config, setup, machine).await,
     }
 }
 
@@ -58,9 +59,6 @@ async fn open_redis(
     setup: &RedisSetup,
     machine: Arc<dyn Clock>,
 ) -> Result<Opened, StartError> {
-    let mut instance = [0; 8];
-    getrandom::fill(&mut instance)
-        .map_err(|error| StartError(format!("the system gave no random bytes: {error}")))?;
     let options = redis::Options {
         shards: setup.shards,
         retention: config.store.retention,
@@ -70,11 +68,39 @@ async fn open_redis(
         wait_replicas: setup.wait_replicas,
         node: config.node.clone(),
         lease: config.store.lease,
-        ..redis::Options::new(u64::from_be_bytes(instance))
+        ..redis::Options::new(instance()?)
     };
     let (store, clock) = RedisStore::join(setup.url.reveal(), options, machine)
         .await
         .map_err(|error| StartError(format!("Redis at {}: {error}", setup.shown())))?;
     let store = Arc::new(store);
     Ok(Opened { store: store.clone(), clock: Arc::new(clock), redis: Some(store) })
+}
+
+async fn open_sql(config: &Config, setup: &SqlSetup, machine: Arc<dyn Clock>) -> Result<Opened, StartError> {
+    let (store, clock) = SqlStore::join(setup.url.reveal(), sql_options(config, setup)?, machine)
+        .await
+        .map_err(|error| StartError(format!("{} at {}: {error}", setup.server, setup.shown())))?;
+    Ok(Opened { store: Arc::new(store), clock: Arc::new(clock), redis: None })
+}
+
+fn sql_options(config: &Config, setup: &SqlSetup) -> Result<sql::Options, StartError> {
+    Ok(sql::Options {
+        shards: setup.shards,
+        retention: config.store.retention,
+        retention_max: config.store.retention_max,
+        pending_max: config.limits.pending_max,
+        connections: setup.connections,
+        node: config.node.clone(),
+        lease: config.store.lease,
+        ..sql::Options::new(instance()?)
+    })
+}
+
+/// Who this process is among those that share a store: another at every start.
+fn instance() -> Result<u64, StartError> {
+    let mut instance = [0; 8];
+    getrandom::fill(&mut instance)
+        .map_err(|error| StartError(format!("the system gave no random bytes: {error}")))?;
+    Ok(u64::from_be_bytes(instance))
 }

@@ -7,7 +7,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::{Failure, Output};
-use crate::config::{Config, Flags, Sources, StoreKind};
+use crate::config::{Config, Flags, Sources, SqlServer, StoreKind};
 
 /// Copy the data folder, also while a server works on it
 #[derive(Debug, clap::Args)]
@@ -76,6 +76,14 @@ fn configured(config: Option<PathBuf>) -> Result<PathBuf, Failure> {
         StoreKind::Redis(_) => Err(Failure::failed(
             "the messages are in Redis: back it up by its own means (a copy of its append-only file, or BGSAVE)",
         )),
+        StoreKind::Sql(setup) => Err(Failure::failed(format!(
+            "the messages are in {}: back that up by its own means, such as {}",
+            setup.server,
+            match setup.server {
+                SqlServer::Mysql => "mysqldump --single-transaction",
+                SqlServer::Postgres => "pg_dump",
+            }
+        ))),
     }
 }
 

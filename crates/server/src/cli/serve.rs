@@ -64,6 +64,7 @@ impl Serve {
         let data = match &config.store.kind {
             StoreKind::Embedded => config.data.display().to_string(),
             StoreKind::Redis(setup) => format!("Redis at {}", setup.shown()),
+            StoreKind::Sql(setup) => format!("{} at {}", setup.server, setup.shown()),
         };
         // Taken before the start: who is told to stop meanwhile stops.
         let mut signals = Signals::new()?;

@@ -86,12 +86,13 @@ fn every_setting_stands_in_the_reference() {
 #[test]
 fn the_examples_of_the_default_file_are_right_too() {
     let told: BTreeSet<_> = read(&uncommented()).problems.into_iter().map(|problem| problem.path).collect();
-    // Stores to come, settings of another store than the one named, files that are not there, and a token given in all three ways at once.
+    // Settings of another store than the one named, files that are not there, and a token given in all three ways at once.
     let expected = [
         "auth.tokens[0].token",
         "auth.tokens[0].token_file",
         "sinks.orders.ca",
         "store.allow_volatile",
+        "store.connections",
         "store.mysql",
         "store.postgres",
         "store.redis",

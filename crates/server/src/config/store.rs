@@ -3,39 +3,48 @@
 use std::time::Duration;
 
 use duly::{days, hours, seconds};
-use duly_stores::redis;
+use duly_stores::{redis, sql};
 
 use super::{
-    RedisSetup, Secret, StoreKind, StoreSetup, secret::mask_url, section::Section, suggest::did_you_mean,
+    RedisSetup, Secret, SqlServer, SqlSetup, StoreKind, StoreSetup, secret::mask_url, section::Section,
+    suggest::did_you_mean,
 };
 
 /// Kinds of store that are there.
-const KINDS: [&str; 2] = ["embedded", "redis"];
+const KINDS: [&str; 4] = ["embedded", "redis", "mysql", "postgres"];
 /// Kinds of store that are planned and not there yet.
-const KINDS_TO_COME: [&str; 3] = ["mysql", "postgres", "redis+mysql"];
-/// Settings of those.
-const SETTINGS_TO_COME: [&str; 2] = ["mysql", "postgres"];
-/// Settings of the Redis store alone.
-const OF_REDIS: [&str; 4] = ["redis", "shards", "allow_volatile", "wait_replicas"];
+const KINDS_TO_COME: [&str; 1] = ["redis+mysql"];
+/// Settings that not every kind has, and the kinds that have them.
+const SETTINGS: [(&str, &[&str]); 7] = [
+    ("redis", &["redis"]),
+    ("mysql", &["mysql"]),
+    ("postgres", &["postgres"]),
+    ("shards", &["redis", "mysql", "postgres"]),
+    ("connections", &["mysql", "postgres"]),
+    ("allow_volatile", &["redis"]),
+    ("wait_replicas", &["redis"]),
+];
+/// The most connections that one node may hold.
+const CONNECTIONS_MAX: u32 = 1000;
 
 pub(super) fn store(section: &mut Section<'_>) -> StoreSetup {
     let word =
         section.value("kind", "embedded".to_owned(), |node| known(node.text()?), |kind| kind.as_str().into());
     let faulty = section.reading.is_faulty("store.kind");
-    for key in SETTINGS_TO_COME {
+    for (key, kinds) in SETTINGS.into_iter().filter(|(_, kinds)| !kinds.contains(&word.as_str())) {
         if let Some(node) = section.take(key).filter(|_| !faulty) {
-            section.fault(key, &node.origin, "the store that has this setting is not in this version yet");
+            let kinds: Vec<_> = kinds.iter().map(|kind| format!("{kind:?}")).collect();
+            let kinds = either(&kinds);
+            let detail = format!("the {word} store has no such setting; it belongs to kind = {kinds}");
+            section.fault(key, &node.origin, detail);
         }
     }
-    let kind = if word == "redis" { StoreKind::Redis(of_redis(section)) } else { StoreKind::Embedded };
-    if kind == StoreKind::Embedded {
-        for key in OF_REDIS {
-            if let Some(node) = section.take(key).filter(|_| !faulty) {
-                let detail = format!("the {word} store has no such setting; it belongs to kind = \"redis\"");
-                section.fault(key, &node.origin, detail);
-            }
-        }
-    }
+    let kind = match word.as_str() {
+        "redis" => StoreKind::Redis(of_redis(section)),
+        "mysql" => StoreKind::Sql(of_sql(section, SqlServer::Mysql)),
+        "postgres" => StoreKind::Sql(of_sql(section, SqlServer::Postgres)),
+        _ => StoreKind::Embedded,
+    };
     let default = StoreSetup::of(kind);
     StoreSetup {
         lease: section.span("lease", default.lease, seconds(1)..=hours(12)),
@@ -47,30 +56,68 @@ pub(super) fn store(section: &mut Section<'_>) -> StoreSetup {
 
 fn of_redis(section: &mut Section<'_>) -> RedisSetup {
     let default = RedisSetup::default();
-    let url = section.value(
-        "redis",
-        default.url,
-        |node| {
-            let text = node.text()?;
-            redis::check_address(text).map(|()| Secret::new(text))
-        },
-        |url| mask_url(url.reveal()).into(),
-    );
     RedisSetup {
-        url,
+        url: address(section, "redis", default.url, redis::check_address),
         shards: section.number("shards", default.shards, 1..=redis::Options::SHARDS_MAX),
         allow_volatile: section.flag("allow_volatile", default.allow_volatile),
         wait_replicas: section.number("wait_replicas", default.wait_replicas, 0..=100),
     }
 }
 
+fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlSetup {
+    let default = SqlSetup::of(server);
+    let key = match server {
+        SqlServer::Mysql => "mysql",
+        SqlServer::Postgres => "postgres",
+    };
+    let check = |url: &str| {
+        let server_there = sql::check_address(url)?;
+        if server_there == server {
+            return Ok(());
+        }
+        Err(format!("this is an address of {server_there}; write {key}://user@host/database"))
+    };
+    SqlSetup {
+        server,
+        url: address(section, key, default.url, check),
+        shards: section.number("shards", default.shards, 1..=sql::Options::SHARDS_MAX),
+        connections: section.number("connections", default.connections, 1..=CONNECTIONS_MAX),
+    }
+}
+
+/// Where a server is: never shown with its password, however wrong it may be.
+fn address(
+    section: &mut Section<'_>,
+    key: &'static str,
+    default: Secret,
+    check: impl FnOnce(&str) -> Result<(), String>,
+) -> Secret {
+    section.value(
+        key,
+        default,
+        |node| {
+            let text = node.text()?;
+            check(text).map(|()| Secret::new(text))
+        },
+        |url| mask_url(url.reveal()).into(),
+    )
+}
+
 fn known(word: &str) -> Result<String, String> {
     if KINDS.contains(&word) {
         return Ok(word.into());
     }
-    let there = "use \"embedded\" or \"redis\"";
+    let there = format!("use {}", either(&KINDS.map(|kind| format!("{kind:?}"))));
     if KINDS_TO_COME.contains(&word) {
         return Err(format!("the {word} store is not in this version yet; {there}"));
     }
     Err(format!("there is no {word:?} store{}; {there}", did_you_mean(word, KINDS)))
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn either(words: &[String]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        words => words.concat(),
+    }
 }

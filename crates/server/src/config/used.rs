@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Dura
 
 use duly::{HandlerOptions, Levels, Limits, Pace, RetryPolicy, SinkName, SinkOptions};
 
+pub use duly_stores::sql::Server as SqlServer;
+
 use super::secret::{Secret, mask_url, only_host};
 use crate::auth::Tokens;
 
@@ -68,6 +70,8 @@ pub enum StoreKind {
     Embedded,
     /// A Redis.
     Redis(RedisSetup),
+    /// MySQL, MariaDB or PostgreSQL.
+    Sql(SqlSetup),
 }
 
 /// Which Redis.
@@ -84,6 +88,36 @@ pub struct RedisSetup {
 }
 
 impl RedisSetup {
+    /// Where it is, fit to be shown.
+    pub fn shown(&self) -> String {
+        mask_url(self.url.reveal())
+    }
+}
+
+/// Which database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqlSetup {
+    /// Of which make.
+    pub server: SqlServer,
+    /// Where it is; may hold a password.
+    pub url: Secret,
+    /// How many parts the store has.
+    pub shards: u16,
+    /// How many connections to it this node has at most.
+    pub connections: u32,
+}
+
+impl SqlSetup {
+    /// The usual settings: a database of its own on this machine.
+    pub fn of(server: SqlServer) -> Self {
+        let url = Secret::new(match server {
+            SqlServer::Mysql => "mysql://duly@127.0.0.1:3306/duly",
+            SqlServer::Postgres => "postgres://duly@127.0.0.1:5432/duly",
+        });
+        let usual = duly_stores::sql::Options::new(0);
+        Self { server, url, shards: usual.shards, connections: usual.connections }
+    }
+
     /// Where it is, fit to be shown.
     pub fn shown(&self) -> String {
         mask_url(self.url.reveal())
@@ -197,7 +231,7 @@ impl StoreSetup {
     /// The usual settings of a kind: what is finished costs memory in Redis, so less of it is kept there.
     pub fn of(kind: StoreKind) -> Self {
         let (retention, retention_max) = match kind {
-            StoreKind::Embedded => (Duration::from_secs(24 * 3600), 1_000_000),
+            StoreKind::Embedded | StoreKind::Sql(_) => (Duration::from_secs(24 * 3600), 1_000_000),
             StoreKind::Redis(_) => (Duration::from_secs(3600), 100_000),
         };
         Self { kind, lease: Duration::from_secs(10), retention, retention_max }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Duly, Durability, Monotonic};
+use duly::{Duly, Monotonic};
 use tokio::sync::broadcast;
 
 use self::{
@@ -130,7 +130,7 @@ impl Telemetry {
         let sample = Sample::of(now.mono(), &self.duly.measures());
         self.state().samples.push(sample);
         let look = self.looks.fetch_add(1, Relaxed);
-        if self.duly.durability() == Durability::Server && !look.is_multiple_of(LOOKS_FAR) {
+        if self.duly.durability().is_elsewhere() && !look.is_multiple_of(LOOKS_FAR) {
             return;
         }
         // A store that does not answer is told of by whoever needs it; what it held a moment ago still stands.

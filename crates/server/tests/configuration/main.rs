@@ -4,6 +4,7 @@ mod commands;
 mod reading;
 mod secrets;
 mod sinks;
+mod stores;
 mod tokens;
 
 use std::{fs, path::PathBuf};

@@ -88,12 +88,27 @@ failure_rate = 7
 #[test]
 fn each_fault_says_what_would_be_right() {
     for (file, path, words) in [
-        ("[store]\nkind = \"mysql\"\nmysql = \"mysql://x\"", "store.kind", "not in this version yet"),
+        ("[store]\nkind = \"redis+mysql\"\nmysql = \"mysql://x/d\"", "store.kind", "not in this version yet"),
+        ("[store]\nkind = \"mysql\"\nmysql = \"mysql://x\"", "store.mysql", "no database is named"),
+        ("[store]\nkind = \"mysql\"\nmysql = \"postgres://x/d\"", "store.mysql", "an address of PostgreSQL"),
+        ("[store]\nkind = \"postgres\"\npostgres = \"http://x/d\"", "store.postgres", "postgres://"),
+        ("[store]\nkind = \"postgres\"\nconnections = 0", "store.connections", "from 1 to 1000"),
+        ("[store]\nkind = \"mysql\"\nshards = 257", "store.shards", "from 1 to 256"),
+        (
+            "[store]\nkind = \"mysql\"\nwait_replicas = 1",
+            "store.wait_replicas",
+            "belongs to kind = \"redis\"",
+        ),
+        (
+            "[store]\nkind = \"redis\"\nconnections = 1",
+            "store.connections",
+            "kind = \"mysql\" or \"postgres\"",
+        ),
         ("[store]\nkind = \"redis\"\nredis = \"http://x\"", "store.redis", "redis"),
         ("[store]\nkind = \"redis\"\nshards = 0", "store.shards", "from 1 to 256"),
         ("[store]\nkind = \"embeded\"", "store.kind", "did you mean embedded?"),
         ("[store]\nredis = \"redis://x\"", "store.redis", "belongs to kind = \"redis\""),
-        ("[store]\nmysql = \"mysql://x\"", "store.mysql", "not in this version yet"),
+        ("[store]\nmysql = \"mysql://x/d\"", "store.mysql", "belongs to kind = \"mysql\""),
         ("[sinks.orders]\nkind = \"kafka\"\nbrokers = \"x\"", "sinks.orders.kind", "not in this version yet"),
         ("[sinks.orders]\nkind = \"kafak\"", "sinks.orders.kind", "did you mean kafka?"),
         ("[sinks.orders]\nurl = \"http://x\"", "sinks.orders.kind", "it is missing"),

@@ -30,7 +30,7 @@ token = "pl4nt3d-s3cr3t-v4lu3"
 "#;
 
 /// Each of them is wrong in a way of its own.
-const FAULTY: [&str; 20] = [
+const FAULTY: [&str; 23] = [
     "listen = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nlease = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nkind = \"redis\"\nredis = \"redis-ring://user:pl4nt3d-s3cr3t-v4lu3@host\"",
@@ -38,6 +38,9 @@ const FAULTY: [&str; 20] = [
     "[store]\nkind = \"redis\"\nredis = \"redis-sentinel://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nkind = \"redis\"\nredis = \"pl4nt3d-s3cr3t-v4lu3\"",
     "[store]\nkind = \"mysql\"\nmysql = \"mysql://user:pl4nt3d-s3cr3t-v4lu3@host\"",
+    "[store]\nkind = \"mysql\"\nmysql = \"mysql://user:pl4nt3d-s3cr3t-v4lu3@host:no/db\"",
+    "[store]\nkind = \"postgres\"\npostgres = \"pl4nt3d-s3cr3t-v4lu3\"",
+    "[store]\nkind = \"postgres\"\npostgres = \"mysql://user:pl4nt3d-s3cr3t-v4lu3@host/db?password=pl4nt3d-s3cr3t-v4lu3\"",
     "[store]\nredis = \"redis://user:pl4nt3d-s3cr3t-v4lu3@host\"",
     "[store]\nredis = \"pl4nt3d-s3cr3t-v4lu3",
     "pasword = \"pl4nt3d-s3cr3t-v4lu3\"",

@@ -9,6 +9,7 @@ mod messages;
 mod patience;
 mod redis;
 mod secure;
+mod sql;
 mod target;
 mod walk;
 mod webhooks;

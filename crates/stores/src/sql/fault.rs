@@ -97,11 +97,13 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
             StoreErrorKind::Full,
             format!("the database has no room for new messages: {said}; make room on its disk"),
         ),
-        (Some(1044 | 1045 | 1142 | 1143 | 1227 | 1370), _) | (None, "28P01" | "28000" | "42501") => {
-            unavailable(format!(
-                "the database does not let this user do what Duly needs: {said}; grant it all rights on its database"
-            ))
-        }
+        (Some(1045 | 1130 | 1698), _) | (None, "28P01" | "28000") => unavailable(format!(
+            "the database does not let this user in: {said}; check the user and the password in the address, and whether \
+             the user may come from this machine"
+        )),
+        (Some(1044 | 1142 | 1143 | 1227 | 1370), _) | (None, "42501") => unavailable(format!(
+            "the database does not let this user do what Duly needs: {said}; grant it all rights on its database"
+        )),
         (Some(1049), _) | (None, "3D000") => {
             unavailable(format!("there is no such database: {said}; create it, it may be empty"))
         }

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod accept;
+mod address;
 mod adopt;
 mod change;
 mod claim;
@@ -39,7 +40,10 @@ use duly_core::{
     },
 };
 
-pub use self::options::Options;
+pub use self::{
+    address::{Server, check_address},
+    options::Options,
+};
 use self::{
     change::Change,
     count::Slots,
@@ -129,7 +133,7 @@ impl SqlStore {
 #[async_trait]
 impl Store for SqlStore {
     fn durability(&self) -> Durability {
-        Durability::Server
+        Durability::Database
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    str::FromStr,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -11,15 +10,11 @@ use duly_core::{
     Clock, Now,
     store::{StoreError, StoreErrorKind},
 };
-use sqlx::{
-    ConnectOptions, Connection, Executor,
-    mysql::MySqlConnectOptions,
-    pool::PoolOptions,
-    postgres::{PgConnectOptions, PgPool},
-};
+use sqlx::{Connection, Executor, pool::PoolOptions, postgres::PgPool};
 
 use super::{
     Calls, Options, SqlStore, Tokens,
+    address::Address,
     count::Slots,
     doubts::Doubts,
     hints::Hints,
@@ -37,8 +32,6 @@ const QUESTIONS: usize = 5;
 const ACQUIRE_WITHIN: Duration = Duration::from_secs(8);
 /// A connection that was idle for longer is tried before it is used.
 const IDLE_UNTRIED: Duration = Duration::from_secs(2);
-/// So many statements each connection remembers.
-const STATEMENTS_MAX: usize = 256;
 
 impl SqlStore {
     /// Opens the store in the database at `url`, `mysql://…` or `postgres://…`, makes its tables if there are none, and becomes one of
@@ -97,7 +90,10 @@ impl SqlStore {
         if let Some(fault) = options.fault() {
             return Err(StoreError::new(StoreErrorKind::Unavailable, fault));
         }
-        let (link, listening) = connect(url, options.connections)?;
+        let address =
+            Address::parse(url).map_err(|what| StoreError::new(StoreErrorKind::Unavailable, what))?;
+        address.reach().await?;
+        let (link, listening) = connect(address, options.connections);
         let generation = schema::prepare(&link, &options, indexed).await?;
         Ok(Self {
             link,
@@ -132,15 +128,9 @@ impl SqlStore {
 }
 
 /// Connections to the database, and one more to listen with where it can tell something.
-pub(super) fn connect(url: &str, connections: u32) -> Result<(Link, Option<PgPool>), StoreError> {
-    let refused = |error: sqlx::Error| {
-        StoreError::new(StoreErrorKind::Unavailable, format!("this is no address of a database: {error}"))
-    };
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    match scheme {
-        "mysql" | "mariadb" => {
-            let to = MySqlConnectOptions::from_str(url).map_err(refused)?;
-            let to = to.statement_cache_capacity(STATEMENTS_MAX).disable_statement_logging();
+pub(super) fn connect(address: Address, connections: u32) -> (Link, Option<PgPool>) {
+    match address {
+        Address::Mysql(to) => {
             let pool = pool::<sqlx::MySql>(connections).after_connect(|connection, _| {
                 Box::pin(async move {
                     // What others commit meanwhile is seen, and only rows that are really touched are locked.
@@ -149,18 +139,11 @@ pub(super) fn connect(url: &str, connections: u32) -> Result<(Link, Option<PgPoo
                     Ok(())
                 })
             });
-            Ok((Link::Mysql(pool.connect_lazy_with(to)), None))
+            (Link::Mysql(pool.connect_lazy_with(to)), None)
         }
-        "postgres" | "postgresql" => {
-            let to = PgConnectOptions::from_str(url).map_err(refused)?;
-            let to = to.statement_cache_capacity(STATEMENTS_MAX).disable_statement_logging();
-            let to = to.application_name("duly").options([("lock_timeout", "5s")]);
+        Address::Postgres(to) => {
             let listening: PgPool = pool(1).connect_lazy_with(to.clone());
-            Ok((Link::Postgres(pool(connections).connect_lazy_with(to)), Some(listening)))
-        }
-        _ => {
-            let what = "an address of a database begins with mysql:// or postgres://";
-            Err(StoreError::new(StoreErrorKind::Unavailable, what))
+            (Link::Postgres(pool(connections).connect_lazy_with(to)), Some(listening))
         }
     }
 }

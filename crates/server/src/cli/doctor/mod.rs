@@ -86,6 +86,7 @@ async fn look(config: &Config) -> Vec<Finding> {
     let running = match &config.store.kind {
         StoreKind::Embedded => disk::look(&config.data, &mut findings),
         StoreKind::Redis(setup) => redis::look(setup, &mut findings).await,
+        StoreKind::Sql(_) => false,
     };
     findings.extend(place::clock(&config.data));
     findings.extend(place::open_files(config));
