@@ -383,6 +383,21 @@ pub struct Measures {
     pub full: bool,
     /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
     pub clock_skew_us: Option<i64>,
+    /// How it is with the index beside the store, if it has one.
+    pub index: Option<IndexMeasures>,
+}
+
+/// How it is with an index that can be built again from the store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexMeasures {
+    /// Whether messages are found by it at the moment; if not, they are found in the store itself.
+    pub is_used: bool,
+    /// Entries that matched nothing in the store and were dropped.
+    pub dropped: u64,
+    /// Messages that it should have had and had not, and has now.
+    pub restored: u64,
+    /// How often it was built anew.
+    pub rebuilt: u64,
 }
 
 /// Something of `lane` is due at `due`. The sweep finds it too if this is lost.

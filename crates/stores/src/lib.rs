@@ -5,9 +5,11 @@ pub mod memory;
 pub mod redis;
 mod server;
 pub mod sql;
+pub mod tiered;
 
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 pub use redis::RedisStore;
 pub use server::ServerClock;
 pub use sql::SqlStore;
+pub use tiered::TieredStore;

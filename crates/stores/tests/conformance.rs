@@ -11,6 +11,7 @@ testkit::store_suite!(redis_cluster, testkit::redis_at(|| crate::cluster().url()
 testkit::store_suite!(redis_sentinel, testkit::redis_at(|| crate::sentinels().url()));
 testkit::store_suite!(mysql, testkit::mysql());
 testkit::store_suite!(postgres, testkit::postgres());
+testkit::store_suite!(redis_and_mysql, testkit::redis_and_mysql());
 
 fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();

@@ -47,6 +47,7 @@ impl Shared {
             waiting_bytes,
             full,
             clock_skew_us: None,
+            index: None,
         }
     }
 }

@@ -64,3 +64,15 @@ pub(crate) fn next_beside<T>(
     let beside = (0..).zip(seen).filter(|(shard, _)| !chosen.contains_key(shard));
     beside.filter_map(|(_, seen)| seen.turns.first()).map(|(turn, _)| turn.ready).min()
 }
+
+/// When the first is ready behind those that were chosen, in their shards.
+pub(crate) fn next_behind<T>(
+    seen: &[Seen<T>],
+    chosen: &BTreeMap<usize, Vec<&(Turn, T)>>,
+) -> Option<Timestamp> {
+    let behind = chosen.iter().filter_map(|(shard, turns)| {
+        let is_left = |(turn, _): &&(Turn, T)| turns.iter().all(|(taken, _)| taken != turn);
+        seen[*shard].turns.iter().find(is_left).map(|(turn, _)| turn.ready)
+    });
+    behind.min()
+}

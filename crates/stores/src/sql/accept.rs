@@ -78,7 +78,7 @@ impl SqlStore {
     ) -> Result<Vec<(MessageId, Inserted)>, Fault> {
         let slot = self.slots.take();
         let all: Vec<_> = rows.iter().collect();
-        let new = self.put(session, &all).await?;
+        let new = self.put(session, now, &all).await?;
         if new == rows.len() as u64 {
             self.count_accepted(session, &slot, rows.iter(), 0).await?;
             self.tell_of(session, now, rows.iter()).await?;
@@ -97,7 +97,7 @@ impl SqlStore {
         let afresh: Vec<_> = of(Judged::Afresh).collect();
         let again: Vec<_> = afresh.iter().map(|row| row.id()).collect();
         self.remove(session, &again).await?;
-        self.put(session, &afresh).await?;
+        self.put(session, now, &afresh).await?;
         // What this call put there before, and the answer got lost, was counted then.
         let own: Vec<_> = if new > 0 { of(Judged::Own).collect() } else { Vec::new() };
         let accepted = || own.iter().chain(&afresh).copied();

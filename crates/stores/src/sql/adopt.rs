@@ -83,7 +83,7 @@ impl SqlStore {
         }
         taken.sort_by(|a, b| a.id().cmp(b.id()));
         let rows: Vec<_> = taken.iter().collect();
-        self.write(session, &rows).await?;
+        self.write(session, now, &rows).await?;
         self.tell_of(session, now, taken.iter().filter(|row| row.record.state == State::Pending)).await?;
         self.count(session, &slot, tally).await?;
         Ok(seen)

@@ -96,7 +96,7 @@ impl SqlStore {
         changed.dedup();
         let kept: Vec<_> = changed.into_iter().filter(|id| !doing.purged.contains(id)).collect();
         let kept: Vec<&Row> = kept.into_iter().filter_map(|id| rows.get(id)).collect();
-        self.write(session, &kept).await?;
+        self.write(session, now, &kept).await?;
         self.remove(session, &doing.purged.iter().collect::<Vec<_>>()).await?;
         self.unread(session, &doing.unread.iter().collect::<Vec<_>>()).await?;
         self.tell_of(session, now, kept.into_iter().filter(|row| row.record.state == State::Pending)).await?;

@@ -21,36 +21,39 @@ use super::{
 };
 use crate::server::{
     lane::lane_text,
-    turn::{self, Turn, chosen, each, next_beside},
+    turn::{self, Turn, chosen, each, next_behind, next_beside},
 };
 
 /// So many are claimed in one transaction.
-const TOGETHER_MAX: usize = 500;
+pub(crate) const TOGETHER_MAX: usize = 500;
 
 /// The first of one lane in one shard.
 type Seen = turn::Seen<()>;
 
 /// A shard, and the token by which this node delivers the lane from it, if somebody must.
-type Owned = (u16, Option<u64>);
+pub(crate) type Owned = (u16, Option<u64>);
 
 /// A claim that is being made.
-pub(super) struct Taking<'c> {
-    pub(super) claim: &'c Claim,
-    pub(super) lane: &'c str,
-    pub(super) lane_no: i64,
-    pub(super) call: i64,
+pub(crate) struct Taking<'c> {
+    pub(crate) claim: &'c Claim,
+    pub(crate) lane: &'c str,
+    pub(crate) lane_no: i64,
+    pub(crate) call: i64,
     /// Per shard whose turn it is.
-    pub(super) shards: Vec<(Owned, Vec<Turn>)>,
+    pub(crate) shards: Vec<(Owned, Vec<Turn>)>,
+    /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
+    pub(crate) versions: Option<HashMap<MessageId, i64>>,
 }
 
 /// What a claim gave.
 #[derive(Default)]
-pub(super) struct Given {
-    leased: Vec<(Turn, Leased)>,
+pub(crate) struct Given {
+    pub(crate) leased: Vec<(Turn, Leased)>,
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
-    /// Somebody else was at work on some of them.
-    missed: bool,
+    /// Somebody else was at work on some of them, or they are not as they were.
+    pub(crate) missed: bool,
+    pub(crate) paused: bool,
 }
 
 impl SqlStore {
@@ -74,7 +77,7 @@ impl SqlStore {
             (shards[place], turns.into_iter().map(|(turn, ())| turn.clone()).collect())
         };
         let shards = std::mem::take(&mut chosen).into_iter().map(take).collect();
-        let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards };
+        let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
         let given = self.take(now, &taking).await?;
         let missed = given.missed.then(|| now.wall());
         let messages = given.leased.into_iter().map(|(_, leased)| leased).collect();
@@ -82,7 +85,7 @@ impl SqlStore {
     }
 
     /// Leases those whose turn it is, as far as nobody was faster.
-    pub(super) async fn take(&self, now: Now, taking: &Taking<'_>) -> Result<Given, StoreError> {
+    pub(crate) async fn take(&self, now: Now, taking: &Taking<'_>) -> Result<Given, StoreError> {
         let taken = transact!(self, |session| self.take_in_one(&mut session, now, taking));
         let mut given = taken.inspect_err(|error| {
             let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| turn.id.clone());
@@ -96,7 +99,7 @@ impl SqlStore {
     }
 
     /// The shards of a lane that this node may claim from, and by which right.
-    fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
+    pub(crate) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         match lane {
             Lane::Queue(_) => (0..self.options.shards).map(|shard| (shard, None)).collect(),
             Lane::Sink(_) => {
@@ -158,6 +161,9 @@ impl SqlStore {
     ) -> Result<Given, Fault> {
         let mut given = Given::default();
         let slot = self.slots.take();
+        if taking.versions.is_some() && self.is_paused(session, taking.lane_no).await? {
+            return Ok(Given { paused: true, ..given });
+        }
         let shards = self.still_owned(session, taking, &mut given).await?;
         let mut turns: BTreeMap<&MessageId, (&Turn, Owned)> = BTreeMap::new();
         for (owned, part) in &shards {
@@ -175,7 +181,11 @@ impl SqlStore {
         for mut row in found.rows {
             let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
             let is_own = row.record.state == State::InFlight && row.last_call == taking.call;
-            let waits = row.record.state == State::Pending && !row.is_raw && row.record.ready == turn.ready;
+            let is_known = |versions: &HashMap<_, _>| versions.get(row.id()) == Some(&row.version);
+            let waits = row.record.state == State::Pending
+                && !row.is_raw
+                && row.record.ready == turn.ready
+                && taking.versions.as_ref().is_none_or(is_known);
             if !(is_own || waits && row.lane_no == taking.lane_no) {
                 given.missed = true;
                 continue;
@@ -218,6 +228,17 @@ impl SqlStore {
         let (kept, lost): (Vec<_>, Vec<_>) = taking.shards.iter().partition(|part| is_owned(part));
         given.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
         Ok(kept)
+    }
+
+    async fn is_paused(&self, session: &mut Session, lane_no: i64) -> Result<bool, Fault> {
+        let mut select = Statement::new(self.dialect(), "SELECT paused FROM duly_lane WHERE lane_no = ");
+        select.bind(lane_no);
+        Ok(session.rows(select).await?.first().map_or(Ok(0), |row| row.int(0))? != 0)
+    }
+
+    /// The number of a call that claims.
+    pub(crate) fn next_call(&self) -> i64 {
+        self.calls.next()
     }
 
     async fn mark_claimed(
@@ -271,13 +292,4 @@ fn leased(row: Row, shard: u16, fence: Option<Fence>) -> Leased {
         fence,
         message: record.message,
     }
-}
-
-/// When the first is ready behind those that were chosen, in their shards.
-fn next_behind(seen: &[Seen], chosen: &BTreeMap<usize, Vec<&(Turn, ())>>) -> Option<Timestamp> {
-    let behind = chosen.iter().filter_map(|(shard, turns)| {
-        let first = |(turn, ()): &&(Turn, ())| turns.iter().all(|(taken, ())| taken != turn);
-        seen[*shard].turns.iter().find(first).map(|(turn, ())| turn.ready)
-    });
-    behind.min()
 }

@@ -78,7 +78,7 @@ impl SqlStore {
             row.last_call = call;
         }
         let rows: Vec<_> = rows.iter().collect();
-        self.write(session, &rows).await?;
+        self.write(session, now, &rows).await?;
         self.tell_of(session, now, rows.into_iter()).await?;
         self.count(session, &slot, tally).await
     }

@@ -1,6 +1,10 @@
 //! Wake-ups from other processes, where the database can tell them. They may be lost: the sweep finds what they would have told.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use duly_core::{Lane, Now, Timestamp, store::Hint};
 use sqlx::postgres::{PgListener, PgPool};
@@ -9,6 +13,7 @@ use tokio::sync::{Mutex, Notify};
 use super::{
     SqlStore,
     fault::Fault,
+    indexed::NEAR,
     link::{Dialect, Session, Statement},
     row::Row,
 };
@@ -25,6 +30,8 @@ pub(super) struct Hints {
     pool: Option<PgPool>,
     listening: Mutex<Option<PgListener>>,
     swept: Notify,
+    /// They are heard by other means.
+    elsewhere: AtomicBool,
 }
 
 impl Hints {
@@ -34,7 +41,7 @@ impl Hints {
 
     /// Whether other nodes are heard when they accept something.
     pub(super) fn are_heard(&self) -> bool {
-        self.pool.is_some()
+        self.pool.is_some() || self.elsewhere.load(Ordering::Relaxed)
     }
 
     /// The database answered a sweep: if there is no connection that listens, this is a good time for one.
@@ -50,6 +57,11 @@ impl Hints {
 }
 
 impl SqlStore {
+    /// Whether other nodes are heard by other means than the database.
+    pub(crate) fn hear_elsewhere(&self, heard: bool) {
+        self.hints.elsewhere.store(heard, Ordering::Relaxed);
+    }
+
     /// Tells other nodes of what is ready soon, once this transaction is committed.
     pub(super) async fn tell_of<'r>(
         &self,
@@ -57,6 +69,11 @@ impl SqlStore {
         now: Now,
         rows: impl Iterator<Item = &'r Row>,
     ) -> Result<(), Fault> {
+        if self.indexed {
+            let near = now.wall().saturating_add(NEAR);
+            session.news.extend(rows.filter(|row| row.record.ready <= near).map(|row| self.entry_of(row)));
+            return Ok(());
+        }
         if self.dialect() != Dialect::Postgres {
             return Ok(());
         }
@@ -104,8 +121,15 @@ impl SqlStore {
         }
     }
 
+    /// What is told of an entry to other nodes, if it is ready soon.
+    pub(crate) fn hint_of(&self, now: Now, entry: &super::Entry) -> Option<String> {
+        let is_soon = entry.turn.ready <= now.wall().saturating_add(HINT_WITHIN);
+        let lane = self.lanes.name(entry.lane_no).filter(|_| is_soon && !self.presence.is_alone())?;
+        Some(format!("{} {} {} {lane}", self.options.instance, entry.shard, entry.turn.ready.as_millis()))
+    }
+
     /// What this process sent it knows, and what another node delivers is of no use here.
-    fn heard(&self, told: &str) -> Option<Hint> {
+    pub(crate) fn heard(&self, told: &str) -> Option<Hint> {
         let mut words = told.splitn(4, ' ');
         let sender: u64 = words.next()?.parse().ok()?;
         let shard: u16 = words.next()?.parse().ok()?;

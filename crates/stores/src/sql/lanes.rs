@@ -37,7 +37,7 @@ impl Lanes {
     }
 
     /// The number of a lane that was asked for before.
-    pub(super) fn number(&self, name: &str) -> Option<i64> {
+    pub(crate) fn number(&self, name: &str) -> Option<i64> {
         self.lock().numbers.get(name).copied()
     }
 
@@ -67,7 +67,7 @@ impl SqlStore {
         Ok(())
     }
 
-    pub(super) async fn lane_number(&self, name: &str) -> Result<i64, StoreError> {
+    pub(crate) async fn lane_number(&self, name: &str) -> Result<i64, StoreError> {
         self.number_lanes([name.to_owned()]).await?;
         self.lanes.number(name).ok_or_else(|| super::fault::garbled("a lane"))
     }

@@ -37,7 +37,7 @@ impl Link {
             Self::Mysql(pool) => Connection::Mysql(pool.acquire().await?),
             Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
         };
-        Ok(Session { connection: Some(connection), is_open: false })
+        Ok(Session { connection: Some(connection), is_open: false, news: Vec::new() })
     }
 
     /// Closes all connections.
@@ -62,6 +62,8 @@ pub(crate) struct Session {
     connection: Option<Connection>,
     /// A transaction, or a statement whose answer has not come.
     is_open: bool,
+    /// What the index is to be told once it is committed.
+    pub(super) news: Vec<super::Entry>,
 }
 
 impl Session {

@@ -9,6 +9,7 @@ mod count;
 mod doubts;
 mod fault;
 mod hints;
+mod indexed;
 mod keep;
 mod lanes;
 mod link;
@@ -49,9 +50,14 @@ use self::{
     count::Slots,
     doubts::Doubts,
     hints::Hints,
+    indexed::News,
     lanes::Lanes,
     link::{Dialect, Link},
     nodes::Presence,
+};
+pub(crate) use self::{
+    claim::{Owned, TOGETHER_MAX, Taking},
+    indexed::{Entry, NEAR},
 };
 use crate::server::{rights::Nodes, room::Room, time::StoreTime};
 
@@ -63,6 +69,8 @@ pub struct SqlStore {
     generation: String,
     /// Whether an index in Redis is kept beside it.
     indexed: bool,
+    /// What the index is to be told.
+    news: News,
     time: StoreTime,
     nodes: Nodes,
     presence: Presence,

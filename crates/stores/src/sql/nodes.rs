@@ -52,11 +52,33 @@ struct Said {
     at: Option<Monotonic>,
     serves: BTreeSet<String>,
     nodes: usize,
+    /// Whether this node is the first by name.
+    is_first: bool,
 }
 
 impl Presence {
     fn lock(&self) -> MutexGuard<'_, Said> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of who is there.
+    pub(super) fn see(&self, there: &[Member]) {
+        let first = there.iter().min_by(|a, b| a.status.name.cmp(&b.status.name));
+        let mut said = self.lock();
+        said.is_first = first.is_some_and(|member| member.status.this);
+        said.nodes = there.len();
+    }
+
+    /// Takes note of what was said.
+    fn say(&self, now: Now, serves: &BTreeSet<String>) {
+        let mut said = self.lock();
+        said.at = Some(now.mono());
+        said.serves.clone_from(serves);
+    }
+
+    /// What one node does for all is this one's to do.
+    pub(super) fn is_first(&self) -> bool {
+        self.lock().is_first
     }
 
     /// No other node was there when this one last looked.
@@ -85,7 +107,8 @@ impl SqlStore {
 
     async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<(), StoreError> {
         let there = self.be_there(now, Coming::Again, &serves).await?;
-        *self.presence.lock() = Said { at: Some(now.mono()), serves: serves.clone(), nodes: there.len() };
+        self.presence.see(&there);
+        self.presence.say(now, &serves);
         let alive: HashSet<_> = there.iter().map(|member| member.instance as i64).collect();
         let wishes = self.nodes.lock().share_out(there, serves, self.options.shards);
         if !wishes.is_empty() {
@@ -102,7 +125,7 @@ impl SqlStore {
     }
 
     /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
-    pub(super) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
+    pub(crate) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
         if is_to_a_sink(lane) && !self.nodes.serves(lane) {
             let _asking = self.nodes.asking.lock().await;
             let mut serves = self.nodes.lock().serves.clone();

@@ -18,6 +18,7 @@ use super::{
     count::Slots,
     doubts::Doubts,
     hints::Hints,
+    indexed::News,
     lanes::Lanes,
     link::Link,
     nodes::{Coming, Presence},
@@ -99,6 +100,7 @@ impl SqlStore {
             link,
             generation,
             indexed,
+            news: News::default(),
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             presence: Presence::default(),
@@ -118,6 +120,7 @@ impl SqlStore {
     /// now.
     async fn begin(&self, now: Now) -> Result<(), StoreError> {
         let there = self.be_there(now, Coming::New, &BTreeSet::new()).await?;
+        self.presence.see(&there);
         let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
         self.recover(now, &there).await?;
         let asked = self.room.ask();

@@ -79,7 +79,8 @@ impl SqlStore {
             None => false,
         });
         let rows: Vec<_> = rows.iter().collect();
-        self.write(session, &rows).await?;
+        self.write(session, now, &rows).await?;
+        self.tell_of(session, now, rows.into_iter().filter(|row| row.record.state == State::Pending)).await?;
         self.count(session, &slot, tally).await
     }
 }

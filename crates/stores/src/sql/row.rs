@@ -62,6 +62,8 @@ pub(super) struct Row {
     pub(super) last_call: i64,
     /// Not looked at by Duly yet: somebody put it there by SQL.
     pub(super) is_raw: bool,
+    /// Not in the table yet.
+    pub(super) is_new: bool,
 }
 
 /// A row that is no message, and why.
@@ -90,6 +92,7 @@ impl Row {
             process: None,
             last_call: call,
             is_raw: false,
+            is_new: true,
         }
     }
 
@@ -152,6 +155,7 @@ impl Row {
             process: holder.filter(|holder| *holder != 0),
             last_call: row.maybe_int(27)?.unwrap_or_default(),
             is_raw: queue_no.is_none(),
+            is_new: false,
             record,
         }))
     }

@@ -62,7 +62,7 @@ impl SqlStore {
             });
         }
         let changed: Vec<_> = changed.iter().filter_map(|id| rows.get(id)).collect();
-        self.write(session, &changed).await?;
+        self.write(session, now, &changed).await?;
         self.tell_of(session, now, changed.into_iter().filter(|row| row.record.state == State::Pending))
             .await?;
         self.count(session, &slot, tally).await?;
@@ -108,7 +108,7 @@ impl SqlStore {
         changed.sort_unstable();
         changed.dedup();
         let changed: Vec<_> = changed.into_iter().filter_map(|id| rows.get(id)).collect();
-        self.write(session, &changed).await?;
+        self.write(session, now, &changed).await?;
         Ok(answers)
     }
 

@@ -34,6 +34,15 @@ struct Looked {
 
 impl SqlStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        let mut sweep = self.sweep_leases(now, lanes).await?;
+        let paused = sweep.paused.clone().unwrap_or_default();
+        let next = self.next_of(lanes).await?;
+        sweep.next = next.into_iter().filter(|(lane, _)| !paused.contains(lane)).collect();
+        Ok(sweep)
+    }
+
+    /// All of a sweep but when each lane is next due.
+    pub(crate) async fn sweep_leases(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.check_open()?;
         let asked = self.room.ask();
         self.clear_doubts(now).await?;
@@ -57,12 +66,10 @@ impl SqlStore {
         self.hints.swept();
         let books = self.held_by_all().await?;
         self.room.tell(asked, books);
-        let numbers: Vec<_> = names.iter().filter_map(|name| self.lanes.number(name)).collect();
         let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| looked.paused.contains(&no));
-        let next = self.next_of(lanes, &names, &numbers).await?;
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
-            next: next.into_iter().filter(|(lane, _)| !is_paused(&lane_text(lane))).collect(),
+            next: Vec::new(),
             leases_ended: ended,
             next_lease_end: looked
                 .leases
@@ -75,19 +82,10 @@ impl SqlStore {
     }
 
     /// When each lane is next due, as far as this node may claim from it.
-    async fn next_of(
-        &self,
-        lanes: &[Lane],
-        names: &[String],
-        numbers: &[i64],
-    ) -> Result<Vec<(Lane, Timestamp)>, StoreError> {
+    pub(crate) async fn next_of(&self, lanes: &[Lane]) -> Result<Vec<(Lane, Timestamp)>, StoreError> {
         let mut queues = HashMap::new();
-        for ((lane, name), number) in lanes.iter().zip(names).zip(numbers) {
-            // What other nodes deliver is theirs to look at.
-            let own = |shard: &u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, *shard);
-            for shard in (0..self.options.shards).filter(own) {
-                queues.insert(queue_no(*number, shard), lane);
-            }
+        for (lane, (lane_no, shard)) in self.queues_of(lanes) {
+            queues.insert(queue_no(lane_no, shard), lane);
         }
         let mut all: Vec<_> = queues.keys().copied().collect();
         all.sort_unstable();
@@ -98,6 +96,19 @@ impl SqlStore {
         }
         let time = |at: i64| Timestamp::from_millis(at as u64 / 1000);
         Ok(next.into_iter().map(|(lane, at)| (lane.clone(), time(at))).collect())
+    }
+
+    /// The queues of lanes that have numbers, as far as this node may claim from them.
+    pub(crate) fn queues_of<'l>(&self, lanes: &'l [Lane]) -> Vec<(&'l Lane, (i64, u16))> {
+        let mut queues = Vec::new();
+        for lane in lanes {
+            let name = lane_text(lane);
+            let Some(number) = self.lanes.number(&name) else { continue };
+            // What other nodes deliver is theirs to look at.
+            let own = |shard: &u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(&name, *shard);
+            queues.extend((0..self.options.shards).filter(own).map(|shard| (lane, (number, shard))));
+        }
+        queues
     }
 
     async fn look_around(&self, session: &mut Session) -> Result<Looked, Fault> {
@@ -137,7 +148,7 @@ impl SqlStore {
             lose(row, now, "the lease ran out", &mut tally);
         }
         let rows: Vec<_> = rows.iter().collect();
-        self.write(session, &rows).await?;
+        self.write(session, now, &rows).await?;
         self.tell_of(session, now, rows.iter().copied()).await?;
         self.count(session, &slot, tally).await?;
         Ok(rows.len())

@@ -19,7 +19,9 @@ macro_rules! transact {
                 $session.begin().await?;
                 match $work.await {
                     Ok(done) => {
+                        let news = std::mem::take(&mut $session.news);
                         $session.commit().await?;
+                        $store.note_news(news);
                         Ok(done)
                     }
                     Err(fault) => {

@@ -1,10 +1,11 @@
 //! Rows as they are written: many with one statement.
 
-use duly_core::MessageId;
+use duly_core::{MessageId, Now, State};
 
 use super::{
     SqlStore,
     fault::Fault,
+    indexed::NEAR,
     link::{Dialect, Session, Statement},
     row::{Bad, Bodies, Row, kind_word, properties_text, retry_text},
 };
@@ -100,15 +101,15 @@ impl SqlStore {
     }
 
     /// Puts new rows there. Gives how many were new: a known id stays as it is.
-    pub(super) async fn put(&self, session: &mut Session, rows: &[&Row]) -> Result<u64, Fault> {
+    pub(super) async fn put(&self, session: &mut Session, now: Now, rows: &[&Row]) -> Result<u64, Fault> {
         let mut new = 0;
         for part in parts(rows, |row| row.record.message.body.len()) {
-            new += session.run(self.insertion(part)).await?;
+            new += session.run(self.insertion(now, part)).await?;
         }
         Ok(new)
     }
 
-    fn insertion(&self, rows: &[&Row]) -> Statement {
+    fn insertion(&self, now: Now, rows: &[&Row]) -> Statement {
         let mut insert = Statement::new(self.dialect(), "INSERT ");
         insert.push_as("IGNORE ", "").push(
             "INTO delay_message (message_id, sink, topic, tag, message_key, properties, retry, content_kind, body, \
@@ -140,7 +141,7 @@ impl SqlStore {
                 Some(queue_at),
                 Some(rank),
                 Some(row.last_call),
-                self.unindexed(row),
+                self.unindexed(now, row),
             ]);
             insert.push(")");
         }
@@ -149,16 +150,16 @@ impl SqlStore {
     }
 
     /// Writes rows that were [locked](Self::lock) and changed.
-    pub(super) async fn write(&self, session: &mut Session, rows: &[&Row]) -> Result<(), Fault> {
+    pub(super) async fn write(&self, session: &mut Session, now: Now, rows: &[&Row]) -> Result<(), Fault> {
         for part in parts(rows, |_| 1) {
-            session.run(self.change_of(part)).await?;
+            session.run(self.change_of(now, part)).await?;
         }
         Ok(())
     }
 
     /// All of them exist: the insertion meets each row and changes it instead, in both databases the quickest way to
     /// write different things to many rows.
-    fn change_of(&self, rows: &[&Row]) -> Statement {
+    fn change_of(&self, now: Now, rows: &[&Row]) -> Statement {
         let mut change =
             Statement::new(self.dialect(), "INSERT INTO delay_message (message_id, sink, topic, ");
         change.push(&CHANGING.join(", ")).push(", last_call, unindexed_at) VALUES ");
@@ -193,7 +194,7 @@ impl SqlStore {
                 int(row.span_us),
                 int(row.process.unwrap_or_default()),
                 int(row.last_call),
-                self.unindexed(row),
+                self.unindexed(now, row),
             ]);
             change.push(")");
         }
@@ -227,8 +228,9 @@ impl SqlStore {
     }
 
     /// Since when the index in Redis is to have it and has not, where there is one.
-    fn unindexed(&self, row: &Row) -> Option<i64> {
-        let waits = self.indexed && row.record.state == duly_core::State::Pending;
+    fn unindexed(&self, now: Now, row: &Row) -> Option<i64> {
+        let later = now.wall().saturating_add(NEAR);
+        let waits = self.indexed && row.record.state == State::Pending && row.record.ready > later;
         waits.then(|| row.record.ready.as_millis() as i64 * 1000)
     }
 }

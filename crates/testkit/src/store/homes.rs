@@ -11,7 +11,9 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{Now, Store};
-use duly_stores::{EmbeddedStore, MemoryStore, RedisStore, SqlStore, embedded, memory, redis, sql};
+use duly_stores::{
+    EmbeddedStore, MemoryStore, RedisStore, SqlStore, TieredStore, embedded, memory, redis, sql, tiered,
+};
 
 use super::bench::{BEGIN, Bench, Keep};
 use crate::servers;
@@ -264,4 +266,58 @@ fn sql_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
         };
         Box::pin(making) as Making
     })
+}
+
+struct PairHome {
+    redis: String,
+    mysql: String,
+    options: tiered::Options,
+    store: Arc<TieredStore>,
+}
+
+impl PairHome {
+    /// Another process opens the store.
+    async fn open(&mut self, now: Now) {
+        self.options.sql.instance = fresh_number();
+        let opened = TieredStore::open(&self.redis, &self.mysql, self.options.clone(), now).await;
+        self.store = Arc::new(opened.unwrap());
+    }
+}
+
+#[async_trait]
+impl Home for PairHome {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn reopen(&mut self, now: Now) {
+        self.store.close().await.unwrap();
+        self.open(now).await;
+    }
+
+    async fn crash(&mut self, now: Now) {
+        self.open(now).await;
+    }
+}
+
+/// The lab of [`TieredStore`]: the truth in MariaDB, the index in Redis.
+pub fn redis_and_mysql() -> Lab {
+    let make = |keep: Keep, now| {
+        let Keep { retention, retention_max, pending_max } = keep;
+        let sql = sql::Options {
+            retention,
+            retention_max,
+            pending_max,
+            connections: 4,
+            ..sql::Options::new(fresh_number())
+        };
+        let options = tiered::Options::new(sql);
+        let (redis, mysql) = (servers::redis::shared().url(), servers::mysql::shared().fresh_database());
+        let making = async move {
+            let store = TieredStore::open(&redis, &mysql, options.clone(), now).await.unwrap();
+            Box::new(PairHome { redis, mysql, options, store: Arc::new(store) }) as Box<dyn Home>
+        };
+        Box::pin(making) as Making
+    };
+    Lab::new(make).on_a_server(|| servers::redis::installed() && servers::mysql::installed())
 }

@@ -1,0 +1,130 @@
+//! Claiming: the index says whose turn it is, and MySQL whether that is so.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use duly_core::{
+    Lane, Now, Store, Timestamp,
+    store::{Claim, Claimed, StoreError},
+};
+
+use super::TieredStore;
+use crate::{
+    server::{
+        lane::lane_text,
+        turn::{Seen, Turn, chosen, each, next_behind, next_beside},
+    },
+    sql::{Entry, Owned, TOGETHER_MAX, Taking},
+};
+
+/// How often entries that match nothing are swept aside before a claim comes back with nothing.
+const ROUNDS_MAX: usize = 4;
+
+impl TieredStore {
+    pub(super) async fn lease(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
+        if !self.health.relied_on(now) {
+            return self.sql.claim(now, claim).await;
+        }
+        let lane = lane_text(&claim.lane);
+        let lane_no = self.sql.lane_number(&lane).await?;
+        self.sql.serve(now, &lane).await?;
+        for _ in 0..ROUNDS_MAX {
+            let shards = self.sql.shards_of(&claim.lane, &lane);
+            let limit = claim.limit.min(TOGETHER_MAX);
+            let count = each(limit, shards.len().max(1)) + 1;
+            let seen = match self.index.first(lane_no, shards.iter().map(|(shard, _)| *shard), count).await {
+                Ok(seen) => seen,
+                Err(away) => {
+                    self.health.away(&away);
+                    return self.sql.claim(now, claim).await;
+                }
+            };
+            let chosen = chosen(&seen, now.wall(), limit);
+            let next = [next_beside(&seen, &chosen), next_behind(&seen, &chosen)].into_iter().flatten().min();
+            if chosen.is_empty() {
+                let next = self.next_of_lane(&claim.lane, next).await?;
+                return Ok(Claimed { messages: Vec::new(), next });
+            }
+            if let Some(mut claimed) =
+                self.take(now, &claim, (&lane, lane_no), &shards, &seen, chosen).await?
+            {
+                claimed.next = [claimed.next, next].into_iter().flatten().min();
+                return Ok(claimed);
+            }
+        }
+        Ok(Claimed { messages: Vec::new(), next: Some(now.wall()) })
+    }
+
+    /// When the lane is next due, if the index says `next`: what is further away it need not have.
+    async fn next_of_lane(
+        &self,
+        lane: &Lane,
+        next: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let covered = self.health.lock().covered;
+        if next.is_some_and(|next| next <= covered) {
+            return Ok(next);
+        }
+        let in_truth = self.sql.next_of(std::slice::from_ref(lane)).await?;
+        Ok(in_truth.into_iter().map(|(_, at)| at).chain(next).min())
+    }
+
+    /// Claims those whose turn it is. Gives nothing if none of them was as the index has it.
+    async fn take(
+        &self,
+        now: Now,
+        claim: &Claim,
+        (lane, lane_no): (&str, i64),
+        shards: &[Owned],
+        seen: &[Seen<i64>],
+        chosen: BTreeMap<usize, Vec<&(Turn, i64)>>,
+    ) -> Result<Option<Claimed>, StoreError> {
+        debug_assert_eq!(seen.len(), shards.len());
+        let entry = |place: &usize, (turn, version): &(Turn, i64)| Entry {
+            lane_no,
+            shard: shards[*place].0,
+            turn: turn.clone(),
+            version: *version,
+        };
+        let entries: Vec<_> = chosen
+            .iter()
+            .flat_map(|(place, turns)| turns.iter().map(move |turn| entry(place, turn)))
+            .collect();
+        // Of a message that was moved there may be several: the latest counts.
+        let mut versions: HashMap<_, i64> = HashMap::new();
+        for entry in &entries {
+            let latest = versions.entry(entry.turn.id.clone()).or_insert(entry.version);
+            *latest = entry.version.max(*latest);
+        }
+        let is_latest = |(turn, version): &&&(Turn, i64)| versions.get(&turn.id) == Some(version);
+        let turns = |turns: &Vec<&(Turn, i64)>| {
+            turns.iter().filter(is_latest).map(|(turn, _)| turn.clone()).collect()
+        };
+        let of_shards = chosen.iter().map(|(place, of)| (shards[*place], turns(of))).collect();
+        let call = self.sql.next_call();
+        let taking = Taking { claim, lane, lane_no, call, shards: of_shards, versions: Some(versions) };
+        let given = self.sql.take(now, &taking).await?;
+        if given.paused {
+            return Ok(Some(Claimed::default()));
+        }
+        let leased: BTreeSet<_> = given.leased.iter().map(|(turn, _)| turn).collect();
+        let (mut over, left): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| leased.contains(&entry.turn));
+        let mut dropped = 0;
+        if !left.is_empty() {
+            // Somebody may be at work on them; only what is not so any more is dropped.
+            let waiting = self.sql.still_waiting(&left).await?;
+            let stale = left.into_iter().zip(waiting).filter(|(_, waits)| !waits).map(|(entry, _)| entry);
+            over.extend(stale.inspect(|_| dropped += 1));
+        }
+        match self.index.remove(&over).await {
+            Ok(_) => self.health.dropped(dropped),
+            // They stay there, match nothing, and are dropped some other time.
+            Err(away) => self.health.away(&away),
+        }
+        if given.leased.is_empty() && dropped > 0 {
+            return Ok(None);
+        }
+        let next = (given.missed && dropped == 0).then(|| now.wall());
+        Ok(Some(Claimed { messages: given.leased.into_iter().map(|(_, leased)| leased).collect(), next }))
+    }
+}
