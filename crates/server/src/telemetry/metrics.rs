@@ -253,6 +253,17 @@ fn store(text: &mut Text, measures: &Measures, up: bool) {
         let help = "How far this machine's clock is ahead of the store's, which all nodes go by";
         text.gauge("duly_clock_skew_seconds", help).value(&[], skew as f64 / 1e6);
     }
+    if let Some(index) = store.index {
+        let help =
+            "Whether messages are found by the index in Redis; if not, in MySQL itself, and later than usual";
+        text.gauge("duly_index_used", help).value(&[], u8::from(index.is_used));
+        let mut family =
+            text.counter("duly_index_repaired_total", "What was found different in the index and mended");
+        family.value(&[("what", "entry_dropped")], index.dropped);
+        family.value(&[("what", "row_restored")], index.restored);
+        text.counter("duly_index_rebuilt_total", "How often the index was built anew")
+            .value(&[], index.rebuilt);
+    }
     text.gauge("duly_store_up", "Whether the store answers").value(&[], u8::from(up));
 }
 

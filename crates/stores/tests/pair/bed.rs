@@ -1,0 +1,122 @@
+//! A MariaDB and a Redis of its own with a store in them, and time in the test's hand.
+
+use std::time::Duration;
+
+use duly_core::{
+    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, Store, Timestamp, Topic,
+    store::{Claim, Holder, IndexMeasures, Insert, Inserted, Leased, Settle, Settled, StoreError, Verdict},
+};
+use duly_stores::{TieredStore, sql, tiered::Options};
+use testkit::servers::{
+    mysql,
+    redis::{self, Redis},
+};
+
+pub(crate) const START: u64 = 1_800_000_000_000;
+
+pub(crate) fn now(after_ms: u64) -> Now {
+    Now::new((START + after_ms) * 1000, Monotonic::from_micros(after_ms * 1000))
+}
+
+pub(crate) fn ms(after: u64) -> Timestamp {
+    Timestamp::from_millis(START + after)
+}
+
+pub(crate) fn lane() -> Lane {
+    Lane::Queue(Topic::parse("work").unwrap())
+}
+
+pub(crate) fn id(text: &str) -> MessageId {
+    MessageId::parse(text).unwrap()
+}
+
+fn message(text: &str, due: u64) -> Message {
+    let mut message = Message::new(id(text), SinkName::queue(), Topic::parse("work").unwrap(), ms(due));
+    message.body = Body::text("body");
+    message
+}
+
+/// The pair, with a Redis that may be killed or emptied.
+pub(crate) struct Pair {
+    pub(crate) redis: Redis,
+    pub(crate) mysql: String,
+    pub(crate) store: TieredStore,
+}
+
+impl Pair {
+    /// `None` where the servers are not installed, which has been said.
+    pub(crate) async fn new() -> Option<Self> {
+        Self::with(|_| ()).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Options)) -> Option<Self> {
+        if !(redis::installed() && mysql::installed()) {
+            return None;
+        }
+        let (redis, mysql) = (Redis::single(), mysql::shared().fresh_database());
+        let mut options = options("a", 1);
+        change(&mut options);
+        let store = TieredStore::open(&redis.url(), &mysql, options, now(0)).await.unwrap();
+        Some(Self { redis, mysql, store })
+    }
+
+    /// Another node of the same store.
+    pub(crate) async fn another(&self, name: &str, instance: u64, at: u64) -> TieredStore {
+        TieredStore::open(&self.redis.url(), &self.mysql, options(name, instance), now(at)).await.unwrap()
+    }
+
+    /// How many entries Redis has.
+    pub(crate) fn entries(&self) -> u64 {
+        let keys: Vec<String> = self.redis.run(&["KEYS", "duly:*:index"]);
+        keys.iter().map(|key| self.redis.run::<u64>(&["ZCARD", key])).sum()
+    }
+
+    pub(crate) fn index(&self) -> IndexMeasures {
+        self.store.measures().index.unwrap()
+    }
+}
+
+fn options(name: &str, instance: u64) -> Options {
+    let sql = sql::Options { node: name.into(), connections: 4, ..sql::Options::new(instance) };
+    Options::new(sql)
+}
+
+pub(crate) async fn insert(store: &TieredStore, at: u64, due: &[(&str, u64)]) -> Result<(), StoreError> {
+    let new = |(text, due): &(&str, u64)| Insert { message: message(text, *due), made_id: false };
+    let answers = store.insert(now(at), due.iter().map(new).collect()).await?;
+    assert!(answers.iter().all(|answer| *answer == Inserted::Accepted), "{answers:?}");
+    Ok(())
+}
+
+pub(crate) async fn claim(store: &TieredStore, at: u64) -> Vec<Leased> {
+    let claim =
+        Claim { lane: lane(), limit: 100, lease: Duration::from_secs(100_000), holder: Holder::Process };
+    store.claim(now(at), claim).await.unwrap().messages
+}
+
+pub(crate) async fn deliver(store: &TieredStore, at: u64, leased: &[Leased]) {
+    let verdict = Verdict::Delivered { receipt: None };
+    let settle = |leased: &Leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() };
+    let settled = store.settle(now(at), leased.iter().map(settle).collect()).await.unwrap();
+    assert!(settled.iter().all(|settled| *settled == Settled::Done), "{settled:?}");
+}
+
+pub(crate) async fn sweep(store: &TieredStore, at: u64) -> Option<Timestamp> {
+    let sweep = store.sweep(now(at), &[lane()]).await.unwrap();
+    sweep.next.into_iter().map(|(_, next)| next).min()
+}
+
+pub(crate) fn ids(leased: &[Leased]) -> Vec<&str> {
+    leased.iter().map(|leased| leased.message.id.as_str()).collect()
+}
+
+/// Sweeps until the index is used again: the way to a Redis that was started anew takes a moment to come about.
+pub(crate) async fn sweep_until_used(pair: &Pair, at: u64) {
+    for step in 0..500 {
+        sweep(&pair.store, at + step).await;
+        if pair.index().is_used {
+            return;
+        }
+    }
+    panic!("the index is not used: {:?}", pair.store);
+}
