@@ -10,7 +10,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     ledger::Ledger,
     load::{Load, Time},
-    node::{Node, Ways},
+    node::{Node, Ways, redis_at},
     targets::{Arrivals, Hook, in_streams},
 };
 
@@ -50,6 +50,17 @@ pub(crate) fn careful() -> Redis {
     Redis::with(Options { more: words.into(), ..Options::default() })
 }
 
+/// What load and faults are drawn from, beside the name of the case: the same every time, unless a long run says otherwise.
+#[expect(clippy::disallowed_methods, reason = "`cargo xtask chaos` has no other way to tell a test")]
+fn seed() -> u64 {
+    std::env::var("DULY_CHAOS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_default()
+}
+
+/// Another database of the same Redis.
+fn beside(redis: &str) -> String {
+    format!("{redis}/1")
+}
+
 impl Bed {
     /// Three nodes under load on the Redis at `store`.
     pub(crate) async fn on(case: &'static str, store: &str) -> Self {
@@ -62,18 +73,31 @@ impl Bed {
         store: &str,
         mut change: impl FnMut(usize, &mut Ways, &Redis),
     ) -> Self {
+        Self::beside(case, |place, ways, there| {
+            (ways.store, ways.here) = (redis_at(store), store.into());
+            change(place, ways, there);
+        })
+        .await
+    }
+
+    /// Three nodes under load, whose store `set` names. Both kinds of streams are in one Redis.
+    pub(crate) async fn beside(case: &'static str, mut set: impl FnMut(usize, &mut Ways, &Redis)) -> Self {
         let time = Time::new();
         let (there, hook) = (Arc::new(careful()), Hook::start(time.clone()));
         let mut node = |(place, name): (usize, &&str)| {
-            let mut ways =
-                Ways { store: store.into(), here: store.into(), there: there.url(), hook: hook.url() };
-            change(place, &mut ways, &there);
+            let mut ways = Ways {
+                store: String::new(),
+                here: beside(&there.url()),
+                there: there.url(),
+                hook: hook.url(),
+            };
+            set(place, &mut ways, &there);
             Node::new(name, &ways)
         };
         let nodes: Arc<Vec<Node>> = Arc::new(NAMES.iter().enumerate().map(&mut node).collect());
         nodes.iter().for_each(Node::start);
         let (stop, stopped) = watch::channel(false);
-        let seed = case.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) ^ u64::from(byte));
+        let seed = case.bytes().fold(seed(), |sum, byte| sum.wrapping_mul(31) ^ u64::from(byte));
         let mut bed = Self {
             case,
             nodes,
@@ -148,6 +172,12 @@ impl Bed {
             format!("--- {}\n{}\n", node.name, lines[lines.len().saturating_sub(30)..].join("\n"))
         };
         self.nodes.iter().map(last).collect()
+    }
+
+    /// [`quiet`](Self::quiet), when the store is in no Redis.
+    pub(crate) async fn quiet_beside(self) -> Quiet {
+        let here = ::redis::Client::open(beside(&self.there.url())).unwrap();
+        self.quiet(&mut here.get_connection().unwrap()).await
     }
 
     /// The faults are over: stops the load, and waits until nothing waits or is under way. Then looks at what arrived.

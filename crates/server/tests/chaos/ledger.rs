@@ -18,6 +18,8 @@ pub(crate) struct Entry {
     /// How many tries to send it had no good answer.
     pub(crate) unknown: u32,
     pub(crate) accepted: Option<Accepted>,
+    /// What the nodes were asked, if it may be asked again at any time: it is never cancelled.
+    pub(crate) again: Option<String>,
     pub(crate) cancel: Cancel,
     /// When that was answered.
     pub(crate) cancelled_ms: u64,
@@ -60,6 +62,7 @@ impl Ledger {
             delay_ms,
             unknown: 0,
             accepted: None,
+            again: None,
             cancel: Cancel::None,
             cancelled_ms: 0,
         };

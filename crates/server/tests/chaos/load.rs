@@ -72,9 +72,10 @@ impl Load {
             }
             let id = format!("{sender}-{number}");
             let delay_ms = DELAYS_MS.start + random.draw() % (DELAYS_MS.end - DELAYS_MS.start);
-            let tries = self.send(&id, delay_ms, &mut random).await;
+            let is_unwanted = delay_ms >= CANCEL_FROM_MS && random.draw().is_multiple_of(6);
+            let tries = self.send(&id, delay_ms, is_unwanted, &mut random).await;
             // A try that got no answer may still be taken later, after a cancel: then that is a message of its own.
-            if tries == 1 && delay_ms >= CANCEL_FROM_MS && random.draw().is_multiple_of(6) {
+            if tries == 1 && is_unwanted {
                 let after_ms = random.draw() % (delay_ms + 100);
                 cancels.spawn(self.clone().cancel(id, after_ms, Random::new(random.draw())));
             }
@@ -86,11 +87,12 @@ impl Load {
     }
 
     /// Sends until some node says that it has it. Gives how often it was tried.
-    async fn send(&self, id: &str, delay_ms: u64, random: &mut Random) -> u32 {
+    async fn send(&self, id: &str, delay_ms: u64, is_unwanted: bool, random: &mut Random) -> u32 {
         let sink = SINKS[(random.draw() % 3) as usize];
         let topic = STREAMS[(random.draw() % STREAMS.len() as u64) as usize];
         let body = json!({"id": id, "sink": sink, "topic": topic, "body": format!("body of {id}"), "delay": delay_ms});
         self.ledger.ask(id, sink, self.time.wall_ms(), delay_ms);
+        self.ledger.change(id, |entry| entry.again = (!is_unwanted).then(|| body.to_string()));
         for tries in 1.. {
             match self.any(random).call(Method::POST, "/v1/messages", body.to_string()).await {
                 Ok((200 | 201, answer)) => {

@@ -21,9 +21,9 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
 /// Where a node finds what it needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
-    /// The store.
+    /// The store, in the words of `[store]`.
     pub(crate) store: String,
-    /// The streams in the store's own Redis.
+    /// Streams in the store's own Redis, if that is where it is.
     pub(crate) here: String,
     /// The streams in another Redis.
     pub(crate) there: String,
@@ -101,6 +101,11 @@ impl Node {
     }
 }
 
+/// A store in the Redis at `url`.
+pub(crate) fn redis_at(url: &str) -> String {
+    format!("kind = \"redis\"\nredis = \"{url}\"")
+}
+
 fn settings(name: &str, port: u16, Ways { store, here, there, hook }: &Ways) -> String {
     let (lease, timeout, request) = (LEASE.as_millis(), LEASE.as_millis() * 6 / 10, LEASE.as_millis() / 2);
     // No fault may use up the tries of a message, and none may make it wait for long.
@@ -114,8 +119,7 @@ listen = "127.0.0.1:{port}"
 [cluster]
 node = "{name}"
 [store]
-kind = "redis"
-redis = "{store}"
+{store}
 lease = {lease}
 shards = 8
 [sinks.here]

@@ -6,7 +6,7 @@ use testkit::servers::{proxy::Proxy, redis};
 
 use crate::{
     bed::{Bed, careful},
-    node::{IN_FLIGHT, LEASE},
+    node::{IN_FLIGHT, LEASE, redis_at},
 };
 
 fn address(way: &Proxy) -> String {
@@ -24,7 +24,8 @@ async fn nodes_killed_at_random_lose_nothing_and_repeat_nothing_in_a_stream() {
     // Each node has ways of its own. With one address for store and streams, one script moves messages between them.
     let mut bed = Bed::with("kill -9 of nodes", &store.url(), |_, node, there| {
         let (to_store, to_there) = (Proxy::to(store.port()), Proxy::to(there.port()));
-        (node.store, node.here, node.there) = (address(&to_store), address(&to_store), address(&to_there));
+        (node.store, node.here) = (redis_at(&address(&to_store)), address(&to_store));
+        node.there = address(&to_there);
         ways.push([to_store, to_there]);
     })
     .await;
@@ -84,7 +85,7 @@ async fn a_node_cut_from_redis_stops_before_its_lease_ends_and_comes_back_by_its
     let way = Arc::new(Proxy::to(store.port()));
     let bed = Bed::with("a node cut from Redis", &store.url(), |place, node, _| {
         if place == 0 {
-            (node.store, node.here) = (address(&way), address(&way));
+            (node.store, node.here) = (redis_at(&address(&way)), address(&way));
         }
     })
     .await;
