@@ -86,11 +86,10 @@ impl SqlStore {
 
     /// Leases those whose turn it is, as far as nobody was faster.
     pub(crate) async fn take(&self, now: Now, taking: &Taking<'_>) -> Result<Given, StoreError> {
+        let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| &turn.id);
+        let doubt = self.doubts.unless_answered(taking.call, ids.collect());
         let taken = transact!(self, |session| self.take_in_one(&mut session, now, taking));
-        let mut given = taken.inspect_err(|error| {
-            let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| turn.id.clone());
-            self.doubts.doubt(error, taking.call, ids);
-        })?;
+        let mut given = doubt.answered(taken)?;
         for (shard, token) in &given.lost {
             self.nodes.lost(taking.lane, *shard, *token);
         }

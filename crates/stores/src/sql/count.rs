@@ -37,6 +37,8 @@ pub(super) const PENDING_OF_LANE: i64 = 1;
 pub(super) const DEAD_OF_LANE: i64 = 2;
 pub(super) const MINUTES: i64 = 3;
 pub(super) const HOURS: i64 = 4;
+/// No counter: the [call](super::call) that wrote last, by process and place.
+pub(super) const CALLS: i64 = 5;
 
 pub(super) const MINUTE_MS: u64 = 60_000;
 pub(super) const HOUR_MS: u64 = 3_600_000;
@@ -115,17 +117,23 @@ impl SqlStore {
         slot: &Slot<'_>,
         tally: Tally,
     ) -> Result<(), Fault> {
-        let counts: Vec<_> = tally.0.into_iter().filter(|(_, by)| *by != 0).collect();
+        // What came to nothing has changed something nevertheless.
+        let own = session.call().filter(|_| !tally.0.is_empty());
+        let (slot, counted) = (slot.number(), tally.0.into_iter().filter(|(_, by)| *by != 0));
+        let mut counts: Vec<_> = counted.map(|((kind, what), by)| [kind, what, slot, by]).collect();
+        let me = self.options.instance as i64;
+        counts.extend(own.map(|call| [CALLS, me, call.place, call.number]));
         for part in parts(&counts, |_| 1) {
             let mut add =
                 Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES ");
-            for (place, ((kind, what), by)) in part.iter().enumerate() {
+            for (place, row) in part.iter().enumerate() {
                 add.push(if place == 0 { "(" } else { ", (" });
-                add.bind_all([*kind, *what, slot.number(), *by]).push(")");
+                add.bind_all(*row).push(")");
             }
             add.push_as(
-                " ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
-                " ON CONFLICT (kind, what, slot) DO UPDATE SET n = duly_count.n + EXCLUDED.n",
+                " ON DUPLICATE KEY UPDATE n = CASE WHEN kind = 5 THEN VALUES(n) ELSE n + VALUES(n) END",
+                " ON CONFLICT (kind, what, slot) DO UPDATE SET n = CASE WHEN EXCLUDED.kind = 5 THEN EXCLUDED.n \
+                 ELSE duly_count.n + EXCLUDED.n END",
             );
             session.run(add).await?;
         }

@@ -1,7 +1,10 @@
 //! Claims whose answer got lost for good: the database may have made them, and nobody would work on them until their
 //! leases end.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
 
 use duly_core::{
     MessageId, Now, State,
@@ -9,73 +12,99 @@ use duly_core::{
 };
 
 use super::{
-    SqlStore, count::Tally, fault::Fault, link::Session, row::Bodies, settle::put_back, work::transact,
+    SqlStore,
+    count::Tally,
+    fault::Fault,
+    link::Session,
+    row::{Bodies, Row},
+    settle::put_back,
+    work::transact,
     write::Locked,
 };
 
 /// More are left to the ends of their leases.
 const DOUBTS_MAX: usize = 10_000;
+/// So many are looked at in one transaction.
+const TOGETHER_MAX: usize = 500;
 
 /// What may be claimed by a call that failed.
 #[derive(Debug, Default)]
-pub(super) struct Doubts(Mutex<Vec<(i64, MessageId)>>);
+pub(super) struct Doubts(Mutex<HashSet<(i64, MessageId)>>);
+
+/// What is in doubt if a claim fails, or if whoever asked for it does not wait for the answer.
+pub(super) struct Doubt<'d> {
+    doubts: &'d Doubts,
+    call: i64,
+    ids: Vec<&'d MessageId>,
+}
+
+impl Doubt<'_> {
+    /// The answer has come. If the database refused, nothing is in doubt either.
+    pub(super) fn answered<T>(mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if answer.as_ref().err().is_none_or(|error| error.kind != StoreErrorKind::Unavailable) {
+            self.ids.clear();
+        }
+        answer
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            let mut open = self.doubts.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = DOUBTS_MAX.saturating_sub(open.len());
+            open.extend(self.ids.iter().take(room).map(|id| (self.call, MessageId::clone(id))));
+        }
+    }
+}
 
 impl Doubts {
-    /// A call failed. If the database refused it, nothing is in doubt.
-    pub(super) fn doubt(&self, error: &StoreError, call: i64, ids: impl Iterator<Item = MessageId>) {
-        if error.kind != StoreErrorKind::Unavailable {
-            return;
-        }
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = DOUBTS_MAX.saturating_sub(open.len());
-        open.extend(ids.take(room).map(|id| (call, id)));
+    /// Before a claim is made of these.
+    pub(super) fn unless_answered<'d>(&'d self, call: i64, ids: Vec<&'d MessageId>) -> Doubt<'d> {
+        Doubt { doubts: self, call, ids }
     }
 
-    fn take(&self) -> Vec<(i64, MessageId)> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Some of them. They stay until they are [cleared](Self::clear): whoever looks into them may give up, too.
+    fn some(&self) -> HashSet<(i64, MessageId)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().take(TOGETHER_MAX).cloned().collect()
     }
 
-    fn put_back(&self, doubts: Vec<(i64, MessageId)>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(doubts);
+    fn clear(&self, cleared: &HashSet<(i64, MessageId)>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|doubt| !cleared.contains(doubt));
     }
 }
 
 impl SqlStore {
     /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
     pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
-        let doubts = self.doubts.take();
-        if doubts.is_empty() {
-            return Ok(());
+        loop {
+            let doubts = self.doubts.some();
+            if doubts.is_empty() {
+                return Ok(());
+            }
+            transact!(self, |session| self.hand_back(&mut session, now, &doubts))?;
+            self.doubts.clear(&doubts);
         }
-        let call = self.calls.next();
-        let cleared = transact!(self, |session| self.hand_back(&mut session, now, call, &doubts));
-        if cleared.is_err() {
-            self.doubts.put_back(doubts);
-        }
-        cleared
     }
 
     async fn hand_back(
         &self,
         session: &mut Session,
         now: Now,
-        call: i64,
-        doubts: &[(i64, MessageId)],
+        doubts: &HashSet<(i64, MessageId)>,
     ) -> Result<(), Fault> {
         let slot = self.slots.take();
         let mut ids: Vec<_> = doubts.iter().map(|(_, id)| id).collect();
         ids.sort_unstable();
         ids.dedup();
         let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
-        let is_own = |row: &super::row::Row| {
-            row.record.state == State::InFlight
-                && doubts.iter().any(|(call, id)| *call == row.last_call && id == row.id())
+        let is_own = |row: &Row| {
+            row.record.state == State::InFlight && doubts.contains(&(row.last_call, row.id().clone()))
         };
         let mut rows: Vec<_> = found.rows.into_iter().filter(is_own).collect();
         let mut tally = Tally::default();
         for row in &mut rows {
             put_back(row, &mut tally);
-            row.last_call = call;
         }
         let rows: Vec<_> = rows.iter().collect();
         self.write(session, now, &rows).await?;

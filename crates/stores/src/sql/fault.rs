@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use duly_core::store::{StoreError, StoreErrorKind};
 
-/// How often a piece of work is begun again before somebody is told.
-pub(super) const TRIES_MAX: u32 = 8;
+/// How often a piece of work is begun again before somebody is told, if there is time.
+const TRIES_MAX: u32 = 40;
 /// What a wait between two tries grows from, and to.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_millis(200);
@@ -26,16 +26,30 @@ impl Fault {
         Self::Other(garbled(what))
     }
 
-    /// How long to wait before the work is begun again, after the `tries`th time; `None`: it is not begun again.
-    pub(super) fn wait(&self, tries: u32, random: u64) -> Option<Duration> {
+    /// There was no answer in time.
+    pub(super) fn late(waited: Duration) -> Self {
+        Self::Other(unavailable(format!(
+            "the database gave no answer within {waited:?}; what was asked of it may have been done or not: see whether it is up, and try again"
+        )))
+    }
+
+    /// Whether nobody knows what became of the last statement.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// How long to wait before the work is begun again, after the `tries`th time; `None`: it is not begun again. `number` is a
+    /// different one each time.
+    pub(super) fn wait(&self, tries: u32, number: u64) -> Option<Duration> {
         let may = match self {
-            Self::TakenBack(_) => tries < TRIES_MAX,
-            // A second connection may be good, e.g. after the server was started anew; more would only keep the caller.
-            Self::Lost(_) => tries < 3,
+            // After the server was started anew, every connection that there is must be found broken once.
+            Self::TakenBack(_) | Self::Lost(_) => tries < TRIES_MAX,
             Self::Other(_) => false,
         };
         let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
-        may.then(|| top.mul_f64((random % 1000) as f64 / 1000.0))
+        // Those that met once would meet again if they waited equally long.
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        may.then(|| top.mul_f64(spread as f64 / f64::from(1 << 24)))
     }
 }
 
@@ -52,7 +66,8 @@ impl From<sqlx::Error> for Fault {
                 match (number, code.as_str()) {
                     (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
                     // The server goes down, or is coming up.
-                    (Some(1053 | 1077 | 1079 | 1927 | 1152), _) | (None, "57P01" | "57P02" | "57P03") => {
+                    (Some(1053 | 1077 | 1079 | 1927 | 1152), _)
+                    | (None, "57P01" | "57P02" | "57P03" | "08000" | "08003" | "08006" | "25P03") => {
                         Self::Lost(error)
                     }
                     _ => Self::Other(refusal(number, &code, &error)),
@@ -81,7 +96,7 @@ impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::TakenBack(error) => unavailable(format!(
-                "the database took the change back {TRIES_MAX} times, as others held the same rows: {error}; nothing happened, try again"
+                "the database took the change back again and again, as others held the same rows: {error}; nothing happened, try again"
             )),
             Fault::Lost(error) => unavailable(format!("the connection to the database was lost: {error}")),
             Fault::Other(error) => error,

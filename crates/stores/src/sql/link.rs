@@ -1,5 +1,7 @@
 //! Connections to the database, and statements in the words of whichever it is.
 
+use std::time::Duration;
+
 use sqlx::{
     Arguments, AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _,
     mysql::{MySqlArguments, MySqlRow},
@@ -7,7 +9,10 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
 };
 
-use super::fault::Fault;
+use super::{call::Name, fault::Fault};
+
+/// A connection that does not answer when it is given back is closed after this.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// The databases that are spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,7 @@ impl Link {
             Self::Mysql(pool) => Connection::Mysql(pool.acquire().await?),
             Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
         };
-        Ok(Session { connection: Some(connection), is_open: false, news: Vec::new() })
+        Ok(Session { connection: Some(connection), is_open: false, call: None, news: Vec::new() })
     }
 
     /// Closes all connections.
@@ -64,13 +69,19 @@ pub(crate) struct Session {
     is_open: bool,
     /// What the index is to be told once it is committed.
     pub(super) news: Vec<super::Entry>,
+    /// In whose name the transaction is.
+    call: Option<Name>,
 }
 
 impl Session {
-    pub(crate) async fn begin(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn begin(&mut self, call: Name) -> Result<(), Fault> {
         self.plain("BEGIN").await?;
-        self.is_open = true;
+        (self.is_open, self.call) = (true, Some(call));
         Ok(())
+    }
+
+    pub(super) fn call(&self) -> Option<Name> {
+        self.call
     }
 
     /// If this fails for another reason than a refusal of the server, what was done may stand or not.
@@ -81,8 +92,15 @@ impl Session {
     }
 
     /// The work failed. If the connection is good, what was done is taken back and the connection kept.
-    pub(crate) async fn give_up(mut self, fault: &Fault) {
-        if !matches!(fault, Fault::Lost(_)) && self.plain("ROLLBACK").await.is_ok() {
+    pub(crate) async fn give_up(self, fault: &Fault) {
+        if !fault.is_lost() {
+            self.end().await;
+        }
+    }
+
+    /// Ends a transaction that is not to be committed. If the server does not answer, it ends with the connection.
+    pub(crate) async fn end(mut self) {
+        if self.plain("ROLLBACK").await.is_ok() {
             self.is_open = false;
         }
     }
@@ -145,15 +163,23 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.is_open {
-            return;
-        }
-        // Detached and dropped: the socket is closed at once, whatever the server is doing.
         match self.connection.take() {
-            Some(Connection::Mysql(connection)) => drop(connection.detach()),
-            Some(Connection::Postgres(connection)) => drop(connection.detach()),
+            // Detached and dropped: the socket is closed at once, whatever the server is doing.
+            Some(Connection::Mysql(connection)) if self.is_open => drop(connection.detach()),
+            Some(Connection::Postgres(connection)) if self.is_open => drop(connection.detach()),
+            Some(Connection::Mysql(connection)) => give_back(connection),
+            Some(Connection::Postgres(connection)) => give_back(connection),
             None => {}
         }
+    }
+}
+
+/// The pool asks a connection whether it is still good when it comes back, and would wait for the answer as long as it
+/// takes: a network that is silent would use up all connections there may be.
+fn give_back<DB: sqlx::Database>(mut connection: PoolConnection<DB>) {
+    let asked = connection.return_to_pool();
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move { tokio::time::timeout(GIVEN_BACK_WITHIN, asked).await });
     }
 }
 

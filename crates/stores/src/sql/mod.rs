@@ -3,6 +3,7 @@
 mod accept;
 mod address;
 mod adopt;
+mod call;
 mod change;
 mod claim;
 mod count;
@@ -28,7 +29,7 @@ mod write;
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -46,6 +47,7 @@ pub use self::{
     options::Options,
 };
 use self::{
+    call::Calls,
     change::Change,
     count::Slots,
     doubts::Doubts,
@@ -91,21 +93,6 @@ impl fmt::Debug for SqlStore {
             .field("options", options)
             .field("generation", generation)
             .finish_non_exhaustive()
-    }
-}
-
-/// Numbers of calls, no two alike, of whichever process: by them a call knows afterwards what it had done.
-#[derive(Debug)]
-struct Calls(AtomicI64);
-
-impl Calls {
-    fn new(instance: u64) -> Self {
-        // Room for as many calls as a process ever makes, before the numbers of another process could begin.
-        Self(AtomicI64::new(((instance & 0x3f_ffff_ffff) << 25) as i64 + 1))
-    }
-
-    fn next(&self) -> i64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 

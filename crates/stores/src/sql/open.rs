@@ -13,8 +13,9 @@ use duly_core::{
 use sqlx::{Connection, Executor, pool::PoolOptions, postgres::PgPool};
 
 use super::{
-    Calls, Options, SqlStore, Tokens,
+    Options, SqlStore, Tokens,
     address::Address,
+    call::Calls,
     count::Slots,
     doubts::Doubts,
     hints::Hints,

@@ -4,79 +4,107 @@ use std::time::Duration;
 
 use super::{SqlStore, fault::Fault};
 
-/// A piece of work takes no longer than this. A server that does not answer must not keep the caller.
+/// A piece of work takes no longer than this, however often it is tried. A server that does not answer must not keep the
+/// caller.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Does work in a transaction that is committed at its end. If the server takes it back, or the answer to the commit got
-/// lost, the work is done again: it must know by its call what it had done.
+/// Does work in a transaction that is committed at its end. If the server takes it back, it is done again. If the answer
+/// to the commit got lost, it is found out whether it was committed; if it was, what the work gave then is the answer.
+///
+/// Work that counts nothing leaves no trace of itself, so it must be as good twice as once.
 macro_rules! transact {
     ($store:expr, |$session:ident| $work:expr) => {{
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let work = async {
-                let mut $session: $crate::sql::link::Session = $store.link.session().await?;
-                $session.begin().await?;
-                match $work.await {
-                    Ok(done) => {
-                        let news = std::mem::take(&mut $session.news);
-                        $session.commit().await?;
+        let all = async {
+            // What the work gave, and what it has to tell, while nobody knows whether it was committed.
+            let (mut tries, mut call, mut unsure) = (0, None, None);
+            loop {
+                tries += 1;
+                let tried = async {
+                    let mut $session: $crate::sql::link::Session = $store.link.session().await?;
+                    let name = call.get_or_insert_with(|| $store.calls.begin()).name();
+                    $session.begin(name).await?;
+                    if unsure.is_some() {
+                        match $store.was_done(&mut $session, name).await {
+                            Ok(true) => {
+                                $session.end().await;
+                                return Ok(());
+                            }
+                            Ok(false) => unsure = None,
+                            Err(fault) => {
+                                $session.give_up(&fault).await;
+                                return Err(fault);
+                            }
+                        }
+                    }
+                    match $work.await {
+                        Ok(done) => {
+                            unsure = Some((done, std::mem::take(&mut $session.news)));
+                            $session.commit().await.inspect_err(|fault| {
+                                if !fault.is_lost() {
+                                    unsure = None;
+                                }
+                            })
+                        }
+                        Err(fault) => {
+                            $session.give_up(&fault).await;
+                            Err(fault)
+                        }
+                    }
+                };
+                match (tried.await, unsure.take()) {
+                    (Ok(()), Some((done, news))) => {
                         $store.note_news(news);
-                        Ok(done)
+                        break Ok(done);
                     }
-                    Err(fault) => {
-                        $session.give_up(&fault).await;
-                        Err(fault)
-                    }
-                }
-            };
-            match $store.in_time(work).await {
-                Ok(done) => break Ok::<_, duly_core::store::StoreError>(done),
-                Err(fault) => {
-                    if let Err(fault) = $store.before_another_try(fault, tries).await {
-                        break Err(fault.into());
+                    (Ok(()), None) => break Err($crate::sql::fault::Fault::garbled("an answer")),
+                    (Err(fault), given) => {
+                        unsure = given;
+                        if let Err(fault) = $store.before_another_try(fault, tries).await {
+                            break Err(fault);
+                        }
                     }
                 }
             }
-        }
+        };
+        $store.in_time(all).await
     }};
 }
 
 /// Looks at something, without a transaction.
 macro_rules! look {
     ($store:expr, |$session:ident| $work:expr) => {{
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let work = async {
-                let mut $session = $store.link.session().await?;
-                $work.await
-            };
-            match $store.in_time(work).await {
-                Ok(done) => break Ok::<_, duly_core::store::StoreError>(done),
-                Err(fault) => {
-                    if let Err(fault) = $store.before_another_try(fault, tries).await {
-                        break Err(fault.into());
+        let all = async {
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                let tried = async {
+                    let mut $session = $store.link.session().await?;
+                    $work.await
+                };
+                match tried.await {
+                    Ok(done) => break Ok(done),
+                    Err(fault) => {
+                        if let Err(fault) = $store.before_another_try(fault, tries).await {
+                            break Err(fault);
+                        }
                     }
                 }
             }
-        }
+        };
+        $store.in_time(all).await
     }};
 }
 
 pub(super) use {look, transact};
 
 impl SqlStore {
-    pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    pub(super) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, duly_core::store::StoreError> {
         match tokio::time::timeout(PATIENCE, work).await {
-            Ok(done) => done,
-            Err(_) => {
-                let late = std::io::Error::new(
-                    std::io::ErrorKind::TimedOut,
-                    format!("no answer within {PATIENCE:?}"),
-                );
-                Err(Fault::Lost(sqlx::Error::Io(late)))
-            }
+            Ok(done) => Ok(done?),
+            Err(_) => Err(Fault::late(PATIENCE).into()),
         }
     }
 

@@ -34,6 +34,8 @@ struct Shared {
     swallows: AtomicBool,
     /// Nothing passes, either way, as long as this is so.
     held: watch::Sender<bool>,
+    /// It will be so when the wire next breaks at a needle.
+    will_hold: AtomicBool,
     /// Told to every connection; each ends when it changes.
     cut: watch::Sender<u64>,
     trap: Mutex<Trap>,
@@ -45,6 +47,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             swallows: AtomicBool::new(false),
             held: watch::Sender::new(false),
+            will_hold: AtomicBool::new(false),
             cut: watch::channel(0).0,
             trap: Mutex::default(),
         });
@@ -119,6 +122,12 @@ impl Proxy {
         self.set(Moment::After, needle, times);
     }
 
+    /// When the wire next breaks at a needle, nothing passes any more, on new connections neither, until it is
+    /// [released](Self::release): so the test has time for what happens meanwhile.
+    pub fn then_hold(&self) {
+        self.shared.will_hold.store(true, Ordering::SeqCst);
+    }
+
     /// How many connections have been closed because of a needle.
     pub fn needles_met(&self) -> usize {
         self.shared.trap.lock().unwrap().met()
@@ -126,6 +135,15 @@ impl Proxy {
 
     fn set(&self, moment: Moment, needle: &[u8], times: usize) {
         self.shared.trap.lock().unwrap().set(moment, needle, times);
+    }
+}
+
+impl Shared {
+    /// Before the client can see it.
+    fn breaks(&self) {
+        if self.will_hold.swap(false, Ordering::SeqCst) {
+            self.held.send_replace(true);
+        }
     }
 }
 
@@ -178,6 +196,9 @@ async fn requests(
     loop {
         let count = pass(&mut from, &mut bytes, &mut held).await?;
         let moment = shared.trap.lock().unwrap().meets(&mut seen, &bytes[..count]);
+        if moment == Some(Moment::Before) {
+            shared.breaks();
+        }
         if count == 0 || moment == Some(Moment::Before) {
             return Ok(());
         }
@@ -185,6 +206,7 @@ async fn requests(
         ends.fetch_or(moment == Some(Moment::After), Ordering::SeqCst);
         to.write_all(&bytes[..count]).await?;
         if moment == Some(Moment::On) {
+            shared.breaks();
             return Ok(());
         }
     }
@@ -200,7 +222,11 @@ async fn answers(
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let count = pass(&mut from, &mut bytes, &mut held).await?;
-        if count == 0 || ends.load(Ordering::SeqCst) {
+        if ends.load(Ordering::SeqCst) {
+            shared.breaks();
+            return Ok(());
+        }
+        if count == 0 {
             return Ok(());
         }
         if !shared.swallows.load(Ordering::SeqCst) {

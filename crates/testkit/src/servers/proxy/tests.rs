@@ -79,4 +79,16 @@ fn at_a_needle_the_wire_breaks_when_it_is_told_to() {
     served.read_exact(&mut [0; 8]).unwrap();
     served.write_all(b"x").unwrap();
     client.read_exact(&mut [0]).unwrap();
+
+    proxy.cut_before(b"needle", 1);
+    proxy.then_hold();
+    client.write_all(b"a needle").unwrap();
+    assert!(is_closed(&mut client));
+    let (mut client, mut served) = pair();
+    client.write_all(b"late").unwrap();
+    served.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+    assert!(served.read(&mut [0]).is_err(), "nothing passes");
+    proxy.release();
+    served.set_read_timeout(None).unwrap();
+    served.read_exact(&mut [0; 4]).unwrap();
 }

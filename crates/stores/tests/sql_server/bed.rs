@@ -1,0 +1,87 @@
+//! Messages and what is done with them, and time in the test's hand.
+
+use std::time::Duration;
+
+use duly_core::{
+    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, State, Store, Timestamp, Topic,
+    store::{Books, Claim, Claimed, Holder, Insert, Inserted, Leased, Settle, Settled, StoreError, Verdict},
+};
+use duly_stores::SqlStore;
+
+pub(crate) const START: u64 = 1_800_000_000_000;
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) fn now(after_ms: u64) -> Now {
+    Now::new((START + after_ms) * 1000, Monotonic::from_micros(after_ms * 1000))
+}
+
+pub(crate) fn ms(after: u64) -> Timestamp {
+    Timestamp::from_millis(START + after)
+}
+
+pub(crate) fn id(text: &str) -> MessageId {
+    MessageId::parse(text).unwrap()
+}
+
+pub(crate) fn lane(topic: &str) -> Lane {
+    Lane::Queue(Topic::parse(topic).unwrap())
+}
+
+pub(crate) fn message(text: &str, due: u64) -> Message {
+    let mut message = Message::new(id(text), SinkName::queue(), Topic::parse("work").unwrap(), ms(due));
+    message.body = Body::text("body");
+    message
+}
+
+/// `m000`, `m001`, …
+pub(crate) fn messages(count: usize) -> Vec<Message> {
+    (0..count).map(|n| message(&format!("m{n:03}"), 0)).collect()
+}
+
+pub(crate) fn ids(count: usize) -> Vec<MessageId> {
+    messages(count).into_iter().map(|message| message.id).collect()
+}
+
+pub(crate) async fn insert(store: &SqlStore, messages: Vec<Message>) -> Result<Vec<Inserted>, StoreError> {
+    let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+    store.insert(now(0), batch).await
+}
+
+pub(crate) async fn claim(store: &SqlStore, at: u64, limit: usize) -> Result<Claimed, StoreError> {
+    let claim = Claim { lane: lane("work"), limit, lease: LEASE, holder: Holder::Process };
+    store.claim(now(at), claim).await
+}
+
+pub(crate) async fn settle(
+    store: &SqlStore,
+    at: u64,
+    leased: &[Leased],
+    verdict: Verdict,
+) -> Result<Vec<Settled>, StoreError> {
+    let settle = |leased: &Leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() };
+    store.settle(now(at), leased.iter().map(settle).collect()).await
+}
+
+pub(crate) async fn deliver(
+    store: &SqlStore,
+    at: u64,
+    leased: &[Leased],
+) -> Result<Vec<Settled>, StoreError> {
+    settle(store, at, leased, Verdict::Delivered { receipt: None }).await
+}
+
+pub(crate) async fn bury(store: &SqlStore, at: u64, leased: &[Leased]) {
+    let reason = duly_core::DeadReason::Refused;
+    settle(store, at, leased, Verdict::Dead { reason, attempt: None }).await.unwrap();
+}
+
+/// The books, which balance.
+pub(crate) async fn books(store: &SqlStore) -> Books {
+    let books = store.books().await.unwrap();
+    assert!(books.balance(), "{books:?}");
+    books
+}
+
+pub(crate) async fn state(store: &SqlStore, text: &str) -> Option<State> {
+    store.get(&[id(text)]).await.unwrap()[0].as_ref().map(|record| record.state)
+}

@@ -1,0 +1,8 @@
+//! What only a store in a database has to answer for: the server behind it.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod bed;
+mod commits;
+mod outages;
+mod pool;
+mod server;
