@@ -32,6 +32,26 @@ impl Opened {
     }
 }
 
+/// Where the messages are, fit to be shown.
+pub(crate) fn shown(config: &Config) -> String {
+    match &config.store.kind {
+        StoreKind::Embedded => config.data.display().to_string(),
+        StoreKind::Redis(setup) => format!("Redis at {}", setup.shown()),
+        StoreKind::Sql(setup) => format!("{} at {}", setup.server, setup.shown()),
+    }
+}
+
+/// Whether a store was ever made there. Changes nothing.
+pub(crate) async fn is_there(config: &Config) -> Result<bool, StartError> {
+    let there = match &config.store.kind {
+        StoreKind::Embedded => Ok(EmbeddedStore::is_in(&config.data)),
+        StoreKind::Redis(setup) => redis::inspect(setup.url.reveal()).await.map(|seen| seen.has_store),
+        StoreKind::Sql(setup) => SqlStore::is_at(setup.url.reveal()).await,
+    };
+    there.map_err(|error| StartError(format!("{}: {error}", shown(config))))
+}
+
+/// Opens the store, makes it if there is none, and becomes a node of it by the name that is configured.
 pub(crate) async fn open(config: &Config, machine: Arc<dyn Clock>) -> Result<Opened, StartError> {
     match &config.store.kind {
         StoreKind::Embedded => open_embedded(config, machine).await,

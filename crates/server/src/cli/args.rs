@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use super::{
     Failure, ack, backup, bench, cancel, completions, config, connect::Global, dead, demo, doctor, fire,
-    forecast, get, import, levels, ls, man, nodes, pause, queues, receive, reschedule, resume, send, serve,
-    sinks, stats, tail, token,
+    forecast, get, import, levels, ls, man, migrate_store, nodes, pause, queues, receive, reschedule, resume,
+    send, serve, sinks, stats, tail, token,
 };
 
 /// Delayed messages that are never early and never lost
@@ -55,6 +55,7 @@ pub(crate) enum Verb {
     Forecast(forecast::Ahead),
     Tail(tail::Tail),
     Import(import::Import),
+    MigrateStore(migrate_store::Arguments),
     Backup(backup::Arguments),
     Bench(bench::Bench),
     Config(config::Arguments),
@@ -67,7 +68,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Whether it has work for more than one core.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Serve(_) | Self::Demo(_) | Self::Bench(_))
+        matches!(self, Self::Serve(_) | Self::Demo(_) | Self::Bench(_) | Self::MigrateStore(_))
     }
 }
 
@@ -99,6 +100,7 @@ impl Line {
             Verb::Forecast(verb) => verb.run(&client()?, out).await,
             Verb::Tail(verb) => verb.run(&client()?, out).await,
             Verb::Import(verb) => verb.run(&client()?, out).await,
+            Verb::MigrateStore(verb) => verb.run(out).await,
             Verb::Backup(verb) => verb.run(out).await,
             Verb::Bench(verb) => verb.run(self.global.target()?, out).await,
             Verb::Config(verb) => verb.run(out),

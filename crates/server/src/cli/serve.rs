@@ -4,13 +4,13 @@ use std::{io, time::Duration};
 
 use clap::{Args, ValueEnum};
 use duly::StoreErrorKind;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::{Failure, Output, Tint, files};
+use super::{Failure, Output, Tint, files, signals::Signals};
 use crate::{
-    config::{Config, Flags, Sources, StoreKind},
+    config::{Config, Flags, Sources},
     serve::{self, Running},
+    store,
 };
 
 /// A clean stop takes no longer; after this, what is under way is left to the next start.
@@ -61,11 +61,7 @@ impl Serve {
                 "fewer open files than connections need; raise the limit (ulimit -n)"
             );
         }
-        let data = match &config.store.kind {
-            StoreKind::Embedded => config.data.display().to_string(),
-            StoreKind::Redis(setup) => format!("Redis at {}", setup.shown()),
-            StoreKind::Sql(setup) => format!("{} at {}", setup.server, setup.shown()),
-        };
+        let data = store::shown(&config);
         // Taken before the start: who is told to stop meanwhile stops.
         let mut signals = Signals::new()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
@@ -102,26 +98,7 @@ impl LogFormat {
     }
 }
 
-/// The wish to stop, from a terminal or from whoever runs the service.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
 impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen =
-            |kind| signal(kind).map_err(|e| Failure::failed(format!("cannot listen to signals: {e}")));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
     /// Waits for a signal. A store that closed itself ends the process, too: only a start finds out what is on disk.
     async fn or_broken_store(&mut self, running: &Running) -> Result<(), Failure> {
         let mut ticks = tokio::time::interval(HEALTH_EVERY);

@@ -9,6 +9,7 @@ mod import;
 mod import_redis;
 mod looks;
 mod messages;
+mod migrate;
 mod overview;
 mod serve;
 mod tail;
@@ -42,14 +43,20 @@ struct Run {
 
 impl Server {
     fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// With another configuration than the usual.
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let config = Config {
+        let mut config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             data: folder.path().join("data"),
             ..Config::default()
         };
+        change(&mut config);
         let running = runtime.block_on(start(config)).unwrap();
         Self { runtime, url: running.url(), running: Some(running), folder }
     }

@@ -203,6 +203,11 @@ impl EmbeddedStore {
         Ok(Self { shared, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) })
     }
 
+    /// Whether a store was ever made in `dir`. Changes nothing.
+    pub fn is_in(dir: impl AsRef<Path>) -> bool {
+        dir.as_ref().join(manifest::NAME).exists()
+    }
+
     /// Stops at once, without the checkpoint of [`close`](Store::close): as a crash would. Nothing accepted is lost.
     pub fn abandon(&self) {
         self.shared.close_because("the store is closed".into());

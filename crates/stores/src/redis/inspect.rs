@@ -32,7 +32,9 @@ pub struct Inspection {
     pub version: String,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
-    /// The nodes that work on the store of the usual name.
+    /// Whether a store of the usual name was ever made in it.
+    pub has_store: bool,
+    /// The nodes that work on that store.
     pub nodes: Vec<String>,
     /// What time Redis says it is, in milliseconds since the epoch.
     pub time_ms: u64,
@@ -45,8 +47,10 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
     let keys = Keys::new(&Options::new(0).prefix, 1);
     let (seconds, micros): (u64, u64) =
         redis::cmd("TIME").query_async(&mut link).await.map_err(|error| sorted(&error))?;
+    let has_store: bool =
+        redis::cmd("EXISTS").arg(&keys.store).query_async(&mut link).await.map_err(|error| sorted(&error))?;
     let nodes = names_in(&mut link, &keys, seconds * 1_000_000 + micros).await?;
-    Ok(Inspection { version, findings, nodes, time_ms: seconds * 1000 + micros / 1000 })
+    Ok(Inspection { version, findings, has_store, nodes, time_ms: seconds * 1000 + micros / 1000 })
 }
 
 pub(super) async fn findings(link: &mut Link) -> Result<(String, Vec<Finding>), StoreError> {

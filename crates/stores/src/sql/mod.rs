@@ -24,6 +24,7 @@ mod row;
 mod schema;
 mod settle;
 mod sweep;
+mod there;
 mod work;
 mod write;
 

@@ -20,7 +20,7 @@ pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> boo
             return false;
         }
     };
-    let Inspection { version, findings: found, nodes, time_ms } = seen;
+    let Inspection { version, findings: found, nodes, time_ms, .. } = seen;
     if found.is_empty() {
         let detail =
             format!("Redis {version} at {place} keeps its append-only file and evicts nothing of Duly's");

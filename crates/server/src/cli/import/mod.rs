@@ -1,7 +1,6 @@
 //! `duly import`: messages from a file, one JSON object a line, or from somewhere else.
 
 mod check;
-mod progress;
 mod redis;
 
 use std::{
@@ -15,8 +14,7 @@ use bytes::{BufMut, BytesMut};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use self::progress::Progress;
-use super::{Failure, Output, clock};
+use super::{Failure, Output, clock, progress::Progress};
 use crate::{
     client::Client,
     wire::{BatchResult, NewMessage},

@@ -19,9 +19,8 @@ use self::{
     score::Unit,
     source::Source,
 };
-use super::progress::Progress;
 use crate::{
-    cli::{Failure, Output, input},
+    cli::{Failure, Output, input, progress::Progress},
     client::Client,
 };
 

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     cli::{
         Failure, Output,
-        import::{BACKOFF_MAX, clock, progress::Progress},
+        import::{BACKOFF_MAX, clock},
+        progress::Progress,
     },
     client::Client,
     http::CODES,

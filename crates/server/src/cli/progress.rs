@@ -1,16 +1,16 @@
-//! How far an import is, for a terminal.
+//! How far long work is, for a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::Output;
+use super::Output;
 
 /// A bar on a terminal; nothing anywhere else.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    pub(super) fn start(out: &Output, size: Option<u64>) -> Self {
+    pub(crate) fn start(out: &Output, size: Option<u64>) -> Self {
         let template = match size {
             Some(_) => "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
             None => "{spinner} {bytes}, {bytes_per_sec}",
@@ -18,8 +18,12 @@ impl Progress {
         Self::with(out, size, template)
     }
 
-    pub(super) fn of_members(out: &Output, count: u64) -> Self {
+    pub(crate) fn of_members(out: &Output, count: u64) -> Self {
         Self::with(out, Some(count), "{bar:30} {human_pos} of {human_len} members, {per_sec}, {eta} left")
+    }
+
+    pub(crate) fn of_messages(out: &Output, count: u64) -> Self {
+        Self::with(out, Some(count), "{bar:30} {human_pos} of {human_len} messages, {per_sec}, {eta} left")
     }
 
     fn with(out: &Output, size: Option<u64>, template: &str) -> Self {
@@ -33,20 +37,25 @@ impl Progress {
         Self { bar }
     }
 
-    pub(super) fn read(&self, bytes: u64) {
+    pub(crate) fn read(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 
+    /// There are so many in all, as far as is known by now.
+    pub(crate) fn of(&self, count: u64) {
+        self.bar.set_length(count);
+    }
+
     /// Says something without tearing the bar apart.
-    pub(super) fn say(&self, out: &Output, words: &str) {
+    pub(crate) fn say(&self, out: &Output, words: &str) {
         self.bar.suspend(|| out.say(words));
     }
 
-    pub(super) fn complain(&self, out: &Output, words: &str) {
+    pub(crate) fn complain(&self, out: &Output, words: &str) {
         self.bar.suspend(|| out.complain(words));
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -1,0 +1,107 @@
+//! One of the two stores: what is asked of it, and what a failure means for the move.
+
+use std::sync::Arc;
+
+use duly::{
+    Books, Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError,
+    StoreErrorKind, Timestamp,
+};
+use duly_core::{
+    Message,
+    store::{Insert, Inserted},
+};
+
+use crate::cli::Failure;
+
+/// A store, and the time it goes by.
+pub(super) struct End {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Where it is, fit to be shown.
+    pub(super) shown: String,
+}
+
+/// Why a round of the move ended before its time.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// Not now: everything is looked at afresh, a little later.
+    Again(String),
+    /// For good.
+    Failed(Failure),
+    /// Somebody wants it to end.
+    Stopped,
+}
+
+impl End {
+    pub(super) fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    fn halt(&self, error: &StoreError) -> Halt {
+        let words = format!("{}: {error}", self.shown);
+        match error.kind {
+            StoreErrorKind::Unavailable => Halt::Again(words),
+            StoreErrorKind::Full
+            | StoreErrorKind::TooMany
+            | StoreErrorKind::Damaged
+            | StoreErrorKind::Closed => Halt::Failed(Failure::failed(words)),
+        }
+    }
+
+    fn told<T>(&self, answer: Result<T, StoreError>) -> Result<T, Halt> {
+        answer.map_err(|error| self.halt(&error))
+    }
+
+    pub(super) async fn insert(&self, messages: Vec<Message>) -> Result<Vec<Inserted>, Halt> {
+        let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+        self.told(self.store.insert(self.now(), batch).await)
+    }
+
+    /// Cancels at the instant that is given: what is cancelled by it is known by that.
+    pub(super) async fn cancel_at(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
+        self.told(self.store.cancel(now, ids).await)
+    }
+
+    pub(super) async fn cancel(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
+        self.cancel_at(self.now(), ids).await
+    }
+
+    pub(super) async fn reschedule(&self, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, Halt> {
+        self.told(self.store.reschedule(self.now(), batch).await)
+    }
+
+    pub(super) async fn replay(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
+        self.told(self.store.replay(self.now(), ids).await)
+    }
+
+    pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Halt> {
+        self.told(self.store.get(ids).await)
+    }
+
+    pub(super) async fn list(&self, query: &Query) -> Result<Page, Halt> {
+        self.told(self.store.list(query).await)
+    }
+
+    pub(super) async fn pause(&self, lane: &Lane) -> Result<(), Halt> {
+        self.told(self.store.set_paused(lane, true).await)
+    }
+
+    pub(super) async fn lanes(&self) -> Result<Vec<LaneStatus>, Halt> {
+        self.told(self.store.lanes(self.now()).await)
+    }
+
+    pub(super) async fn books(&self) -> Result<Books, Halt> {
+        self.told(self.store.books().await)
+    }
+
+    /// Says that this process is there, and ends leases that ran out: where nobody else sweeps, nobody else does.
+    pub(super) async fn sweep(&self) -> Result<(), Halt> {
+        self.told(self.store.sweep(self.now(), &[]).await).map(|_| ())
+    }
+
+    /// The names of the nodes that share it.
+    pub(super) async fn nodes(&self) -> Result<Vec<String>, Halt> {
+        let nodes = self.told(self.store.nodes().await)?;
+        Ok(nodes.into_iter().filter(|node| !node.this).map(|node| node.name).collect())
+    }
+}

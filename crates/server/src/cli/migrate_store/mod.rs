@@ -1,0 +1,152 @@
+//! `duly migrate-store`: everything that waits, from one store to another, while both are at work.
+
+mod batch;
+mod decide;
+mod dry;
+mod end;
+mod finish;
+mod moving;
+mod parked;
+mod pass;
+mod place;
+mod prepare;
+mod presence;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use clap::Args;
+
+use self::{
+    end::End,
+    moving::{Move, Wishes},
+    place::{Place, Role},
+};
+use super::{Failure, Output, input, progress::Progress, signals::Signals};
+use crate::config::{Flags, Sources};
+
+/// Move all messages from one store to another, with their ids, while both are at work
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly migrate-store --from ./duly-data --to redis://127.0.0.1 --dry-run
+  duly migrate-store --from ./duly-data --to redis://127.0.0.1
+  duly migrate-store --from old.toml --to new.toml
+  DULY_TO__STORE__REDIS_FILE=/run/secrets/redis duly migrate-store --from old.toml --to new.toml
+
+Point producers at the target first. A data folder has one process at a time: stop the server that has it. Other stores are moved
+while the nodes of both go on; each message is delivered by one of the two. A run that was cut short is run again, and goes on.
+Delivered and cancelled messages are not moved, so the target does not know their ids again; tries so far begin anew; dead letters stay
+unless --replay-dead makes them pending. The environment of the two is DULY_FROM__… and DULY_TO__…, as DULY__… is a server's.
+
+Exit code 3: there is no store at the source. 4: some ids mean other messages at the target, and stay; or what an earlier run left
+cannot be told. 5: a store does not answer.")]
+pub(crate) struct Arguments {
+    /// Where the messages are: a configuration file, a data folder, or redis://…
+    #[arg(long, value_name = "PLACE", env = "DULY_MIGRATE_FROM", hide_env_values = true)]
+    from: String,
+
+    /// Where they go: the same; a store that is not there is made
+    #[arg(long, value_name = "PLACE", env = "DULY_MIGRATE_TO", hide_env_values = true)]
+    to: String,
+
+    /// Look at the source, tell, and change nothing
+    #[arg(long, conflicts_with_all = ["once", "tidy", "replay_dead", "deliver_forgotten"])]
+    dry_run: bool,
+
+    /// Go over the source once, instead of until nothing waits or is under way there
+    #[arg(long)]
+    once: bool,
+
+    /// Only clear up what a run that was cut short left between the two; move nothing more
+    #[arg(long, conflicts_with_all = ["once", "replay_dead"])]
+    tidy: bool,
+
+    /// Make the dead letters of the source pending again, so that they are moved, too
+    #[arg(long)]
+    replay_dead: bool,
+
+    /// Deliver what a run that was cut short left at the target and the source has forgotten, some perhaps twice
+    #[arg(long)]
+    deliver_forgotten: bool,
+
+    /// So many messages in one call
+    #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batch: u32,
+
+    /// How long to wait for a store that is away
+    #[arg(long, default_value = "30s", value_name = "DELAY", value_parser = input::span)]
+    patience: Duration,
+}
+
+impl Arguments {
+    pub(crate) async fn run(self, out: &Output) -> Result<(), Failure> {
+        let environment = Sources::from_process(Flags::default()).environment;
+        if place::has_usual_settings(&environment) {
+            out.say("DULY__… in the environment is not looked at here: DULY_FROM__… and DULY_TO__… are");
+        }
+        let from = Place::read(Role::From, &self.from, environment.clone())?;
+        let to = Place::read(Role::To, &self.to, environment)?;
+        if from.is_one_with(&to) {
+            return Err(presence::one_store());
+        }
+        from.check_is_there().await?;
+        let own = place::own_name()?;
+        if self.dry_run {
+            let source = from.open(&own).await?;
+            let told = dry::tell(&source, to.shown(), out).await;
+            close(&source).await?;
+            return told;
+        }
+        let source = Arc::new(from.open(&own).await?);
+        let target = Arc::new(to.open(&own).await?);
+        out.say(&format!("moving from {} to {} ({})", source.shown, target.shown, target.store.durability()));
+        let progress = Progress::of_messages(out, 0);
+        let ends = (source.clone(), target.clone(), own);
+        let mut moving = Move::new(ends, self.wishes(), (out, &progress))?;
+        let done = with_signals(&mut moving, out).await;
+        progress.end();
+        let report = moving.report;
+        drop(moving.presence);
+        let closed = (close(&source).await, close(&target).await);
+        if let Err(failure) = done {
+            report.stopped(out);
+            return Err(failure);
+        }
+        report.tell(out)?;
+        closed.0.and(closed.1)
+    }
+
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            once: self.once,
+            tidy: self.tidy,
+            replay_dead: self.replay_dead,
+            deliver_forgotten: self.deliver_forgotten,
+            batch: self.batch as usize,
+            patience: self.patience,
+        }
+    }
+}
+
+/// The first wish to stop ends the move after the batch under way, the second at once, as a crash would.
+async fn with_signals(moving: &mut Move<'_>, out: &Output) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let (stop, progress) = (moving.stop.clone(), moving.progress);
+    let told = async {
+        signals.next().await;
+        stop.store(true, Ordering::Relaxed);
+        progress.say(out, "stopping after this batch; once more stops it at once");
+        signals.next().await;
+    };
+    tokio::select! {
+        done = moving.run() => done,
+        () = told => Err(Failure::failed("stopped at once")),
+    }
+}
+
+async fn close(end: &End) -> Result<(), Failure> {
+    let closed = end.store.close().await;
+    closed.map_err(|error| Failure::failed(format!("{} was not closed cleanly: {error}", end.shown)))
+}

@@ -1,0 +1,70 @@
+//! A look over everything that waits at the source.
+
+use std::sync::atomic::Ordering;
+
+use duly::{MessageId, Now, Query, Record, State};
+
+use super::{end::Halt, moving::Move, parked};
+
+/// Bytes of bodies carried at once, about; a single message may have more.
+const BYTES: usize = 4 << 20;
+
+/// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
+/// looking at the clock to what they do then.
+const BEFORE_US: u64 = 1_000_000;
+
+/// The same moment by the monotonic clock, and an earlier one by the wall.
+fn a_while_before(now: Now) -> Now {
+    Now::new(now.wall_micros().saturating_sub(BEFORE_US), now.mono())
+}
+
+impl Move<'_> {
+    /// Goes over everything that waits at the source, by its due time.
+    pub(super) async fn pass(&mut self) -> Result<(), Halt> {
+        self.report.passes += 1;
+        self.report.conflicts = 0;
+        let mut query =
+            Query { due_to: Some(parked::FIRST), limit: self.wishes.batch, ..Query::all(State::Pending) };
+        loop {
+            let page = self.source.list(&query).await?;
+            let ids: Vec<_> = page.records.into_iter().map(|record| record.message.id).collect();
+            let mut rest = ids.as_slice();
+            while !rest.is_empty() {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Halt::Stopped);
+                }
+                let asked = a_while_before(self.source.now());
+                let (records, later) = self.read(rest).await?;
+                rest = later;
+                if !records.is_empty() {
+                    self.carry(asked, records).await?;
+                }
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads messages with their bodies, as many as are carried at once. Gives those that are still pending, and the rest.
+    async fn read<'b>(&mut self, mut ids: &'b [MessageId]) -> Result<(Vec<Record>, &'b [MessageId]), Halt> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while !ids.is_empty() && bytes < BYTES {
+            let (some, later) = ids.split_at(ids.len().min(self.bodies));
+            ids = later;
+            let read = self.source.get(some).await?.into_iter().flatten();
+            let read: Vec<_> = read.filter(|record| record.state == State::Pending).collect();
+            let size: usize = read.iter().map(|record| record.message.body.len()).sum();
+            records.extend(read);
+            bytes += size;
+            // Few of the large ones at once, many of the small ones.
+            if size < BYTES / 4 {
+                self.bodies = (self.bodies * 2).min(self.wishes.batch);
+            } else if size > BYTES {
+                self.bodies = (self.bodies / 2).max(1);
+            }
+        }
+        Ok((records, ids))
+    }
+}

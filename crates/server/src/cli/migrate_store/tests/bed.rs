@@ -1,0 +1,209 @@
+//! A source with messages, a target, clients and nodes of both, and a ledger that says what must hold.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use duly::{
+    Body, Changed, Clock, Lane, ManualClock, MessageId, Priority, Query, SinkName, State, Store, Timestamp,
+    Topic, hours, seconds,
+};
+use duly_core::{
+    Message,
+    store::{Claim, Holder, Insert, Inserted, Settle, Verdict},
+};
+use duly_stores::{MemoryStore, memory};
+use futures_util::FutureExt;
+
+use super::{
+    super::{
+        end::End,
+        moving::{Move, Wishes},
+        parked,
+        report::Report,
+    },
+    wire::{Wired, Wires},
+};
+use crate::cli::{Failure, Output, progress::Progress};
+
+pub(super) const LANE: &str = "work";
+/// So many messages are at the source, the first two of them overdue.
+pub(super) const COUNT: usize = 7;
+
+/// Both stores and what clients were told.
+#[derive(Clone)]
+pub(super) struct Bed {
+    pub(super) clock: ManualClock,
+    pub(super) source: MemoryStore,
+    pub(super) target: MemoryStore,
+    ledger: Arc<Mutex<BTreeMap<MessageId, Entry>>>,
+}
+
+/// One message, and what became of it.
+#[derive(Debug, Clone)]
+struct Entry {
+    message: Message,
+    is_cancelled: bool,
+    arrivals: usize,
+}
+
+/// Everything answers at once.
+pub(super) fn now<T>(answer: impl Future<Output = T>) -> T {
+    answer.now_or_never().unwrap()
+}
+
+pub(super) fn id(number: usize) -> MessageId {
+    MessageId::parse(&format!("m{number}")).unwrap()
+}
+
+impl Bed {
+    pub(super) fn new() -> Self {
+        Self::with(memory::Options::default())
+    }
+
+    pub(super) fn with(options: memory::Options) -> Self {
+        let bed = Self {
+            clock: ManualClock::new(),
+            source: MemoryStore::with(options),
+            target: MemoryStore::new(),
+            ledger: Arc::default(),
+        };
+        let begin = bed.clock.now().wall();
+        for number in 0..COUNT {
+            let due = if number < 2 {
+                begin.saturating_sub(seconds(60))
+            } else {
+                begin.saturating_add(hours(number as u64))
+            };
+            let mut message = Message::new(id(number), SinkName::queue(), Topic::parse(LANE).unwrap(), due);
+            message.body = Body::text(format!("body of {number}"));
+            message.priority = Priority::new(number as u8).unwrap();
+            message.max_lateness = Some(hours(1000));
+            message.properties.set("tenant", "a").unwrap();
+            assert_eq!(bed.accept(&bed.source, &message), Inserted::Accepted);
+            let entry = Entry { message: message.clone(), is_cancelled: false, arrivals: 0 };
+            bed.ledger.lock().unwrap().insert(message.id, entry);
+        }
+        bed
+    }
+
+    /// The same stores the other way round.
+    pub(super) fn back(&self) -> Self {
+        Self { source: self.target.clone(), target: self.source.clone(), ..self.clone() }
+    }
+
+    pub(super) fn accept(&self, store: &MemoryStore, message: &Message) -> Inserted {
+        let insert = Insert { message: message.clone(), made_id: false };
+        now(store.insert(self.clock.now(), vec![insert])).unwrap().remove(0)
+    }
+
+    pub(super) fn message(&self, number: usize) -> Message {
+        self.ledger.lock().unwrap()[&id(number)].message.clone()
+    }
+
+    /// A client cancels, a while later.
+    pub(super) fn cancel(&self, store: &MemoryStore, number: usize) {
+        self.clock.advance(seconds(1));
+        self.cancel_now(store, number);
+    }
+
+    /// A client cancels in this very millisecond.
+    pub(super) fn cancel_now(&self, store: &MemoryStore, number: usize) {
+        let answer = now(store.cancel(self.clock.now(), &[id(number)])).unwrap()[0];
+        if matches!(answer, Changed::Done { .. }) {
+            self.ledger.lock().unwrap().get_mut(&id(number)).unwrap().is_cancelled = true;
+        }
+    }
+
+    /// A client asks for another time.
+    pub(super) fn reschedule(&self, store: &MemoryStore, number: usize, due: Timestamp) {
+        self.clock.advance(seconds(1));
+        let answer = now(store.reschedule(self.clock.now(), &[(id(number), due)])).unwrap()[0];
+        if matches!(answer, Changed::Done { .. }) {
+            self.ledger.lock().unwrap().get_mut(&id(number)).unwrap().message.due = due;
+        }
+    }
+
+    /// The nodes of a store deliver what is due; what they deliver must be as it was sent, and due when it was to be.
+    pub(super) fn deliver(&self, store: &MemoryStore) {
+        self.clock.advance(seconds(1));
+        let lane = Lane::Queue(Topic::parse(LANE).unwrap());
+        loop {
+            let claim = Claim {
+                lane: lane.clone(),
+                limit: 10,
+                lease: Duration::from_secs(60),
+                holder: Holder::Client,
+            };
+            let claimed = now(store.claim(self.clock.now(), claim)).unwrap().messages;
+            if claimed.is_empty() {
+                return;
+            }
+            let mut ledger = self.ledger.lock().unwrap();
+            for leased in claimed {
+                let entry = ledger.get_mut(&leased.message.id).unwrap();
+                assert_eq!(leased.message, entry.message);
+                entry.arrivals += 1;
+                let settle =
+                    Settle { receipt: leased.receipt, verdict: Verdict::Delivered { receipt: None } };
+                now(store.settle(self.clock.now(), vec![settle])).unwrap();
+            }
+        }
+    }
+
+    /// One run of the move, over these wires.
+    pub(super) async fn run(&self, wires: Wires, change: impl FnOnce(&mut Wishes)) -> Run {
+        let wires = Arc::new(wires);
+        let end = |store: &MemoryStore, shown: &str| {
+            let store = Arc::new(Wired { inner: store.clone(), wires: wires.clone() });
+            Arc::new(End { store, clock: Arc::new(self.clock.clone()), shown: shown.into() })
+        };
+        let ends = (end(&self.source, "source"), end(&self.target, "target"), "migrate-store-0-".to_owned());
+        let mut wishes = Wishes {
+            once: true,
+            tidy: false,
+            replay_dead: false,
+            deliver_forgotten: false,
+            batch: 3,
+            patience: Duration::ZERO,
+        };
+        change(&mut wishes);
+        let out = Output { quiet: true, ..Output::default() };
+        let progress = Progress::of_messages(&out, 0);
+        let mut moving = Move::new(ends, wishes, (&out, &progress)).unwrap();
+        let done = moving.run().await;
+        Run { done, report: moving.report, calls: wires.calls() }
+    }
+
+    /// The nodes of both deliver everything, and each message came once, unless a cancel of it was done: then not at all.
+    pub(super) fn check(&self, told: &str) {
+        let parked = Query { due_from: Some(parked::FIRST), ..Query::all(State::Pending) };
+        let parked = now(self.target.list(&parked)).unwrap().records;
+        assert!(parked.is_empty(), "{told}: parked at the target: {parked:?}");
+        assert_eq!(now(self.source.books()).unwrap().pending, 0, "{told}: left at the source");
+        self.clock.advance(hours(100));
+        self.deliver(&self.source);
+        self.deliver(&self.target);
+        for (id, entry) in &*self.ledger.lock().unwrap() {
+            let expected = usize::from(!entry.is_cancelled);
+            assert_eq!(entry.arrivals, expected, "{told}: {id}: {entry:?}");
+        }
+        for books in [&self.source, &self.target].map(|store| now(store.books()).unwrap()) {
+            assert!(books.balance(), "{told}: {books:?}");
+        }
+    }
+
+    /// How often each message arrived.
+    pub(super) fn arrivals(&self) -> Vec<usize> {
+        self.ledger.lock().unwrap().values().map(|entry| entry.arrivals).collect()
+    }
+}
+
+/// What a run came to.
+pub(super) struct Run {
+    pub(super) done: Result<(), Failure>,
+    pub(super) report: Report,
+    pub(super) calls: usize,
+}

@@ -1,0 +1,183 @@
+//! Two stores at the end of wires: every call is counted, and at one of them something happens.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use duly::{
+    Books, Changed, Durability, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Settled, Store,
+    StoreError, StoreErrorKind, Timestamp,
+};
+use duly_core::{
+    Receipt,
+    store::{Claim, Claimed, Insert, Inserted, Settle, Sweep},
+};
+use duly_stores::MemoryStore;
+
+/// What is left of the call at which the process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// It never came to the store.
+    Before,
+    /// The store did it for the first half of its items.
+    Half,
+    /// Only the answer got lost.
+    After,
+}
+
+/// What happens during a run: at which call, counted over both stores.
+#[derive(Default)]
+pub(super) struct Wires {
+    calls: AtomicUsize,
+    is_dead: AtomicBool,
+    cut: Option<(usize, Cut)>,
+    /// Somebody else does something just before a call.
+    meddling: Mutex<Option<(usize, Meddler)>>,
+}
+
+pub(super) type Meddler = Box<dyn FnOnce() + Send>;
+
+impl Wires {
+    /// The process dies at this call.
+    pub(super) fn cut(at: usize, cut: Cut) -> Self {
+        Self { cut: Some((at, cut)), ..Self::default() }
+    }
+
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn meddle(&self, at: usize, meddler: Meddler) {
+        *self.meddling.lock().unwrap() = Some((at, meddler));
+    }
+
+    fn dead() -> StoreError {
+        StoreError::new(StoreErrorKind::Unavailable, "the process is dead")
+    }
+
+    /// Whether the process dies with this call, and how much of it is done.
+    fn call(&self) -> Result<Option<Cut>, StoreError> {
+        if self.is_dead.load(Ordering::Relaxed) {
+            return Err(Self::dead());
+        }
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Some((_, meddler)) = self.meddling.lock().unwrap().take_if(|(at, _)| *at == number) {
+            meddler();
+        }
+        let cut = self.cut.filter(|(at, _)| *at == number).map(|(_, cut)| cut);
+        self.is_dead.store(cut.is_some(), Ordering::Relaxed);
+        if cut == Some(Cut::Before) { Err(Self::dead()) } else { Ok(cut) }
+    }
+}
+
+/// A store at the end of a wire.
+pub(super) struct Wired {
+    pub(super) inner: MemoryStore,
+    pub(super) wires: Arc<Wires>,
+}
+
+impl Wired {
+    /// Does a call for these items, or for as many as the wire lets through.
+    async fn items<I: Clone, A>(
+        &self,
+        items: Vec<I>,
+        ask: impl AsyncFnOnce(Vec<I>) -> Result<A, StoreError>,
+    ) -> Result<A, StoreError> {
+        match self.wires.call()? {
+            None => ask(items).await,
+            Some(cut) => {
+                let reached = if cut == Cut::Half { items.len() / 2 } else { items.len() };
+                ask(items[..reached].to_vec()).await?;
+                Err(Wires::dead())
+            }
+        }
+    }
+
+    async fn look<A>(&self, ask: impl Future<Output = Result<A, StoreError>>) -> Result<A, StoreError> {
+        match self.wires.call()? {
+            None => ask.await,
+            Some(_) => Err(Wires::dead()),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Wired {
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.items(batch, async |batch| self.inner.insert(now, batch).await).await
+    }
+
+    async fn claim(&self, _: Now, _: Claim) -> Result<Claimed, StoreError> {
+        panic!("a move claims nothing")
+    }
+
+    async fn settle(&self, _: Now, _: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+        panic!("a move settles nothing")
+    }
+
+    async fn extend(&self, _: Now, _: &[Receipt], _: Duration) -> Result<Vec<Settled>, StoreError> {
+        panic!("a move extends nothing")
+    }
+
+    async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.items(ids.to_vec(), async |ids| self.inner.cancel(now, &ids).await).await
+    }
+
+    async fn reschedule(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        self.items(batch.to_vec(), async |batch| self.inner.reschedule(now, &batch).await).await
+    }
+
+    async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.items(ids.to_vec(), async |ids| self.inner.replay(now, &ids).await).await
+    }
+
+    async fn purge(&self, _: Now, _: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        panic!("a move purges nothing")
+    }
+
+    async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.look(self.inner.get(ids)).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.look(self.inner.list(query)).await
+    }
+
+    async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
+        self.look(self.inner.set_paused(lane, paused)).await
+    }
+
+    async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        self.look(self.inner.lanes(now)).await
+    }
+
+    async fn books(&self) -> Result<Books, StoreError> {
+        self.look(self.inner.books()).await
+    }
+
+    async fn forecast(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<Vec<u64>, StoreError> {
+        panic!("a move does not look ahead")
+    }
+
+    /// Not counted: it comes by the clock.
+    async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
+        self.inner.sweep(now, lanes).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
