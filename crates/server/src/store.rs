@@ -111,6 +111,7 @@ fn sql_options(config: &Config, setup: &SqlSetup) -> Result<sql::Options, StartE
         retention_max: config.store.retention_max,
         pending_max: config.limits.pending_max,
         connections: setup.connections,
+        allow_volatile: setup.allow_volatile,
         node: config.node.clone(),
         lease: config.store.lease,
         ..sql::Options::new(instance()?)

@@ -21,7 +21,7 @@ const SETTINGS: [(&str, &[&str]); 7] = [
     ("postgres", &["postgres"]),
     ("shards", &["redis", "mysql", "postgres"]),
     ("connections", &["mysql", "postgres"]),
-    ("allow_volatile", &["redis"]),
+    ("allow_volatile", &["redis", "mysql", "postgres"]),
     ("wait_replicas", &["redis"]),
 ];
 /// The most connections that one node may hold.
@@ -82,6 +82,7 @@ fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlSetup {
         url: address(section, key, default.url, check),
         shards: section.number("shards", default.shards, 1..=sql::Options::SHARDS_MAX),
         connections: section.number("connections", default.connections, 1..=CONNECTIONS_MAX),
+        allow_volatile: section.flag("allow_volatile", default.allow_volatile),
     }
 }
 

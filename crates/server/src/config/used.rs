@@ -105,6 +105,8 @@ pub struct SqlSetup {
     pub shards: u16,
     /// How many connections to it this node has at most.
     pub connections: u32,
+    /// Whether it may be one that loses messages.
+    pub allow_volatile: bool,
 }
 
 impl SqlSetup {
@@ -115,7 +117,7 @@ impl SqlSetup {
             SqlServer::Postgres => "postgres://duly@127.0.0.1:5432/duly",
         });
         let usual = duly_stores::sql::Options::new(0);
-        Self { server, url, shards: usual.shards, connections: usual.connections }
+        Self { server, url, shards: usual.shards, connections: usual.connections, allow_volatile: false }
     }
 
     /// Where it is, fit to be shown.

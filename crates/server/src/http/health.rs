@@ -34,11 +34,19 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         ready.ready &= state.is_ok();
         ready.parts.insert(name.into(), state.err().unwrap_or_else(|| "ok".into()));
     };
+    let is_there = store.is_ok();
     part("store", store.map_err(|error| error.to_string()));
     let stopping = *app.stopping.borrow();
     part("server", if stopping { Err("stopping".into()) } else { Ok(()) });
-    let elsewhere = app.duly.served_elsewhere().await.unwrap_or_default();
-    for status in app.duly.lanes().await.unwrap_or_default() {
+    // A store that does not answer would be waited for once more by each of these.
+    let (elsewhere, lanes) = match is_there {
+        true => (
+            app.duly.served_elsewhere().await.unwrap_or_default(),
+            app.duly.lanes().await.unwrap_or_default(),
+        ),
+        false => Default::default(),
+    };
+    for status in lanes {
         if let Lane::Sink(sink) = &status.lane
             && !app.sinks.contains_key(sink)
             && !elsewhere.contains(sink.as_str())

@@ -9,16 +9,16 @@ use duly_server::{auth::Role, config::Config};
 
 use crate::Folder;
 
-fn duly(folder: &Folder, arguments: &[&str]) -> Output {
+pub(crate) fn duly(folder: &Folder, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_duly"));
     command.args(arguments).env_clear().current_dir(folder.0.path()).output().expect("duly runs")
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-fn json(output: &Output) -> serde_json::Value {
+pub(crate) fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
 }
 

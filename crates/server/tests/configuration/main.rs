@@ -1,6 +1,7 @@
 //! The configuration, from files, variables and flags to what is used and what is shown.
 
 mod commands;
+mod doctor;
 mod reading;
 mod secrets;
 mod sinks;

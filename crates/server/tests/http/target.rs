@@ -50,9 +50,13 @@ impl Target {
         Self { addr, status, arrived: arrived.into() }
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/base", self.addr)
+    }
+
     /// Adds a sink of this name that delivers here.
     pub(crate) fn configure(&self, config: &mut Config, name: &str) {
-        let written = serde_json::json!({"kind": "webhook", "url": format!("http://{}/base", self.addr), "allow_private": true});
+        let written = serde_json::json!({"kind": "webhook", "url": self.url(), "allow_private": true});
         let setup = SinkSetup {
             options: duly::SinkOptions::default(),
             config: serde_json::from_value(written).unwrap(),

@@ -1,14 +1,9 @@
 //! Where a database is.
 
-use std::{fmt, io, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr};
 
-use duly_core::store::{StoreError, StoreErrorKind};
-use sqlx::{ConnectOptions, Connection, mysql::MySqlConnectOptions, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions, mysql::MySqlConnectOptions, postgres::PgConnectOptions};
 
-use super::fault::Fault;
-
-/// Whoever does not answer within this is not there.
-const REACH_WITHIN: Duration = Duration::from_secs(10);
 /// So many statements each connection remembers.
 const STATEMENTS_MAX: usize = 256;
 
@@ -75,25 +70,6 @@ impl Address {
             return Err("no database is named: write its name behind the host, as in host/duly".into());
         }
         Ok(address)
-    }
-
-    /// Whether the database lets us in; if not, why. The pool would only say that nothing came in time.
-    pub(super) async fn reach(&self) -> Result<(), StoreError> {
-        let reached = tokio::time::timeout(REACH_WITHIN, async {
-            match self {
-                Self::Mysql(to) => to.connect().await?.close().await,
-                Self::Postgres(to) => to.connect().await?.close().await,
-            }
-        });
-        let why = match reached.await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(sqlx::Error::Io(error))) => error,
-            Ok(Err(other)) => return Err(Fault::from(other).into()),
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {REACH_WITHIN:?}")),
-        };
-        let what =
-            format!("it cannot be reached: {why}; see whether the database is up and the address is right");
-        Err(StoreError::new(StoreErrorKind::Unavailable, what))
     }
 }
 

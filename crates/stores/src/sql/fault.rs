@@ -119,6 +119,10 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
         (Some(1044 | 1142 | 1143 | 1227 | 1370), _) | (None, "42501") => unavailable(format!(
             "the database does not let this user do what Duly needs: {said}; grant it all rights on its database"
         )),
+        (Some(1040 | 1203 | 1226), _) | (None, "53300") => unavailable(format!(
+            "the database takes no more connections: {said}; let it take more (max_connections), or have Duly use fewer \
+             (store.connections)"
+        )),
         (Some(1049), _) | (None, "3D000") => {
             unavailable(format!("there is no such database: {said}; create it, it may be empty"))
         }

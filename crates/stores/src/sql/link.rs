@@ -9,7 +9,7 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
 };
 
-use super::{call::Name, fault::Fault};
+use super::{call::Name, fault::Fault, pulse::Pulse};
 
 /// A connection that does not answer when it is given back is closed after this.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
@@ -22,34 +22,48 @@ pub(crate) enum Dialect {
 }
 
 /// The connections of one store.
-#[derive(Debug, Clone)]
-pub(crate) enum Link {
+#[derive(Debug)]
+pub(crate) struct Link {
+    pools: Pools,
+    pulse: Pulse,
+}
+
+#[derive(Debug)]
+enum Pools {
     Mysql(MySqlPool),
     Postgres(PgPool),
 }
 
 impl Link {
+    pub(super) fn mysql(pool: MySqlPool) -> Self {
+        Self { pools: Pools::Mysql(pool), pulse: Pulse::default() }
+    }
+
+    pub(super) fn postgres(pool: PgPool) -> Self {
+        Self { pools: Pools::Postgres(pool), pulse: Pulse::default() }
+    }
+
     pub(crate) fn dialect(&self) -> Dialect {
-        match self {
-            Self::Mysql(_) => Dialect::Mysql,
-            Self::Postgres(_) => Dialect::Postgres,
+        match self.pools {
+            Pools::Mysql(_) => Dialect::Mysql,
+            Pools::Postgres(_) => Dialect::Postgres,
         }
     }
 
     /// A connection for one piece of work.
     pub(crate) async fn session(&self) -> Result<Session, Fault> {
-        let connection = match self {
-            Self::Mysql(pool) => Connection::Mysql(pool.acquire().await?),
-            Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+        let connection = match &self.pools {
+            Pools::Mysql(pool) => Connection::Mysql(self.pulse.acquire(pool).await?),
+            Pools::Postgres(pool) => Connection::Postgres(self.pulse.acquire(pool).await?),
         };
         Ok(Session { connection: Some(connection), is_open: false, call: None, news: Vec::new() })
     }
 
     /// Closes all connections.
     pub(crate) async fn close(&self) {
-        match self {
-            Self::Mysql(pool) => pool.close().await,
-            Self::Postgres(pool) => pool.close().await,
+        match &self.pools {
+            Pools::Mysql(pool) => pool.close().await,
+            Pools::Postgres(pool) => pool.close().await,
         }
     }
 }

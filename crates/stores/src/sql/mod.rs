@@ -11,6 +11,7 @@ mod doubts;
 mod fault;
 mod hints;
 mod indexed;
+mod inspect;
 mod keep;
 mod lanes;
 mod link;
@@ -19,6 +20,7 @@ mod look;
 mod nodes;
 mod open;
 mod options;
+mod pulse;
 mod recover;
 mod row;
 mod schema;
@@ -45,6 +47,7 @@ use duly_core::{
 
 pub use self::{
     address::{Server, check_address},
+    inspect::{Finding, Inspection, Weight, inspect},
     options::Options,
 };
 use self::{
@@ -54,6 +57,7 @@ use self::{
     doubts::Doubts,
     hints::Hints,
     indexed::News,
+    inspect::Safety,
     lanes::Lanes,
     link::{Dialect, Link},
     nodes::Presence,
@@ -68,6 +72,8 @@ use crate::server::{rights::Nodes, room::Room, time::StoreTime};
 pub struct SqlStore {
     link: Link,
     options: Options,
+    /// What a commit outlives here.
+    safety: Safety,
     /// Made with the store.
     generation: String,
     /// Whether an index in Redis is kept beside it.
@@ -129,7 +135,10 @@ impl SqlStore {
 #[async_trait]
 impl Store for SqlStore {
     fn durability(&self) -> Durability {
-        Durability::Database
+        match self.safety {
+            Safety::Durable => Durability::Database,
+            Safety::Volatile => Durability::Server,
+        }
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {

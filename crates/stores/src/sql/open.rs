@@ -20,6 +20,7 @@ use super::{
     doubts::Doubts,
     hints::Hints,
     indexed::News,
+    inspect,
     lanes::Lanes,
     link::Link,
     nodes::{Coming, Presence},
@@ -94,11 +95,12 @@ impl SqlStore {
         }
         let address =
             Address::parse(url).map_err(|what| StoreError::new(StoreErrorKind::Unavailable, what))?;
-        address.reach().await?;
+        let safety = inspect::check(&address, &options).await?;
         let (link, listening) = connect(address, options.connections);
         let generation = schema::prepare(&link, &options, indexed).await?;
         Ok(Self {
             link,
+            safety,
             generation,
             indexed,
             news: News::default(),
@@ -143,11 +145,11 @@ pub(super) fn connect(address: Address, connections: u32) -> (Link, Option<PgPoo
                     Ok(())
                 })
             });
-            (Link::Mysql(pool.connect_lazy_with(to)), None)
+            (Link::mysql(pool.connect_lazy_with(to)), None)
         }
         Address::Postgres(to) => {
             let listening: PgPool = pool(1).connect_lazy_with(to.clone());
-            (Link::Postgres(pool(connections).connect_lazy_with(to)), Some(listening))
+            (Link::postgres(pool(connections).connect_lazy_with(to)), Some(listening))
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct Options {
     pub pending_max: u64,
     /// How many connections to the database there are at most. One is enough, more let work go on side by side.
     pub connections: u32,
+    /// Take a database that may lose what it committed when it crashes, as its settings say.
+    pub allow_volatile: bool,
     /// Who this process is, different at every start: claims of [`Holder::Process`](duly_core::store::Holder) end with it.
     pub instance: u64,
     /// The name of this node, the same at every start and no other node's. Whoever comes with the name of a node that is
@@ -36,6 +38,7 @@ impl Options {
             retention_max: 1_000_000,
             pending_max: 1_000_000_000,
             connections: 16,
+            allow_volatile: false,
             instance,
             node: "node".into(),
             lease: Duration::from_secs(10),

@@ -5,6 +5,8 @@ mod disk;
 mod place;
 mod redis;
 mod sinks;
+mod skew;
+mod sql;
 
 use serde::Serialize;
 
@@ -86,7 +88,7 @@ async fn look(config: &Config) -> Vec<Finding> {
     let running = match &config.store.kind {
         StoreKind::Embedded => disk::look(&config.data, &mut findings),
         StoreKind::Redis(setup) => redis::look(setup, &mut findings).await,
-        StoreKind::Sql(_) => false,
+        StoreKind::Sql(setup) => sql::look(setup, &config.limits, &mut findings).await,
     };
     findings.extend(place::clock(&config.data));
     findings.extend(place::open_files(config));

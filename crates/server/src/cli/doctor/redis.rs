@@ -2,11 +2,8 @@
 
 use duly_stores::redis::{Inspection, inspect};
 
-use super::{super::clock, Finding};
+use super::{super::clock, Finding, skew};
 use crate::config::RedisSetup;
-
-/// Clocks further apart than this are told.
-const SKEW_MAX_MS: u64 = 500;
 
 /// Says whether a node works on the store, too.
 pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> bool {
@@ -37,30 +34,6 @@ pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> boo
     if !nodes.is_empty() {
         findings.push(Finding::ok("nodes", format!("{} on this store: {}", nodes.len(), nodes.join(", "))));
     }
-    findings.push(skew(begun..=clock::now_ms(), time_ms));
+    findings.push(skew::look("Redis", begun..=clock::now_ms(), time_ms));
     !nodes.is_empty()
-}
-
-/// Redis told its time somewhere within `asked`.
-fn skew(asked: std::ops::RangeInclusive<u64>, told: u64) -> Finding {
-    let apart = asked.start().saturating_sub(told).max(told.saturating_sub(*asked.end()));
-    if apart <= SKEW_MAX_MS {
-        return Finding::ok("clock skew", "this machine's clock and that of Redis agree");
-    }
-    let detail = format!("this machine's clock and that of Redis are {} apart", clock::span(apart));
-    Finding::warn("clock skew", detail, "keep both set (NTP)")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::doctor::State;
-
-    #[test]
-    fn clocks_that_are_apart_are_told() {
-        assert_eq!(skew(1000..=1100, 1050).state, State::Ok);
-        assert_eq!(skew(1000..=1100, 1500).state, State::Ok);
-        assert_eq!(skew(1000..=1100, 2000).state, State::Warn);
-        assert_eq!(skew(9000..=9100, 2000).state, State::Warn);
-    }
 }

@@ -1,0 +1,104 @@
+//! `duly doctor` on real databases, good and bad.
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+use testkit::servers::{
+    mysql::{self, Mysql},
+    postgres::{self, Postgres},
+};
+
+use crate::{
+    Folder,
+    commands::{duly, json, stdout},
+};
+
+/// What the doctor says of a store with these settings: state and words of each finding of `check`.
+fn doctor(store: &str, check: &str) -> (bool, Vec<(String, String)>) {
+    let folder = Folder::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listen = listener.local_addr().expect("its address");
+    drop(listener);
+    folder
+        .write("duly.toml", &format!("listen = \"{listen}\"\n[limits]\nconnections = 10\n[store]\n{store}"));
+    let report = duly(&folder, &["doctor", "-o", "json"]);
+    assert!(!stdout(&report).contains("planted"), "{}", stdout(&report));
+    let report = json(&report);
+    let word = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+    let told =
+        report["findings"].as_array().into_iter().flatten().filter(|finding| finding["check"] == check);
+    let told = told.map(|finding| {
+        (word(finding, "state"), format!("{} → {}", word(finding, "detail"), word(finding, "remedy")))
+    });
+    (report["ok"] == true, told.collect())
+}
+
+#[track_caller]
+fn assert_told(told: &[(String, String)], state: &str, words: &str) {
+    assert!(told.iter().any(|(is, said)| is == state && said.contains(words)), "{state} {words}: {told:#?}");
+}
+
+#[test]
+fn the_doctor_names_what_of_mysql_loses_messages() {
+    if !mysql::installed() {
+        return;
+    }
+    let server = Mysql::with(mysql::Options {
+        more: vec!["--log-bin".into(), "--sync-binlog=1".into()],
+        ..Default::default()
+    });
+    let url = server.fresh_database();
+    let store = format!("kind = \"mysql\"\nmysql = \"{url}\"\n");
+    let (ok, told) = doctor(&store, "mysql");
+    assert!(ok && told.len() == 1, "{told:#?}");
+    assert_told(&told, "ok", "syncs every commit");
+    assert_told(&doctor(&store, "clock skew").1, "ok", "that of MySQL agree");
+
+    server.run(
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 0; SET GLOBAL sync_binlog = 0; SET GLOBAL time_zone = '+02:00'; \
+         SET GLOBAL max_allowed_packet = 1048576",
+    );
+    let (ok, told) = doctor(&store, "mysql");
+    assert!(!ok);
+    assert_told(&told, "fail", "innodb_flush_log_at_trx_commit = 0");
+    assert_told(&told, "fail", "sync_binlog = 0");
+    assert_told(&told, "fail", "max_allowed_packet");
+    assert_told(&told, "warn", "+02:00, not UTC");
+    let (ok, told) = doctor(&format!("{store}allow_volatile = true"), "mysql");
+    assert!(!ok, "messages may be lost, but must be accepted");
+    assert_told(&told, "warn", "sync_binlog = 0");
+}
+
+#[test]
+fn the_doctor_names_what_of_postgres_loses_messages() {
+    if !postgres::installed() {
+        return;
+    }
+    let more = ["synchronous_commit=off", "fsync=off"].map(str::to_owned).to_vec();
+    let server = Postgres::with(postgres::Options { more, ..Default::default() });
+    let url = server.fresh_database();
+    server.run("ALTER ROLE duly SET timezone = 'Asia/Shanghai'");
+    let store = format!("kind = \"postgres\"\npostgres = \"{url}\"\n");
+    let (ok, told) = doctor(&store, "postgres");
+    assert!(!ok);
+    assert_told(&told, "fail", "synchronous_commit = off");
+    assert_told(&told, "fail", "fsync = off");
+    assert_told(&told, "warn", "Asia/Shanghai, not UTC");
+    let (ok, told) = doctor(&format!("{store}allow_volatile = true"), "postgres");
+    assert!(ok, "{told:#?}");
+    assert_told(&told, "warn", "store.allow_volatile allows it");
+}
+
+#[test]
+fn the_doctor_says_why_nobody_lets_it_in() {
+    let (ok, told) = doctor("kind = \"mysql\"\nmysql = \"mysql://user:planted@127.0.0.1:1/duly\"", "mysql");
+    assert!(!ok);
+    assert_told(&told, "fail", "mysql://user:***@127.0.0.1:1/duly: the database cannot be reached");
+    if !postgres::installed() {
+        return;
+    }
+    let port = postgres::shared().port();
+    let store =
+        format!("kind = \"postgres\"\npostgres = \"postgres://stranger:planted@127.0.0.1:{port}/duly\"");
+    assert_told(&doctor(&store, "postgres").1, "fail", "does not let this user in");
+}
