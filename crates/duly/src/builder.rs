@@ -44,6 +44,7 @@ enum Place {
     Folder(PathBuf),
     Redis { url: String, node: String },
     Sql { server: sql::Server, url: String, node: String },
+    Pair { redis: String, mysql: String, node: String },
     Store(Arc<dyn Store>),
 }
 
@@ -100,6 +101,18 @@ impl Builder {
     /// [`mysql`](Self::mysql).
     pub fn postgres(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
         self.place = Some(Place::Sql { server: sql::Server::Postgres, url: url.into(), node: node.into() });
+        self
+    }
+
+    /// Messages wait in MySQL, as with [`mysql`](Self::mysql), and are found by an index of the next hour in the Redis at `redis`, which
+    /// may be away or lose it.
+    pub fn redis_and_mysql(
+        mut self,
+        redis: impl Into<String>,
+        mysql: impl Into<String>,
+        node: impl Into<String>,
+    ) -> Self {
+        self.place = Some(Place::Pair { redis: redis.into(), mysql: mysql.into(), node: node.into() });
         self
     }
 
@@ -202,6 +215,9 @@ impl Builder {
             Some(Place::Folder(folder)) => (open::embedded(&folder, &self.limits, &*clock).await?, clock),
             Some(Place::Redis { url, node }) => open::redis(&url, node, &self, clock).await?,
             Some(Place::Sql { server, url, node }) => open::sql(server, &url, node, &self, clock).await?,
+            Some(Place::Pair { redis, mysql, node }) => {
+                open::pair(&redis, &mysql, node, &self, clock).await?
+            }
             None => {
                 let detail = "nowhere to keep messages: call folder(...), redis(...), mysql(...), postgres(...) or store(...)";
                 return Err(Invalid::new("no_store", "store", detail).into());

@@ -8,7 +8,9 @@ use std::{
 };
 
 use duly_core::{Clock, Invalid, Limits, Store, store::StoreError};
-use duly_stores::{EmbeddedStore, RedisStore, ServerClock, SqlStore, embedded, redis, sql};
+use duly_stores::{
+    EmbeddedStore, RedisStore, ServerClock, SqlStore, TieredStore, embedded, redis, sql, tiered,
+};
 
 use crate::{Builder, Error};
 
@@ -47,16 +49,39 @@ pub(crate) async fn sql(
     builder: &Builder,
     machine: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, Arc<dyn Clock>), Error> {
+    let joining: Joining<'_, SqlStore> =
+        Box::pin(SqlStore::join(url, sql_options(server, url, node, builder)?, machine));
+    let (store, clock) = joining.await?;
+    Ok((Arc::new(store), Arc::new(clock)))
+}
+
+/// The store in MySQL with its index in Redis.
+pub(crate) async fn pair(
+    redis: &str,
+    mysql: &str,
+    node: String,
+    builder: &Builder,
+    machine: Arc<dyn Clock>,
+) -> Result<(Arc<dyn Store>, Arc<dyn Clock>), Error> {
+    let options = tiered::Options::new(sql_options(sql::Server::Mysql, mysql, node, builder)?);
+    let joining: Joining<'_, TieredStore> = Box::pin(TieredStore::join(redis, mysql, options, machine));
+    let (store, clock) = joining.await?;
+    Ok((Arc::new(store), Arc::new(clock)))
+}
+
+fn sql_options(
+    server: sql::Server,
+    url: &str,
+    node: String,
+    builder: &Builder,
+) -> Result<sql::Options, Invalid> {
     let refused = |detail: String| Invalid::new("bad_address", "store", detail);
     let named = sql::check_address(url).map_err(refused)?;
     if named != server {
-        return Err(refused(format!("this is an address of {named}, and {server} was asked for")).into());
+        return Err(refused(format!("this is an address of {named}, and {server} was asked for")));
     }
     let (pending_max, lease) = (builder.limits.pending_max, builder.lease);
-    let options = sql::Options { node, pending_max, lease, ..sql::Options::new(instance()) };
-    let joining: Joining<'_, SqlStore> = Box::pin(SqlStore::join(url, options, machine));
-    let (store, clock) = joining.await?;
-    Ok((Arc::new(store), Arc::new(clock)))
+    Ok(sql::Options { node, pending_max, lease, ..sql::Options::new(instance()) })
 }
 
 /// Who this process is. The hasher's keys come from the system: randomness without another dependency.

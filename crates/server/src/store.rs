@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use duly::{Clock, Mover, SinkName, Store};
 use duly_sinks::SinkConfig;
-use duly_stores::{EmbeddedStore, RedisStore, SqlStore, embedded, redis, sql};
+use duly_stores::{EmbeddedStore, RedisStore, SqlStore, TieredStore, embedded, redis, sql, tiered};
 
 use crate::{
-    config::{Config, RedisSetup, SqlSetup, StoreKind},
+    config::{Config, PairSetup, RedisSetup, SqlSetup, StoreKind},
     serve::StartError,
 };
 
@@ -57,6 +57,7 @@ pub(crate) async fn open(config: &Config, machine: Arc<dyn Clock>) -> Result<Ope
         StoreKind::Embedded => open_embedded(config, machine).await,
         StoreKind::Redis(setup) => open_redis(config, setup, machine).await,
         StoreKind::Sql(setup) => open_sql(config, setup, machine).await,
+        StoreKind::Pair(setup) => open_pair(config, setup, machine).await,
     }
 }
 
@@ -101,6 +102,22 @@ async fn open_sql(config: &Config, setup: &SqlSetup, machine: Arc<dyn Clock>) ->
     let (store, clock) = SqlStore::join(setup.url.reveal(), sql_options(config, setup)?, machine)
         .await
         .map_err(|error| StartError(format!("{} at {}: {error}", setup.server, setup.shown())))?;
+    Ok(Opened { store: Arc::new(store), clock: Arc::new(clock), redis: None })
+}
+
+async fn open_pair(
+    config: &Config,
+    setup: &PairSetup,
+    machine: Arc<dyn Clock>,
+) -> Result<Opened, StartError> {
+    let options = tiered::Options {
+        sql: sql_options(config, &setup.mysql)?,
+        horizon: setup.horizon,
+        entries_max: setup.index_max,
+    };
+    let (store, clock) = TieredStore::join(setup.redis.reveal(), setup.mysql.url.reveal(), options, machine)
+        .await
+        .map_err(|error| StartError(format!("MySQL at {}: {error}", setup.shown())))?;
     Ok(Opened { store: Arc::new(store), clock: Arc::new(clock), redis: None })
 }
 

@@ -76,15 +76,17 @@ fn configured(config: Option<PathBuf>) -> Result<PathBuf, Failure> {
         StoreKind::Redis(_) => Err(Failure::failed(
             "the messages are in Redis: back it up by its own means (a copy of its append-only file, or BGSAVE)",
         )),
-        StoreKind::Sql(setup) => Err(Failure::failed(format!(
-            "the messages are in {}: back that up by its own means, such as {}",
-            setup.server,
-            match setup.server {
-                SqlServer::Mysql => "mysqldump --single-transaction",
-                SqlServer::Postgres => "pg_dump",
-            }
-        ))),
+        StoreKind::Sql(setup) => Err(in_database(setup.server)),
+        StoreKind::Pair(_) => Err(in_database(SqlServer::Mysql)),
     }
+}
+
+fn in_database(server: SqlServer) -> Failure {
+    let means = match server {
+        SqlServer::Mysql => "mysqldump --single-transaction",
+        SqlServer::Postgres => "pg_dump",
+    };
+    Failure::failed(format!("the messages are in {server}: back that up by its own means, such as {means}"))
 }
 
 fn progress(out: &Output) -> ProgressBar {

@@ -93,6 +93,8 @@ fn the_examples_of_the_default_file_are_right_too() {
         "sinks.orders.ca",
         "store.allow_volatile",
         "store.connections",
+        "store.horizon",
+        "store.index_max",
         "store.mysql",
         "store.postgres",
         "store.redis",

@@ -34,8 +34,8 @@ pub use section::Setting;
 pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
 pub use used::{
-    AlertRules, Config, HttpLimits, RedisSetup, SinkSetup, SqlServer, SqlSetup, StoreKind, StoreSetup,
-    Thresholds, TlsFiles,
+    AlertRules, Config, HttpLimits, PairSetup, RedisSetup, SinkSetup, SqlServer, SqlSetup, StoreKind,
+    StoreSetup, Thresholds, TlsFiles,
 };
 
 /// A commented file with every setting and its default.

@@ -17,6 +17,11 @@ impl Secret {
         Self(text.into())
     }
 
+    /// The same as an address without its password, fit to be shown.
+    pub fn shown(&self) -> String {
+        mask_url(&self.0)
+    }
+
     /// The value, for whoever needs it and shows it to nobody.
     pub fn reveal(&self) -> &str {
         &self.0

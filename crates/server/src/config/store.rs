@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use duly::{days, hours, seconds};
+use duly::{days, hours, minutes, seconds};
 use duly_stores::{redis, sql};
 
 use super::{
-    RedisSetup, Secret, SqlServer, SqlSetup, StoreKind, StoreSetup, secret::mask_url, section::Section,
+    PairSetup, RedisSetup, Secret, SqlServer, SqlSetup, StoreKind, StoreSetup, section::Section,
     suggest::did_you_mean,
 };
 
 /// Kinds of store that are there.
-const KINDS: [&str; 4] = ["embedded", "redis", "mysql", "postgres"];
-/// Kinds of store that are planned and not there yet.
-const KINDS_TO_COME: [&str; 1] = ["redis+mysql"];
+const KINDS: [&str; 5] = ["embedded", "redis", "mysql", "postgres", "redis+mysql"];
 /// Settings that not every kind has, and the kinds that have them.
-const SETTINGS: [(&str, &[&str]); 7] = [
-    ("redis", &["redis"]),
-    ("mysql", &["mysql"]),
+const SETTINGS: [(&str, &[&str]); 9] = [
+    ("redis", &["redis", "redis+mysql"]),
+    ("mysql", &["mysql", "redis+mysql"]),
     ("postgres", &["postgres"]),
-    ("shards", &["redis", "mysql", "postgres"]),
-    ("connections", &["mysql", "postgres"]),
-    ("allow_volatile", &["redis", "mysql", "postgres"]),
+    ("shards", &["redis", "mysql", "postgres", "redis+mysql"]),
+    ("connections", &["mysql", "postgres", "redis+mysql"]),
+    ("allow_volatile", &["redis", "mysql", "postgres", "redis+mysql"]),
     ("wait_replicas", &["redis"]),
+    ("horizon", &["redis+mysql"]),
+    ("index_max", &["redis+mysql"]),
 ];
 /// The most connections that one node may hold.
 const CONNECTIONS_MAX: u32 = 1000;
@@ -43,6 +43,7 @@ pub(super) fn store(section: &mut Section<'_>) -> StoreSetup {
         "redis" => StoreKind::Redis(of_redis(section)),
         "mysql" => StoreKind::Sql(of_sql(section, SqlServer::Mysql)),
         "postgres" => StoreKind::Sql(of_sql(section, SqlServer::Postgres)),
+        "redis+mysql" => StoreKind::Pair(of_pair(section)),
         _ => StoreKind::Embedded,
     };
     let default = StoreSetup::of(kind);
@@ -86,6 +87,16 @@ fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlSetup {
     }
 }
 
+fn of_pair(section: &mut Section<'_>) -> PairSetup {
+    let default = PairSetup::default();
+    PairSetup {
+        redis: address(section, "redis", default.redis, redis::check_address),
+        mysql: of_sql(section, SqlServer::Mysql),
+        horizon: section.span("horizon", default.horizon, minutes(1)..=hours(24)),
+        index_max: section.number("index_max", default.index_max, 10_000..=100_000_000),
+    }
+}
+
 /// Where a server is: never shown with its password, however wrong it may be.
 fn address(
     section: &mut Section<'_>,
@@ -100,7 +111,7 @@ fn address(
             let text = node.text()?;
             check(text).map(|()| Secret::new(text))
         },
-        |url| mask_url(url.reveal()).into(),
+        |url| url.shown().into(),
     )
 }
 
@@ -109,9 +120,6 @@ fn known(word: &str) -> Result<String, String> {
         return Ok(word.into());
     }
     let there = format!("use {}", either(&KINDS.map(|kind| format!("{kind:?}"))));
-    if KINDS_TO_COME.contains(&word) {
-        return Err(format!("the {word} store is not in this version yet; {there}"));
-    }
     Err(format!("there is no {word:?} store{}; {there}", did_you_mean(word, KINDS)))
 }
 

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use duly::{HandlerOptions, Levels, Limits, Pace, RetryPolicy, SinkName, SinkOptions};
+use duly_stores::tiered;
 
 pub use duly_stores::sql::Server as SqlServer;
 
-use super::secret::{Secret, mask_url, only_host};
+use super::secret::{Secret, only_host};
 use crate::auth::Tokens;
 
 /// All settings of one node.
@@ -72,6 +73,8 @@ pub enum StoreKind {
     Redis(RedisSetup),
     /// MySQL, MariaDB or PostgreSQL.
     Sql(SqlSetup),
+    /// MySQL, with an index in Redis.
+    Pair(PairSetup),
 }
 
 /// Which Redis.
@@ -90,7 +93,7 @@ pub struct RedisSetup {
 impl RedisSetup {
     /// Where it is, fit to be shown.
     pub fn shown(&self) -> String {
-        mask_url(self.url.reveal())
+        self.url.shown()
     }
 }
 
@@ -122,7 +125,39 @@ impl SqlSetup {
 
     /// Where it is, fit to be shown.
     pub fn shown(&self) -> String {
-        mask_url(self.url.reveal())
+        self.url.shown()
+    }
+}
+
+/// MySQL, and the Redis that has the index of what is due soon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairSetup {
+    /// Where Redis is; may hold a password.
+    pub redis: Secret,
+    /// The half that is the truth.
+    pub mysql: SqlSetup,
+    /// How far ahead the index looks.
+    pub horizon: Duration,
+    /// How many entries it has at most.
+    pub index_max: u64,
+}
+
+impl PairSetup {
+    /// Where both are, fit to be shown.
+    pub fn shown(&self) -> String {
+        format!("{}, with its index in Redis at {}", self.mysql.shown(), self.redis.shown())
+    }
+}
+
+impl Default for PairSetup {
+    fn default() -> Self {
+        let usual = tiered::Options::new(duly_stores::sql::Options::new(0));
+        Self {
+            redis: RedisSetup::default().url,
+            mysql: SqlSetup::of(SqlServer::Mysql),
+            horizon: usual.horizon,
+            index_max: usual.entries_max,
+        }
     }
 }
 
@@ -233,7 +268,9 @@ impl StoreSetup {
     /// The usual settings of a kind: what is finished costs memory in Redis, so less of it is kept there.
     pub fn of(kind: StoreKind) -> Self {
         let (retention, retention_max) = match kind {
-            StoreKind::Embedded | StoreKind::Sql(_) => (Duration::from_secs(24 * 3600), 1_000_000),
+            StoreKind::Embedded | StoreKind::Sql(_) | StoreKind::Pair(_) => {
+                (Duration::from_secs(24 * 3600), 1_000_000)
+            }
             StoreKind::Redis(_) => (Duration::from_secs(3600), 100_000),
         };
         Self { kind, lease: Duration::from_secs(10), retention, retention_max }

@@ -88,7 +88,17 @@ failure_rate = 7
 #[test]
 fn each_fault_says_what_would_be_right() {
     for (file, path, words) in [
-        ("[store]\nkind = \"redis+mysql\"\nmysql = \"mysql://x/d\"", "store.kind", "not in this version yet"),
+        (
+            "[store]\nkind = \"redis+mysql\"\nmysql = \"postgres://x/d\"",
+            "store.mysql",
+            "an address of PostgreSQL",
+        ),
+        (
+            "[store]\nkind = \"redis+mysql\"\npostgres = \"postgres://x/d\"",
+            "store.postgres",
+            "kind = \"postgres\"",
+        ),
+        ("[store]\nkind = \"mysql\"\nhorizon = \"2h\"", "store.horizon", "kind = \"redis+mysql\""),
         ("[store]\nkind = \"mysql\"\nmysql = \"mysql://x\"", "store.mysql", "no database is named"),
         ("[store]\nkind = \"mysql\"\nmysql = \"postgres://x/d\"", "store.mysql", "an address of PostgreSQL"),
         ("[store]\nkind = \"postgres\"\npostgres = \"http://x/d\"", "store.postgres", "postgres://"),
@@ -102,13 +112,13 @@ fn each_fault_says_what_would_be_right() {
         (
             "[store]\nkind = \"redis\"\nconnections = 1",
             "store.connections",
-            "kind = \"mysql\" or \"postgres\"",
+            "kind = \"mysql\", \"postgres\" or \"redis+mysql\"",
         ),
         ("[store]\nkind = \"redis\"\nredis = \"http://x\"", "store.redis", "redis"),
         ("[store]\nkind = \"redis\"\nshards = 0", "store.shards", "from 1 to 256"),
         ("[store]\nkind = \"embeded\"", "store.kind", "did you mean embedded?"),
         ("[store]\nredis = \"redis://x\"", "store.redis", "belongs to kind = \"redis\""),
-        ("[store]\nmysql = \"mysql://x/d\"", "store.mysql", "belongs to kind = \"mysql\""),
+        ("[store]\nmysql = \"mysql://x/d\"", "store.mysql", "belongs to kind = \"mysql\" or \"redis+mysql\""),
         ("[sinks.orders]\nkind = \"kafka\"\nbrokers = \"x\"", "sinks.orders.kind", "not in this version yet"),
         ("[sinks.orders]\nkind = \"kafak\"", "sinks.orders.kind", "did you mean kafka?"),
         ("[sinks.orders]\nurl = \"http://x\"", "sinks.orders.kind", "it is missing"),

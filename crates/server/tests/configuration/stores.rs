@@ -37,3 +37,20 @@ fn the_address_of_a_database_may_come_from_a_file_and_shows_no_password() {
     let shown = format!("{loaded:?} {}", serde_json::to_string(&loaded.settings).unwrap());
     assert!(!shown.contains("planted"), "{shown}");
 }
+
+#[test]
+fn the_pair_has_the_settings_of_both_halves() {
+    let file = "[store]\nkind = \"redis+mysql\"\nredis = \"redis://:planted@r\"\nmysql = \"mysql://u:planted@h/d\"\nhorizon = \"2h\"\nconnections = 3";
+    let store = load(file, &[]).unwrap_or_else(|problems| panic!("{problems}")).store;
+    assert_eq!((store.retention, store.retention_max), (Duration::from_secs(86_400), 1_000_000));
+    let StoreKind::Pair(setup) = store.kind else { panic!("{:?}", store.kind) };
+    assert_eq!(
+        (setup.redis.reveal(), setup.mysql.url.reveal()),
+        ("redis://:planted@r", "mysql://u:planted@h/d")
+    );
+    assert_eq!(
+        (setup.horizon, setup.index_max, setup.mysql.connections),
+        (Duration::from_secs(7200), 1_000_000, 3)
+    );
+    assert_eq!(setup.shown(), "mysql://u:***@h/d, with its index in Redis at redis://:***@r");
+}

@@ -6,6 +6,7 @@ mod bed;
 mod events;
 mod faults;
 mod messages;
+mod pair;
 mod patience;
 mod redis;
 mod secure;

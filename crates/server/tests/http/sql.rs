@@ -9,6 +9,7 @@ use testkit::servers::{
     mysql::{self, Mysql},
     postgres::{self, Postgres},
     program::Program,
+    redis,
 };
 
 use crate::{bed::Bed, target::Target};
@@ -145,7 +146,11 @@ async fn a_message_can_be_cancelled_rescheduled_given_up_and_replayed_and_people
         let received = bed.receive("q", 10).await;
         assert_eq!((received[0]["id"].clone(), received[0]["attempt"].clone()), (json!("twice"), json!(1)));
         let stats = bed.get("/v1/stats").await.json();
-        assert_eq!((stats["accepted"].clone(), stats["in_flight"].clone()), (json!(3), json!(1)), "{stats}");
+        assert_eq!(
+            (stats["books"]["accepted"].clone(), stats["books"]["in_flight"].clone()),
+            (json!(3), json!(1)),
+            "{stats}"
+        );
     }
 }
 
@@ -163,10 +168,10 @@ async fn without_the_database_calls_are_answered_503_and_all_goes_on_when_it_is_
             "{answer:?}"
         );
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
-        assert!(answer.json()["detail"].as_str().unwrap().contains("cannot be reached"), "{answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains("the database"), "{answer:?}");
         let ready = bed.get("/readyz").await;
         assert_eq!(ready.status, 503);
-        assert!(ready.json()["parts"]["store"].as_str().unwrap().contains("cannot be reached"), "{ready:?}");
+        assert!(ready.json()["parts"]["store"].as_str().unwrap().contains("the database"), "{ready:?}");
         assert_eq!(ready.json()["parts"]["server"], "ok");
         assert_eq!(bed.get("/livez").await.status, 200);
         server.start();
@@ -279,6 +284,18 @@ async fn the_library_takes_the_address_of_a_database() {
         let told = swapped.start().await.err().unwrap().to_string();
         assert!(told.contains("this is an address of"), "{told}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_library_takes_the_addresses_of_the_pair() {
+    if !mysql::installed() || !redis::installed() {
+        return;
+    }
+    let (redis, mysql) = (redis::shared().url(), mysql::shared().fresh_database());
+    let duly = duly::Duly::builder().redis_and_mysql(redis, mysql, "a").start().await.unwrap();
+    let id = duly.send(duly::Message::to("order").text("x").after(duly::hours(1))).await.unwrap();
+    assert_eq!(duly.cancel(&id).await.unwrap(), duly::Changed::Done { maybe_delivered: false });
+    duly.shutdown().await.unwrap();
 }
 
 /// What the guide tells administrators to run, for another user than the one that the test server may have.

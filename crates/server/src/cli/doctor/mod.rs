@@ -88,6 +88,10 @@ async fn look(config: &Config) -> Vec<Finding> {
     let running = match &config.store.kind {
         StoreKind::Embedded => disk::look(&config.data, &mut findings),
         StoreKind::Redis(setup) => redis::look(setup, &mut findings).await,
+        StoreKind::Pair(setup) => {
+            redis::look_at_index(&setup.redis, &mut findings).await;
+            sql::look(&setup.mysql, &config.limits, &mut findings).await
+        }
         StoreKind::Sql(setup) => sql::look(setup, &config.limits, &mut findings).await,
     };
     findings.extend(place::clock(&config.data));

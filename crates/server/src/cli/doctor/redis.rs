@@ -3,7 +3,7 @@
 use duly_stores::redis::{Inspection, inspect};
 
 use super::{super::clock, Finding, skew};
-use crate::config::RedisSetup;
+use crate::config::{RedisSetup, Secret};
 
 /// Says whether a node works on the store, too.
 pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> bool {
@@ -36,4 +36,30 @@ pub(super) async fn look(setup: &RedisSetup, findings: &mut Vec<Finding>) -> boo
     }
     findings.push(skew::look("Redis", begun..=clock::now_ms(), time_ms));
     !nodes.is_empty()
+}
+
+/// The Redis that only has an index: nothing is lost with it, so nothing of it is a fault.
+pub(super) async fn look_at_index(url: &Secret, findings: &mut Vec<Finding>) {
+    let place = url.shown();
+    let seen = match inspect(url.reveal()).await {
+        Ok(seen) => seen,
+        Err(error) => {
+            let detail =
+                format!("{place}: {error}; messages are accepted and delivered without it, later than usual");
+            findings.push(Finding::warn(
+                "redis",
+                detail,
+                "see whether it is up and can be reached from here",
+            ));
+            return;
+        }
+    };
+    let evicting = seen.findings.into_iter().find(|finding| finding.what.contains("maxmemory-policy"));
+    findings.push(match evicting {
+        Some(finding) => {
+            let detail = format!("{place}: it throws away keys when its memory is full: the index would be built again and again");
+            Finding::warn("redis", detail, finding.remedy)
+        }
+        None => Finding::ok("redis", format!("Redis {} at {place} can have the index", seen.version)),
+    });
 }
