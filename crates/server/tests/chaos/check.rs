@@ -85,16 +85,28 @@ impl Quiet {
         BTreeMap::from([("here", &self.here), ("there", &self.there), ("hook", &self.hook)])
     }
 
+    /// How late the latest first copy was.
+    fn latest_ms(&self) -> u64 {
+        let late =
+            |copies: &Vec<Arrival>| copies.iter().map(|copy| copy.at_ms.saturating_sub(copy.due_ms)).min();
+        self.by_sink()
+            .values()
+            .flat_map(|arrivals| arrivals.values().filter_map(late))
+            .max()
+            .unwrap_or_default()
+    }
+
     /// One line, and what the nodes know about what should not be.
     pub(crate) async fn tell(&self, found: &Found) {
         let Found { accepted, cancelled, delivered, unknown, lost, twice_in_streams, twice_at_hook, .. } =
             found;
         println!(
             "{}: {accepted} accepted, {delivered} delivered, {cancelled} cancelled, {unknown} tries without an answer; \
-             {} twice in streams, {twice_at_hook} at the webhook, {} lost; quiet after {} ms",
+             {} twice in streams, {twice_at_hook} at the webhook, {} lost; up to {} ms late; quiet after {} ms",
             self.case,
             twice_in_streams.len(),
             lost.len(),
+            self.latest_ms(),
             self.after_ms,
         );
         let wrong = lost.iter().chain(&found.after_cancel).chain(&found.missing);

@@ -14,6 +14,7 @@ mod load;
 mod node;
 mod nodes;
 mod others;
+mod pair;
 mod redis;
 mod sentinel;
 mod sql;

@@ -76,8 +76,24 @@ impl Node {
         self.call(Method::GET, path, String::new()).await
     }
 
-    /// Asks on a connection of its own: what a node does about one does not touch the others.
     pub(crate) async fn call(&self, method: Method, path: &str, body: String) -> Answered {
+        let (status, answer) = self.ask(method, path, body).await?;
+        Ok((status, serde_json::from_slice(&answer).unwrap_or_default()))
+    }
+
+    /// The sum of a metric, over whatever it is told apart by; nothing if the node does not answer or has none of that name.
+    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
+        let (_, text) = self.ask(Method::GET, "/metrics", String::new()).await.ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let is_of = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        let mut values =
+            text.lines().filter(is_of).map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).peekable();
+        values.peek()?;
+        values.sum()
+    }
+
+    /// Asks on a connection of its own: what a node does about one does not touch the others.
+    async fn ask(&self, method: Method, path: &str, body: String) -> Result<(u16, Bytes), String> {
         let host = format!("127.0.0.1:{}", self.program.port());
         let call = async {
             let stream = TcpStream::connect(&host).await.map_err(|error| error.to_string())?;
@@ -90,7 +106,7 @@ impl Node {
             let status = answer.status().as_u16();
             let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
             connection.abort();
-            Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+            Ok((status, body))
         };
         tokio::time::timeout(ANSWER_WITHIN, call).await.unwrap_or_else(|_| Err("no answer in time".into()))
     }
