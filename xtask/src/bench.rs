@@ -21,6 +21,8 @@ enum What {
     Timer,
     /// The server, beside a bare HTTP handler, the disk and the store
     Http,
+    /// MySQL, PostgreSQL and the pair, beside bare statements on the same server
+    Sql,
     /// Redis Streams, beside the recipes that people write by hand
     Redis,
 }
@@ -34,6 +36,10 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
         What::Redis => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "redis", "--"]);
             return steps.run("benchmark of Redis Streams", bench.args(&arguments.arguments));
+        }
+        What::Sql => {
+            let mut bench = cargo(&["bench", "--quiet", "--package", "duly-stores", "--bench", "sql", "--"]);
+            return steps.run("benchmark of the databases", bench.args(&arguments.arguments));
         }
         What::Store => ("benchmark of the store", "bench_store"),
         What::Timer => ("benchmark of the timer", "bench_timer"),

@@ -98,6 +98,13 @@ impl Session {
         self.call
     }
 
+    /// Takes back what was done since [`begin`](Self::begin), and begins again.
+    pub(crate) async fn start_over(&mut self) -> Result<(), Fault> {
+        self.news.clear();
+        self.plain("ROLLBACK").await?;
+        self.plain("BEGIN").await
+    }
+
     /// If this fails for another reason than a refusal of the server, what was done may stand or not.
     pub(crate) async fn commit(mut self) -> Result<(), Fault> {
         self.plain("COMMIT").await?;

@@ -7,6 +7,7 @@ mod call;
 mod change;
 mod claim;
 mod count;
+mod deliver;
 mod doubts;
 mod fault;
 mod hints;

@@ -54,6 +54,26 @@ struct Said {
     nodes: usize,
     /// Whether this node is the first by name.
     is_first: bool,
+    /// When what is now and then to be done was last done.
+    chores: [Option<Monotonic>; 2],
+}
+
+/// What a sweep does now and then.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Chore {
+    /// Ask how much is held.
+    CountHeld = 0,
+    /// Remove counters that are over.
+    TidyCounters = 1,
+}
+
+impl Chore {
+    fn every(self) -> Duration {
+        match self {
+            Self::CountHeld => Duration::from_secs(2),
+            Self::TidyCounters => Duration::from_secs(60),
+        }
+    }
 }
 
 impl Presence {
@@ -74,6 +94,16 @@ impl Presence {
         let mut said = self.lock();
         said.at = Some(now.mono());
         said.serves.clone_from(serves);
+    }
+
+    /// Whether it is time for a chore, which then counts as done.
+    pub(super) fn is_time_for(&self, chore: Chore, now: Now) -> bool {
+        let last = &mut self.lock().chores[chore as usize];
+        let is_time = last.is_none_or(|at| now.mono().since(at) >= chore.every());
+        if is_time {
+            *last = Some(now.mono());
+        }
+        is_time
     }
 
     /// What one node does for all is this one's to do.

@@ -57,7 +57,9 @@ async fn prepare_locked(
         write(session, dialect, "step", &(number + 1).to_string()).await?;
     }
     if indexed && read(session, dialect, "pair").await?.is_none() {
-        session.run(Statement::new(dialect, FOR_THE_PAIR)).await?;
+        if !has_index(session, dialect).await? {
+            session.run(Statement::new(dialect, FOR_THE_PAIR)).await?;
+        }
         write(session, dialect, "pair", "1").await?;
     }
     if read(session, dialect, "generation").await?.is_none() {
@@ -73,6 +75,16 @@ async fn prepare_locked(
         return Ok(Err(StoreError::new(StoreErrorKind::Unavailable, what)));
     }
     Ok(read(session, dialect, "generation").await?.ok_or_else(|| garbled("the generation of the store")))
+}
+
+/// It may be there, if whoever made it had no time to note it down.
+async fn has_index(session: &mut Session, dialect: Dialect) -> Result<bool, Fault> {
+    let mut select = Statement::new(dialect, "SELECT 1 FROM ");
+    select.push_as(
+        "information_schema.statistics WHERE table_schema = DATABASE() AND index_name = 'delay_message_unindexed'",
+        "pg_indexes WHERE schemaname = current_schema() AND indexname = 'delay_message_unindexed'",
+    );
+    Ok(!session.rows(select).await?.is_empty())
 }
 
 async fn lock(session: &mut Session, dialect: Dialect) -> Result<(), Fault> {

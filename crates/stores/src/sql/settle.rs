@@ -10,6 +10,7 @@ use duly_core::{
 use super::{
     SqlStore,
     count::{Book, Tally},
+    deliver::Delivered,
     fault::Fault,
     link::Session,
     row::{Bodies, Row},
@@ -39,6 +40,12 @@ impl SqlStore {
         batch: &[Settle],
     ) -> Result<Vec<Settled>, Fault> {
         let slot = self.slots.take();
+        if let Some(delivered) = Delivered::of(batch) {
+            if self.end_delivered(session, now, call, &slot, &delivered).await? {
+                return Ok(vec![Settled::Done; batch.len()]);
+            }
+            session.start_over().await?;
+        }
         let mut rows = self.held(session, batch.iter().map(|settle| &settle.receipt)).await?;
         let (mut tally, mut answers, mut changed) = (Tally::default(), Vec::new(), Vec::new());
         for Settle { receipt, verdict } in batch {

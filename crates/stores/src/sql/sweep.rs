@@ -12,6 +12,7 @@ use super::{
     count::Tally,
     fault::Fault,
     link::{Session, Statement},
+    nodes::Chore,
     row::{Bodies, IN_FLIGHT, queue_no},
     settle::lose,
     work::{look, transact},
@@ -64,8 +65,13 @@ impl SqlStore {
             again = Duration::ZERO;
         }
         self.hints.swept();
-        let books = self.held_by_all().await?;
-        self.room.tell(asked, books);
+        if self.presence.is_time_for(Chore::CountHeld, now) {
+            let books = self.all_books().await?;
+            self.room.tell(asked, books.pending + books.in_flight);
+        }
+        if self.presence.is_time_for(Chore::TidyCounters, now) {
+            self.tidy_counters(now).await?;
+        }
         let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| looked.paused.contains(&no));
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
@@ -152,11 +158,5 @@ impl SqlStore {
         self.tell_of(session, now, rows.iter().copied()).await?;
         self.count(session, &slot, tally).await?;
         Ok(rows.len())
-    }
-
-    /// How many are pending or in flight.
-    async fn held_by_all(&self) -> Result<u64, StoreError> {
-        let books = self.all_books().await?;
-        Ok(books.pending + books.in_flight)
     }
 }
