@@ -38,6 +38,7 @@ pub(crate) fn shown(config: &Config) -> String {
         StoreKind::Embedded => config.data.display().to_string(),
         StoreKind::Redis(setup) => format!("Redis at {}", setup.shown()),
         StoreKind::Sql(setup) => format!("{} at {}", setup.server, setup.shown()),
+        StoreKind::Pair(setup) => format!("MySQL at {}", setup.shown()),
     }
 }
 
@@ -47,6 +48,7 @@ pub(crate) async fn is_there(config: &Config) -> Result<bool, StartError> {
         StoreKind::Embedded => Ok(EmbeddedStore::is_in(&config.data)),
         StoreKind::Redis(setup) => redis::inspect(setup.url.reveal()).await.map(|seen| seen.has_store),
         StoreKind::Sql(setup) => SqlStore::is_at(setup.url.reveal()).await,
+        StoreKind::Pair(setup) => SqlStore::is_at(setup.mysql.url.reveal()).await,
     };
     there.map_err(|error| StartError(format!("{}: {error}", shown(config))))
 }

@@ -15,7 +15,6 @@ impl SqlStore {
     pub async fn is_at(url: &str) -> Result<bool, StoreError> {
         let address =
             Address::parse(url).map_err(|what| StoreError::new(StoreErrorKind::Unavailable, what))?;
-        address.reach().await?;
         let (link, _) = connect(address, 1);
         let found = has_table(&link).await;
         link.close().await;
