@@ -19,7 +19,7 @@ use duly_core::{
 use tokio::sync::oneshot;
 
 use crate::{
-    Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Stats,
+    Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Prepared, Stats,
     engine::{Note, Parts},
     events::Event,
     handed::Handed,
@@ -157,6 +157,12 @@ impl Duly {
             Err(error) => places.into_iter().for_each(|place| answers[place] = Err(error.clone())),
         }
         answers
+    }
+
+    /// A message as [`send`](Self::send) would take it, with its id, its time and its limits decided, and not sent: for a
+    /// [transaction of one's own](crate::outbox).
+    pub fn prepare(&self, message: Message) -> Result<Prepared, Error> {
+        Ok(self.accept(self.inner.parts.clock.now(), message)?.message)
     }
 
     fn accept(&self, now: Now, message: Message) -> Result<Insert, Error> {

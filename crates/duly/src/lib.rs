@@ -98,6 +98,9 @@ pub use spans::{days, hours, millis, minutes, seconds};
 pub use stats::{LaneMeasures, Measures, Quantiles, Stats};
 pub use task::{Answer, Handled, Task};
 
+pub use duly_core::Message as Prepared;
+pub use duly_stores::sql::outbox;
+
 pub use duly_core::{
     Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Fence, Histogram, Invalid, Key, Lane,
     Left, Limits, MessageId, Monotonic, Moved, MovedMessage, Mover, NodeStatus, Now, Outcome, Priority,

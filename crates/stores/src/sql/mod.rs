@@ -21,6 +21,7 @@ mod look;
 mod nodes;
 mod open;
 mod options;
+pub mod outbox;
 mod pulse;
 mod recover;
 mod row;

@@ -4,5 +4,6 @@
 mod bed;
 mod commits;
 mod outages;
+mod outbox;
 mod pool;
 mod server;
