@@ -10,13 +10,17 @@ use std::{
 use crate::step::{Failure, Steps};
 
 /// Programs that tests start, and the package of Debian that brings each.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-sentinel", "redis-sentinel"),
     ("mariadbd", "mariadb-server"),
     ("mariadb", "mariadb-client"),
     ("initdb", "postgresql"),
+    ("rabbitmq-server", "rabbitmq-server"),
+    ("activemq", "activemq"),
+    ("nats-server", "nats-server"),
+    ("mosquitto", "mosquitto"),
 ];
 
 /// Asked by packages whether they may start their services. Ours are started by the tests, on ports of their own.

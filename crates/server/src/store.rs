@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use duly::{Clock, Mover, SinkName, Store};
+#[cfg(feature = "redis_streams")]
 use duly_sinks::SinkConfig;
 use duly_stores::{EmbeddedStore, RedisStore, SqlStore, TieredStore, embedded, redis, sql, tiered};
 
@@ -16,11 +17,22 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The same store, if it is in Redis.
+    #[cfg_attr(
+        not(feature = "redis_streams"),
+        expect(dead_code, reason = "it is asked for what fills streams")
+    )]
     pub(crate) redis: Option<Arc<RedisStore>>,
 }
 
 impl Opened {
+    /// Without sinks into streams there is nothing that the store could move there.
+    #[cfg(not(feature = "redis_streams"))]
+    pub(crate) fn mover(&self, _: &Config, _: &SinkName) -> Option<Arc<dyn Mover>> {
+        None
+    }
+
     /// What takes messages of the sink `name` to their target within the store, if both are in one Redis.
+    #[cfg(feature = "redis_streams")]
     pub(crate) fn mover(&self, config: &Config, name: &SinkName) -> Option<Arc<dyn Mover>> {
         let (StoreKind::Redis(setup), Some(store)) = (&config.store.kind, &self.redis) else { return None };
         let SinkConfig::RedisStreams(streams) = &config.sinks.get(name)?.config else { return None };

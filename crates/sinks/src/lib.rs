@@ -1,8 +1,18 @@
 //! Where messages go: a folder per target, each behind the [`Sink`] port.
 //!
-//! A kind of sink is a variant of [`SinkConfig`] and a folder with `mod.rs` and `docs.md`.
+//! A kind of sink is a feature, a variant of [`SinkConfig`], and a folder with `mod.rs` and `docs.md`.
 
+#[cfg(feature = "redis_streams")]
 pub mod redis_streams;
+#[cfg(any(
+    feature = "webhook",
+    feature = "rabbitmq",
+    feature = "activemq",
+    feature = "nats",
+    feature = "mqtt"
+))]
+mod tls;
+#[cfg(feature = "webhook")]
 pub mod webhook;
 mod written;
 
@@ -11,58 +21,68 @@ use std::{sync::Arc, time::Duration};
 use duly_core::{Clock, Invalid, Sink};
 use serde::Deserialize;
 
+#[cfg(feature = "redis_streams")]
 pub use redis_streams::RedisStreamsConfig;
+#[cfg(feature = "webhook")]
 pub use webhook::WebhookConfig;
 pub use written::{Hidden, OneOrMany, Span};
 
-/// Every kind of sink, as it is written in the configuration.
+/// Every kind that a build can have, each the name of its feature.
+pub const KINDS: [&str; 8] =
+    ["webhook", "redis_streams", "rabbitmq", "kafka", "rocketmq", "activemq", "nats", "mqtt"];
+
+/// Every kind of sink of this build, as it is written in the configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SinkConfig {
     /// An HTTP endpoint.
+    #[cfg(feature = "webhook")]
     Webhook(WebhookConfig),
     /// Redis Streams.
+    #[cfg(feature = "redis_streams")]
     RedisStreams(RedisStreamsConfig),
+}
+
+/// The same for whichever kind it is.
+macro_rules! each {
+    ($self:ident, $config:ident => $do:expr) => {
+        match $self {
+            #[cfg(feature = "webhook")]
+            Self::Webhook($config) => $do,
+            #[cfg(feature = "redis_streams")]
+            Self::RedisStreams($config) => $do,
+        }
+    };
 }
 
 impl SinkConfig {
     /// The word that the configuration uses.
     pub fn kind(&self) -> &'static str {
         match self {
+            #[cfg(feature = "webhook")]
             Self::Webhook(_) => "webhook",
+            #[cfg(feature = "redis_streams")]
             Self::RedisStreams(_) => "redis_streams",
         }
     }
 
     /// Everything that is wrong with it, each with its path below the sink.
     pub fn check(&self) -> Vec<Invalid> {
-        match self {
-            Self::Webhook(config) => config.check(),
-            Self::RedisStreams(config) => config.check(),
-        }
+        each!(self, config => config.check())
     }
 
     /// The most messages of one call that the sink works on at the same time. A larger batch only waits in line.
     pub fn batch(&self) -> usize {
-        match self {
-            Self::Webhook(config) => config.parallel(),
-            Self::RedisStreams(config) => config.batch(),
-        }
+        each!(self, config => config.batch())
     }
 
     /// How long one call takes at most. The lane's timeout must be longer, or it cuts off what is going well.
     pub fn call_timeout(&self) -> Duration {
-        match self {
-            Self::Webhook(config) => config.request_timeout(),
-            Self::RedisStreams(config) => config.request_timeout(),
-        }
+        each!(self, config => config.request_timeout())
     }
 
     /// The sink. It tells the time by `clock`.
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
-        match self {
-            Self::Webhook(config) => Ok(Arc::new(config.build(clock)?)),
-            Self::RedisStreams(config) => Ok(Arc::new(config.build(clock)?)),
-        }
+        each!(self, config => Ok(Arc::new(config.build(clock)?)))
     }
 }

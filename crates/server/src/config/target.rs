@@ -3,7 +3,7 @@
 //! Serde stops at the first fault. So a key that it complains of is taken out and the rest is tried again, until all
 //! have been told.
 
-use duly_sinks::SinkConfig;
+use duly_sinks::{KINDS, SinkConfig};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -13,9 +13,6 @@ use super::{
     suggest::did_you_mean,
     written::{Node, Table, Value, parse_value, to_toml},
 };
-
-/// Kinds that are planned and not there yet.
-const TO_COME: [&str; 6] = ["rabbitmq", "kafka", "rocketmq", "activemq", "nats", "mqtt"];
 
 /// A key, and what is wrong with it.
 type Fault = (String, String);
@@ -82,13 +79,16 @@ fn kind(table: &Table) -> Result<(), String> {
     let Some(message) = parse(&only).err().filter(|message| message.starts_with("unknown variant")) else {
         return Ok(());
     };
-    if TO_COME.contains(&word) {
-        return Err(format!("sinks of kind {word:?} are not in this version yet"));
+    Err(no_such_kind(word, &backticked(&message)[1..]))
+}
+
+/// `there` are the kinds of this build.
+fn no_such_kind(word: &str, there: &[String]) -> String {
+    if KINDS.contains(&word) {
+        return format!("this build has no {word} sink: build with --features {word}");
     }
-    let known = backticked(&message);
-    let known: Vec<&str> = known.iter().skip(1).map(String::as_str).collect();
-    let suggestion = did_you_mean(word, known.iter().copied().chain(TO_COME));
-    Err(format!("there is no kind of sink {word:?}{suggestion}; there are: {}", known.join(", ")))
+    let suggestion = did_you_mean(word, KINDS);
+    format!("there is no kind of sink {word:?}{suggestion}; there are: {}", there.join(", "))
 }
 
 /// The key without which the complaint is another.
@@ -197,4 +197,21 @@ pub(super) fn kinds() -> Vec<String> {
 
 fn backticked(message: &str) -> Vec<String> {
     message.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_was_left_out_of_the_build_is_refused_with_its_feature() {
+        let there = ["webhook".to_owned(), "nats".to_owned()];
+        let words = no_such_kind("kafka", &there);
+        assert_eq!(words, "this build has no kafka sink: build with --features kafka");
+        let words = no_such_kind("kafak", &there);
+        assert_eq!(
+            words,
+            "there is no kind of sink \"kafak\": did you mean kafka?; there are: webhook, nats"
+        );
+    }
 }

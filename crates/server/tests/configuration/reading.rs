@@ -119,7 +119,6 @@ fn each_fault_says_what_would_be_right() {
         ("[store]\nkind = \"embeded\"", "store.kind", "did you mean embedded?"),
         ("[store]\nredis = \"redis://x\"", "store.redis", "belongs to kind = \"redis\""),
         ("[store]\nmysql = \"mysql://x/d\"", "store.mysql", "belongs to kind = \"mysql\" or \"redis+mysql\""),
-        ("[sinks.orders]\nkind = \"kafka\"\nbrokers = \"x\"", "sinks.orders.kind", "not in this version yet"),
         ("[sinks.orders]\nkind = \"kafak\"", "sinks.orders.kind", "did you mean kafka?"),
         ("[sinks.orders]\nurl = \"http://x\"", "sinks.orders.kind", "it is missing"),
         ("sinks = 3", "sinks", "a table is wanted here"),

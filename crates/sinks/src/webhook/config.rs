@@ -55,7 +55,7 @@ impl WebhookConfig {
         WebhookSink::new(settings, clock)
     }
 
-    pub(crate) fn parallel(&self) -> usize {
+    pub(crate) fn batch(&self) -> usize {
         self.parallel.unwrap_or(PARALLEL)
     }
 

@@ -1,10 +1,10 @@
 //! The configuration of a webhook, as used.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use duly_core::Invalid;
 use http::{HeaderMap, Method};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::CertificateDer;
 use url::Url;
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     pattern::Pattern,
     sign::{self, Key},
 };
+use crate::tls;
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -96,9 +97,9 @@ impl Settings {
             },
             permanent: config.permanent.clone(),
             timeout: config.request_timeout(),
-            parallel: config.parallel(),
+            parallel: config.batch(),
             authorities: match config.ca.as_deref() {
-                Some(path) => faults.keep("ca", authorities(path)).unwrap_or_default(),
+                Some(path) => faults.keep("ca", tls::authorities(path)).unwrap_or_default(),
                 None => Vec::new(),
             },
             secrets: Secrets::of(config, base.as_ref()),
@@ -180,14 +181,4 @@ fn fixed_headers(config: &WebhookConfig, faults: &mut Faults) -> HeaderMap {
         }
     }
     map
-}
-
-fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let fault = |why: String| format!("cannot read certificates from {}: {why}", path.display());
-    let pem = std::fs::read(path).map_err(|why| fault(why.to_string()))?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match all.map_err(|why| fault(why.to_string()))? {
-        none if none.is_empty() => Err(fault("there is none in it".into())),
-        all => Ok(all),
-    }
 }
