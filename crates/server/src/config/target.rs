@@ -211,7 +211,7 @@ mod tests {
         let words = no_such_kind("kafak", &there);
         assert_eq!(
             words,
-            "there is no kind of sink \"kafak\": did you mean kafka?; there are: webhook, nats"
+            "there is no kind of sink \"kafak\" (did you mean kafka?); there are: webhook, nats"
         );
     }
 }
