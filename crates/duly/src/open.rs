@@ -80,8 +80,8 @@ fn sql_options(
     if named != server {
         return Err(refused(format!("this is an address of {named}, and {server} was asked for")));
     }
-    let (pending_max, lease) = (builder.limits.pending_max, builder.lease);
-    Ok(sql::Options { node, pending_max, lease, ..sql::Options::new(instance()) })
+    let (limits, lease) = (builder.limits.clone(), builder.lease);
+    Ok(sql::Options { node, limits, lease, ..sql::Options::new(instance()) })
 }
 
 /// Who this process is. The hasher's keys come from the system: randomness without another dependency.

@@ -140,7 +140,7 @@ fn sql_options(config: &Config, setup: &SqlSetup) -> Result<sql::Options, StartE
         shards: setup.shards,
         retention: config.store.retention,
         retention_max: config.store.retention_max,
-        pending_max: config.limits.pending_max,
+        limits: config.limits.clone(),
         connections: setup.connections,
         allow_volatile: setup.allow_volatile,
         node: config.node.clone(),

@@ -142,8 +142,8 @@ pub(crate) fn fill(server: &Server, database: &str, from: usize, to: usize, lane
         };
         let statement = format!(
             "INSERT INTO delay_message (message_id, sink, topic, content_kind, body, deliver_time_ms, priority, ready_time_ms, content_hash, \
-             lane_no, queue_no, queue_at, queue_rank, last_call) SELECT {id}, 'queue', 'work', 'text', {body}, {first_due} + seq * 7, 4, \
-             {first_due} + seq * 7, seq, {lane_no}, {queue}, ({first_due} + seq * 7) * 1000, 5, 0 FROM {numbers}"
+             lane_no, queue_no, queue_at, queue_rank) SELECT {id}, 'queue', 'work', 'text', {body}, {first_due} + seq * 7, 4, \
+             {first_due} + seq * 7, seq, {lane_no}, {queue}, ({first_due} + seq * 7) * 1000, 5 FROM {numbers}"
         );
         server.run(database, &statement);
     }

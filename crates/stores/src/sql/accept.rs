@@ -25,7 +25,7 @@ impl SqlStore {
     pub(super) async fn accept(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
         self.check_open()?;
         let count = batch.len() as u64;
-        if !self.room.fits(count, self.options.pending_max) {
+        if !self.room.fits(count, self.options.limits.pending_max) {
             self.check_room(&batch).await?;
         }
         self.number_lanes(batch.iter().map(|insert| lane_text(&insert.message.lane()))).await?;
@@ -50,17 +50,16 @@ impl SqlStore {
         part: Vec<(usize, Insert)>,
         answers: &mut [Option<Inserted>],
     ) -> Result<(), StoreError> {
-        let call = self.calls.next();
         let mut places = HashMap::new();
         let mut rows = Vec::with_capacity(part.len());
         for (place, Insert { message, .. }) in part {
             let lane_no = self.lanes.number(&lane_text(&message.lane())).ok_or_else(|| garbled("a lane"))?;
             places.insert(message.id.clone(), place);
-            rows.push(Row::new(message, lane_no, call));
+            rows.push(Row::new(message, lane_no));
         }
         // All who touch the same rows touch them in the same order, so that none waits for another for ever.
         rows.sort_by(|a, b| a.id().cmp(b.id()));
-        let given = transact!(self, |session| self.put_new(&mut session, now, call, &rows))?;
+        let given = transact!(self, |session| self.put_new(&mut session, now, &rows))?;
         for (id, answer) in given {
             if let Some(place) = places.get(&id) {
                 answers[*place] = Some(answer);
@@ -73,52 +72,51 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        call: i64,
         rows: &[Row],
     ) -> Result<Vec<(MessageId, Inserted)>, Fault> {
         let slot = self.slots.take();
         let all: Vec<_> = rows.iter().collect();
-        let new = self.put(session, now, &all).await?;
-        if new == rows.len() as u64 {
-            self.count_accepted(session, &slot, rows.iter(), 0).await?;
-            self.tell_of(session, now, rows.iter()).await?;
-            return Ok(rows.iter().map(|row| (row.id().clone(), Inserted::Accepted)).collect());
+        match self.put(session, now, &all).await {
+            Ok(()) => {
+                self.count_accepted(session, &slot, &all, 0).await?;
+                self.tell_of(session, now, rows.iter()).await?;
+                return Ok(rows.iter().map(|row| (row.id().clone(), Inserted::Accepted)).collect());
+            }
+            // Whoever waits for a known row and has seen it holds on to it a little: two who then want to lock it wait for
+            // each other. So nothing is held when it is locked.
+            Err(Fault::Known) => session.start_over().await?,
+            Err(fault) => return Err(fault),
         }
         let ids: Vec<_> = rows.iter().map(Row::id).collect();
         let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
-        let known: HashMap<_, _> = found.rows.iter().map(|row| (row.id().clone(), row)).collect();
+        let known: HashMap<_, _> = found.rows.iter().map(|row| (row.id(), row)).collect();
+        let bad: HashSet<_> = found.bad.iter().map(|bad| bad.id.as_str()).collect();
         let judged = |row: &Row| match known.get(row.id()) {
-            Some(first) => self.judge(now, call, row, first),
+            Some(first) => self.judge(now, row, first),
             // There is something of this id that is no message.
-            None => Judged::Known(Inserted::Conflict),
+            None if bad.contains(row.id().as_str()) => Judged::Known(Inserted::Conflict),
+            None => Judged::New,
         };
         let judged: Vec<_> = rows.iter().map(|row| (row, judged(row))).collect();
-        let of = |wanted: Judged| judged.iter().filter(move |(_, is)| *is == wanted).map(|(row, _)| *row);
-        let afresh: Vec<_> = of(Judged::Afresh).collect();
-        let again: Vec<_> = afresh.iter().map(|row| row.id()).collect();
-        self.remove(session, &again).await?;
-        self.put(session, now, &afresh).await?;
-        // What this call put there before, and the answer got lost, was counted then.
-        let own: Vec<_> = if new > 0 { of(Judged::Own).collect() } else { Vec::new() };
-        let accepted = || own.iter().chain(&afresh).copied();
-        self.count_accepted(session, &slot, accepted(), afresh.len() as i64).await?;
-        self.tell_of(session, now, accepted()).await?;
-        let answer = |(row, judged): (&Row, Judged)| {
-            let answer = match judged {
-                Judged::Own | Judged::Afresh => Inserted::Accepted,
-                Judged::Known(answer) => answer,
-            };
-            (row.id().clone(), answer)
+        let of = |wanted: &[Judged]| -> Vec<&Row> {
+            judged.iter().filter(|(_, is)| wanted.contains(is)).map(|(row, _)| *row).collect()
         };
-        Ok(judged.iter().map(|(row, judged)| answer((row, judged.clone()))).collect())
+        let afresh: Vec<_> = of(&[Judged::Afresh]).into_iter().map(|row| row.id().as_str()).collect();
+        self.remove(session, &afresh).await?;
+        let accepted = of(&[Judged::New, Judged::Afresh]);
+        self.put(session, now, &accepted).await?;
+        self.count_accepted(session, &slot, &accepted, afresh.len() as i64).await?;
+        self.tell_of(session, now, accepted.iter().copied()).await?;
+        let answer = |judged| match judged {
+            Judged::New | Judged::Afresh => Inserted::Accepted,
+            Judged::Known(answer) => answer,
+        };
+        Ok(judged.into_iter().map(|(row, judged)| (row.id().clone(), answer(judged))).collect())
     }
 
-    /// What there is under the id of `row`, once it has been put there if it was new.
-    fn judge(&self, now: Now, call: i64, row: &Row, first: &Row) -> Judged {
+    /// What becomes of `row`, where the id is known by `first`.
+    fn judge(&self, now: Now, row: &Row, first: &Row) -> Judged {
         let record = &first.record;
-        if first.last_call == call {
-            return Judged::Own;
-        }
         let gone = now.wall().saturating_sub(self.options.retention);
         let is_past = matches!(record.state, State::Delivered | State::Cancelled)
             && record.ended.is_some_and(|ended| ended <= gone);
@@ -136,7 +134,7 @@ impl SqlStore {
         &self,
         session: &mut Session,
         slot: &super::count::Slot<'_>,
-        rows: impl Iterator<Item = &Row>,
+        rows: &[&Row],
         afresh: i64,
     ) -> Result<(), Fault> {
         let mut tally = Tally::default();
@@ -150,7 +148,7 @@ impl SqlStore {
 
     /// The exact look, for when the limit may be near. Known ids need no room.
     async fn check_room(&self, batch: &[Insert]) -> Result<(), StoreError> {
-        let (max, asked) = (self.options.pending_max, self.room.ask());
+        let (max, asked) = (self.options.limits.pending_max, self.room.ask());
         let books = self.all_books().await?;
         self.room.tell(asked, books.pending + books.in_flight);
         let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
@@ -169,8 +167,7 @@ impl SqlStore {
 /// What becomes of a message to take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Judged {
-    /// This call put it there.
-    Own,
+    New,
     /// What was there is over: it is taken as if nothing had been.
     Afresh,
     Known(Inserted),

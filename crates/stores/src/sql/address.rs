@@ -5,7 +5,14 @@ use std::{fmt, str::FromStr};
 use sqlx::{ConnectOptions, mysql::MySqlConnectOptions, postgres::PgConnectOptions};
 
 /// So many statements each connection remembers.
-const STATEMENTS_MAX: usize = 256;
+const STATEMENTS_MAX: usize = 100;
+/// How PostgreSQL is to treat us. What others commit meanwhile is seen, nobody waits for a lock for long, and somebody who sleeps in
+/// the middle of a transaction does not hold its rows for ever.
+const SETTINGS: [(&str, &str); 3] = [
+    ("default_transaction_isolation", "read committed"),
+    ("lock_timeout", "5s"),
+    ("idle_in_transaction_session_timeout", "15s"),
+];
 
 /// The makes of databases that Duly speaks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +65,7 @@ impl Address {
                 let to = PgConnectOptions::from_str(url).map_err(refused)?;
                 let database = to.get_database().map(str::to_owned);
                 let to = to.statement_cache_capacity(STATEMENTS_MAX).disable_statement_logging();
-                (Self::Postgres(to.application_name("duly").options([("lock_timeout", "5s")])), database)
+                (Self::Postgres(to.application_name("duly").options(SETTINGS)), database)
             }
             _ => {
                 return Err("an address of a database begins with mysql:// or postgres://, \

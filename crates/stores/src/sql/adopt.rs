@@ -1,136 +1,138 @@
 //! Rows that somebody else put into `delay_message`, by an `INSERT` of their own: looked at, and taken in or buried.
 
-use duly_core::{Attempt, DeadReason, Now, Outcome, State, store::StoreError};
+use duly_core::{Attempt, DeadReason, Now, Outcome, store::StoreError};
 
 use super::{
     SqlStore,
     count::{Book, Tally},
     fault::Fault,
     link::{Session, Statement},
-    row::{Bad, Bodies},
-    work::transact,
+    row::{Bad, Bodies, DEAD, NO_MESSAGE, Row, millis},
+    text::history_text,
+    work::{look, transact},
     write::Found,
 };
 use crate::server::lane::lane_text;
 
 /// So many are looked at in one transaction.
 pub(super) const TOGETHER_MAX: usize = 200;
-/// The lane of rows that name none, so that their dead letters are counted somewhere.
-const NOWHERE: &str = "s?";
 
 impl SqlStore {
     /// Takes in rows that nobody has looked at. Gives how many there were.
     pub(super) async fn adopt(&self, now: Now) -> Result<usize, StoreError> {
-        let nowhere = self.lane_number(NOWHERE).await?;
         // Their lanes get numbers in transactions of their own, so nothing waits for this one.
-        let lanes = transact!(self, |session| self.strangers(&mut session))?;
-        let names = lanes.rows.iter().map(|row| lane_text(&row.record.message.lane()));
-        self.number_lanes(names.collect::<Vec<_>>()).await?;
-        let call = self.calls.next();
-        transact!(self, |session| self.adopt_in_one(&mut session, now, call, nowhere))
+        let seen = look!(self, |session| self.strangers(&mut session, ""))?;
+        let good = seen.rows.iter().map(|row| row.record.message.lane());
+        let bad = seen.bad.iter().filter_map(|bad| bad.lane.clone());
+        self.number_lanes(good.chain(bad).map(|lane| lane_text(&lane)).collect::<Vec<_>>()).await?;
+        transact!(self, |session| self.adopt_in_one(&mut session, now))
     }
 
-    async fn strangers(&self, session: &mut Session) -> Result<Found, Fault> {
+    async fn strangers(&self, session: &mut Session, locking: &str) -> Result<Found, Fault> {
         let mut select = Statement::new(self.dialect(), &Bodies::With.select());
-        select
-            .push("WHERE queue_no IS NULL LIMIT ")
-            .bind(TOGETHER_MAX as i64)
-            .push(" FOR UPDATE SKIP LOCKED");
+        select.push("WHERE queue_no IS NULL LIMIT ").bind(TOGETHER_MAX as i64).push(locking);
         let mut found = Found::default();
         found.read(session.rows(select).await?)?;
         Ok(found)
     }
 
-    async fn adopt_in_one(
-        &self,
-        session: &mut Session,
-        now: Now,
-        call: i64,
-        nowhere: i64,
-    ) -> Result<usize, Fault> {
+    async fn adopt_in_one(&self, session: &mut Session, now: Now) -> Result<usize, Fault> {
         let slot = self.slots.take();
-        let found = self.strangers(session).await?;
-        let (mut tally, mut taken) = (Tally::default(), Vec::new());
-        let seen = found.rows.len() + found.bad.len();
-        for bad in &found.bad {
-            self.bury(session, now, bad, None, &mut tally).await?;
-            tally.dead(nowhere, 1);
-            tally.book(Book::Accepted, 1);
-        }
-        for mut row in found.rows {
+        // Whoever has not committed them yet is left alone.
+        let Found { rows, mut bad } = self.strangers(session, " FOR UPDATE SKIP LOCKED").await?;
+        let (mut tally, mut taken, seen) = (Tally::default(), Vec::new(), rows.len() + bad.len());
+        for mut row in rows {
+            let message = &row.record.message;
             // Inserted since the lanes were looked at: the next sweep takes it.
-            let Some(lane_no) = self.lanes.number(&lane_text(&row.record.message.lane())) else { continue };
+            let Some(lane_no) = self.lanes.number(&lane_text(&message.lane())) else { continue };
+            if let Err(why) = message.check(now.wall(), &self.options.limits) {
+                bad.push(Bad::of(&row, why));
+                continue;
+            }
             row.lane_no = lane_no;
             row.is_raw = false;
-            row.last_call = call;
             tally.book(Book::Accepted, 1);
-            if row.record.state == State::Pending {
-                row.record.ready = row.record.message.due;
-                tally.pending(lane_no, row.record.ready, 1);
-            } else {
-                // It says that it is over before Duly has heard of it.
-                row.note(Attempt::new(
-                    now.wall(),
-                    Outcome::Refused,
-                    "status: a new row is PENDING [bad_status]",
-                ));
-                row.record.state = State::Dead;
-                row.record.reason = Some(DeadReason::Invalid);
-                row.record.ended = Some(now.wall());
-                tally.dead(lane_no, 1);
-            }
+            tally.pending(lane_no, row.record.ready, 1);
             taken.push(row);
         }
         taken.sort_by(|a, b| a.id().cmp(b.id()));
-        let rows: Vec<_> = taken.iter().collect();
-        self.write(session, now, &rows).await?;
-        self.tell_of(session, now, taken.iter().filter(|row| row.record.state == State::Pending)).await?;
+        self.write(session, now, &taken.iter().collect::<Vec<_>>()).await?;
+        for bad in &bad {
+            self.bury(session, now, bad, &mut tally).await?;
+        }
+        self.tell_of(session, now, taken.iter()).await?;
         self.count(session, &slot, tally).await?;
         Ok(seen)
     }
 
-    /// Makes a row that is no message a dead letter which says why. If it waited in a lane, it is counted there no more.
+    /// Makes a row that is no message a dead letter which says why. Where it waited, it is counted no more.
     pub(super) async fn bury(
         &self,
         session: &mut Session,
         now: Now,
         bad: &Bad,
-        from: Option<i64>,
         tally: &mut Tally,
     ) -> Result<(), Fault> {
-        tracing::error!(
-            id = bad.id,
-            "a row of delay_message is no message and was made a dead letter: {}",
-            bad.why
-        );
-        let history = serde_json::json!([{
-            "at_ms": now.wall().as_millis(),
-            "outcome": Outcome::Refused.as_str(),
-            "detail": Attempt::new(now.wall(), Outcome::Refused, bad.why.to_string()).detail,
-        }]);
+        let id = &bad.id;
+        if bad.queue_no.is_some_and(|queue| queue > 0) {
+            tally.pending(bad.lane_no, bad.ready, -1);
+        }
+        let was_counted = bad.queue_no.is_some();
+        let (queue_no, lane_no) = match &bad.lane {
+            None => {
+                tally.book(Book::Accepted, -i64::from(was_counted));
+                (NO_MESSAGE, 0)
+            }
+            Some(lane) => {
+                let new = || self.lanes.number(&lane_text(lane));
+                let lane_no = if was_counted { Some(bad.lane_no) } else { new() };
+                // Inserted since the lanes were looked at: the next sweep takes it.
+                let Some(lane_no) = lane_no else { return Ok(()) };
+                tally.book(Book::Accepted, i64::from(!was_counted));
+                tally.dead(lane_no, 1);
+                (DEAD, lane_no)
+            }
+        };
+        tracing::error!(id, "a row of delay_message is no message and was made a dead letter: {}", bad.why);
+        let told = history_text(&[Attempt::new(now.wall(), Outcome::Refused, bad.why.to_string())]);
+        let due = millis(bad.due_ms).as_millis() as i64;
         let mut update =
             Statement::new(self.dialect(), "UPDATE delay_message SET status = 'FAILED', dead_reason = ");
         update
             .bind(DeadReason::Invalid.as_str())
             .push(", end_time_ms = ")
             .bind(now.wall().as_millis() as i64);
+        // Lists go by it, and so must everybody who reads it be able to.
+        update.push(", deliver_time_ms = ").bind(due).push(", queue_at = ").bind(due * 1000);
         update
-            .push(", queue_no = -3, queue_at = ")
-            .bind(bad.due_ms.saturating_mul(1000))
+            .push(", queue_no = ")
+            .bind(queue_no)
+            .push(", lane_no = ")
+            .bind(lane_no)
             .push(", queue_rank = 0");
-        update.push(", history = ").bind(history.to_string().as_str()).push(", version = version + 1");
-        update.push(", unindexed_at = NULL").push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
-        if from.is_none() {
-            let nowhere = self.lanes.number(NOWHERE);
-            update.push(", lane_no = ").bind(nowhere);
-        }
-        update.push(" WHERE message_id = ").bind(bad.id.as_str());
+        update
+            .push(", history = ")
+            .bind(told.as_deref())
+            .push(", version = version + 1, unindexed_at = NULL");
+        update.push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
+        update.push(" WHERE message_id = ").bind(id.as_str());
         session.run(update).await?;
-        if let (Some(lane_no), Some(_)) = (from, bad.queue_no) {
-            let ready = duly_core::Timestamp::from_millis(u64::try_from(bad.due_ms).unwrap_or_default());
-            tally.pending(lane_no, ready, -1);
-            tally.dead(lane_no, 1);
-        }
         Ok(())
+    }
+}
+
+impl Bad {
+    /// A message that is none for another reason than that it cannot be read.
+    fn of(row: &Row, why: duly_core::Invalid) -> Self {
+        let message = &row.record.message;
+        Self {
+            id: message.id.to_string(),
+            why,
+            queue_no: None,
+            due_ms: message.due.as_millis() as i64,
+            ready: row.record.ready,
+            lane_no: 0,
+            lane: Some(message.lane()),
+        }
     }
 }

@@ -96,6 +96,15 @@ impl SqlStore {
         let last = session.rows(select).await?.first().map(|row| row.int(0)).transpose()?;
         Ok(last == Some(call.number))
     }
+
+    /// Forgets the calls of processes that are not there any more. Should one be, it does what it does not know of again, and
+    /// finds that done.
+    pub(super) async fn forget_calls(&self, session: &mut Session, gone: &[i64]) -> Result<(), Fault> {
+        let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_count WHERE kind = ");
+        delete.bind(CALLS).push(" AND what IN (").bind_all(gone.iter().copied()).push(")");
+        session.run(delete).await?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Changing one's mind: cancel, reschedule, replay, purge.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use duly_core::{
     DeadReason, Lost, MessageId, Now, State, Timestamp,
@@ -34,9 +34,10 @@ pub(super) enum Change {
 #[derive(Default)]
 struct Doing {
     tally: Tally,
-    purged: Vec<MessageId>,
-    /// Dead letters that were no messages: looked at again as if they had just been put there.
-    unread: Vec<MessageId>,
+    changed: BTreeSet<MessageId>,
+    purged: BTreeSet<MessageId>,
+    /// Looked at again as if somebody had just put them there: dead letters that were no messages.
+    unread: BTreeSet<MessageId>,
 }
 
 impl SqlStore {
@@ -48,8 +49,7 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(wishes.len());
         for part in wishes.chunks(TOGETHER_MAX) {
-            let call = self.calls.next();
-            answers.extend(transact!(self, |session| self.change_in_one(&mut session, now, call, part))?);
+            answers.extend(transact!(self, |session| self.change_in_one(&mut session, now, part))?);
         }
         Ok(answers)
     }
@@ -58,7 +58,6 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        call: i64,
         wishes: &[(&MessageId, Change)],
     ) -> Result<Vec<Changed>, Fault> {
         let slot = self.slots.take();
@@ -67,49 +66,42 @@ impl SqlStore {
         ids.dedup();
         let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
         let mut rows: HashMap<_, _> = found.rows.into_iter().map(|row| (row.id().clone(), row)).collect();
-        let (mut doing, mut answers, mut changed) = (Doing::default(), Vec::new(), Vec::new());
+        let (mut doing, mut answers) = (Doing::default(), Vec::new());
         for (id, wish) in wishes {
             let Some(row) = rows.get_mut(*id).filter(|_| !doing.purged.contains(id)) else {
                 answers.push(Changed::Unknown);
                 continue;
             };
-            let done = Changed::Done { maybe_delivered: row.record.maybe_delivered };
             let wanted = match wish {
                 Change::Cancel | Change::Reschedule(_) => State::Pending,
                 Change::Replay | Change::Purge => State::Dead,
             };
-            // Done by this very call, whose answer got lost.
-            if row.last_call == call && !changed.contains(id) {
-                answers.push(done);
-                continue;
-            }
-            if row.record.state != wanted {
-                answers.push(Changed::TooLate(row.record.state));
-                continue;
-            }
-            doing.change(row, now, *wish);
-            row.last_call = call;
-            changed.push(*id);
-            answers.push(done);
+            answers.push(if row.record.state == wanted {
+                doing.change(row, now, *wish);
+                Changed::Done { maybe_delivered: row.record.maybe_delivered }
+            } else {
+                Changed::TooLate(row.record.state)
+            });
         }
-        changed.sort_unstable();
-        changed.dedup();
-        let kept: Vec<_> = changed.into_iter().filter(|id| !doing.purged.contains(id)).collect();
-        let kept: Vec<&Row> = kept.into_iter().filter_map(|id| rows.get(id)).collect();
+        let Doing { tally, changed, purged, unread } = doing;
+        let of =
+            |ids: &BTreeSet<MessageId>| -> Vec<&Row> { ids.iter().filter_map(|id| rows.get(id)).collect() };
+        let kept = of(&changed.difference(&purged).cloned().collect());
         self.write(session, now, &kept).await?;
-        self.remove(session, &doing.purged.iter().collect::<Vec<_>>()).await?;
-        self.unread(session, &doing.unread.iter().collect::<Vec<_>>()).await?;
-        self.tell_of(session, now, kept.into_iter().filter(|row| row.record.state == State::Pending)).await?;
-        self.count(session, &slot, doing.tally).await?;
+        self.remove(session, &purged.iter().map(MessageId::as_str).collect::<Vec<_>>()).await?;
+        self.unread(session, &unread.iter().collect::<Vec<_>>()).await?;
+        let waits = |row: &&Row| row.record.state == State::Pending && !unread.contains(row.id());
+        self.tell_of(session, now, kept.into_iter().filter(waits)).await?;
+        self.count(session, &slot, tally).await?;
         Ok(answers)
     }
 
-    /// Rows that were no messages are looked at again by the next sweep.
+    /// Rows that were no messages are looked at again by the next sweep, and so is what they say.
     async fn unread(&self, session: &mut Session, ids: &[&MessageId]) -> Result<(), Fault> {
         for list in lists(ids) {
-            let mut update = Statement::new(
-                self.dialect(),
-                "UPDATE delay_message SET queue_no = NULL, queue_at = NULL, unindexed_at = NULL WHERE message_id IN (",
+            let mut update = Statement::new(self.dialect(), "UPDATE delay_message ");
+            update.push_as("FORCE INDEX (PRIMARY) ", "").push(
+                "SET queue_no = NULL, queue_at = NULL, content_hash = NULL, unindexed_at = NULL WHERE message_id IN (",
             );
             update.bind_all(list).push(")");
             session.run(update).await?;
@@ -120,13 +112,14 @@ impl SqlStore {
 
 impl Doing {
     fn change(&mut self, row: &mut Row, now: Now, wish: Change) {
+        self.changed.insert(row.id().clone());
         match wish {
             Change::Cancel => {
-                self.tally.pending(row.lane_no, row.record.ready, -1);
                 if row.is_raw {
                     // Never looked at, so never counted.
-                    self.tally.pending(row.lane_no, row.record.ready, 1);
                     self.tally.book(Book::Accepted, 1);
+                } else {
+                    self.tally.pending(row.lane_no, row.record.ready, -1);
                 }
                 row.record.state = State::Cancelled;
                 row.record.ended = Some(now.wall());
@@ -140,7 +133,7 @@ impl Doing {
                 row.record.message.due = due;
                 row.record.ready = due;
                 if row.is_raw {
-                    self.unread.push(row.id().clone());
+                    self.unread.insert(row.id().clone());
                 } else {
                     put_back(row, &mut self.tally);
                 }
@@ -149,7 +142,7 @@ impl Doing {
             Change::Purge => {
                 self.tally.dead(row.lane_no, -1);
                 self.tally.book(Book::Purged, 1);
-                self.purged.push(row.id().clone());
+                self.purged.insert(row.id().clone());
             }
         }
     }
@@ -170,7 +163,7 @@ impl Doing {
             // It is counted when it is looked at again, as every row that somebody else put there.
             self.tally.book(Book::Accepted, -1);
             record.state = State::Pending;
-            self.unread.push(row.id().clone());
+            self.unread.insert(row.id().clone());
         } else {
             put_back(row, &mut self.tally);
         }

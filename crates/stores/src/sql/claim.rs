@@ -172,28 +172,25 @@ impl SqlStore {
         let found = self.lock(session, &ids, Bodies::With, Locked::Skip).await?;
         given.missed = found.rows.len() < ids.len();
         let mut tally = Tally::default();
-        for bad in &found.bad {
-            self.bury(session, now, bad, Some(taking.lane_no), &mut tally).await?;
+        for bad in found.bad.iter().filter(|bad| bad.queue_no.is_some_and(|queue| queue > 0)) {
+            self.bury(session, now, bad, &mut tally).await?;
         }
         let token = self.tokens.next(self.time.tick(now));
         let mut claimed = Vec::new();
         for mut row in found.rows {
             let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
-            let is_own = row.record.state == State::InFlight && row.last_call == taking.call;
             let is_known = |versions: &HashMap<_, _>| versions.get(row.id()) == Some(&row.version);
             let waits = row.record.state == State::Pending
                 && !row.is_raw
                 && row.record.ready == turn.ready
                 && taking.versions.as_ref().is_none_or(is_known);
-            if !(is_own || waits && row.lane_no == taking.lane_no) {
+            if !waits || row.lane_no != taking.lane_no {
                 given.missed = true;
                 continue;
             }
-            if !is_own {
-                row.token = token.max(row.token + 1);
-                tally.pending(row.lane_no, row.record.ready, -1);
-                claimed.push(row.id().clone());
-            }
+            row.token = token.max(row.token + 1);
+            tally.pending(row.lane_no, row.record.ready, -1);
+            claimed.push(row.id().clone());
             let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
             given.leased.push((turn.clone(), leased(row, shard, fence)));
         }
@@ -255,8 +252,8 @@ impl SqlStore {
         };
         let ids: Vec<_> = ids.iter().collect();
         for list in lists(&ids) {
-            let mut update =
-                Statement::new(self.dialect(), "UPDATE delay_message SET queue_no = -1, queue_at = ");
+            let mut update = Statement::new(self.dialect(), "UPDATE delay_message ");
+            update.push_as("FORCE INDEX (PRIMARY) ", "").push("SET queue_no = -1, queue_at = ");
             update
                 .bind(end as i64)
                 .push(", queue_rank = 0, version = version + 1, token = GREATEST(token + 1, ");
@@ -266,7 +263,7 @@ impl SqlStore {
                 .bind(span as i64)
                 .push(", holder = ")
                 .bind(holder);
-            update.push(", last_call = ").bind(taking.call).push(", unindexed_at = NULL");
+            update.push(", claim_call = ").bind(taking.call).push(", unindexed_at = NULL");
             update.push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
             update.push(" WHERE message_id IN (").bind_all(list).push(")");
             session.run(update).await?;

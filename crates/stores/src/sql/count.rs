@@ -19,6 +19,8 @@ use super::{
 
 /// Over so many rows a counter is spread.
 const SLOTS: u64 = 64;
+/// So far from each other are the slots of two tries: no other call of this process is likely to be there.
+const APART: u64 = 23;
 
 /// The totals since the store was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +98,10 @@ pub(super) struct Slot<'s> {
 }
 
 impl Slot<'_> {
-    fn number(&self) -> i64 {
-        (self.slots.first.wrapping_add(self.place.unwrap_or_default()) % SLOTS) as i64
+    /// Another one at every try: somebody who sleeps in the middle of a transaction may hold the first.
+    fn number(&self, tries: u32) -> i64 {
+        let place = self.place.unwrap_or_default() + u64::from(tries) * APART;
+        (self.slots.first.wrapping_add(place) % SLOTS) as i64
     }
 }
 
@@ -119,10 +123,11 @@ impl SqlStore {
     ) -> Result<(), Fault> {
         // What came to nothing has changed something nevertheless.
         let own = session.call().filter(|_| !tally.0.is_empty());
-        let (slot, counted) = (slot.number(), tally.0.into_iter().filter(|(_, by)| *by != 0));
+        let (slot, counted) =
+            (slot.number(own.map_or(0, |(_, tries)| tries)), tally.0.into_iter().filter(|(_, by)| *by != 0));
         let mut counts: Vec<_> = counted.map(|((kind, what), by)| [kind, what, slot, by]).collect();
         let me = self.options.instance as i64;
-        counts.extend(own.map(|call| [CALLS, me, call.place, call.number]));
+        counts.extend(own.map(|(call, _)| [CALLS, me, call.place, call.number]));
         for part in parts(&counts, |_| 1) {
             let mut add =
                 Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES ");

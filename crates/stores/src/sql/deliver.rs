@@ -20,10 +20,12 @@ pub(super) struct Delivered<'b> {
 }
 
 impl<'b> Delivered<'b> {
-    /// `None` if these ended in different ways, or came from different calls.
+    /// `None` if these ended in different ways, came from different calls, or must be looked at for another reason.
     pub(super) fn of(batch: &'b [Settle]) -> Option<Self> {
         let token = batch.first()?.receipt.token;
         let end = |Settle { receipt, verdict }: &'b Settle| match verdict {
+            // PostgreSQL keeps no text with a zero in it.
+            Verdict::Delivered { receipt: Some(proof) } if proof.contains('\0') => None,
             Verdict::Delivered { receipt: proof } if receipt.token == token => {
                 Some((receipt, proof.as_deref()))
             }
@@ -39,7 +41,6 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        call: i64,
         slot: &Slot<'_>,
         delivered: &Delivered<'_>,
     ) -> Result<bool, Fault> {
@@ -49,7 +50,7 @@ impl SqlStore {
         }
         let mut ended = 0;
         for ends in delivered.ends.chunks(100) {
-            ended += session.run(self.end_of(now, call, delivered.token, ends)).await?;
+            ended += session.run(self.end_of(now, delivered.token, ends)).await?;
         }
         if ended != count as u64 {
             return Ok(false);
@@ -61,16 +62,15 @@ impl SqlStore {
         Ok(true)
     }
 
-    fn end_of(&self, now: Now, call: i64, token: u64, ends: &[(&Receipt, Option<&str>)]) -> Statement {
+    fn end_of(&self, now: Now, token: u64, ends: &[(&Receipt, Option<&str>)]) -> Statement {
         let at = now.wall().as_millis() as i64;
-        let mut update = Statement::new(
-            self.dialect(),
-            "UPDATE delay_message SET status = 'DELIVERED', attempts = attempts + 1, ",
-        );
+        let mut update = Statement::new(self.dialect(), "UPDATE delay_message ");
+        update.push_as("FORCE INDEX (PRIMARY) ", "");
+        update.push("SET status = 'DELIVERED', attempts = attempts + 1, ");
         update
             .push("body = NULL, queue_no = -2, queue_rank = 0, version = version + 1, queue_at = ")
             .bind(at * 1000);
-        update.push(", end_time_ms = ").bind(at).push(", last_call = ").bind(call).push(", receipt = ");
+        update.push(", end_time_ms = ").bind(at).push(", receipt = ");
         let first = ends.first().and_then(|(_, proof)| *proof);
         if ends.iter().all(|(_, proof)| *proof == first) {
             update.bind(first);

@@ -99,7 +99,7 @@ impl SqlStore {
         ids.dedup();
         let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
         let is_own = |row: &Row| {
-            row.record.state == State::InFlight && doubts.contains(&(row.last_call, row.id().clone()))
+            row.record.state == State::InFlight && doubts.contains(&(row.claim_call, row.id().clone()))
         };
         let mut rows: Vec<_> = found.rows.into_iter().filter(is_own).collect();
         let mut tally = Tally::default();

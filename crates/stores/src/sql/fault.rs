@@ -15,6 +15,8 @@ const WAIT_MAX: Duration = Duration::from_millis(200);
 pub(crate) enum Fault {
     /// The server took it back: a deadlock, a lock that did not come free, a serialization failure. Nothing happened.
     TakenBack(sqlx::Error),
+    /// An id that was to be new is known. Nothing happened.
+    Known,
     /// The connection is gone. What was committed last may stand or not.
     Lost(sqlx::Error),
     /// Anything else.
@@ -43,7 +45,7 @@ impl Fault {
     pub(super) fn wait(&self, tries: u32, number: u64) -> Option<Duration> {
         let may = match self {
             // After the server was started anew, every connection that there is must be found broken once.
-            Self::TakenBack(_) | Self::Lost(_) => tries < TRIES_MAX,
+            Self::TakenBack(_) | Self::Known | Self::Lost(_) => tries < TRIES_MAX,
             Self::Other(_) => false,
         };
         let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
@@ -65,6 +67,7 @@ impl From<sqlx::Error> for Fault {
                     .map(sqlx::mysql::MySqlDatabaseError::number);
                 match (number, code.as_str()) {
                     (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
+                    (Some(1062), _) | (None, "23505") => Self::Known,
                     // The server goes down, or is coming up.
                     (Some(1053 | 1077 | 1079 | 1927 | 1152), _)
                     | (None, "57P01" | "57P02" | "57P03" | "08000" | "08003" | "08006" | "25P03") => {
@@ -98,6 +101,9 @@ impl From<Fault> for StoreError {
             Fault::TakenBack(error) => unavailable(format!(
                 "the database took the change back again and again, as others held the same rows: {error}; nothing happened, try again"
             )),
+            Fault::Known => unavailable(
+                "others put the same ids there again and again; nothing happened, try again".into(),
+            ),
             Fault::Lost(error) => unavailable(format!("the connection to the database was lost: {error}")),
             Fault::Other(error) => error,
         }

@@ -6,7 +6,7 @@ use duly_core::{Now, store::StoreError};
 
 use super::{
     SqlStore,
-    count::{BOOKS, Book, HOUR_MS, HOURS, MINUTE_MS, MINUTES, Tally},
+    count::{Book, HOUR_MS, HOURS, MINUTE_MS, MINUTES, Tally},
     fault::Fault,
     link::{Session, Statement},
     row::ENDED,
@@ -20,6 +20,14 @@ const COUNTERS_MAX: i64 = 50;
 
 /// So many rows go in one transaction: nobody waits for long, and the next part is gone a moment later.
 const TOGETHER_MAX: i64 = 500;
+
+/// What is delivered or cancelled and still there.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Kept {
+    pub(super) count: i64,
+    /// When the one ended that ended first, in microseconds.
+    pub(super) oldest: Option<i64>,
+}
 
 impl SqlStore {
     /// Removes counters that nobody needs: those of times that are over, when nothing is left to count there.
@@ -61,19 +69,24 @@ impl SqlStore {
     }
 
     /// Forgets some of what is past retention, the oldest first. Gives whether there may be more.
-    pub(super) async fn forget(&self, now: Now) -> Result<bool, StoreError> {
-        let removed = transact!(self, |session| self.forget_in_one(&mut session, now))?;
+    pub(super) async fn forget(&self, now: Now, kept: Kept) -> Result<bool, StoreError> {
+        let before = now.wall().saturating_sub(self.options.retention).as_millis() as i64 * 1000;
+        // Two who both see that there are too many would remove too many.
+        let over = if self.presence.is_first() { self.over(kept.count) } else { 0 };
+        if over <= 0 && kept.oldest.is_none_or(|oldest| oldest > before) {
+            return Ok(false);
+        }
+        let removed = transact!(self, |session| self.forget_in_one(&mut session, before, over))?;
         Ok(removed == TOGETHER_MAX)
     }
 
-    async fn forget_in_one(&self, session: &mut Session, now: Now) -> Result<i64, Fault> {
+    /// How many more than allowed these are.
+    fn over(&self, count: i64) -> i64 {
+        count.saturating_sub(i64::try_from(self.options.retention_max).unwrap_or(i64::MAX))
+    }
+
+    async fn forget_in_one(&self, session: &mut Session, before: i64, over: i64) -> Result<i64, Fault> {
         let slot = self.slots.take();
-        let mut kept = Statement::new(self.dialect(), "SELECT CAST(COALESCE(SUM(n), 0) AS ");
-        kept.push_as("SIGNED", "BIGINT").push(") FROM duly_count WHERE kind = ").bind(BOOKS);
-        kept.push(" AND what = ").bind(Book::Kept as i64);
-        let kept = session.rows(kept).await?.first().map_or(Ok(0), |row| row.int(0))?;
-        let over = kept - i64::try_from(self.options.retention_max).unwrap_or(i64::MAX);
-        let before = now.wall().saturating_sub(self.options.retention).as_millis() as i64 * 1000;
         let mut select = Statement::new(
             self.dialect(),
             "SELECT message_id, queue_at FROM delay_message WHERE queue_no = ",
@@ -90,17 +103,12 @@ impl SqlStore {
                 ids.push(row.text(0)?);
             }
         }
-        for part in ids.chunks(100) {
-            let mut delete =
-                Statement::new(self.dialect(), "DELETE FROM delay_message WHERE message_id IN (");
-            // Always a hundred, so that the database knows the statement.
-            let filled = part.iter().chain(std::iter::repeat_n(&part[0], 100 - part.len()));
-            delete.bind_all(filled.map(String::as_str)).push(")");
-            session.run(delete).await?;
+        if !ids.is_empty() {
+            self.remove(session, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+            let mut tally = Tally::default();
+            tally.book(Book::Kept, -(ids.len() as i64));
+            self.count(session, &slot, tally).await?;
         }
-        let mut tally = Tally::default();
-        tally.book(Book::Kept, -(ids.len() as i64));
-        self.count(session, &slot, tally).await?;
         Ok(ids.len() as i64)
     }
 }

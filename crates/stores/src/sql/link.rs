@@ -83,26 +83,27 @@ pub(crate) struct Session {
     is_open: bool,
     /// What the index is to be told once it is committed.
     pub(super) news: Vec<super::Entry>,
-    /// In whose name the transaction is.
-    call: Option<Name>,
+    /// Whose transaction it is, and how often it was tried.
+    call: Option<(Name, u32)>,
 }
 
 impl Session {
-    pub(crate) async fn begin(&mut self, call: Name) -> Result<(), Fault> {
+    /// Begins a transaction of a call that is tried for the `tries`th time.
+    pub(crate) async fn begin(&mut self, call: Name, tries: u32) -> Result<(), Fault> {
         self.plain("BEGIN").await?;
-        (self.is_open, self.call) = (true, Some(call));
+        (self.is_open, self.call) = (true, Some((call, tries)));
         Ok(())
     }
 
-    pub(super) fn call(&self) -> Option<Name> {
+    /// Whose transaction this is, and how often it was tried.
+    pub(super) fn call(&self) -> Option<(Name, u32)> {
         self.call
     }
 
-    /// Takes back what was done since [`begin`](Self::begin), and begins again.
+    /// Takes back what was done since [`begin`](Self::begin), lets go of every lock, and begins again.
     pub(crate) async fn start_over(&mut self) -> Result<(), Fault> {
         self.news.clear();
-        self.plain("ROLLBACK").await?;
-        self.plain("BEGIN").await
+        self.plain("ROLLBACK AND CHAIN").await
     }
 
     /// If this fails for another reason than a refusal of the server, what was done may stand or not.

@@ -9,7 +9,7 @@ use super::{
     SqlStore,
     fault::Fault,
     link::{Session, Statement},
-    row::{Bodies, IN_FLIGHT},
+    row::{Bodies, DEAD, IN_FLIGHT},
     work::look,
     write::Found,
 };
@@ -48,21 +48,14 @@ impl SqlStore {
         read: usize,
     ) -> Result<(Found, Option<(duly_core::Timestamp, duly_core::MessageId)>), Fault> {
         let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
-        select.push("WHERE status = ").bind(match query.state {
-            State::Pending | State::InFlight => "PENDING",
-            State::Delivered => "DELIVERED",
-            State::Dead => "FAILED",
-            State::Cancelled => "CANCELLED",
-        });
         match query.state {
-            State::Pending => {
-                select.push(" AND queue_no > 0");
-            }
-            State::InFlight => {
-                select.push(" AND queue_no = ").bind(IN_FLIGHT);
-            }
-            _ => {}
-        }
+            State::Pending => select.push("WHERE status = ").bind("PENDING").push(" AND queue_no > 0"),
+            // Few among all that are pending: these are read and sorted.
+            State::InFlight => select.push("WHERE queue_no = ").bind(IN_FLIGHT),
+            State::Delivered => select.push("WHERE status = ").bind("DELIVERED"),
+            State::Dead => select.push("WHERE status = ").bind("FAILED").push(" AND queue_no = ").bind(DEAD),
+            State::Cancelled => select.push("WHERE status = ").bind("CANCELLED"),
+        };
         let after = query.after.as_ref();
         let from = query.due_from.into_iter().chain(after.map(|(due, _)| *due)).max();
         if let Some(from) = from {

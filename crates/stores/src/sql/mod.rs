@@ -28,6 +28,7 @@ mod row;
 mod schema;
 mod settle;
 mod sweep;
+mod text;
 mod there;
 mod work;
 mod write;

@@ -316,6 +316,9 @@ impl SqlStore {
     ) -> Result<Result<Vec<Member>, StoreError>, Fault> {
         let (me, name) = (self.options.instance as i64, self.options.node.as_str());
         let tick = self.time.tick(now) as i64;
+        // One at a time: two that come at the same moment would not see each other.
+        let turn = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
+        session.rows(Statement::new(self.dialect(), turn)).await?;
         let select =
             "SELECT instance, name, protocol, life_end, told FROM duly_node ORDER BY instance FOR UPDATE";
         let (mut there, mut gone) = (Vec::new(), Vec::new());
@@ -338,8 +341,9 @@ impl SqlStore {
         }
         if !gone.is_empty() {
             let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_node WHERE instance IN (");
-            delete.bind_all(gone).push(")");
+            delete.bind_all(gone.iter().copied()).push(")");
             session.run(delete).await?;
+            self.forget_calls(session, &gone).await?;
         }
         let life = i64::try_from(self.options.lease.as_micros()).unwrap_or(i64::MAX >> 12);
         let end = self.time.latest_tick(now) as i64 + life;
@@ -394,7 +398,12 @@ impl SqlStore {
             delete.bind(self.options.instance as i64);
             delete
         };
-        let left = self.in_time(async { self.link.session().await?.run(delete()).await }).await;
+        let left = self.in_time(async {
+            let mut session = self.link.session().await?;
+            session.run(delete()).await?;
+            self.forget_calls(&mut session, &[self.options.instance as i64]).await
+        });
+        let left = left.await;
         if let Err(fault) = left {
             tracing::debug!("other nodes wait until this one's time is over: {fault:?}");
         }

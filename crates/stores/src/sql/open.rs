@@ -141,7 +141,10 @@ pub(super) fn connect(address: Address, connections: u32) -> (Link, Option<PgPoo
                 Box::pin(async move {
                     // What others commit meanwhile is seen, and only rows that are really touched are locked.
                     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-                    connection.execute("SET SESSION innodb_lock_wait_timeout = 5").await?;
+                    // Somebody who sleeps in the middle of a transaction must not hold its rows for ever. MySQL has no word for that.
+                    connection
+                        .execute("SET SESSION innodb_lock_wait_timeout = 5 /*M! , SESSION idle_transaction_timeout = 15 */")
+                        .await?;
                     Ok(())
                 })
             });

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use duly_core::Limits;
+
 /// What a [`SqlStore`](super::SqlStore) keeps, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -11,8 +13,9 @@ pub struct Options {
     pub retention: Duration,
     /// How many of them at most; the oldest go first.
     pub retention_max: usize,
-    /// How many messages may wait at the same time.
-    pub pending_max: u64,
+    /// How many messages may wait at the same time, and what one may be that somebody else put into the table. What Duly accepts
+    /// itself it has checked before.
+    pub limits: Limits,
     /// How many connections to the database there are at most. One is enough, more let work go on side by side.
     pub connections: u32,
     /// Take a database that may lose what it committed when it crashes, as its settings say.
@@ -36,7 +39,7 @@ impl Options {
             shards: 16,
             retention: Duration::from_secs(24 * 3600),
             retention_max: 1_000_000,
-            pending_max: 1_000_000_000,
+            limits: Limits::default(),
             connections: 16,
             allow_volatile: false,
             instance,

@@ -4,21 +4,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Backoff, Body, ContentKind, DeadReason, Invalid, Key, Lost, Message, MessageId, Outcome,
-    Priority, Properties, Record, RetryOverride, SinkName, State, Tag, Timestamp, Topic,
+    Attempt, Body, Invalid, Key, Lane, Lost, Message, MessageId, Outcome, Priority, Record, SinkName, State,
+    Tag, Timestamp, Topic,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 
 use super::{
-    fault::{Fault, garbled},
+    fault::Fault,
     link::Answer,
+    text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
 
 /// The columns that are read, in the order of [`Row::read`].
 const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
      max_lateness_ms, retry, ready_time_ms, attempts, history, maybe_delivered, lost, end_time_ms, dead_reason, receipt, \
-     content_hash, lane_no, queue_no, queue_at, version, token, lease_span_us, holder, last_call, status, ";
+     content_hash, lane_no, queue_no, queue_at, version, token, lease_span_us, holder, claim_call, status, ";
 
 /// Whether bodies come along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +29,8 @@ pub(super) enum Bodies {
 impl Bodies {
     /// The beginning of a look at rows.
     pub(super) fn select(self) -> String {
-        let body = if self == Self::With { "body" } else { "NULL" };
+        // What is not known by its hash is known by its body.
+        let body = if self == Self::With { "body" } else { "CASE WHEN content_hash IS NULL THEN body END" };
         format!("SELECT {COLUMNS}{body} FROM delay_message ")
     }
 }
@@ -39,6 +39,8 @@ impl Bodies {
 pub(super) const IN_FLIGHT: i64 = -1;
 pub(super) const ENDED: i64 = -2;
 pub(super) const DEAD: i64 = -3;
+/// Not even its id is one: it cannot be asked for, and is not counted.
+pub(super) const NO_MESSAGE: i64 = -4;
 
 /// The number of the queue in which messages of a lane wait in one shard.
 pub(super) fn queue_no(lane_no: i64, shard: u16) -> i64 {
@@ -59,7 +61,8 @@ pub(super) struct Row {
     pub(super) span_us: i64,
     /// The process that works on it; `None`: a client with a receipt.
     pub(super) process: Option<i64>,
-    pub(super) last_call: i64,
+    /// The piece of work that claimed it last.
+    pub(super) claim_call: i64,
     /// Not looked at by Duly yet: somebody put it there by SQL.
     pub(super) is_raw: bool,
     /// Not in the table yet.
@@ -74,11 +77,16 @@ pub(super) struct Bad {
     pub(super) why: Invalid,
     pub(super) queue_no: Option<i64>,
     pub(super) due_ms: i64,
+    /// When it may be tried next, as it was counted.
+    pub(super) ready: Timestamp,
+    pub(super) lane_no: i64,
+    /// The lane in which it is shown; none if its id is none, so that it cannot be shown.
+    pub(super) lane: Option<Lane>,
 }
 
 impl Row {
     /// A message that was just accepted.
-    pub(super) fn new(message: Message, lane_no: i64, call: i64) -> Self {
+    pub(super) fn new(message: Message, lane_no: i64) -> Self {
         let hash = message.content_hash() as i64;
         Self {
             record: Record::accepted(message),
@@ -90,7 +98,7 @@ impl Row {
             token: 0,
             span_us: 0,
             process: None,
-            last_call: call,
+            claim_call: 0,
             is_raw: false,
             is_new: true,
         }
@@ -99,62 +107,59 @@ impl Row {
     /// Reads a row of [`Bodies::select`].
     pub(super) fn read(row: &Answer) -> Result<Result<Self, Bad>, Fault> {
         let queue_no = row.maybe_int(21)?;
-        let bad = |why| Bad {
-            id: row.text(0).unwrap_or_default(),
-            why,
-            queue_no,
-            due_ms: row.int(5).unwrap_or_default(),
-        };
-        let message = match read_message(row, queue_no.is_none())? {
+        match Self::read_whole(row, queue_no)? {
+            Ok(read) => Ok(Ok(read)),
+            Err(why) => Ok(Err(Bad {
+                id: row.text(0)?,
+                why,
+                queue_no,
+                due_ms: row.int(5)?,
+                ready: row.maybe_int(11)?.map_or_else(|| row.int(5), Ok).map(millis)?,
+                lane_no: row.maybe_int(20)?.unwrap_or_default(),
+                lane: stand_in(row)?.map(|message| message.lane()),
+            })),
+        }
+    }
+
+    fn read_whole(row: &Answer, queue_no: Option<i64>) -> Result<Result<Self, Invalid>, Fault> {
+        let (is_raw, is_dead) = (queue_no.is_none(), queue_no == Some(DEAD));
+        let message = match read_message(row, is_raw)? {
             Ok(message) => message,
-            Err(why) => match stand_in(row)?.filter(|_| queue_no == Some(DEAD)) {
+            Err(why) => match stand_in(row)?.filter(|_| is_dead) {
                 Some(message) => message,
-                None => return Ok(Err(bad(why))),
+                None => return Ok(Err(why)),
             },
         };
-        let status = row.text(28)?;
-        let state = match (status.as_str(), queue_no) {
-            ("PENDING", Some(IN_FLIGHT)) => State::InFlight,
-            ("PENDING", _) => State::Pending,
-            ("DELIVERED", _) => State::Delivered,
-            ("FAILED", _) => State::Dead,
-            ("CANCELLED", _) => State::Cancelled,
-            _ => {
-                let detail = "a status is PENDING, DELIVERED, FAILED or CANCELLED";
-                return Ok(Err(bad(Invalid::new("bad_status", "status", detail))));
-            }
+        let state = match read_state(&row.text(28)?, queue_no) {
+            Ok(state) => state,
+            Err(why) => return Ok(Err(why)),
         };
-        let due = message.due;
-        let hash = row.maybe_int(19)?;
         let mut record = Record::accepted(message);
         record.state = state;
-        record.ready = row.maybe_int(11)?.map_or(due, millis);
-        record.attempts = u32::try_from(row.int(12)?).unwrap_or(u32::MAX);
-        record.history = read_history(row.maybe_text(13)?.as_deref())?;
-        record.maybe_delivered = row.int(14)? != 0;
-        record.ended = row.maybe_int(16)?.map(millis);
-        record.reason = row.maybe_text(17)?.map(|word| reason_of(&word)).transpose()?;
-        record.receipt = row.maybe_text(18)?;
-        if let (State::Delivered, Some(at)) = (state, record.ended) {
-            // Not written: it says nothing that the row does not say.
-            push(&mut record.history, Attempt::new(at, Outcome::Delivered, ""));
-        }
+        let lost = match read_life(row, &mut record)? {
+            // Whatever stands in what is Duly's own, it has not happened.
+            _ if is_raw => {
+                record = Record::accepted(record.message);
+                Lost::No
+            }
+            Ok(lost) => lost,
+            // A dead letter is shown, whatever it is.
+            Err(_) if is_dead => Lost::No,
+            Err(why) => return Ok(Err(why)),
+        };
+        let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
         let holder = row.maybe_int(26)?;
         Ok(Ok(Self {
-            hash: hash.unwrap_or_else(|| record.message.content_hash() as i64),
-            lost: match row.int(15)? {
-                0 => Lost::No,
-                1 => Lost::InCompany,
-                _ => Lost::Alone,
-            },
+            hash: row.maybe_int(19)?.unwrap_or_else(|| record.message.content_hash() as i64),
+            lost,
             lane_no: row.maybe_int(20)?.unwrap_or_default(),
-            lease_end: if state == State::InFlight { row.int(22)? as u64 } else { 0 },
+            lease_end: if state == State::InFlight { unsigned(row.int(22)?) } else { 0 },
             version: row.int(23)?,
-            token: row.int(24)? as u64,
+            token: unsigned(row.int(24)?),
             span_us: row.maybe_int(25)?.unwrap_or_default(),
             process: holder.filter(|holder| *holder != 0),
-            last_call: row.maybe_int(27)?.unwrap_or_default(),
-            is_raw: queue_no.is_none(),
+            claim_call: row.maybe_int(27)?.unwrap_or_default(),
+            is_raw,
             is_new: false,
             record,
         }))
@@ -195,15 +200,6 @@ impl Row {
         record.maybe_delivered |= attempt.outcome.maybe_delivered();
         push(&mut record.history, attempt);
     }
-
-    /// The history as it is written.
-    pub(super) fn history(&self) -> Option<String> {
-        if self.record.history.is_empty() {
-            return None;
-        }
-        let tries = self.record.history.iter().map(Try::from).collect::<Vec<_>>();
-        serde_json::to_string(&tries).ok()
-    }
 }
 
 fn push(history: &mut Vec<Attempt>, attempt: Attempt) {
@@ -212,8 +208,53 @@ fn push(history: &mut Vec<Attempt>, attempt: Attempt) {
     history.drain(..over);
 }
 
-fn millis(ms: i64) -> Timestamp {
+/// A time as it was written; what is out of range, at its end.
+pub(super) fn millis(ms: i64) -> Timestamp {
     Timestamp::from_millis(u64::try_from(ms).unwrap_or_default())
+}
+
+/// By the word that people read, and where the row is.
+fn read_state(status: &str, queue_no: Option<i64>) -> Result<State, Invalid> {
+    match (status, queue_no) {
+        ("PENDING", Some(IN_FLIGHT)) => Ok(State::InFlight),
+        ("PENDING", _) => Ok(State::Pending),
+        (_, None) => {
+            let detail = format!("a new row is PENDING, and this one says {status:?}");
+            Err(Invalid::new("bad_status", "status", detail))
+        }
+        ("DELIVERED", _) => Ok(State::Delivered),
+        ("FAILED", _) => Ok(State::Dead),
+        ("CANCELLED", _) => Ok(State::Cancelled),
+        _ => {
+            let detail =
+                format!("it is PENDING, DELIVERED, FAILED or CANCELLED, and this one says {status:?}");
+            Err(Invalid::new("bad_status", "status", detail))
+        }
+    }
+}
+
+/// What became of the message so far.
+fn read_life(row: &Answer, record: &mut Record) -> Result<Result<Lost, Invalid>, Fault> {
+    let (history, reason) = (row.maybe_text(13)?, row.maybe_text(17)?);
+    let read = || Ok((read_history(history.as_deref())?, reason.map(|word| reason_of(&word)).transpose()?));
+    record.ready = row.maybe_int(11)?.map_or(record.message.due, millis);
+    record.attempts = u32::try_from(row.int(12)?).unwrap_or(u32::MAX);
+    record.maybe_delivered = row.int(14)? != 0;
+    record.ended = row.maybe_int(16)?.map(millis);
+    record.receipt = row.maybe_text(18)?;
+    match read() {
+        Ok(read) => (record.history, record.reason) = read,
+        Err(why) => return Ok(Err(why)),
+    }
+    if let (State::Delivered, Some(at)) = (record.state, record.ended) {
+        // Not written: it says nothing that the row does not say.
+        push(&mut record.history, Attempt::new(at, Outcome::Delivered, ""));
+    }
+    Ok(Ok(match row.int(15)? {
+        0 => Lost::No,
+        1 => Lost::InCompany,
+        _ => Lost::Alone,
+    }))
 }
 
 /// What was accepted by Duly was checked then; what somebody else put there is checked now.
@@ -233,8 +274,9 @@ fn read_message(row: &Answer, is_raw: bool) -> Result<Result<Message, Invalid>, 
         message.key = key.as_deref().map(Key::parse).transpose()?;
         let out = || Invalid::new("bad_priority", "priority", "a priority is 0 to 9");
         message.priority = Priority::new(u8::try_from(priority).map_err(|_| out())?)?;
-        let span =
-            |ms: i64| u64::try_from(ms).map(Duration::from_millis).map_err(|_| negative("max_lateness_ms"));
+        let span = |ms: i64| {
+            u64::try_from(ms).map(Duration::from_millis).map_err(|_| negative("max_lateness_ms", ms))
+        };
         message.max_lateness = lateness.map(span).transpose()?;
         message.properties = read_properties(properties.as_deref(), is_raw)?;
         message.retry = read_retry(retry.as_deref())?.map(Box::new);
@@ -256,154 +298,16 @@ fn stand_in(row: &Answer) -> Result<Option<Message>, Fault> {
     Ok(part().map(|message| Message { due, ..message }))
 }
 
-fn negative(path: &str) -> Invalid {
-    Invalid::new("bad_time", path, "milliseconds are not negative")
+fn negative(path: &str, ms: i64) -> Invalid {
+    Invalid::new("bad_time", path, format!("milliseconds are not negative, and these are {ms}"))
 }
 
 fn time_of(ms: i64) -> Result<Timestamp, Invalid> {
-    let ms = u64::try_from(ms).map_err(|_| negative("deliver_time_ms"))?;
-    let time = Timestamp::from_millis(ms);
-    if time.as_millis() != ms {
-        let detail = "milliseconds since 1970, and no later than the year 9999";
+    let count = u64::try_from(ms).map_err(|_| negative("deliver_time_ms", ms))?;
+    let time = Timestamp::from_millis(count);
+    if time.as_millis() != count {
+        let detail = format!("{ms} milliseconds after 1970 are more than there are until the year 9999");
         return Err(Invalid::new("bad_time", "deliver_time_ms", detail));
     }
     Ok(time)
-}
-
-fn kind_of(word: Option<&str>, body: &[u8]) -> Result<ContentKind, Invalid> {
-    match word {
-        Some("text") => Ok(ContentKind::Text),
-        Some("json") => Ok(ContentKind::Json),
-        Some("bytes") => Ok(ContentKind::Bytes),
-        None if std::str::from_utf8(body).is_ok() => Ok(ContentKind::Text),
-        None => Ok(ContentKind::Bytes),
-        Some(_) => Err(Invalid::new("bad_kind", "content_kind", "it is text, json or bytes")),
-    }
-}
-
-/// The word for a kind of body.
-pub(super) fn kind_word(kind: ContentKind) -> &'static str {
-    match kind {
-        ContentKind::Text => "text",
-        ContentKind::Json => "json",
-        ContentKind::Bytes => "bytes",
-    }
-}
-
-fn read_properties(text: Option<&str>, is_raw: bool) -> Result<Properties, Invalid> {
-    let mut properties = Properties::default();
-    let Some(text) = text else { return Ok(properties) };
-    let fault = |detail: String| Invalid::new("bad_property", "properties", detail);
-    let map: Map<String, Json> =
-        serde_json::from_str(text).map_err(|error| fault(format!("not a JSON object: {error}")))?;
-    for (name, value) in map {
-        let Json::String(value) = value else {
-            return Err(fault(format!("the value of {name:?} is not a string")));
-        };
-        if is_raw {
-            properties.set(&name, &value)?;
-        } else {
-            properties.put(&name, &value);
-        }
-    }
-    Ok(properties)
-}
-
-/// Properties as they are written.
-pub(super) fn properties_text(properties: &Properties) -> Option<String> {
-    if properties.is_empty() {
-        return None;
-    }
-    let map: Map<String, Json> =
-        properties.iter().map(|(name, value)| (name.to_owned(), Json::String(value.to_owned()))).collect();
-    serde_json::to_string(&map).ok()
-}
-
-/// What a message says of its own retries, as it is written.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Retry {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    attempts: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    backoff: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    min_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_ms: Option<u64>,
-}
-
-fn read_retry(text: Option<&str>) -> Result<Option<RetryOverride>, Invalid> {
-    let Some(text) = text else { return Ok(None) };
-    let fault = |detail: String| Invalid::new("bad_retry", "retry", detail);
-    let retry: Retry = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
-    let backoff = match retry.backoff.as_deref() {
-        None => None,
-        Some("fixed") => Some(Backoff::Fixed),
-        Some("linear") => Some(Backoff::Linear),
-        Some("exponential") => Some(Backoff::Exponential),
-        Some(_) => return Err(fault("a backoff is fixed, linear or exponential".into())),
-    };
-    Ok(Some(RetryOverride {
-        attempts: retry.attempts,
-        backoff,
-        min: retry.min_ms.map(Duration::from_millis),
-        max: retry.max_ms.map(Duration::from_millis),
-    }))
-}
-
-/// What a message says of its own retries, as text.
-pub(super) fn retry_text(retry: &RetryOverride) -> Option<String> {
-    let backoff = retry.backoff.map(|backoff| match backoff {
-        Backoff::Fixed => "fixed",
-        Backoff::Linear => "linear",
-        Backoff::Exponential => "exponential",
-    });
-    let ms = |span: Option<Duration>| span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-    let retry = Retry {
-        attempts: retry.attempts,
-        backoff: backoff.map(str::to_owned),
-        min_ms: ms(retry.min),
-        max_ms: ms(retry.max),
-    };
-    serde_json::to_string(&retry).ok()
-}
-
-/// A try, as it is written.
-#[derive(Serialize, Deserialize)]
-struct Try {
-    at_ms: u64,
-    outcome: String,
-    #[serde(default)]
-    detail: String,
-}
-
-impl From<&Attempt> for Try {
-    fn from(attempt: &Attempt) -> Self {
-        Self {
-            at_ms: attempt.at.as_millis(),
-            outcome: attempt.outcome.as_str().to_owned(),
-            detail: attempt.detail.clone(),
-        }
-    }
-}
-
-fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Fault> {
-    use Outcome::{Again, Delivered, Failed, Lost, Misconfigured, Refused, Throttled, Unknown, Unreachable};
-    let Some(text) = text else { return Ok(Vec::new()) };
-    let tries: Vec<Try> = serde_json::from_str(text).map_err(|_| garbled("a history"))?;
-    let read = |tried: Try| {
-        let known = [Delivered, Unreachable, Throttled, Unknown, Refused, Misconfigured, Again, Failed, Lost];
-        let outcome = known.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
-        let outcome = outcome.ok_or_else(|| garbled("a history"))?;
-        Ok(Attempt { at: Timestamp::from_millis(tried.at_ms), outcome, detail: tried.detail })
-    };
-    tries.into_iter().map(read).collect()
-}
-
-fn reason_of(word: &str) -> Result<DeadReason, Fault> {
-    [DeadReason::Exhausted, DeadReason::Refused, DeadReason::Expired, DeadReason::Invalid]
-        .into_iter()
-        .find(|reason| reason.as_str() == word)
-        .ok_or_else(|| Fault::garbled("a reason"))
 }

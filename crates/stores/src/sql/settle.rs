@@ -26,8 +26,7 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(TOGETHER_MAX) {
-            let call = self.calls.next();
-            answers.extend(transact!(self, |session| self.settle_in_one(&mut session, now, call, part))?);
+            answers.extend(transact!(self, |session| self.settle_in_one(&mut session, now, part))?);
         }
         Ok(answers)
     }
@@ -36,12 +35,11 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        call: i64,
         batch: &[Settle],
     ) -> Result<Vec<Settled>, Fault> {
         let slot = self.slots.take();
         if let Some(delivered) = Delivered::of(batch) {
-            if self.end_delivered(session, now, call, &slot, &delivered).await? {
+            if self.end_delivered(session, now, &slot, &delivered).await? {
                 return Ok(vec![Settled::Done; batch.len()]);
             }
             session.start_over().await?;
@@ -49,26 +47,16 @@ impl SqlStore {
         let mut rows = self.held(session, batch.iter().map(|settle| &settle.receipt)).await?;
         let (mut tally, mut answers, mut changed) = (Tally::default(), Vec::new(), Vec::new());
         for Settle { receipt, verdict } in batch {
-            let row = rows.get_mut(&receipt.id);
-            answers.push(match row {
-                // Ended by this very call, whose answer got lost.
-                Some(row)
-                    if row.last_call == call
-                        && row.token == receipt.token
-                        && !changed.contains(&receipt.id) =>
-                {
-                    Settled::Done
-                }
+            answers.push(match rows.get_mut(&receipt.id) {
                 Some(row) if self.is_held(now, row, receipt) => {
                     end(row, now, verdict, &mut tally);
-                    row.last_call = call;
-                    changed.push(receipt.id.clone());
+                    changed.push(&receipt.id);
                     Settled::Done
                 }
                 _ => Settled::Lost,
             });
         }
-        let changed: Vec<_> = changed.iter().filter_map(|id| rows.get(id)).collect();
+        let changed: Vec<_> = changed.into_iter().filter_map(|id| rows.get(id)).collect();
         self.write(session, now, &changed).await?;
         self.tell_of(session, now, changed.into_iter().filter(|row| row.record.state == State::Pending))
             .await?;
@@ -163,7 +151,8 @@ fn end(row: &mut Row, now: Now, verdict: &Verdict, tally: &mut Tally) {
             row.record.attempts = row.record.attempts.saturating_add(1);
             row.record.state = State::Delivered;
             row.record.ended = Some(now.wall());
-            row.record.receipt.clone_from(receipt);
+            // PostgreSQL keeps no text with a zero in it.
+            row.record.receipt = receipt.as_ref().map(|receipt| receipt.replace('\0', ""));
             tally.book(Book::Delivered, 1);
             tally.book(Book::Kept, 1);
         }

@@ -9,14 +9,15 @@ use duly_core::{
 
 use super::{
     SqlStore, adopt,
-    count::Tally,
+    count::{BOOKS, Book, Tally},
     fault::Fault,
+    keep::Kept,
     link::{Session, Statement},
     nodes::Chore,
-    row::{Bodies, IN_FLIGHT, queue_no},
+    row::{Bodies, ENDED, IN_FLIGHT, queue_no},
     settle::lose,
     work::{look, transact},
-    write::Locked,
+    write::{Found, Locked},
 };
 use crate::server::lane::lane_text;
 
@@ -29,8 +30,9 @@ struct Looked {
     /// Rows that somebody else put there.
     strangers: bool,
     /// Leases in the order of their ends.
-    leases: Vec<(MessageId, u64)>,
+    leases: Vec<(MessageId, i64)>,
     paused: Vec<i64>,
+    kept: Kept,
 }
 
 impl SqlStore {
@@ -55,13 +57,14 @@ impl SqlStore {
             again = Duration::ZERO;
         }
         let tick = self.time.tick(now);
-        let over: Vec<_> = looked.leases.iter().filter(|(_, end)| *end <= tick).map(|(id, _)| id).collect();
+        let is_over = |end: i64| end as u64 <= tick;
+        let over: Vec<_> = looked.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
         let ended = if over.is_empty() {
             0
         } else {
             transact!(self, |session| self.end_leases(&mut session, now, &over))?
         };
-        if over.len() == LEASES_MAX || self.forget(now).await? {
+        if over.len() > LEASES_MAX || self.forget(now, looked.kept).await? {
             again = Duration::ZERO;
         }
         self.hints.swept();
@@ -80,8 +83,8 @@ impl SqlStore {
             next_lease_end: looked
                 .leases
                 .iter()
-                .find(|(_, end)| *end > tick)
-                .map(|(_, end)| self.time.mono(now, *end)),
+                .find(|(_, end)| !is_over(*end))
+                .map(|(_, end)| self.time.mono(now, *end as u64)),
             again_within: Some(again),
             paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
@@ -120,22 +123,25 @@ impl SqlStore {
     async fn look_around(&self, session: &mut Session) -> Result<Looked, Fault> {
         let mut select = Statement::new(
             self.dialect(),
-            "SELECT 0 AS kind, 0 AS at, NULL AS id FROM duly_lane WHERE EXISTS \
-             (SELECT 1 FROM delay_message WHERE queue_no IS NULL) AND lane_no = \
-             (SELECT MIN(lane_no) FROM duly_lane) UNION ALL SELECT 1, lane_no, NULL FROM duly_lane WHERE paused <> 0 \
+            "(SELECT 0 AS kind, 0 AS at, message_id AS id FROM delay_message WHERE queue_no IS NULL LIMIT 1) \
+             UNION ALL SELECT 1, lane_no, NULL FROM duly_lane WHERE paused <> 0 \
              UNION ALL (SELECT 2, queue_at, message_id FROM delay_message WHERE queue_no = ",
         );
-        select.bind(IN_FLIGHT).push(" ORDER BY queue_at, queue_rank, message_id LIMIT ");
-        select.bind(LEASES_MAX as i64 + 1).push(")");
+        let in_order = " ORDER BY queue_at, queue_rank, message_id LIMIT ";
+        select.bind(IN_FLIGHT).push(in_order).bind(LEASES_MAX as i64 + 1);
+        select.push(") UNION ALL (SELECT 3, queue_at, NULL FROM delay_message WHERE queue_no = ").bind(ENDED);
+        select.push(in_order).bind(1);
+        select.push(") UNION ALL SELECT 4, CAST(COALESCE(SUM(n), 0) AS ").push_as("SIGNED", "BIGINT");
+        select.push("), NULL FROM duly_count WHERE kind = ").bind(BOOKS);
+        select.push(" AND what = ").bind(Book::Kept as i64);
         let mut looked = Looked::default();
         for row in session.rows(select).await? {
             match row.int(0)? {
                 0 => looked.strangers = true,
                 1 => looked.paused.push(row.int(1)?),
-                _ => {
-                    let id = MessageId::parse(&row.text(2)?).map_err(|_| Fault::garbled("an id"))?;
-                    looked.leases.push((id, row.int(1)? as u64));
-                }
+                2 => looked.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
+                3 => looked.kept.oldest = row.maybe_int(1)?,
+                _ => looked.kept.count = row.int(1)?,
             }
         }
         looked.leases.sort_by_key(|(_, end)| *end);
@@ -146,10 +152,13 @@ impl SqlStore {
         let slot = self.slots.take();
         let mut ids = ids[..ids.len().min(LEASES_MAX)].to_vec();
         ids.sort_unstable();
-        let mut rows = self.lock(session, &ids, Bodies::Without, Locked::Skip).await?.rows;
+        let Found { mut rows, bad } = self.lock(session, &ids, Bodies::Without, Locked::Skip).await?;
         let tick = self.time.tick(now);
         rows.retain(|row| row.record.state == State::InFlight && row.lease_end <= tick);
         let mut tally = Tally::default();
+        for bad in bad.iter().filter(|bad| bad.queue_no == Some(IN_FLIGHT)) {
+            self.bury(session, now, bad, &mut tally).await?;
+        }
         for row in &mut rows {
             lose(row, now, "the lease ran out", &mut tally);
         }

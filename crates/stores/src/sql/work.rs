@@ -22,7 +22,7 @@ macro_rules! transact {
                 let tried = async {
                     let mut $session: $crate::sql::link::Session = $store.link.session().await?;
                     let name = call.get_or_insert_with(|| $store.calls.begin()).name();
-                    $session.begin(name).await?;
+                    $session.begin(name, tries).await?;
                     if unsure.is_some() {
                         match $store.was_done(&mut $session, name).await {
                             Ok(true) => {

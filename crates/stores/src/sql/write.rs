@@ -7,7 +7,8 @@ use super::{
     fault::Fault,
     indexed::NEAR,
     link::{Dialect, Session, Statement},
-    row::{Bad, Bodies, Row, kind_word, properties_text, retry_text},
+    row::{Bad, Bodies, Row},
+    text::{history_text, kind_word, properties_text, retry_text},
 };
 
 /// Statements come in these sizes only, so that the database knows them when they come again.
@@ -30,16 +31,16 @@ pub(super) fn parts<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterato
     })
 }
 
-/// Ids for one `IN (...)` each, the last one repeated where a list is short.
+/// Ids for one `IN (...)` each.
 pub(super) fn lists<'i>(ids: &'i [&'i MessageId]) -> impl Iterator<Item = Vec<&'i str>> {
-    ids.chunks(SIZES[0]).map(|part| {
-        let size = SIZES.into_iter().rev().find(|size| part.len() <= *size).unwrap_or(part.len());
-        let last = part.last();
-        part.iter()
-            .chain(std::iter::repeat_n(last, size - part.len()).flatten())
-            .map(|id| id.as_str())
-            .collect()
-    })
+    ids.chunks(SIZES[0]).map(|part| filled(&part.iter().map(|id| id.as_str()).collect::<Vec<_>>()))
+}
+
+/// Up to a hundred ids, the last one repeated up to the next of the sizes.
+fn filled<'i>(ids: &[&'i str]) -> Vec<&'i str> {
+    let size = SIZES.into_iter().rev().find(|size| ids.len() <= *size).unwrap_or(ids.len());
+    let last = ids.last().copied();
+    ids.iter().copied().chain(std::iter::repeat_n(last, size - ids.len()).flatten()).collect()
 }
 
 /// How rows that somebody else works on are treated.
@@ -91,7 +92,10 @@ impl SqlStore {
         let mut found = Found::default();
         for list in lists(ids) {
             let mut select = Statement::new(self.dialect(), &bodies.select());
-            select.push("WHERE message_id IN (").bind_all(list).push(") FOR UPDATE");
+            // In a small table MySQL would rather look at every row, and wait for those of others that are locked.
+            select.push_as("FORCE INDEX (PRIMARY) ", "");
+            // All who lock the same rows lock them in the same order, so that none waits for another for ever.
+            select.push("WHERE message_id IN (").bind_all(list).push(") ORDER BY message_id FOR UPDATE");
             if locked == Locked::Skip {
                 select.push(" SKIP LOCKED");
             }
@@ -100,21 +104,22 @@ impl SqlStore {
         Ok(found)
     }
 
-    /// Puts new rows there. Gives how many were new: a known id stays as it is.
-    pub(super) async fn put(&self, session: &mut Session, now: Now, rows: &[&Row]) -> Result<u64, Fault> {
-        let mut new = 0;
+    /// Puts new rows there. If one of the ids is known, that is a [`Fault::Known`], and some of the others may be there.
+    pub(super) async fn put(&self, session: &mut Session, now: Now, rows: &[&Row]) -> Result<(), Fault> {
         for part in parts(rows, |row| row.record.message.body.len()) {
-            new += session.run(self.insertion(now, part)).await?;
+            if session.run(self.insertion(now, part)).await? < part.len() as u64 {
+                return Err(Fault::Known);
+            }
         }
-        Ok(new)
+        Ok(())
     }
 
     fn insertion(&self, now: Now, rows: &[&Row]) -> Statement {
-        let mut insert = Statement::new(self.dialect(), "INSERT ");
-        insert.push_as("IGNORE ", "").push(
-            "INTO delay_message (message_id, sink, topic, tag, message_key, properties, retry, content_kind, body, \
+        let mut insert = Statement::new(
+            self.dialect(),
+            "INSERT INTO delay_message (message_id, sink, topic, tag, message_key, properties, retry, content_kind, body, \
              deliver_time_ms, priority, max_lateness_ms, ready_time_ms, content_hash, lane_no, queue_no, queue_at, \
-             queue_rank, last_call, unindexed_at) VALUES ",
+             queue_rank, unindexed_at) VALUES ",
         );
         for (place, row) in rows.iter().enumerate() {
             let message = &row.record.message;
@@ -140,11 +145,11 @@ impl SqlStore {
                 Some(queue_no),
                 Some(queue_at),
                 Some(rank),
-                Some(row.last_call),
                 self.unindexed(now, row),
             ]);
             insert.push(")");
         }
+        // PostgreSQL would write every known id into its log.
         insert.push_as("", " ON CONFLICT (message_id) DO NOTHING");
         insert
     }
@@ -162,11 +167,11 @@ impl SqlStore {
     fn change_of(&self, now: Now, rows: &[&Row]) -> Statement {
         let mut change =
             Statement::new(self.dialect(), "INSERT INTO delay_message (message_id, sink, topic, ");
-        change.push(&CHANGING.join(", ")).push(", last_call, unindexed_at) VALUES ");
+        change.push(&CHANGING.join(", ")).push(", unindexed_at) VALUES ");
         for (place, row) in rows.iter().enumerate() {
             let record = &row.record;
             let message = &record.message;
-            let history = row.history();
+            let history = history_text(&record.history);
             let (queue_no, queue_at, rank) = row.place(self.shard_of(&message.id));
             let int = |n: i64| Some(n);
             change.push(if place == 0 { "(" } else { ", (" });
@@ -193,7 +198,6 @@ impl SqlStore {
                 int(row.token as i64),
                 int(row.span_us),
                 int(row.process.unwrap_or_default()),
-                int(row.last_call),
                 self.unindexed(now, row),
             ]);
             change.push(")");
@@ -203,7 +207,7 @@ impl SqlStore {
             Dialect::Mysql => format!("VALUES({column})"),
             Dialect::Postgres => format!("EXCLUDED.{column}"),
         };
-        for column in CHANGING.into_iter().chain(["last_call", "unindexed_at"]) {
+        for column in CHANGING.into_iter().chain(["unindexed_at"]) {
             change.push(&format!("{column} = {}, ", new(column)));
         }
         // What was delivered or cancelled is kept without its body.
@@ -217,14 +221,29 @@ impl SqlStore {
     }
 
     /// Removes rows.
-    pub(super) async fn remove(&self, session: &mut Session, ids: &[&MessageId]) -> Result<(), Fault> {
-        for list in lists(ids) {
-            let mut delete =
-                Statement::new(self.dialect(), "DELETE FROM delay_message WHERE message_id IN (");
-            delete.bind_all(list).push(")");
-            session.run(delete).await?;
+    pub(super) async fn remove(&self, session: &mut Session, ids: &[&str]) -> Result<(), Fault> {
+        for part in ids.chunks(SIZES[0]) {
+            session.run(self.removal(&filled(part))).await?;
         }
         Ok(())
+    }
+
+    fn removal(&self, ids: &[&str]) -> Statement {
+        if self.dialect() == Dialect::Postgres {
+            let mut delete =
+                Statement::new(self.dialect(), "DELETE FROM delay_message WHERE message_id IN (");
+            delete.bind_all(ids.iter().copied()).push(")");
+            return delete;
+        }
+        // The only words by which MySQL takes the rows by their ids in a small table, too. Else it looks at every row, and
+        // waits for those of others that are locked.
+        let mut delete = Statement::new(self.dialect(), "DELETE delay_message FROM (SELECT CONVERT(");
+        for (place, id) in ids.iter().enumerate() {
+            delete.push(if place == 0 { "" } else { " UNION ALL SELECT CONVERT(" });
+            delete.bind(*id).push(if place == 0 { " USING ascii) AS id" } else { " USING ascii)" });
+        }
+        delete.push(") AS gone STRAIGHT_JOIN delay_message ON message_id = gone.id");
+        delete
     }
 
     /// Since when the index in Redis is to have it and has not, where there is one.

@@ -3,6 +3,8 @@
 
 mod bed;
 mod commits;
+mod contention;
+mod nodes;
 mod outages;
 mod outbox;
 mod pool;

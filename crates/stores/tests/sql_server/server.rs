@@ -120,6 +120,11 @@ impl Bed {
         ask!(&self.server, server => server.port())
     }
 
+    /// What the server wrote to its log.
+    pub(crate) fn log(&self) -> String {
+        ask!(&self.server, server => server.log())
+    }
+
     pub(crate) fn kill(&self) {
         ask!(&self.server, server => server.kill());
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Now, Store};
+use duly_core::{Limits, Now, Store};
 use duly_stores::{
     EmbeddedStore, MemoryStore, RedisStore, SqlStore, TieredStore, embedded, memory, redis, sql, tiered,
 };
@@ -255,7 +255,7 @@ fn sql_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
         let options = sql::Options {
             retention,
             retention_max,
-            pending_max,
+            limits: Limits { pending_max, ..Limits::default() },
             connections: 4,
             ..sql::Options::new(fresh_number())
         };
@@ -307,7 +307,7 @@ pub fn redis_and_mysql() -> Lab {
         let sql = sql::Options {
             retention,
             retention_max,
-            pending_max,
+            limits: Limits { pending_max, ..Limits::default() },
             connections: 4,
             ..sql::Options::new(fresh_number())
         };

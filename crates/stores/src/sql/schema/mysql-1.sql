@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS delay_message (
   token           BIGINT       NOT NULL DEFAULT 0,
   lease_span_us   BIGINT       NULL,
   holder          BIGINT       NULL COMMENT 'the process that works on it; 0: a client with a receipt',
-  last_call       BIGINT       NULL,
+  claim_call      BIGINT       NULL COMMENT 'the piece of work that claimed it last',
   unindexed_at    BIGINT       NULL COMMENT 'when it is ready, while it waits and the index in Redis does not have it',
   PRIMARY KEY (message_id),
   KEY delay_message_queue (queue_no, queue_at, queue_rank, message_id, lost),

@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS delay_message (
   token           BIGINT       NOT NULL DEFAULT 0,
   lease_span_us   BIGINT       NULL,
   holder          BIGINT       NULL,
-  last_call       BIGINT       NULL,
+  claim_call      BIGINT       NULL,
   unindexed_at    BIGINT       NULL,
   PRIMARY KEY (message_id)
 );

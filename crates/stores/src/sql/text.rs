@@ -1,0 +1,161 @@
+//! What Duly writes into columns of text, as JSON so that people can read it: properties, retries, the history.
+
+use std::time::Duration;
+
+use duly_core::{
+    Attempt, Backoff, ContentKind, DeadReason, Invalid, Outcome, Properties, RetryOverride, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+/// The kind of a body by its word; without one, text is what can be read as text.
+pub(super) fn kind_of(word: Option<&str>, body: &[u8]) -> Result<ContentKind, Invalid> {
+    match word {
+        Some("text") => Ok(ContentKind::Text),
+        Some("json") => Ok(ContentKind::Json),
+        Some("bytes") => Ok(ContentKind::Bytes),
+        None if std::str::from_utf8(body).is_ok() => Ok(ContentKind::Text),
+        None => Ok(ContentKind::Bytes),
+        Some(_) => Err(Invalid::new("bad_kind", "content_kind", "it is text, json or bytes")),
+    }
+}
+
+/// The word for a kind of body.
+pub(super) fn kind_word(kind: ContentKind) -> &'static str {
+    match kind {
+        ContentKind::Text => "text",
+        ContentKind::Json => "json",
+        ContentKind::Bytes => "bytes",
+    }
+}
+
+/// What was accepted by Duly was checked then; what somebody else put there is checked now.
+pub(super) fn read_properties(text: Option<&str>, is_raw: bool) -> Result<Properties, Invalid> {
+    let mut properties = Properties::default();
+    let Some(text) = text else { return Ok(properties) };
+    let fault = |detail: String| Invalid::new("bad_property", "properties", detail);
+    let map: Map<String, Json> =
+        serde_json::from_str(text).map_err(|error| fault(format!("not a JSON object: {error}")))?;
+    for (name, value) in map {
+        let Json::String(value) = value else {
+            return Err(fault(format!("the value of {name:?} is not a string")));
+        };
+        if is_raw {
+            properties.set(&name, &value)?;
+        } else {
+            properties.put(&name, &value);
+        }
+    }
+    Ok(properties)
+}
+
+/// Properties as they are written.
+pub(super) fn properties_text(properties: &Properties) -> Option<String> {
+    if properties.is_empty() {
+        return None;
+    }
+    let map: Map<String, Json> =
+        properties.iter().map(|(name, value)| (name.to_owned(), Json::String(value.to_owned()))).collect();
+    serde_json::to_string(&map).ok()
+}
+
+/// What a message says of its own retries, as it is written.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Retry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backoff: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_ms: Option<u64>,
+}
+
+/// Reads [`retry_text`] back.
+pub(super) fn read_retry(text: Option<&str>) -> Result<Option<RetryOverride>, Invalid> {
+    let Some(text) = text else { return Ok(None) };
+    let fault = |detail: String| Invalid::new("bad_retry", "retry", detail);
+    let retry: Retry = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let backoff = match retry.backoff.as_deref() {
+        None => None,
+        Some("fixed") => Some(Backoff::Fixed),
+        Some("linear") => Some(Backoff::Linear),
+        Some("exponential") => Some(Backoff::Exponential),
+        Some(_) => return Err(fault("a backoff is fixed, linear or exponential".into())),
+    };
+    Ok(Some(RetryOverride {
+        attempts: retry.attempts,
+        backoff,
+        min: retry.min_ms.map(Duration::from_millis),
+        max: retry.max_ms.map(Duration::from_millis),
+    }))
+}
+
+/// What a message says of its own retries, as text.
+pub(super) fn retry_text(retry: &RetryOverride) -> Option<String> {
+    let backoff = retry.backoff.map(|backoff| match backoff {
+        Backoff::Fixed => "fixed",
+        Backoff::Linear => "linear",
+        Backoff::Exponential => "exponential",
+    });
+    let ms = |span: Option<Duration>| span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    let retry = Retry {
+        attempts: retry.attempts,
+        backoff: backoff.map(str::to_owned),
+        min_ms: ms(retry.min),
+        max_ms: ms(retry.max),
+    };
+    serde_json::to_string(&retry).ok()
+}
+
+/// A try, as it is written.
+#[derive(Serialize, Deserialize)]
+struct Try {
+    at_ms: u64,
+    outcome: String,
+    #[serde(default)]
+    detail: String,
+}
+
+impl From<&Attempt> for Try {
+    fn from(attempt: &Attempt) -> Self {
+        Self {
+            at_ms: attempt.at.as_millis(),
+            outcome: attempt.outcome.as_str().to_owned(),
+            detail: attempt.detail.clone(),
+        }
+    }
+}
+
+/// The history as it is written.
+pub(super) fn history_text(history: &[Attempt]) -> Option<String> {
+    if history.is_empty() {
+        return None;
+    }
+    serde_json::to_string(&history.iter().map(Try::from).collect::<Vec<_>>()).ok()
+}
+
+/// Reads [`history_text`] back.
+pub(super) fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Invalid> {
+    use Outcome::{Again, Delivered, Failed, Lost, Misconfigured, Refused, Throttled, Unknown, Unreachable};
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let fault = || Invalid::new("bad_history", "history", "it is not what Duly wrote there");
+    let tries: Vec<Try> = serde_json::from_str(text).map_err(|_| fault())?;
+    let read = |tried: Try| {
+        let known = [Delivered, Unreachable, Throttled, Unknown, Refused, Misconfigured, Again, Failed, Lost];
+        let outcome = known.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
+        let outcome = outcome.ok_or_else(fault)?;
+        Ok(Attempt { at: Timestamp::from_millis(tried.at_ms), outcome, detail: tried.detail })
+    };
+    tries.into_iter().map(read).collect()
+}
+
+/// Why a message is dead, by the word for it.
+pub(super) fn reason_of(word: &str) -> Result<DeadReason, Invalid> {
+    [DeadReason::Exhausted, DeadReason::Refused, DeadReason::Expired, DeadReason::Invalid]
+        .into_iter()
+        .find(|reason| reason.as_str() == word)
+        .ok_or_else(|| Invalid::new("bad_reason", "dead_reason", "it is not what Duly wrote there"))
+}

@@ -1,0 +1,336 @@
+//! Several nodes on one database: who delivers what, and what happens when one comes, goes or sleeps.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use duly_core::{
+    Clock, Lane, Message, Monotonic, Now, SinkName, Sleep, Store, Topic,
+    store::{Claim, Claimed, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
+};
+use duly_stores::{SqlStore, sql::Options};
+
+use crate::{
+    bed::{books, id, ms, now},
+    server::{Bed, both, until},
+};
+
+const LEASE: Duration = Duration::from_secs(10);
+const LEASE_MS: u64 = 10_000;
+const SHARDS: usize = 16;
+
+fn options(name: &str, instance: u64) -> Options {
+    Options { node: name.into(), lease: LEASE, connections: 4, ..Options::new(instance) }
+}
+
+fn sink() -> Lane {
+    Lane::Sink(SinkName::parse("orders").unwrap())
+}
+
+async fn node(bed: &Bed, name: &str, instance: u64) -> SqlStore {
+    bed.store_with(options(name, instance)).await
+}
+
+async fn sweep(store: &SqlStore, at: u64) {
+    store.sweep(now(at), &[sink()]).await.unwrap();
+}
+
+/// A node says that it is there as often as this, at most.
+const ANNOUNCED_MS: u64 = LEASE_MS / 8;
+
+/// Lets so much time go by that all of them know of each other and have what is theirs. Gives when that is.
+async fn settle_down(nodes: &[&SqlStore], from: u64) -> u64 {
+    let mut at = from;
+    for _ in 0..3 {
+        at += ANNOUNCED_MS;
+        for node in nodes {
+            sweep(node, at).await;
+        }
+    }
+    at
+}
+
+fn message(text: &str, due: u64) -> Message {
+    Message::new(id(text), SinkName::parse("orders").unwrap(), Topic::parse("t").unwrap(), ms(due))
+}
+
+/// So many messages that every shard has some.
+async fn fill(store: &SqlStore, from: usize, count: usize) {
+    let insert = |n: usize| Insert { message: message(&format!("m{n}"), 0), made_id: false };
+    store.insert(now(0), (from..from + count).map(insert).collect()).await.unwrap();
+}
+
+async fn claim(store: &SqlStore, at: u64) -> Claimed {
+    let claim = Claim { lane: sink(), limit: 1000, lease: LEASE, holder: Holder::Process };
+    store.claim(now(at), claim).await.unwrap()
+}
+
+fn shards(claimed: &Claimed) -> BTreeSet<u16> {
+    claimed.messages.iter().map(|leased| leased.receipt.shard).collect()
+}
+
+async fn deliver(store: &SqlStore, at: u64, claimed: &Claimed) -> Vec<Settled> {
+    let settle = |receipt| Settle { receipt, verdict: Verdict::Delivered { receipt: None } };
+    let batch = claimed.messages.iter().map(|leased| settle(leased.receipt.clone())).collect();
+    store.settle(now(at), batch).await.unwrap()
+}
+
+both! {
+    fn nodes_share_the_shards_of_a_lane_and_nothing_is_claimed_twice(bed: shared) {
+        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
+        let at = settle_down(&[&one, &two], 0).await;
+        fill(&one, 0, 400).await;
+        let (of_one, of_two) = (claim(&one, at).await, claim(&two, at).await);
+        assert_eq!((shards(&of_one).len(), shards(&of_two).len()), (SHARDS / 2, SHARDS / 2));
+        assert!(shards(&of_one).is_disjoint(&shards(&of_two)));
+        assert_eq!(of_one.messages.len() + of_two.messages.len(), 400);
+        settle_down(&[&one, &two], at).await;
+        let nodes = two.nodes().await.unwrap();
+        let told: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.this, node.shards)).collect();
+        assert_eq!(told, [("one", false, 8), ("two", true, 8)]);
+        assert_eq!(nodes[0].lanes, ["orders"]);
+    }
+
+    fn queue_lanes_have_no_owner(bed: shared) {
+        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
+        crate::bed::insert(&one, crate::bed::messages(50)).await.unwrap();
+        assert_eq!(crate::bed::claim(&two, 0, 20).await.unwrap().messages.len(), 20);
+        assert_eq!(crate::bed::claim(&one, 0, 100).await.unwrap().messages.len(), 30);
+    }
+
+    fn a_node_that_says_nothing_for_a_lease_loses_all_to_the_others_and_gets_nothing_any_more(bed: shared) {
+        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
+        let at = settle_down(&[&one, &two], 0).await;
+        fill(&one, 0, 100).await;
+        let held = claim(&one, at).await;
+        let first = claim(&two, at).await;
+        assert_eq!((shards(&held).len(), shards(&first).len()), (SHARDS / 2, SHARDS / 2));
+        deliver(&two, at, &first).await;
+        // Not one millisecond before: "one" believes it has them until then.
+        let end = at + LEASE_MS;
+        sweep(&two, end - 1).await;
+        assert!(claim(&two, end - 1).await.messages.is_empty());
+        sweep(&two, end + ANNOUNCED_MS).await;
+        let end = end + ANNOUNCED_MS;
+        let mut taken = 0;
+        while let claimed = claim(&two, end + 1).await
+            && !claimed.messages.is_empty()
+        {
+            taken += claimed.messages.len();
+            let settled = deliver(&two, end + 1, &claimed).await;
+            assert!(settled.iter().all(|settled| *settled == Settled::Done));
+        }
+        assert_eq!(taken, held.messages.len(), "what the sleeper held came again");
+        // It wakes, and does not know yet.
+        fill(&two, 1000, 200).await;
+        assert!(claim(&one, end + 2).await.messages.is_empty(), "a right of old claims nothing");
+        assert!(deliver(&one, end + 2, &held).await.iter().all(|settled| *settled == Settled::Lost));
+        assert_eq!(shards(&claim(&two, end + 2).await).len(), SHARDS);
+        books(&two).await;
+    }
+
+    fn every_taking_has_a_higher_token(bed: shared) {
+        let one = node(&bed, "one", 1).await;
+        sweep(&one, 0).await;
+        fill(&one, 0, 100).await;
+        let fences = |claimed: &Claimed| -> Vec<_> {
+            let mut fences: Vec<_> =
+                claimed.messages.iter().map(|leased| leased.fence.clone().unwrap()).collect();
+            fences.sort_by(|a, b| a.scope.cmp(&b.scope));
+            fences.dedup();
+            fences
+        };
+        let before = fences(&claim(&one, 0).await);
+        assert_eq!(before.len(), SHARDS, "one for each shard");
+        let two = node(&bed, "two", 2).await;
+        sweep(&two, 2 * LEASE_MS).await;
+        // What had been in flight comes one by one; each has the right of its shard, too.
+        let mut after = Vec::new();
+        while let claimed = claim(&two, 2 * LEASE_MS).await
+            && !claimed.messages.is_empty()
+        {
+            after.extend(fences(&claimed));
+        }
+        after.sort_by(|a, b| a.scope.cmp(&b.scope));
+        after.dedup();
+        assert_eq!(after.len(), SHARDS);
+        for (before, after) in before.iter().zip(&after) {
+            assert!(before.scope == after.scope && before.token < after.token, "{before:?} {after:?}");
+        }
+    }
+
+    fn what_is_in_flight_arrives_before_its_shard_changes_hands(bed: shared) {
+        let one = node(&bed, "one", 1).await;
+        sweep(&one, 0).await;
+        fill(&one, 0, 200).await;
+        let held = claim(&one, 0).await;
+        assert_eq!(shards(&held).len(), SHARDS);
+        let two = node(&bed, "two", 2).await;
+        let at = settle_down(&[&two, &one], 0).await;
+        fill(&one, 1000, 200).await;
+        assert!(claim(&two, at).await.messages.is_empty(), "the first still delivers from there");
+        let kept = claim(&one, at).await;
+        assert_eq!(shards(&kept).len(), SHARDS / 2, "and takes no more from what it is to give away");
+        assert!(deliver(&one, at, &held).await.iter().all(|settled| *settled == Settled::Done));
+        let at = settle_down(&[&one, &two], at).await;
+        let moved = claim(&two, at).await;
+        assert_eq!(shards(&moved).len(), SHARDS / 2);
+        assert!(shards(&moved).is_disjoint(&shards(&kept)));
+    }
+
+    fn a_node_that_goes_leaves_everything_to_the_others_at_once(bed: shared) {
+        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
+        let at = settle_down(&[&one, &two], 0).await;
+        fill(&one, 0, 200).await;
+        one.close().await.unwrap();
+        sweep(&two, at + ANNOUNCED_MS).await;
+        assert_eq!(shards(&claim(&two, at + ANNOUNCED_MS).await).len(), SHARDS);
+        assert_eq!(two.nodes().await.unwrap().len(), 1);
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_count WHERE kind = 5 AND what = 1"), "0", "nothing of it is left");
+    }
+
+    fn a_node_that_is_started_again_takes_its_own_place_and_the_other_process_stops(bed: shared) {
+        let old = node(&bed, "one", 1).await;
+        sweep(&old, 0).await;
+        fill(&old, 0, 100).await;
+        let held = claim(&old, 0).await;
+        let new = node(&bed, "one", 2).await;
+        sweep(&new, 1).await;
+        assert_eq!(books(&new).await.in_flight, 0, "what the old process held is lost with it");
+        let error = old.sweep(now(ANNOUNCED_MS), &[sink()]).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Closed);
+        assert!(error.what.contains("cluster.node"), "{error}");
+        let settle = Settle { receipt: held.messages[0].receipt.clone(), verdict: Verdict::HandBack };
+        assert_eq!(old.settle(now(1), vec![settle]).await.unwrap_err().kind, StoreErrorKind::Closed);
+        assert_eq!(new.nodes().await.unwrap().len(), 1);
+    }
+
+    fn of_two_that_come_with_one_name_at_the_same_moment_one_stays(bed: shared) {
+        for round in 0..5 {
+            let (one, two) = tokio::join!(node(&bed, "one", 2 * round + 1), node(&bed, "one", 2 * round + 2));
+            let (of_one, of_two) = (one.sweep(now(0), &[]).await, two.sweep(now(0), &[]).await);
+            assert!(of_one.is_ok() != of_two.is_ok(), "{of_one:?} {of_two:?}");
+        }
+    }
+
+    fn a_node_of_another_version_is_refused_while_one_is_there(bed: shared) {
+        let one = node(&bed, "one", 1).await;
+        let far = (crate::bed::START + 3_600_000) * 1000;
+        bed.sql(&format!(
+            "INSERT INTO duly_node (instance, name, protocol, life_end, told) VALUES (7, 'later', 9, {far}, 'who knows what')"
+        ));
+        let error = SqlStore::open(bed.url(), options("two", 2), now(0)).await.unwrap_err();
+        assert!(error.what.contains("\"later\"") && error.what.contains("version"), "{error}");
+        // Those that are there go on, and once it is gone, there is nothing to refuse.
+        sweep(&one, 1).await;
+        SqlStore::open(bed.url(), options("two", 2), now(3_600_001)).await.unwrap();
+    }
+
+    fn tables_of_a_newer_duly_and_another_number_of_shards_are_refused(bed: shared) {
+        node(&bed, "one", 1).await.close().await.unwrap();
+        let other = Options { shards: 8, ..options("one", 2) };
+        let error = SqlStore::open(bed.url(), other, now(0)).await.unwrap_err();
+        assert!(error.what.contains("16 shards") && error.what.contains("store.shards"), "{error}");
+        bed.sql("UPDATE duly_store SET value = '99' WHERE name = 'step'");
+        let error = SqlStore::open(bed.url(), options("one", 3), now(0)).await.unwrap_err();
+        assert!(error.what.contains("newer Duly"), "{error}");
+    }
+
+    fn many_that_start_on_an_empty_database_make_one_store(bed: shared) {
+        let starts: Vec<_> = (1..=6)
+            .map(|n| {
+                let url = bed.url().to_owned();
+                tokio::spawn(async move { SqlStore::open(&url, options(&format!("n{n}"), n), now(0)).await.unwrap() })
+            })
+            .collect();
+        let mut nodes = Vec::new();
+        for start in starts {
+            nodes.push(start.await.unwrap());
+        }
+        assert_eq!(nodes[0].nodes().await.unwrap().len(), 6);
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_store WHERE name = 'generation'"), "1");
+    }
+
+    fn a_pause_at_one_node_holds_at_all(bed: shared) {
+        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
+        let at = settle_down(&[&one, &two], 0).await;
+        fill(&one, 0, 100).await;
+        one.set_paused(&sink(), true).await.unwrap();
+        assert_eq!(two.sweep(now(at), &[sink()]).await.unwrap().paused, Some(vec![sink()]));
+        assert!(claim(&two, at).await.messages.is_empty());
+        one.set_paused(&sink(), false).await.unwrap();
+        assert_eq!(two.sweep(now(at), &[sink()]).await.unwrap().paused, Some(vec![]));
+        assert!(!claim(&two, at).await.messages.is_empty());
+    }
+
+    fn time_is_that_of_the_server_whatever_the_machine_says(bed: shared) {
+        let machine = Arc::new(Ahead::new());
+        let (store, clock) = SqlStore::join(bed.url(), options("one", 1), machine).await.unwrap();
+        let seconds: u64 = bed
+            .sql(bed.words("SELECT UNIX_TIMESTAMP()", "SELECT EXTRACT(EPOCH FROM now())::bigint"))
+            .parse()
+            .unwrap();
+        let now = clock.now();
+        assert!(now.wall().as_millis().abs_diff(seconds * 1000) < 60_000, "an hour off is more than that");
+        assert!(now.latest_micros() >= now.wall_micros());
+        store.sweep(now, &[]).await.unwrap();
+        store.sweep(clock.now(), &[]).await.unwrap();
+        let skew = store.nodes().await.unwrap()[0].clock_skew_us;
+        assert!(skew.abs_diff(3_600_000_000) < 60_000_000, "{skew}");
+        assert!(store.measures().clock_skew_us.is_some());
+    }
+}
+
+#[test]
+fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it() {
+    if !testkit::servers::postgres::installed() {
+        return;
+    }
+    let bed = Bed::new(crate::server::postgres::shared());
+    testkit::block_on(async {
+        let (one, two) = (node(&bed, "one", 1).await, Arc::new(node(&bed, "two", 2).await));
+        let at = settle_down(&[&one, &two], 0).await;
+        fill(&one, 0, 200).await;
+        let theirs = shards(&claim(&two, at).await);
+        assert_eq!(theirs.len(), SHARDS / 2);
+        let listening = two.clone();
+        let heard = tokio::spawn(async move { listening.hint().await });
+        let listens = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+        until("it listens", || bed.sql(listens) == "1").await;
+        // Ids that hash into shards of the first are not told to the second: only the last one is.
+        for text in (0..).map(|n| format!("new{n}")) {
+            let message = message(&text, at + 5);
+            let is_theirs = theirs.contains(&((message.id.hash64() % SHARDS as u64) as u16));
+            one.insert(now(at), vec![Insert { message, made_id: false }]).await.unwrap();
+            if is_theirs {
+                break;
+            }
+        }
+        let hint = heard.await.unwrap();
+        assert_eq!((hint.lane, hint.due), (sink(), ms(at + 5)));
+    });
+}
+
+/// A machine whose wall clock is an hour ahead.
+struct Ahead(Instant);
+
+impl Ahead {
+    #[expect(clippy::disallowed_methods, reason = "a clock of this test's own")]
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for Ahead {
+    #[expect(clippy::disallowed_methods, reason = "a clock of this test's own")]
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+        Now::new(wall + 3_600_000_000, Monotonic::from_micros(self.0.elapsed().as_micros() as u64))
+    }
+
+    fn sleep_until(&self, _: Monotonic) -> Sleep {
+        Box::pin(std::future::pending())
+    }
+}
