@@ -299,17 +299,22 @@ async fn the_library_takes_the_addresses_of_the_pair() {
 }
 
 /// What the guide tells administrators to run, for another user than the one that the test server may have.
-fn guide(server: &Server) -> String {
-    let guide = include_str!("../../../../docs/guide/sql.md");
+fn granted(server: &Server) -> String {
     let first = if matches!(server, Server::Mysql(_)) { "CREATE DATABASE" } else { "CREATE ROLE" };
+    block(first).replace("duly", "guided")
+}
+
+/// The statements of the guide that begin with these words.
+fn block(first: &str) -> &'static str {
+    let guide = include_str!("../../../../docs/guide/sql.md");
     let block = guide.split("```sql\n").find(|block| block.starts_with(first)).unwrap();
-    block.split("```").next().unwrap().replace("duly", "guided")
+    block.split("```").next().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_guide_grants_is_enough() {
+async fn what_the_guide_grants_is_enough_and_its_questions_are_answered() {
     for server in Server::all() {
-        server.run(&server.database(), &guide(&server));
+        server.run(&server.database(), &granted(&server));
         let mut database = server.database();
         let (scheme, port) = (server.kind(), server.port());
         database.url =
@@ -320,5 +325,12 @@ async fn what_the_guide_grants_is_enough() {
         bed.restart().await;
         let found = duly_stores::sql::inspect(database.url.reveal()).await.unwrap().findings;
         assert!(found.iter().all(|finding| finding.what.contains("time zone")), "{found:?}");
+
+        let dashboard = block("SELECT status");
+        let dashboard = match server {
+            Server::Mysql(_) => dashboard.to_owned(),
+            Server::Postgres(_) => dashboard.replace("UNIX_TIMESTAMP()", "EXTRACT(EPOCH FROM now())"),
+        };
+        assert!(server.run(&database, &dashboard).starts_with("PENDING\t1"));
     }
 }

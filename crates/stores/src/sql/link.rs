@@ -50,13 +50,20 @@ impl Link {
         }
     }
 
-    /// A connection for one piece of work.
+    /// A connection for one piece of work. If nobody is there to connect to, that is told soon.
     pub(crate) async fn session(&self) -> Result<Session, Fault> {
-        let connection = match &self.pools {
+        Ok(Session::on(match &self.pools {
             Pools::Mysql(pool) => Connection::Mysql(self.pulse.acquire(pool).await?),
             Pools::Postgres(pool) => Connection::Postgres(self.pulse.acquire(pool).await?),
-        };
-        Ok(Session { connection: Some(connection), is_open: false, call: None, news: Vec::new() })
+        }))
+    }
+
+    /// The same, and waits for a server that may come back as long as anybody waits for a connection.
+    pub(crate) async fn session_at_last(&self) -> Result<Session, Fault> {
+        Ok(Session::on(match &self.pools {
+            Pools::Mysql(pool) => Connection::Mysql(pool.acquire().await?),
+            Pools::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+        }))
     }
 
     /// Closes all connections.
@@ -88,6 +95,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    fn on(connection: Connection) -> Self {
+        Self { connection: Some(connection), is_open: false, call: None, news: Vec::new() }
+    }
+
     /// Begins a transaction of a call that is tried for the `tries`th time.
     pub(crate) async fn begin(&mut self, call: Name, tries: u32) -> Result<(), Fault> {
         self.plain("BEGIN").await?;

@@ -15,7 +15,7 @@
 use duly_core::Message;
 use sqlx::{Database, Encode, Executor, MySql, Postgres, QueryBuilder, Type};
 
-use super::row::{kind_word, properties_text, retry_text};
+use super::text::{kind_word, properties_text, retry_text};
 
 /// Puts a message into the MySQL or MariaDB that the caller's transaction, or connection, is of. An id that is known there is refused as any
 /// primary key that is taken.

@@ -20,7 +20,11 @@ macro_rules! transact {
             loop {
                 tries += 1;
                 let tried = async {
-                    let mut $session: $crate::sql::link::Session = $store.link.session().await?;
+                    let mut $session: $crate::sql::link::Session = match unsure {
+                        // What may have been done is worth waiting for.
+                        Some(_) => $store.link.session_at_last().await?,
+                        None => $store.link.session().await?,
+                    };
                     let name = call.get_or_insert_with(|| $store.calls.begin()).name();
                     $session.begin(name, tries).await?;
                     if unsure.is_some() {
