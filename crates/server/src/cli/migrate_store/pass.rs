@@ -9,6 +9,9 @@ use super::{end::Halt, moving::Move, parked};
 /// Bytes of bodies carried at once, about; a single message may have more.
 const BYTES: usize = 4 << 20;
 
+/// So many are listed at once, without their bodies: a store may have to look at everything for each page.
+const PAGE: usize = 50_000;
+
 /// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
 /// looking at the clock to what they do then.
 const BEFORE_US: u64 = 1_000_000;
@@ -23,8 +26,7 @@ impl Move<'_> {
     pub(super) async fn pass(&mut self) -> Result<(), Halt> {
         self.report.passes += 1;
         self.report.conflicts = 0;
-        let mut query =
-            Query { due_to: Some(parked::FIRST), limit: self.wishes.batch, ..Query::all(State::Pending) };
+        let mut query = Query { due_to: Some(parked::FIRST), limit: PAGE, ..Query::all(State::Pending) };
         loop {
             let page = self.source.list(&query).await?;
             let ids: Vec<_> = page.records.into_iter().map(|record| record.message.id).collect();
@@ -41,7 +43,8 @@ impl Move<'_> {
                 }
             }
             match page.next {
-                Some(next) => query.after = Some(next),
+                // What is due earlier need not be looked at again.
+                Some(next) => (query.due_from, query.after) = (Some(next.0), Some(next)),
                 None => return Ok(()),
             }
         }
@@ -50,8 +53,9 @@ impl Move<'_> {
     /// Reads messages with their bodies, as many as are carried at once. Gives those that are still pending, and the rest.
     async fn read<'b>(&mut self, mut ids: &'b [MessageId]) -> Result<(Vec<Record>, &'b [MessageId]), Halt> {
         let (mut records, mut bytes) = (Vec::new(), 0);
-        while !ids.is_empty() && bytes < BYTES {
-            let (some, later) = ids.split_at(ids.len().min(self.bodies));
+        while !ids.is_empty() && bytes < BYTES && records.len() < self.wishes.batch {
+            let room = self.bodies.min(self.wishes.batch - records.len());
+            let (some, later) = ids.split_at(ids.len().min(room));
             ids = later;
             let read = self.source.get(some).await?.into_iter().flatten();
             let read: Vec<_> = read.filter(|record| record.state == State::Pending).collect();
