@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use duly_core::{
@@ -26,6 +27,9 @@ use crate::server::{
 
 /// So many are claimed in one transaction.
 pub(crate) const TOGETHER_MAX: usize = 500;
+
+/// When others had everything that was due, the next look is after this.
+const MISSED_WAIT: Duration = Duration::from_millis(10);
 
 /// The first of one lane in one shard.
 type Seen = turn::Seen<()>;
@@ -52,8 +56,17 @@ pub(crate) struct Given {
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
     /// Somebody else was at work on some of them, or they are not as they were.
-    pub(crate) missed: bool,
+    missed: bool,
     pub(crate) paused: bool,
+}
+
+impl Given {
+    /// When to look at what was missed again. Whoever was faster, or keeps a row locked, is given a moment: to ask at once
+    /// would be to ask without end.
+    pub(crate) fn again(&self, now: Now) -> Option<Timestamp> {
+        let wait = if self.leased.is_empty() { MISSED_WAIT } else { Duration::ZERO };
+        self.missed.then(|| now.wall().saturating_add(wait))
+    }
 }
 
 impl SqlStore {
@@ -79,7 +92,7 @@ impl SqlStore {
         let shards = std::mem::take(&mut chosen).into_iter().map(take).collect();
         let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
         let given = self.take(now, &taking).await?;
-        let missed = given.missed.then(|| now.wall());
+        let missed = given.again(now);
         let messages = given.leased.into_iter().map(|(_, leased)| leased).collect();
         Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
     }

@@ -124,7 +124,7 @@ impl TieredStore {
         if given.leased.is_empty() && dropped > 0 {
             return Ok(None);
         }
-        let next = (given.missed && dropped == 0).then(|| now.wall());
+        let next = given.again(now).filter(|_| dropped == 0);
         Ok(Some(Claimed { messages: given.leased.into_iter().map(|(_, leased)| leased).collect(), next }))
     }
 }

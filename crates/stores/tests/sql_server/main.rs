@@ -7,5 +7,6 @@ mod contention;
 mod nodes;
 mod outages;
 mod outbox;
+mod plans;
 mod pool;
 mod server;
