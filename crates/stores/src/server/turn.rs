@@ -29,7 +29,9 @@ pub(crate) struct Seen<T> {
 /// How many to look at in each shard, so that together there are surely enough when ids spread evenly. Fewer may be
 /// given then; never one before its turn.
 pub(crate) fn each(limit: usize, shards: usize) -> usize {
-    limit.min(2 * limit.div_ceil(shards) + 16)
+    let mean = limit.div_ceil(shards);
+    // Four times the deviation of what falls into one of many equal shards by chance, and a few more for small numbers.
+    limit.min(mean + 4 * mean.isqrt() + 4)
 }
 
 /// Those whose turn it is, by the place of their shard among those seen: never lost up to the first that was, or that one alone.

@@ -76,10 +76,11 @@ impl SqlStore {
         let lane_no = self.lane_number(&lane).await?;
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
-        let Some(seen) = look!(self, |session| self.peek(&mut session, lane_no, claim.limit, &shards))?
-        else {
-            return Ok(Claimed::default());
-        };
+        let (seen, session) = look!(self, |session| async {
+            let seen = self.peek(&mut session, lane_no, claim.limit, &shards).await?;
+            Ok((seen, session))
+        })?;
+        let Some(seen) = seen else { return Ok(Claimed::default()) };
         let mut chosen = chosen(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
         let beside = next_beside(&seen, &chosen);
         let behind = next_behind(&seen, &chosen);
@@ -91,7 +92,7 @@ impl SqlStore {
         };
         let shards = std::mem::take(&mut chosen).into_iter().map(take).collect();
         let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
-        let given = self.take(now, &taking).await?;
+        let given = self.take_from(Some(session), now, &taking).await?;
         let missed = given.again(now);
         let messages = given.leased.into_iter().map(|(_, leased)| leased).collect();
         Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
@@ -99,9 +100,18 @@ impl SqlStore {
 
     /// Leases those whose turn it is, as far as nobody was faster.
     pub(crate) async fn take(&self, now: Now, taking: &Taking<'_>) -> Result<Given, StoreError> {
+        self.take_from(None, now, taking).await
+    }
+
+    async fn take_from(
+        &self,
+        session: Option<Session>,
+        now: Now,
+        taking: &Taking<'_>,
+    ) -> Result<Given, StoreError> {
         let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| &turn.id);
         let doubt = self.doubts.unless_answered(taking.call, ids.collect());
-        let taken = transact!(self, |session| self.take_in_one(&mut session, now, taking));
+        let taken = transact!(self, from session, |session| self.take_in_one(&mut session, now, taking));
         let mut given = doubt.answered(taken)?;
         for (shard, token) in &given.lost {
             self.nodes.lost(taking.lane, *shard, *token);

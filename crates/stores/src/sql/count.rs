@@ -14,9 +14,10 @@ use super::{
     SqlStore,
     fault::Fault,
     link::{Session, Statement},
-    write::parts,
 };
 
+/// So many counters are written with one statement. There is a statement for every number of them up to this.
+const TOGETHER_MAX: usize = 20;
 /// Over so many rows a counter is spread.
 const SLOTS: u64 = 64;
 /// So far from each other are the slots of two tries: no other call of this process is likely to be there.
@@ -128,7 +129,7 @@ impl SqlStore {
         let mut counts: Vec<_> = counted.map(|((kind, what), by)| [kind, what, slot, by]).collect();
         let me = self.options.instance as i64;
         counts.extend(own.map(|(call, _)| [CALLS, me, call.place, call.number]));
-        for part in parts(&counts, |_| 1) {
+        for part in counts.chunks(TOGETHER_MAX) {
             let mut add =
                 Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES ");
             for (place, row) in part.iter().enumerate() {

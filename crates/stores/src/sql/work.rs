@@ -12,18 +12,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// to the commit got lost, it is found out whether it was committed; if it was, what the work gave then is the answer.
 ///
 /// Work that counts nothing leaves no trace of itself, so it must be as good twice as once.
+///
+/// With `from`, the first try is made on that session, if it is one: it has just been used and saves a change of hands.
 macro_rules! transact {
-    ($store:expr, |$session:ident| $work:expr) => {{
+    ($store:expr, |$session:ident| $work:expr) => {
+        transact!($store, from None, |$session| $work)
+    };
+    ($store:expr, from $first:expr, |$session:ident| $work:expr) => {{
         let all = async {
+            let mut first: Option<$crate::sql::link::Session> = $first;
             // What the work gave, and what it has to tell, while nobody knows whether it was committed.
             let (mut tries, mut call, mut unsure) = (0, None, None);
             loop {
                 tries += 1;
                 let tried = async {
-                    let mut $session: $crate::sql::link::Session = match unsure {
+                    let mut $session = match (first.take(), &unsure) {
+                        (Some(session), _) => session,
                         // What may have been done is worth waiting for.
-                        Some(_) => $store.link.session_at_last().await?,
-                        None => $store.link.session().await?,
+                        (None, Some(_)) => $store.link.session_at_last().await?,
+                        (None, None) => $store.link.session().await?,
                     };
                     let name = call.get_or_insert_with(|| $store.calls.begin()).name();
                     $session.begin(name, tries).await?;

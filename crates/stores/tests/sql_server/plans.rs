@@ -145,7 +145,9 @@ fn from_log(log: &str) -> BTreeMap<String, Vec<String>> {
     let mut plans = BTreeMap::new();
     for entry in log.split("plan:").skip(1) {
         let mut lines = entry.lines().map(str::trim).filter(|line| !line.is_empty());
-        let Some(statement) = lines.next().and_then(|line| line.strip_prefix("Query Text: ")) else { continue };
+        let Some(statement) = lines.next().and_then(|line| line.strip_prefix("Query Text: ")) else {
+            continue;
+        };
         let steps = lines.take_while(|line| !line.contains("LOG:")).map(str::to_owned).collect();
         if statement.contains("delay_message") && !statement.starts_with("INSERT") {
             plans.insert(statement.to_owned(), steps);
@@ -165,6 +167,8 @@ fn is_slow(plan: &[String]) -> bool {
 
 /// How many rows a step of PostgreSQL's has sorted.
 fn sorted(step: &str) -> usize {
-    let Some((_, actual)) = step.split_once("(actual rows=").filter(|_| step.contains("Sort  (")) else { return 0 };
+    let Some((_, actual)) = step.split_once("(actual rows=").filter(|_| step.contains("Sort  (")) else {
+        return 0;
+    };
     actual.split(' ').next().and_then(|rows| rows.parse().ok()).unwrap_or(usize::MAX)
 }
