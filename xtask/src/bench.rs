@@ -25,6 +25,8 @@ enum What {
     Sql,
     /// Redis Streams, beside the recipes that people write by hand
     Redis,
+    /// Sinks into brokers, beside bare loops of the same client crates
+    Brokers,
 }
 
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
@@ -36,6 +38,11 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
         What::Redis => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "redis", "--"]);
             return steps.run("benchmark of Redis Streams", bench.args(&arguments.arguments));
+        }
+        What::Brokers => {
+            let mut bench =
+                cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "brokers", "--"]);
+            return steps.run("benchmark of the brokers", bench.args(&arguments.arguments));
         }
         What::Sql => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-stores", "--bench", "sql", "--"]);

@@ -2,6 +2,10 @@
 //!
 //! A kind of sink is a feature, a variant of [`SinkConfig`], and a folder with `mod.rs` and `docs.md`.
 
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "redis_streams")]
 pub mod redis_streams;
 #[cfg(any(
@@ -21,6 +25,10 @@ use std::{sync::Arc, time::Duration};
 use duly_core::{Clock, Invalid, Sink};
 use serde::Deserialize;
 
+#[cfg(feature = "nats")]
+pub use nats::NatsConfig;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitmqConfig;
 #[cfg(feature = "redis_streams")]
 pub use redis_streams::RedisStreamsConfig;
 #[cfg(feature = "webhook")]
@@ -41,6 +49,12 @@ pub enum SinkConfig {
     /// Redis Streams.
     #[cfg(feature = "redis_streams")]
     RedisStreams(RedisStreamsConfig),
+    /// RabbitMQ.
+    #[cfg(feature = "rabbitmq")]
+    Rabbitmq(RabbitmqConfig),
+    /// NATS.
+    #[cfg(feature = "nats")]
+    Nats(NatsConfig),
 }
 
 /// The same for whichever kind it is.
@@ -51,6 +65,10 @@ macro_rules! each {
             Self::Webhook($config) => $do,
             #[cfg(feature = "redis_streams")]
             Self::RedisStreams($config) => $do,
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq($config) => $do,
+            #[cfg(feature = "nats")]
+            Self::Nats($config) => $do,
         }
     };
 }
@@ -63,6 +81,10 @@ impl SinkConfig {
             Self::Webhook(_) => "webhook",
             #[cfg(feature = "redis_streams")]
             Self::RedisStreams(_) => "redis_streams",
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq(_) => "rabbitmq",
+            #[cfg(feature = "nats")]
+            Self::Nats(_) => "nats",
         }
     }
 
@@ -85,4 +107,27 @@ impl SinkConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
         each!(self, config => Ok(Arc::new(config.build(clock)?)))
     }
+
+    /// What works at the target and is odd all the same, such as what would let copies pass. Delivers nothing. A message whose
+    /// outcome is unknown is tried again within `again`.
+    pub async fn look(&self, clock: Arc<dyn Clock>, again: Duration) -> Vec<Remark> {
+        match self {
+            #[cfg(feature = "nats")]
+            Self::Nats(config) => config.look(clock, again).await,
+            _ => {
+                // The others have nothing to say, and no use for these.
+                let _ = (clock, again);
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Something at a target that works and is odd all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// What it is.
+    pub detail: String,
+    /// What to do about it.
+    pub remedy: String,
 }

@@ -1,8 +1,12 @@
 //! The far end of each sink.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod nats;
+mod rabbitmq;
 mod redis_streams;
 mod webhook;
 
+pub(crate) use nats::nats;
+pub(crate) use rabbitmq::rabbitmq;
 pub(crate) use redis_streams::{cluster, sentinels, single};
 pub(crate) use webhook::webhook;

@@ -5,11 +5,13 @@
 mod client;
 mod empty;
 pub mod mysql;
+pub mod nats;
 mod place;
 pub mod postgres;
 mod process;
 pub mod program;
 pub mod proxy;
+pub mod rabbitmq;
 pub mod redis;
 mod user;
 

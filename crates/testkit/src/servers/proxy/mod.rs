@@ -32,6 +32,8 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     swallows: AtomicBool,
+    /// Whoever comes is sent away.
+    shut: AtomicBool,
     /// Nothing passes, either way, as long as this is so.
     held: watch::Sender<bool>,
     /// It will be so when the wire next breaks at a needle.
@@ -46,6 +48,7 @@ impl Proxy {
     pub fn to(port: u16) -> Self {
         let shared = Arc::new(Shared {
             swallows: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             held: watch::Sender::new(false),
             will_hold: AtomicBool::new(false),
             cut: watch::channel(0).0,
@@ -97,6 +100,17 @@ impl Proxy {
     /// Closes every connection; new ones are welcome.
     pub fn cut(&self) {
         self.shared.cut.send_modify(|times| *times += 1);
+    }
+
+    /// Closes every connection, and from now on each new one as it comes: to clients the server is gone.
+    pub fn shut(&self) {
+        self.shared.shut.store(true, Ordering::SeqCst);
+        self.cut();
+    }
+
+    /// New connections are welcome again.
+    pub fn open(&self) {
+        self.shared.shut.store(false, Ordering::SeqCst);
     }
 
     /// The next `times` that a client sends bytes with `needle` in them, such as `COMMIT`, the server never hears of it: the
@@ -159,6 +173,9 @@ impl Drop for Proxy {
 async fn accept(listener: TcpListener, to: SocketAddr, shared: Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
+        if shared.shut.load(Ordering::SeqCst) {
+            continue;
+        }
         let shared = shared.clone();
         tokio::spawn(async move {
             let mut cut = shared.cut.subscribe();

@@ -1,0 +1,72 @@
+//! The configuration of a sink into NATS, as written.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use duly_core::{Clock, Invalid};
+use serde::Deserialize;
+
+use super::{NatsSink, settings::Settings};
+use crate::{Hidden, Remark, Span};
+
+/// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
+/// Messages of one call, unless the configuration says otherwise: one round trip for all of them.
+const BATCH: usize = 256;
+
+/// NATS, as it is written in the configuration. Everything is optional but `url`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NatsConfig {
+    /// `nats://host`, `tls://host`, several hosts of one cluster after commas. Hidden, as it may hold a password.
+    pub url: Option<Hidden>,
+    /// What takes the messages.
+    pub mode: NatsMode,
+    /// A token to log in with, where the URL has neither user nor token.
+    pub token: Option<Hidden>,
+    /// A `.creds` file to log in with.
+    pub creds_file: Option<PathBuf>,
+    /// How long one call may take.
+    pub request_timeout: Option<Span>,
+    /// A PEM file with the certificate authorities that are trusted instead of those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+/// What takes the messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NatsMode {
+    /// A stream, which stores each message before it acknowledges it.
+    #[default]
+    Jetstream,
+    /// Whoever listens at that moment: **at most once**.
+    Core,
+}
+
+impl NatsConfig {
+    /// Everything that is wrong with it, each with its path below the sink.
+    pub fn check(&self) -> Vec<Invalid> {
+        Settings::read(self).err().unwrap_or_default()
+    }
+
+    /// The sink. It tells the time by `clock`, and connects when it is needed.
+    pub fn build(&self, clock: Arc<dyn Clock>) -> Result<NatsSink, Invalid> {
+        let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
+        Ok(NatsSink::new(settings, clock))
+    }
+
+    /// What works and is odd all the same. A message whose outcome is unknown is tried again within `again`.
+    pub(crate) async fn look(&self, clock: Arc<dyn Clock>, again: Duration) -> Vec<Remark> {
+        match self.build(clock) {
+            Ok(sink) => sink.look(again).await,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn batch(&self) -> usize {
+        BATCH
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout.map_or(REQUEST_TIMEOUT, |span| span.0)
+    }
+}

@@ -1,0 +1,142 @@
+//! The connection: made when it is needed, shared by all calls, made anew when it broke.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_nats::{Client, ConnectOptions, Event, ServerError};
+use duly_core::SinkError;
+use tokio::sync::{Mutex, broadcast};
+
+use super::{
+    failure::{no_connection, unconnected},
+    settings::{Login, Settings},
+};
+
+/// Commands that wait for the connection, at most; with more, callers wait.
+const COMMANDS_MAX: usize = 1_024;
+/// News that a call may be behind, at most. What it misses it learns by the end of its time.
+const NEWS_MAX: usize = 64;
+/// How the server begins when a message may not go where it should.
+const VIOLATION: &str = "Permissions Violation for Publish to ";
+
+/// How connections are made, and the one that stands.
+pub(super) struct Link {
+    standing: Mutex<Standing>,
+}
+
+#[derive(Default)]
+struct Standing {
+    wire: Option<Wire>,
+    serial: u64,
+}
+
+/// An open connection.
+#[derive(Clone)]
+pub(super) struct Wire {
+    serial: u64,
+    pub(super) client: Client,
+    is_broken: Arc<AtomicBool>,
+    news: broadcast::Sender<News>,
+}
+
+/// What a connection tells besides answers.
+#[derive(Debug, Clone)]
+pub(super) enum News {
+    /// What was sent and is not answered may have arrived, and no answer will come.
+    Broken,
+    /// We may not publish to this subject.
+    Denied { subject: String, words: String },
+}
+
+impl Link {
+    pub(super) fn new() -> Self {
+        Self { standing: Mutex::default() }
+    }
+
+    /// The connection that stands, or a new one.
+    pub(super) async fn wire(&self, settings: &Settings) -> Result<Wire, SinkError> {
+        let mut standing = self.standing.lock().await;
+        if let Some(wire) = standing.wire.as_ref().filter(|wire| !wire.is_broken()) {
+            return Ok(wire.clone());
+        }
+        standing.wire = None;
+        standing.serial += 1;
+        let wire = Wire::connect(settings, standing.serial).await?;
+        standing.wire = Some(wire.clone());
+        Ok(wire)
+    }
+
+    /// Gives up a connection that broke, unless another has taken its place.
+    pub(super) async fn drop_wire(&self, broken: &Wire) {
+        let mut standing = self.standing.lock().await;
+        if standing.wire.as_ref().is_some_and(|wire| wire.serial == broken.serial) {
+            standing.wire = None;
+        }
+    }
+}
+
+impl Wire {
+    async fn connect(settings: &Settings, serial: u64) -> Result<Self, SinkError> {
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let (news, _) = broadcast::channel(NEWS_MAX);
+        let theirs = (is_broken.clone(), news.clone());
+        let tell = move |event| {
+            let (is_broken, news) = theirs.clone();
+            async move { tell(event, &is_broken, &news) }
+        };
+        let options = ConnectOptions::new()
+            .name("duly")
+            .event_callback(tell)
+            .client_capacity(COMMANDS_MAX)
+            .connection_timeout(settings.timeout / 2)
+            .request_timeout(None)
+            // The client would go on by itself and send later what its caller has given up. It may try each server once, and
+            // nobody uses it any more: we make another.
+            .max_reconnects(settings.servers.len())
+            .ignore_discovered_servers()
+            .require_tls(settings.is_secure)
+            .tls_client_config(settings.tls.clone());
+        let options = match &settings.login {
+            Login::Nobody => options,
+            Login::Token(token) => options.token(token.clone()),
+            Login::User(user, password) => options.user_and_password(user.clone(), password.clone()),
+            Login::Creds(text) => {
+                options.credentials(text).map_err(|_| no_connection("the credentials cannot be used"))?
+            }
+        };
+        let client = options.connect(&settings.servers[..]).await.map_err(|error| unconnected(&error))?;
+        Ok(Self { serial, client, is_broken, news })
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::SeqCst)
+    }
+
+    /// What it tells from now on.
+    pub(super) fn listen(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+}
+
+fn tell(event: Event, is_broken: &AtomicBool, news: &broadcast::Sender<News>) {
+    let told = match event {
+        Event::Disconnected | Event::Closed => {
+            is_broken.store(true, Ordering::SeqCst);
+            News::Broken
+        }
+        Event::ServerError(ServerError::Other(words)) => {
+            let Some(subject) = denied(&words) else { return };
+            News::Denied { subject: subject.into(), words }
+        }
+        _ => return,
+    };
+    // Nobody may be listening.
+    let _ = news.send(told);
+}
+
+/// The subject in `Permissions Violation for Publish to "subject"`.
+fn denied(words: &str) -> Option<&str> {
+    words.strip_prefix(VIOLATION).map(|subject| subject.trim_matches('"'))
+}

@@ -1,0 +1,71 @@
+//! The sink into NATS against real servers.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod config;
+mod core;
+mod failures;
+mod look;
+mod once;
+mod rights;
+mod tls;
+mod whole;
+
+use std::sync::Arc;
+
+use async_nats::jetstream::{
+    self,
+    stream::{Config, Stream},
+};
+use duly::SystemClock;
+use duly_core::{Body, Delivery, Message, Sink, SinkError, SinkErrorKind, Timestamp};
+use duly_sinks::SinkConfig;
+use testkit::servers::nats::Nats;
+
+fn configured(url: &str, settings: &str) -> SinkConfig {
+    toml::from_str(&format!("kind = 'nats'\nurl = '{url}'\n{settings}")).unwrap()
+}
+
+/// A sink to `url`, with more settings.
+fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
+    configured(url, settings).build(Arc::new(SystemClock::new().unwrap())).unwrap()
+}
+
+fn sink_to(nats: &Nats) -> Arc<dyn Sink> {
+    sink_with(&nats.url(), "")
+}
+
+fn to(topic: &str, id: &str) -> Delivery {
+    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
+    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    Delivery::new(Message { body: Body::text("body"), ..message }, 1)
+}
+
+async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
+    sink.deliver(&[to(topic, id)]).await.remove(0)
+}
+
+async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
+    one(sink, topic, id).await.unwrap_err().kind
+}
+
+/// A stream of all subjects that begin with `orders`, with these settings.
+async fn stream(url: &str, config: Config) -> Stream {
+    let context = jetstream::new(async_nats::connect(url).await.unwrap());
+    let subjects = vec!["orders".into(), "orders.>".into()];
+    context.get_or_create_stream(Config { name: "ORDERS".into(), subjects, ..config }).await.unwrap()
+}
+
+async fn orders(nats: &Nats) -> Stream {
+    stream(&nats.url(), Config::default()).await
+}
+
+/// The ids of the messages in the stream, in its order.
+async fn ids(stream: &mut Stream) -> Vec<String> {
+    let state = stream.info().await.unwrap().state.clone();
+    let mut ids = Vec::new();
+    for sequence in state.first_sequence.max(1)..=state.last_sequence {
+        let message = stream.get_raw_message(sequence).await.unwrap();
+        ids.push(message.headers.get("duly-id").unwrap().to_string());
+    }
+    ids
+}

@@ -1,0 +1,33 @@
+//! The same by TLS.
+
+use duly_core::SinkErrorKind;
+use testkit::servers::nats::{Nats, installed};
+
+use crate::sink_with;
+
+#[tokio::test]
+async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
+    if !installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let file = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certificate = file("cert.pem", made.cert.pem());
+    let key = file("key.pem", made.signing_key.serialize_pem());
+    let nats = Nats::with(&format!("tls {{ cert_file: \"{certificate}\", key_file: \"{key}\" }}"));
+    let url = format!("tls://127.0.0.1:{}", nats.port());
+
+    sink_with(&url, &format!("ca = '{certificate}'")).probe().await.unwrap();
+    let error = sink_with(&url, "").probe().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+
+    let plain = Nats::single();
+    let url = format!("tls://127.0.0.1:{}", plain.port());
+    let error = sink_with(&url, "request_timeout = '2s'").probe().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Unreachable, "this one speaks no TLS: {}", error.detail);
+}

@@ -1,0 +1,101 @@
+//! The sink into RabbitMQ against real servers.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod broken;
+mod config;
+mod failures;
+mod routes;
+mod tls;
+mod whole;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use duly::SystemClock;
+use duly_core::{Body, Delivery, Message, Sink, SinkError, Timestamp};
+use duly_sinks::SinkConfig;
+use lapin::{
+    Channel, Connection, ConnectionProperties, ExchangeKind,
+    message::BasicGetMessage,
+    options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::FieldTable,
+};
+use testkit::servers::rabbitmq::shared;
+
+/// A sink to `url`, with more settings.
+fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
+    let config: SinkConfig =
+        toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'\n{settings}")).unwrap();
+    config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+}
+
+fn to(topic: &str, id: &str) -> Delivery {
+    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
+    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    Delivery::new(Message { body: Body::text("body"), ..message }, 1)
+}
+
+async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
+    sink.deliver(&[to(topic, id)]).await.remove(0)
+}
+
+/// What a test itself asks the broker.
+struct Reader(Channel);
+
+impl Reader {
+    async fn new(url: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+        Self(connection.create_channel().await.unwrap())
+    }
+
+    async fn shared() -> Self {
+        Self::new(&shared().url()).await
+    }
+
+    /// A durable queue with a name that nobody else has.
+    async fn queue(&self) -> String {
+        self.queue_with(FieldTable::default()).await
+    }
+
+    async fn queue_with(&self, arguments: FieldTable) -> String {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let name = format!("queue-{}", LAST.fetch_add(1, Ordering::Relaxed));
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        self.0.queue_declare(name.as_str().into(), options, arguments).await.unwrap();
+        name
+    }
+
+    /// An exchange by topics, and a queue bound to it.
+    async fn exchange(&self, name: &str, pattern: &str) -> String {
+        let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        self.0
+            .exchange_declare(name.into(), ExchangeKind::Topic, options, FieldTable::default())
+            .await
+            .unwrap();
+        let queue = self.queue().await;
+        let bound = self.0.queue_bind(
+            queue.as_str().into(),
+            name.into(),
+            pattern.into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        bound.await.unwrap();
+        queue
+    }
+
+    async fn next(&self, queue: &str) -> Option<BasicGetMessage> {
+        self.0.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await.unwrap()
+    }
+
+    /// Takes all messages out of a queue: their ids.
+    async fn ids(&self, queue: &str) -> Vec<String> {
+        let mut ids = Vec::new();
+        while let Some(message) = self.next(queue).await {
+            ids.push(message.delivery.properties.message_id().as_ref().unwrap().to_string());
+        }
+        ids
+    }
+}

@@ -1,0 +1,38 @@
+//! The same by TLS.
+
+use duly_core::SinkErrorKind;
+use testkit::servers::rabbitmq::{Rabbitmq, installed, shared};
+
+use crate::sink_with;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
+    if !installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let file = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certificate = file("cert.pem", made.cert.pem());
+    let key = file("key.pem", made.signing_key.serialize_pem());
+    // A port that the system gives is free for a moment, which is all that can be had beside the server's own.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {certificate}\n\
+         ssl_options.certfile = {certificate}\nssl_options.keyfile = {key}\nssl_options.verify = verify_none"
+    );
+    let _server = tokio::task::block_in_place(|| Rabbitmq::with(&config));
+    let url = format!("amqps://guest:guest@127.0.0.1:{port}");
+
+    sink_with(&url, &format!("ca = '{certificate}'")).probe().await.unwrap();
+    let error = sink_with(&url, "").probe().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+
+    let plain = shared().url().replace("amqp://", "amqps://");
+    let error = sink_with(&plain, "request_timeout = '2s'").probe().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Unreachable, "this one speaks no TLS: {}", error.detail);
+}

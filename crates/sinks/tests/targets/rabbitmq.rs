@@ -1,0 +1,109 @@
+//! The far end of RabbitMQ: a queue of its own at the server that all cases share, behind a wire of its own.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use async_trait::async_trait;
+use duly::SystemClock;
+use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_sinks::SinkConfig;
+use lapin::{
+    Connection, ConnectionProperties,
+    message::BasicGetMessage,
+    options::{BasicGetOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+use testkit::{
+    servers::{proxy::Proxy, rabbitmq::shared},
+    sink::{Arrival, Target},
+};
+use tokio::sync::Mutex;
+
+pub(crate) struct Queue {
+    name: String,
+    proxy: Proxy,
+    /// What was there when somebody looked.
+    seen: Mutex<Vec<Arrival>>,
+}
+
+pub(crate) fn rabbitmq() -> Queue {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let name = format!("suite-{}", LAST.fetch_add(1, Ordering::Relaxed));
+    Queue { name, proxy: Proxy::to(shared().port()), seen: Mutex::default() }
+}
+
+impl Queue {
+    /// The queue, which is made when it is first asked for.
+    async fn declare(&self) -> lapin::Channel {
+        let connection = Connection::connect(&shared().url(), ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(self.name.as_str().into(), options, FieldTable::default()).await.unwrap();
+        channel
+    }
+}
+
+fn arrival(message: &BasicGetMessage) -> Arrival {
+    let properties = &message.delivery.properties;
+    let headers = properties.headers().clone().unwrap();
+    let get = |name: &str| match headers.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => Some(text.to_string()),
+        _ => None,
+    };
+    let text = |name: &str| get(name).unwrap();
+    let id = text("duly-id");
+    assert_eq!(properties.message_id().as_ref().unwrap().as_str(), id);
+    assert_eq!(*properties.delivery_mode(), Some(2), "persistent");
+    Arrival {
+        id: id.parse().unwrap(),
+        due: Timestamp::from_millis(text("duly-due").parse().unwrap()),
+        attempt: text("duly-attempt").parse().unwrap(),
+        topic: message.delivery.routing_key.to_string(),
+        tag: get("duly-tag"),
+        key: get("duly-key"),
+        content_type: properties.content_type().as_ref().unwrap().to_string(),
+        body: message.delivery.data.clone().into(),
+        properties: headers.inner().keys().map(|name| (name.to_string(), text(name.as_str()))).collect(),
+    }
+}
+
+#[async_trait]
+impl Target for Queue {
+    fn sink(&self) -> Arc<dyn Sink> {
+        // Made here, as the target itself is made where nothing can be awaited.
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.declare()));
+        let config = format!("kind = 'rabbitmq'\nurl = 'amqp://guest:guest@127.0.0.1:{}'", self.proxy.port());
+        let config: SinkConfig = toml::from_str(&config).unwrap();
+        config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+    }
+
+    fn good(&self, id: MessageId) -> Message {
+        let topic = self.name.parse().unwrap();
+        Message::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
+    }
+
+    /// There is no such queue.
+    fn bad(&self, id: MessageId) -> Message {
+        Message { topic: format!("{}-nobody", self.name).parse().unwrap(), ..self.good(id) }
+    }
+
+    async fn arrived(&self) -> Vec<Arrival> {
+        let channel = self.declare().await;
+        let mut seen = self.seen.lock().await;
+        let options = BasicGetOptions { no_ack: true };
+        while let Some(message) = channel.basic_get(self.name.as_str().into(), options).await.unwrap() {
+            seen.push(arrival(&message));
+        }
+        seen.clone()
+    }
+
+    async fn stop(&self) {
+        self.proxy.shut();
+    }
+
+    async fn start(&self) {
+        self.proxy.open();
+    }
+}

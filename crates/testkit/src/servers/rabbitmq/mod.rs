@@ -1,0 +1,172 @@
+//! Real RabbitMQ servers.
+//!
+//! One takes ten seconds and more to start: tests share it, and keep to queues and exchanges of their own.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    path::Path,
+    process::Command,
+    sync::OnceLock,
+    time::Duration,
+};
+
+use super::{place::SECOND, program::Program, wait_until};
+
+/// A server answers within this, or the test fails. Erlang starts slowly on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+/// The scripts that change no user: the one on the path does.
+const SCRIPTS: &str = "/usr/lib/rabbitmq/bin";
+
+/// A user that may write to the exchange `allowed` and to nothing else; its password.
+pub const FEW: (&str, &str) = ("few", "secret");
+
+/// Whether RabbitMQ is installed; if not, says that its tests are skipped, or fails with `CI=true`.
+pub fn installed() -> bool {
+    super::installed("rabbitmq", &["rabbitmq-server", "epmd"])
+}
+
+/// A server that lives as long as this process. Nobody stops it or configures it.
+pub fn shared() -> &'static Rabbitmq {
+    static SHARED: OnceLock<Rabbitmq> = OnceLock::new();
+    SHARED.get_or_init(Rabbitmq::single)
+}
+
+/// One RabbitMQ server with `guest` as administrator. The ports and the data stay over restarts.
+#[derive(Debug)]
+pub struct Rabbitmq {
+    program: Program,
+    /// Where nodes of Erlang ask for each other. Without one of our own the server would start one that outlives us.
+    names: Program,
+}
+
+impl Rabbitmq {
+    /// A server with the usual settings.
+    pub fn single() -> Self {
+        Self::with("")
+    }
+
+    /// A server with these lines in its configuration besides.
+    ///
+    /// # Panics
+    /// If RabbitMQ is not installed or does not start.
+    pub fn with(more: &str) -> Self {
+        // It is a shell script that becomes the server itself, with its number, so that it is the server that is killed.
+        let rabbitmq = Self { program: Program::new("env"), names: Program::new("epmd") };
+        let folder = rabbitmq.folder().display();
+        let config = format!(
+            "listeners.tcp.1 = 127.0.0.1:{}\nload_definitions = {folder}/definitions.json\nlog.console = false\n{more}\n",
+            rabbitmq.port()
+        );
+        let write = |name: &str, text: &str| fs::write(rabbitmq.folder().join(name), text).unwrap();
+        write("rabbitmq.conf", &config);
+        write("definitions.json", &definitions());
+        write("plugins", "[].");
+        let names =
+            ["-port".into(), rabbitmq.names.port().to_string(), "-address".into(), "127.0.0.1".into()];
+        rabbitmq.names.start(&names);
+        rabbitmq.start();
+        rabbitmq
+    }
+
+    /// Where clients go, as the administrator.
+    pub fn url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}", self.port())
+    }
+
+    /// The port, which stays the same.
+    pub fn port(&self) -> u16 {
+        self.program.port()
+    }
+
+    /// Where the server keeps its data, its configuration and its log.
+    pub fn folder(&self) -> &Path {
+        self.program.folder()
+    }
+
+    /// kill -9.
+    pub fn kill(&self) {
+        self.program.kill();
+    }
+
+    /// Starts it again, after a kill.
+    pub fn start(&self) {
+        let words = self.settings().into_iter().chain([format!("{SCRIPTS}/rabbitmq-server")]);
+        self.program.start(&words.collect::<Vec<_>>());
+        wait_until("rabbitmq-server answers", READY_WITHIN, || {
+            assert!(self.program.is_alive(), "rabbitmq-server did not start:\n{}", self.program.log());
+            self.is_ready()
+        });
+    }
+
+    /// kill -9 and start again.
+    pub fn restart(&self) {
+        self.kill();
+        self.start();
+    }
+
+    /// SIGSTOP: the server does nothing, and its connections stay.
+    pub fn pause(&self) {
+        self.program.pause();
+    }
+
+    /// SIGCONT: the server goes on.
+    pub fn cont(&self) {
+        self.program.cont();
+    }
+
+    /// Runs `rabbitmqctl` with these words and answers what it says. Takes seconds.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn control(&self, words: &[&str]) -> String {
+        let mut control = Command::new("env");
+        control.args(self.settings()).arg(format!("{SCRIPTS}/rabbitmqctl")).args(words);
+        let done = control.output().unwrap();
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// `NAME=value` for every program of this server.
+    fn settings(&self) -> Vec<String> {
+        let folder = self.folder().display();
+        let port = self.port();
+        [
+            format!("HOME={folder}"),
+            // Whoever has a socket for notices is believed to be watched, and the script to be needed no more.
+            format!("NOTIFY_SOCKET={folder}/nobody"),
+            format!("RABBITMQ_NODENAME=t{port}@localhost"),
+            format!("RABBITMQ_DIST_PORT={}", port + SECOND),
+            format!("RABBITMQ_MNESIA_BASE={folder}/data"),
+            format!("RABBITMQ_LOG_BASE={folder}/logs"),
+            format!("RABBITMQ_ENABLED_PLUGINS_FILE={folder}/plugins"),
+            format!("RABBITMQ_CONFIG_FILE={folder}/rabbitmq"),
+            "RABBITMQ_CONF_ENV_FILE=/dev/null".into(),
+            format!("ERL_EPMD_PORT={}", self.names.port()),
+            "ERL_EPMD_ADDRESS=127.0.0.1".into(),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none"
+                .into(),
+        ]
+        .into()
+    }
+
+    /// It answers whoever says the name of the protocol.
+    fn is_ready(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())) else { return false };
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        stream.write_all(b"AMQP\x00\x00\x09\x01").is_ok()
+            && stream.read(&mut [0; 8]).is_ok_and(|count| count > 0)
+    }
+}
+
+fn definitions() -> String {
+    let (few, secret) = FEW;
+    format!(
+        r#"{{"users": [{{"name": "guest", "password": "guest", "tags": "administrator"}},
+                       {{"name": "{few}", "password": "{secret}", "tags": ""}}],
+            "vhosts": [{{"name": "/"}}],
+            "permissions": [{{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}},
+                            {{"user": "{few}", "vhost": "/", "configure": "^$", "write": "^allowed$", "read": "^$"}}]}}"#
+    )
+}
