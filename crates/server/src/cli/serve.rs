@@ -116,10 +116,14 @@ impl Signals {
     }
 }
 
+/// Logged unless somebody says otherwise. What becomes of messages Duly tells itself; the clients of brokers would tell it again,
+/// bodies and all.
+const LOGGED: &str = "info,async_nats=off,lapin=off";
+
 fn start_log(format: LogFormat, out: &Output) -> Result<(), Failure> {
     let given = std::env::var_os("DULY_LOG").or_else(|| std::env::var_os("RUST_LOG"));
     let given = given.map(|filter| filter.to_string_lossy().into_owned()).unwrap_or_default();
-    let wanted = if given.trim().is_empty() { "info" } else { given.trim() };
+    let wanted = if given.trim().is_empty() { LOGGED } else { given.trim() };
     let filter = EnvFilter::builder().parse(wanted).map_err(|e| {
         Failure::usage(format!("{wanted:?} does not say what to log ({e}): write info, debug or duly=debug"))
     })?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use duly::{Clock, SinkErrorKind, SystemClock};
 
-use super::Finding;
+use super::{Finding, State};
 use crate::config::{Config, SinkSetup};
 
 pub(super) async fn look(config: &Config) -> Vec<Finding> {
@@ -17,7 +17,17 @@ pub(super) async fn look(config: &Config) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for (name, setup) in &config.sinks {
-        findings.push(probe(&format!("sink {name}"), setup, clock.clone()).await);
+        let check = format!("sink {name}");
+        let probed = probe(&check, setup, clock.clone()).await;
+        let is_there = probed.state == State::Ok;
+        findings.push(probed);
+        if is_there {
+            let retry = setup.options.retry.as_ref().unwrap_or(&config.retry);
+            // The longest from one try to the next: a call, and a wait.
+            let again = retry.max.saturating_add(setup.options.timeout);
+            let remarks = setup.config.look(clock.clone(), again).await;
+            findings.extend(remarks.into_iter().map(|odd| Finding::warn(&check, odd.detail, odd.remedy)));
+        }
     }
     findings
 }
