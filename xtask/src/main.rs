@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod check;
+mod jars;
 mod servers;
 mod sim;
 mod step;

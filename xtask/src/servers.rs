@@ -7,10 +7,13 @@ use std::{
     process::Command,
 };
 
-use crate::step::{Failure, Steps};
+use crate::{
+    jars,
+    step::{Failure, Steps},
+};
 
-/// Programs that tests start, and the package of Debian that brings each.
-const PROGRAMS: [(&str, &str); 10] = [
+/// Programs that tests start or that bring or build what they need, and the package of Debian that has each.
+const PROGRAMS: [(&str, &str); 15] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-sentinel", "redis-sentinel"),
@@ -21,6 +24,11 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("activemq", "activemq"),
     ("nats-server", "nats-server"),
     ("mosquitto", "mosquitto"),
+    ("java", "default-jre-headless"),
+    ("mvn", "maven"),
+    ("make", "make"),
+    ("g++", "g++"),
+    ("pkg-config", "pkg-config"),
 ];
 
 /// Asked by packages whether they may start their services. Ours are started by the tests, on ports of their own.
@@ -28,16 +36,27 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
     let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).collect();
-    if missing.is_empty() {
-        return Ok(());
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    if !has_openssl() {
+        packages.push("libssl-dev");
     }
-    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return jars::run(steps);
+    }
     let words = packages.join(" ");
     if find("apt-get").is_none() || !is_root() {
-        return steps.skip("real servers", &format!("not installed: {words}; apt-get install {words}"));
+        steps.skip("real servers", &format!("not installed: {words}; apt-get install {words}"))?;
+        return if find("mvn").is_some() { jars::run(steps) } else { Ok(()) };
     }
     let _quiet = Quiet::begin();
-    install(steps, &packages).or_else(|_| install(steps, &packages))
+    install(steps, &packages).or_else(|_| install(steps, &packages))?;
+    jars::run(steps)
+}
+
+/// Whether TLS can be built into the library for Kafka, which takes that of the system.
+pub(crate) fn has_openssl() -> bool {
+    let asked = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+    asked.is_ok_and(|status| status.success())
 }
 
 fn install(steps: &Steps, packages: &[&str]) -> Result<(), Failure> {

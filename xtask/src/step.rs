@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Skipped { what: String, why: String },
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// The steps of one run.

@@ -4,6 +4,8 @@
 
 mod client;
 mod empty;
+mod jars;
+pub mod kafka;
 pub mod mysql;
 pub mod nats;
 mod place;
@@ -13,6 +15,7 @@ pub mod program;
 pub mod proxy;
 pub mod rabbitmq;
 pub mod redis;
+pub mod rocketmq;
 mod user;
 
 use std::{

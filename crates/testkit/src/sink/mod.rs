@@ -29,6 +29,11 @@ pub trait Target: Send + Sync {
     /// A message that the target refuses for what it is.
     fn bad(&self, id: MessageId) -> Message;
 
+    /// Whether it can keep a property without a value, and a body without a byte. If not, a sink refuses what has one.
+    fn keeps_what_is_empty(&self) -> bool {
+        true
+    }
+
     /// What the target has, once for each copy.
     async fn arrived(&self) -> Vec<Arrival>;
 

@@ -46,6 +46,16 @@ struct Shared {
 impl Proxy {
     /// Passes everything on to this port of the loopback.
     pub fn to(port: u16) -> Self {
+        Self::between(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), port)
+    }
+
+    /// The same, on this port of another address of the loopback: for servers that tell clients where to come back to, and
+    /// can be told another address to tell, but no other port.
+    pub fn beside(address: Ipv4Addr, port: u16) -> Self {
+        Self::between(SocketAddr::from((address, port)), port)
+    }
+
+    fn between(here: SocketAddr, port: u16) -> Self {
         let shared = Arc::new(Shared {
             swallows: AtomicBool::new(false),
             shut: AtomicBool::new(false),
@@ -60,7 +70,7 @@ impl Proxy {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                let listener = TcpListener::bind(here).await.unwrap();
                 ready.send(listener.local_addr().unwrap().port()).unwrap();
                 let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
                 tokio::select! {

@@ -1,0 +1,172 @@
+//! A real Kafka: one process that is broker and controller.
+//!
+//! Topics are not made by asking for them; a test makes its own.
+
+mod settings;
+
+use std::{fs, path::PathBuf, process::Command, sync::OnceLock, time::Duration};
+
+use super::{
+    empty, jars,
+    place::{Place, SECOND},
+    program::Program,
+    proxy::Proxy,
+    wait_until,
+};
+
+/// What `cargo xtask servers` brings.
+const LIST: &str = include_str!("../../../jars/kafka/pom.xml");
+/// A broker is there within this, or the test fails: it takes seconds, and on a busy machine many.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// What it writes when it is.
+const READY: &str = "Kafka Server started";
+
+/// The user of the listeners that want one, who may do everything.
+pub const USER: &str = "duly";
+/// A user who may do nothing.
+pub const WEAK: &str = "weak";
+/// The password of both.
+pub const PASSWORD: &str = "right";
+
+/// Whether Kafka is installed; if not, says that its tests are skipped, or fails with `CI=true`.
+pub fn installed() -> bool {
+    jars::installed("kafka", LIST)
+}
+
+/// A broker that lives as long as this process, for tests that keep to topics of their own. Nobody stops it.
+pub fn shared() -> &'static Kafka {
+    static SHARED: OnceLock<Kafka> = OnceLock::new();
+    SHARED.get_or_init(Kafka::start_new)
+}
+
+/// One broker. Its ports and its data stay over restarts.
+#[derive(Debug)]
+pub struct Kafka {
+    // Declared before the places: the process is gone before its folder is.
+    program: Program,
+    guarded: Place,
+    secure: Place,
+    proxy: Proxy,
+}
+
+impl Kafka {
+    /// A broker of one's own, running.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_new() -> Self {
+        let (program, guarded, secure) = (Program::new("java"), Place::new(), Place::new());
+        let proxy = Proxy::to(guarded.port() + SECOND);
+        let kafka = Self { program, guarded, secure, proxy };
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(kafka.certificate(), made.cert.pem()).unwrap();
+        let both = format!("{}{}", made.signing_key.serialize_pem(), made.cert.pem());
+        fs::write(kafka.file("both.pem"), both).unwrap();
+        fs::write(kafka.file("settings"), kafka.settings()).unwrap();
+        empty::copy(&empty::word(LIST_VERSION.as_bytes()), &kafka.file("data"), |new| kafka.format(new));
+        kafka.start();
+        kafka
+    }
+
+    /// Where clients go who need no password.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.program.port())
+    }
+
+    /// Where clients go with a user and a password, by PLAIN.
+    pub fn guarded(&self) -> String {
+        format!("127.0.0.1:{}", self.guarded.port())
+    }
+
+    /// Where clients go by TLS.
+    pub fn by_tls(&self) -> String {
+        format!("127.0.0.1:{}", self.secure.port())
+    }
+
+    /// Where clients go by TLS with a user and a password, by SCRAM-SHA-256.
+    pub fn guarded_by_tls(&self) -> String {
+        format!("127.0.0.1:{}", self.secure.port() + SECOND)
+    }
+
+    /// The file with the certificate that it shows.
+    pub fn certificate(&self) -> PathBuf {
+        self.file("certificate.pem")
+    }
+
+    /// The address of the proxy: the broker tells whoever asks it there to come there again.
+    pub fn proxied(&self) -> String {
+        format!("127.0.0.1:{}", self.proxy.port())
+    }
+
+    /// The proxy. Tests that break it share it with nobody.
+    pub fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    /// What it wrote to its standard error, over all restarts.
+    pub fn log(&self) -> String {
+        self.program.log()
+    }
+
+    /// kill -9.
+    pub fn kill(&self) {
+        self.program.kill();
+    }
+
+    /// Starts it again, after a kill.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(&self) {
+        let times = self.log().matches(READY).count();
+        let settings = ["warn", "kafka.server.KafkaRaftServer=info"];
+        let level = |word: &str| match word.split_once('=') {
+            Some((name, level)) => format!("-Dorg.slf4j.simpleLogger.log.{name}={level}"),
+            None => format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={word}"),
+        };
+        let mut words = jars::words("kafka", LIST, &settings.map(level), "kafka.Kafka");
+        words.push(self.file("settings").display().to_string());
+        self.program.start(&words);
+        let mut alive = true;
+        wait_until("Kafka has started", READY_WITHIN, || {
+            alive = self.program.is_alive();
+            !alive || self.log().matches(READY).count() > times
+        });
+        assert!(alive, "Kafka did not start:\n{}", self.log());
+    }
+
+    /// SIGSTOP: the broker does nothing, and its connections stay.
+    pub fn pause(&self) {
+        self.program.pause();
+    }
+
+    /// SIGCONT: the broker goes on.
+    pub fn cont(&self) {
+        self.program.cont();
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.program.folder().join(name)
+    }
+
+    /// Makes an empty data folder, with the one user that is kept there.
+    fn format(&self, new: &std::path::Path) {
+        let settings = new.with_extension("settings");
+        let text =
+            self.settings().replace(&self.file("data").display().to_string(), &new.display().to_string());
+        fs::write(&settings, text).unwrap();
+        let mut java = Command::new("java");
+        java.args(jars::words("kafka", LIST, &[], "kafka.tools.StorageTool"));
+        java.args(["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA", "--config"]).arg(&settings);
+        java.arg("--add-scram").arg(format!("SCRAM-SHA-256=[name={USER},password={PASSWORD}]"));
+        let done = java.output().unwrap();
+        let _ = fs::remove_file(settings);
+        assert!(done.status.success(), "cannot format: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+/// Part of the name of the empty data folder: another version makes its own.
+const LIST_VERSION: &str = "kafka-4.1.0";
+
+#[cfg(test)]
+mod tests;
