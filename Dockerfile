@@ -5,11 +5,12 @@
 FROM rust:1.95-slim AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package duly-server
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ libssl-dev make pkg-config
+RUN cargo build --release --locked --package duly-server --features kafka-tls
 
 FROM debian:stable-slim
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates \
+    && apt-get install --yes --no-install-recommends ca-certificates openssl \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /data duly \
     && install -d -o duly -g duly -m 700 /data

@@ -6,11 +6,17 @@
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "redis_streams")]
 pub mod redis_streams;
+#[cfg(feature = "rocketmq")]
+pub mod rocketmq;
 #[cfg(any(
     feature = "webhook",
     feature = "rabbitmq",
+    feature = "kafka",
+    feature = "rocketmq",
     feature = "activemq",
     feature = "nats",
     feature = "mqtt"
@@ -29,8 +35,12 @@ use serde::Deserialize;
 pub use nats::NatsConfig;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitmqConfig;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaConfig;
 #[cfg(feature = "redis_streams")]
 pub use redis_streams::RedisStreamsConfig;
+#[cfg(feature = "rocketmq")]
+pub use rocketmq::RocketmqConfig;
 #[cfg(feature = "webhook")]
 pub use webhook::WebhookConfig;
 pub use written::{Hidden, OneOrMany, Span};
@@ -55,6 +65,12 @@ pub enum SinkConfig {
     /// NATS.
     #[cfg(feature = "nats")]
     Nats(NatsConfig),
+    /// Kafka.
+    #[cfg(feature = "kafka")]
+    Kafka(KafkaConfig),
+    /// RocketMQ.
+    #[cfg(feature = "rocketmq")]
+    Rocketmq(RocketmqConfig),
 }
 
 /// The same for whichever kind it is.
@@ -69,6 +85,10 @@ macro_rules! each {
             Self::Rabbitmq($config) => $do,
             #[cfg(feature = "nats")]
             Self::Nats($config) => $do,
+            #[cfg(feature = "kafka")]
+            Self::Kafka($config) => $do,
+            #[cfg(feature = "rocketmq")]
+            Self::Rocketmq($config) => $do,
         }
     };
 }
@@ -85,6 +105,10 @@ impl SinkConfig {
             Self::Rabbitmq(_) => "rabbitmq",
             #[cfg(feature = "nats")]
             Self::Nats(_) => "nats",
+            #[cfg(feature = "kafka")]
+            Self::Kafka(_) => "kafka",
+            #[cfg(feature = "rocketmq")]
+            Self::Rocketmq(_) => "rocketmq",
         }
     }
 

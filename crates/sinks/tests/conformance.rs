@@ -2,11 +2,13 @@
 
 mod targets;
 
-use testkit::servers::{nats, rabbitmq, redis};
+use testkit::servers;
 
 testkit::sink_suite!(webhook, crate::targets::webhook());
-testkit::sink_suite!(redis_streams, crate::targets::single(), if crate::redis::installed());
-testkit::sink_suite!(redis_streams_cluster, crate::targets::cluster(), if crate::redis::installed());
-testkit::sink_suite!(redis_streams_sentinels, crate::targets::sentinels(), if crate::redis::installed());
-testkit::sink_suite!(rabbitmq_queue, crate::targets::rabbitmq(), if crate::rabbitmq::installed());
-testkit::sink_suite!(nats_jetstream, crate::targets::nats(), if crate::nats::installed());
+testkit::sink_suite!(redis_streams, crate::targets::single(), if crate::servers::redis::installed());
+testkit::sink_suite!(redis_streams_cluster, crate::targets::cluster(), if crate::servers::redis::installed());
+testkit::sink_suite!(redis_streams_sentinels, crate::targets::sentinels(), if crate::servers::redis::installed());
+testkit::sink_suite!(rabbitmq_queue, crate::targets::rabbitmq(), if crate::servers::rabbitmq::installed());
+testkit::sink_suite!(nats_jetstream, crate::targets::nats(), if crate::servers::nats::installed());
+testkit::sink_suite!(kafka, crate::targets::kafka(), if crate::servers::kafka::installed());
+testkit::sink_suite!(rocketmq, crate::targets::rocketmq(), if crate::servers::rocketmq::installed());

@@ -3,10 +3,15 @@
 
 mod nats;
 mod rabbitmq;
+mod kafka;
 mod redis_streams;
+mod rocketmq;
+mod turns;
 mod webhook;
 
 pub(crate) use nats::nats;
 pub(crate) use rabbitmq::rabbitmq;
+pub(crate) use kafka::kafka;
 pub(crate) use redis_streams::{cluster, sentinels, single};
+pub(crate) use rocketmq::rocketmq;
 pub(crate) use webhook::webhook;

@@ -1,0 +1,57 @@
+//! A message as a record.
+
+use duly_core::{Delivery, SinkError, SinkErrorKind};
+use rdkafka::{
+    message::{Header, OwnedHeaders},
+    producer::FutureRecord,
+};
+
+/// Headers that every record has; those of Duly begin with `duly-` besides.
+const CONTENT_TYPE: &str = "content-type";
+const OURS: &str = "duly-";
+/// The longest name of a topic.
+const TOPIC_MAX: usize = 249;
+
+/// Why this message fits into no topic, if it does not.
+pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
+    let message = &delivery.message;
+    let refused = |detail: String| Some(SinkError::new(SinkErrorKind::Refused, detail));
+    let topic = message.topic.as_str();
+    if !is_topic(topic) {
+        return refused(format!(
+            "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, dots, - and _"
+        ));
+    }
+    let is_taken = |name: &str| name == CONTENT_TYPE || name.starts_with(OURS);
+    let (name, _) = message.properties.iter().find(|(name, _)| is_taken(name))?;
+    refused(format!("a record has the header {name:?} already: give the property another name"))
+}
+
+fn is_topic(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !name.is_empty() && name.len() <= TOPIC_MAX && name != "." && name != ".." && name.chars().all(is_letter)
+}
+
+/// The record. Its time is when it is sent, as brokers delete by it; when it was due stands in a header.
+pub(super) fn record<'a>(delivery: &'a Delivery) -> FutureRecord<'a, str, [u8]> {
+    let message = &delivery.message;
+    let mut headers = OwnedHeaders::new_with_capacity(message.properties.len() + 5);
+    let mut add = |key: &str, value: &str| {
+        headers = std::mem::take(&mut headers).insert(Header { key, value: Some(value) });
+    };
+    add("duly-id", message.id.as_str());
+    add("duly-due", &message.due.as_millis().to_string());
+    add("duly-attempt", &delivery.attempt.to_string());
+    if let Some(tag) = &message.tag {
+        add("duly-tag", tag.as_str());
+    }
+    add(CONTENT_TYPE, message.body.kind().mime());
+    for (name, value) in message.properties.iter() {
+        add(name, value);
+    }
+    let record = FutureRecord::to(message.topic.as_str()).payload(message.body.as_bytes()).headers(headers);
+    match &message.key {
+        Some(key) => record.key(key.as_str()),
+        None => record,
+    }
+}

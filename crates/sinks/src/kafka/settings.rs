@@ -1,0 +1,130 @@
+//! The configuration of a sink into Kafka, as used.
+
+use std::time::Duration;
+
+use duly_core::Invalid;
+use rdkafka::ClientConfig;
+
+use super::config::{KafkaConfig, Mechanism};
+use crate::tls::authorities;
+
+/// One call is given at least this: the library looks for what is out of time about once a second.
+const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// The longest that one call may be given.
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// The most that waits in the library, of calls that were given up and of those that were not. What comes then is turned away.
+const WAITING_MESSAGES: &str = "20000";
+const WAITING_KIB: &str = "131072";
+/// What is larger is a fault here; what is smaller, the broker decides about.
+const MESSAGE_BYTES: &str = "67108864";
+/// For so long "there is no such topic" may mean that the news of a new one has not got round.
+const NEWS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Whether this build can speak TLS, and SCRAM with it.
+const HAS_TLS: bool = cfg!(feature = "kafka-tls");
+const NO_TLS: &str = "this build speaks no TLS to Kafka: build with --features kafka-tls";
+
+/// Everything set, everything checked.
+#[derive(Clone)]
+pub(super) struct Settings {
+    /// What the library is told.
+    pub(super) client: ClientConfig,
+    pub(super) timeout: Duration,
+}
+
+impl Settings {
+    /// Checks what is written, and reports every fault at once.
+    pub(super) fn read(config: &KafkaConfig) -> Result<Self, Vec<Invalid>> {
+        let mut faults = Vec::new();
+        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        match &config.brokers {
+            None => fault("brokers", "set brokers, such as 127.0.0.1:9092"),
+            Some(all) if !all.split(',').all(|one| is_address(one.trim())) => {
+                fault("brokers", "it cannot be used: write host:port, several with commas between");
+            }
+            Some(_) => {}
+        }
+        if config.user.is_some() != config.password.is_some() {
+            let missing = if config.user.is_some() { "password" } else { "user" };
+            fault(missing, "user and password belong together: set both, or none");
+        }
+        let mechanism = config.mechanism.unwrap_or(Mechanism::Plain);
+        if config.mechanism.is_some() && config.user.is_none() {
+            fault("mechanism", "it is of no use without a user and a password");
+        }
+        if mechanism != Mechanism::Plain && !HAS_TLS {
+            fault("mechanism", "this build knows only plain: build with --features kafka-tls");
+        }
+        if config.tls && !HAS_TLS {
+            fault("tls", NO_TLS);
+        }
+        match &config.ca {
+            Some(_) if !config.tls => {
+                fault("ca", "a certificate authority is of no use without TLS: write tls = true");
+            }
+            Some(path) => {
+                if let Err(detail) = authorities(path) {
+                    fault("ca", &detail);
+                }
+            }
+            None => {}
+        }
+        let timeout = config.request_timeout();
+        if timeout < REQUEST_TIMEOUT_MIN || timeout > REQUEST_TIMEOUT_MAX {
+            let detail = format!("at least {REQUEST_TIMEOUT_MIN:?}, and at most {REQUEST_TIMEOUT_MAX:?}");
+            fault("request_timeout", &detail);
+        }
+        if faults.is_empty() { Ok(Self { client: told(config, mechanism), timeout }) } else { Err(faults) }
+    }
+}
+
+/// A host that is not empty, and a port after the last colon.
+fn is_address(text: &str) -> bool {
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+/// What the library is told.
+fn told(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
+    let millis = |span: Duration| span.as_millis().to_string();
+    let timeout = config.request_timeout();
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", config.brokers.clone().unwrap_or_default()).set("client.id", "duly");
+    // Taken by all replicas that are in sync; and what the library itself sends again is kept once.
+    client.set("acks", "all").set("enable.idempotence", "true");
+    // Half of a call is for connecting. Nothing is sent after its call has ended.
+    client.set("message.timeout.ms", millis(timeout / 2)).set("request.timeout.ms", millis(timeout / 2));
+    client.set("topic.metadata.propagation.max.ms", millis(NEWS_WITHIN.min(timeout / 4)));
+    // A call is a batch: there is nothing to wait for.
+    client.set("linger.ms", "0");
+    client
+        .set("queue.buffering.max.messages", WAITING_MESSAGES)
+        .set("queue.buffering.max.kbytes", WAITING_KIB);
+    client.set("message.max.bytes", MESSAGE_BYTES);
+    // The partition that Kafka's own clients choose for the same key.
+    client.set("partitioner", "murmur2_random");
+    client.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
+    // A connection that nobody used for long is closed by brokers: no fault.
+    client.set("log.connection.close", "false");
+    let protocol = match (config.user.is_some(), config.tls) {
+        (false, false) => "plaintext",
+        (false, true) => "ssl",
+        (true, false) => "sasl_plaintext",
+        (true, true) => "sasl_ssl",
+    };
+    client.set("security.protocol", protocol);
+    if let (Some(user), Some(password)) = (&config.user, &config.password) {
+        let mechanism = match mechanism {
+            Mechanism::Plain => "PLAIN",
+            Mechanism::ScramSha256 => "SCRAM-SHA-256",
+            Mechanism::ScramSha512 => "SCRAM-SHA-512",
+        };
+        client.set("sasl.mechanisms", mechanism);
+        client.set("sasl.username", user).set("sasl.password", password.reveal());
+    }
+    if let Some(ca) = &config.ca {
+        client.set("ssl.ca.location", ca.display().to_string());
+    }
+    client
+}

@@ -1,0 +1,53 @@
+//! The configuration of a sink into RocketMQ, as written.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use duly_core::{Clock, Invalid};
+use serde::Deserialize;
+
+use super::{RocketmqSink, settings::Settings};
+use crate::{Hidden, Span};
+
+/// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
+/// Messages of one call: all of them are on their way before the first answer is waited for.
+const BATCH: usize = 256;
+
+/// RocketMQ, as it is written in the configuration. Everything is optional but `namesrv`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RocketmqConfig {
+    /// The name servers, `host:port`, several with commas or semicolons between.
+    pub namesrv: Option<String>,
+    /// Who we are, where brokers ask for it.
+    pub access_key: Option<String>,
+    /// What proves it.
+    pub secret_key: Option<Hidden>,
+    /// Whether to speak TLS.
+    pub tls: bool,
+    /// A PEM file with certificate authorities that are trusted besides those of the system.
+    pub ca: Option<PathBuf>,
+    /// How long one call may take.
+    pub request_timeout: Option<Span>,
+}
+
+impl RocketmqConfig {
+    /// Everything that is wrong with it, each with its path below the sink.
+    pub fn check(&self) -> Vec<Invalid> {
+        Settings::read(self).err().unwrap_or_default()
+    }
+
+    /// The sink. It tells the time by `clock`, and connects when it is needed.
+    pub fn build(&self, clock: Arc<dyn Clock>) -> Result<RocketmqSink, Invalid> {
+        let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
+        Ok(RocketmqSink::new(settings, clock))
+    }
+
+    pub(crate) fn batch(&self) -> usize {
+        BATCH
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout.map_or(REQUEST_TIMEOUT, |span| span.0)
+    }
+}

@@ -1,0 +1,178 @@
+//! A message as RocketMQ has it.
+
+use std::collections::BTreeMap;
+
+use duly_core::{Delivery, SinkError, SinkErrorKind};
+
+use super::route::{Queue, TEMPLATE};
+
+/// Between a name and its value, and after each value. No text of a message has control characters in it.
+const AFTER_NAME: char = '\u{1}';
+const AFTER_VALUE: char = '\u{2}';
+/// The longest name of a topic.
+const TOPIC_MAX: usize = 127;
+/// Under this name brokers know us.
+const GROUP: &str = "duly";
+/// What brokers and clients keep under names of their own. A property of such a name would change what becomes of a message.
+const RESERVED: &[&str] = &[
+    "KEYS",
+    "TAGS",
+    "WAIT",
+    "DELAY",
+    "RETRY_TOPIC",
+    "REAL_TOPIC",
+    "REAL_QID",
+    "TRAN_MSG",
+    "PGROUP",
+    "MIN_OFFSET",
+    "MAX_OFFSET",
+    "BUYER_ID",
+    "ORIGIN_MESSAGE_ID",
+    "TRANSFER_FLAG",
+    "CORRECTION_FLAG",
+    "MQ2_FLAG",
+    "RECONSUME_TIME",
+    "MSG_REGION",
+    "UNIQ_KEY",
+    "TRACE_ON",
+    "MAX_RECONSUME_TIMES",
+    "CONSUME_START_TIME",
+    "POP_CK",
+    "POP_CK_OFFSET",
+    "1ST_POP_TIME",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "DUP_INFO",
+    "CLUSTER",
+    "MSG_TYPE",
+    "INSTANCE_ID",
+    "CORRELATION_ID",
+    "REPLY_TO_CLIENT",
+    "TTL",
+    "ARRIVE_TIME",
+    "PUSH_REPLY_TIME",
+    "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET",
+    "INNER_NUM",
+    "INNER_BASE",
+    "INNER_NUM_",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+    "TIMER_OUT_MS",
+    "TIMER_DEL_UNIQKEY",
+    "TIMER_DELAY_LEVEL",
+    "TIMER_DELIVER_MS",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "BORN_HOST",
+    "BORN_TIMESTAMP",
+    "LITE_TOPIC",
+];
+const CONTENT_TYPE: &str = "content-type";
+const OURS: &str = "duly-";
+const SHARDING_KEY: &str = "__SHARDINGKEY";
+
+/// Why no topic takes this message, if it is so.
+pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
+    let message = &delivery.message;
+    let refused = |detail: String| Some(SinkError::new(SinkErrorKind::Refused, detail));
+    let topic = message.topic.as_str();
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '%' | '|');
+    if topic.is_empty() || topic.len() > TOPIC_MAX || !topic.chars().all(is_letter) {
+        return refused(format!(
+            "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, -, _, % and |"
+        ));
+    }
+    if message.body.is_empty() {
+        return refused("RocketMQ takes no message without a body".into());
+    }
+    for (name, value) in message.properties.iter() {
+        let is_taken = name == CONTENT_TYPE || name.starts_with(OURS) || name.starts_with("__");
+        if is_taken || RESERVED.contains(&name) {
+            return refused(format!(
+                "RocketMQ or Duly has a property {name:?} of its own: give it another name"
+            ));
+        }
+        if value.is_empty() {
+            return refused(format!("RocketMQ keeps no property without a value, and {name:?} is empty"));
+        }
+    }
+    None
+}
+
+/// What a producer says of itself from time to time.
+pub(super) fn heartbeat() -> String {
+    format!(r#"{{"clientID":"{GROUP}","consumerDataSet":[],"producerDataSet":[{{"groupName":"{GROUP}"}}]}}"#)
+}
+
+/// The fields of the request that sends it to this queue.
+pub(super) fn fields(delivery: &Delivery, queue: &Queue, now_ms: u64) -> BTreeMap<&'static str, String> {
+    let number = |number: u64| number.to_string();
+    BTreeMap::from([
+        ("a", GROUP.to_owned()),
+        ("b", delivery.message.topic.to_string()),
+        ("c", TEMPLATE.to_owned()),
+        ("d", "4".to_owned()),
+        ("e", number(u64::from(queue.number))),
+        ("f", "0".to_owned()),
+        ("g", number(now_ms)),
+        ("h", "0".to_owned()),
+        ("i", properties(delivery)),
+        ("j", "0".to_owned()),
+        ("k", "false".to_owned()),
+        ("l", "0".to_owned()),
+        ("m", "false".to_owned()),
+        ("n", queue.broker.to_string()),
+    ])
+}
+
+fn properties(delivery: &Delivery) -> String {
+    let message = &delivery.message;
+    let mut text = String::new();
+    let mut add = |name: &str, value: &str| {
+        text.push_str(name);
+        text.push(AFTER_NAME);
+        text.push_str(value);
+        text.push(AFTER_VALUE);
+    };
+    add("KEYS", message.id.as_str());
+    if let Some(tag) = &message.tag {
+        add("TAGS", tag.as_str());
+    }
+    if let Some(key) = &message.key {
+        add(SHARDING_KEY, key.as_str());
+    }
+    // Answered when the broker has done with it what it is set to: synced it, or copied it.
+    add("WAIT", "true");
+    add("duly-id", message.id.as_str());
+    add("duly-due", &message.due.as_millis().to_string());
+    add("duly-attempt", &delivery.attempt.to_string());
+    add(CONTENT_TYPE, message.body.kind().mime());
+    for (name, value) in message.properties.iter() {
+        add(name, value);
+    }
+    text
+}
+
+/// The place of a key among `count` queues: the one that RocketMQ's own selector by hash chooses.
+pub(super) fn place(key: &str, count: usize) -> usize {
+    // Java's hash of a text.
+    let hash =
+        key.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    // Java keeps the sign of the number that is divided.
+    let count = i64::try_from(count).unwrap_or(i64::MAX).max(1);
+    usize::try_from((i64::from(hash) % count).abs()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_place_that_java_gives_it() {
+        // "customer-7".hashCode() is -1581185528; "polygenelubricants".hashCode() is the least number of all.
+        assert_eq!(place("customer-7", 7), 1_581_185_528 % 7);
+        assert_eq!(place("polygenelubricants", 4), 0);
+        assert_eq!(place("", 4), 0);
+    }
+}

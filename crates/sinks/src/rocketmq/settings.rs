@@ -1,0 +1,74 @@
+//! The configuration of a sink into RocketMQ, as used.
+
+use std::{sync::Arc, time::Duration};
+
+use duly_core::Invalid;
+use rustls::ClientConfig;
+
+use super::{config::RocketmqConfig, sign::Signer};
+use crate::tls;
+
+/// The longest that one call may be given.
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// Everything set, everything checked.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) namesrv: Vec<String>,
+    pub(super) signer: Option<Signer>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) timeout: Duration,
+}
+
+impl Settings {
+    /// Checks what is written, and reports every fault at once.
+    pub(super) fn read(config: &RocketmqConfig) -> Result<Self, Vec<Invalid>> {
+        let mut faults = Vec::new();
+        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        let all = config.namesrv.as_deref().unwrap_or_default();
+        let namesrv: Vec<String> = all.split([',', ';']).map(|one| one.trim().to_owned()).collect();
+        if config.namesrv.is_none() {
+            fault("namesrv", "set namesrv, such as 127.0.0.1:9876");
+        } else if !namesrv.iter().all(|one| is_address(one)) {
+            fault("namesrv", "it cannot be used: write host:port, several with commas between");
+        }
+        let signer = match (&config.access_key, &config.secret_key) {
+            (Some(key), Some(secret)) => Some(Signer::new(key, secret.reveal())),
+            (None, None) => None,
+            (given, _) => {
+                let missing = if given.is_some() { "secret_key" } else { "access_key" };
+                fault(missing, "access_key and secret_key belong together: set both, or none");
+                None
+            }
+        };
+        if config.ca.is_some() && !config.tls {
+            fault("ca", "a certificate authority is of no use without TLS: write tls = true");
+        }
+        let besides = match config.ca.as_deref().map(tls::authorities).transpose() {
+            Ok(besides) => besides.unwrap_or_default(),
+            Err(detail) => {
+                fault("ca", &detail);
+                Vec::new()
+            }
+        };
+        let timeout = config.request_timeout();
+        if timeout.is_zero() || timeout > REQUEST_TIMEOUT_MAX {
+            fault("request_timeout", &format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
+        }
+        let tls = match config.tls.then(|| tls::trusting(tls::of_the_system(), &besides)).transpose() {
+            Ok(tls) => tls.map(Arc::new),
+            Err(invalid) => {
+                faults.push(invalid);
+                None
+            }
+        };
+        if faults.is_empty() { Ok(Self { namesrv, signer, tls, timeout }) } else { Err(faults) }
+    }
+}
+
+/// A host that is not empty, and a port after the last colon.
+fn is_address(text: &str) -> bool {
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port))
+}

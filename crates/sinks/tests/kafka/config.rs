@@ -1,0 +1,43 @@
+//! What the configuration may say.
+
+use duly_sinks::SinkConfig;
+
+fn faults(settings: &str) -> Vec<String> {
+    let config: SinkConfig = toml::from_str(&format!("kind = 'kafka'\n{settings}")).unwrap();
+    config.check().into_iter().map(|fault| fault.path).collect()
+}
+
+#[test]
+fn every_fault_is_told_at_once() {
+    assert_eq!(faults(""), ["brokers"]);
+    assert_eq!(
+        faults("brokers = 'a:9092, [::1]:9092'\nuser = 'me'\npassword = 'x'\nmechanism = 'plain'"),
+        [""; 0]
+    );
+    let all = "brokers = 'here'\nuser = 'me'\nca = '/no/such.pem'\nrequest_timeout = 5";
+    assert_eq!(faults(all), ["brokers", "password", "ca", "request_timeout"]);
+    for bad in ["", "a", "a:0", "a:b", ":9092", "a:9092,", "kafka://a:9092", "me:x@a:9092"] {
+        assert_eq!(faults(&format!("brokers = '{bad}'")), ["brokers"], "{bad:?}");
+    }
+    assert_eq!(faults("brokers = 'a:1'\npassword = 'x'\nmechanism = 'plain'"), ["user", "mechanism"]);
+    assert_eq!(faults("brokers = 'a:1'\ntls = true\nca = '/no/such.pem'").last().unwrap(), "ca");
+}
+
+#[cfg(not(feature = "kafka-tls"))]
+#[test]
+fn a_build_without_tls_says_so() {
+    let config = "kind = 'kafka'\nbrokers = 'a:1'\ntls = true\nuser = 'me'\npassword = 'x'\nmechanism = 'scram-sha-256'";
+    let config: SinkConfig = toml::from_str(config).unwrap();
+    let words: Vec<_> = config.check().into_iter().map(|fault| (fault.path, fault.detail)).collect();
+    assert_eq!(words[0].0, "mechanism");
+    assert_eq!(words[1].0, "tls");
+    assert!(words.iter().all(|(_, detail)| detail.contains("--features kafka-tls")), "{words:?}");
+}
+
+#[test]
+fn passwords_are_not_shown() {
+    let text = "kind = 'kafka'\nbrokers = 'a:1'\nuser = 'me'\npassword = 'secret'";
+    let config: SinkConfig = toml::from_str(text).unwrap();
+    assert!(!format!("{config:?}").contains("secret"));
+    assert_eq!(config.kind(), "kafka");
+}

@@ -1,0 +1,47 @@
+//! A broker that asks who sends, and by TLS if one likes; it makes no topics.
+
+use duly_core::SinkErrorKind;
+use testkit::servers::rocketmq::{Options, Rocketmq, installed};
+
+use crate::{one, sink_with};
+
+#[tokio::test]
+async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_refuses_its_message() {
+    if !installed() {
+        return;
+    }
+    let user = Some(("duly".to_owned(), "right-one".to_owned()));
+    let servers = Rocketmq::with(Options { user, ..Options::default() });
+    let sink = |keys: &str| sink_with(&servers.namesrv(), keys);
+    // Every cluster and every broker has a topic of its own name.
+    let there = "duly";
+
+    let right = sink("access_key = 'duly'\nsecret_key = 'right-one'");
+    right.probe().await.unwrap();
+    one(&right, there, "a").await.unwrap();
+    let error = one(&right, "nowhere", "b").await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
+    assert!(error.detail.contains("nowhere"), "{}", error.detail);
+
+    for wrong in
+        ["access_key = 'duly'\nsecret_key = 'wrong-one'", "access_key = 'nobody'\nsecret_key = 'x'", ""]
+    {
+        let sink = sink(wrong);
+        let error = sink.probe().await.unwrap_err();
+        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{wrong}: {}", error.detail);
+        let error = one(&sink, there, "c").await.unwrap_err();
+        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{wrong}: {}", error.detail);
+        assert!(
+            !error.detail.contains("wrong-one") && !error.detail.contains("right-one"),
+            "{}",
+            error.detail
+        );
+    }
+
+    let keys = "access_key = 'duly'\nsecret_key = 'right-one'\ntls = true";
+    let trusting = sink(&format!("{keys}\nca = '{}'", servers.certificate().display()));
+    trusting.probe().await.unwrap();
+    one(&trusting, there, "d").await.unwrap();
+    let error = one(&sink(keys), there, "e").await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+}
