@@ -8,6 +8,10 @@ pub mod nats;
 pub mod rabbitmq;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(feature = "activemq")]
+pub mod activemq;
+#[cfg(feature = "mqtt")]
+pub mod mqtt;
 #[cfg(feature = "redis_streams")]
 pub mod redis_streams;
 #[cfg(feature = "rocketmq")]
@@ -24,6 +28,8 @@ pub mod rocketmq;
 mod tls;
 #[cfg(feature = "webhook")]
 pub mod webhook;
+#[cfg(any(feature = "activemq", feature = "mqtt"))]
+mod wires;
 mod written;
 
 use std::{sync::Arc, time::Duration};
@@ -37,6 +43,10 @@ pub use nats::NatsConfig;
 pub use rabbitmq::RabbitmqConfig;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaConfig;
+#[cfg(feature = "activemq")]
+pub use activemq::ActivemqConfig;
+#[cfg(feature = "mqtt")]
+pub use mqtt::MqttConfig;
 #[cfg(feature = "redis_streams")]
 pub use redis_streams::RedisStreamsConfig;
 #[cfg(feature = "rocketmq")]
@@ -71,6 +81,12 @@ pub enum SinkConfig {
     /// RocketMQ.
     #[cfg(feature = "rocketmq")]
     Rocketmq(RocketmqConfig),
+    /// ActiveMQ.
+    #[cfg(feature = "activemq")]
+    Activemq(ActivemqConfig),
+    /// MQTT.
+    #[cfg(feature = "mqtt")]
+    Mqtt(MqttConfig),
 }
 
 /// The same for whichever kind it is.
@@ -89,6 +105,10 @@ macro_rules! each {
             Self::Kafka($config) => $do,
             #[cfg(feature = "rocketmq")]
             Self::Rocketmq($config) => $do,
+            #[cfg(feature = "activemq")]
+            Self::Activemq($config) => $do,
+            #[cfg(feature = "mqtt")]
+            Self::Mqtt($config) => $do,
         }
     };
 }
@@ -109,6 +129,10 @@ impl SinkConfig {
             Self::Kafka(_) => "kafka",
             #[cfg(feature = "rocketmq")]
             Self::Rocketmq(_) => "rocketmq",
+            #[cfg(feature = "activemq")]
+            Self::Activemq(_) => "activemq",
+            #[cfg(feature = "mqtt")]
+            Self::Mqtt(_) => "mqtt",
         }
     }
 

@@ -1,17 +1,21 @@
 //! The far end of each sink.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod activemq;
+mod kafka;
+mod mqtt;
 mod nats;
 mod rabbitmq;
-mod kafka;
 mod redis_streams;
 mod rocketmq;
 mod turns;
 mod webhook;
 
+pub(crate) use activemq::activemq;
+pub(crate) use kafka::kafka;
+pub(crate) use mqtt::mqtt;
 pub(crate) use nats::nats;
 pub(crate) use rabbitmq::rabbitmq;
-pub(crate) use kafka::kafka;
 pub(crate) use redis_streams::{cluster, sentinels, single};
 pub(crate) use rocketmq::rocketmq;
 pub(crate) use webhook::webhook;

@@ -2,10 +2,12 @@
 //!
 //! A server is killed when its value is dropped, also by a panic, and when the test process dies in any other way.
 
+pub mod activemq;
 mod client;
 mod empty;
 mod jars;
 pub mod kafka;
+pub mod mosquitto;
 pub mod mysql;
 pub mod nats;
 mod place;

@@ -1,0 +1,146 @@
+//! Where a broker is and who we are to it, as a URL says it.
+
+use std::{fmt, path::Path, sync::Arc, time::Duration};
+
+use duly_core::Invalid;
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::{Hidden, tls};
+
+/// The longest that one call may be given.
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// A way of writing an address: the scheme, whether it is TLS, and the port if none is written.
+pub(crate) type Scheme = (&'static str, bool, u16);
+
+/// What is written, to be checked.
+pub(crate) struct Written<'a> {
+    pub(crate) url: Option<&'a Hidden>,
+    pub(crate) ca: Option<&'a Path>,
+    pub(crate) timeout: Duration,
+    pub(crate) schemes: &'static [Scheme],
+    /// An example of a URL.
+    pub(crate) wanted: &'static str,
+}
+
+/// A broker, and who we are to it.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl Address {
+    /// Checks what is written, and reports every fault.
+    pub(crate) fn read(written: &Written<'_>, faults: &mut Vec<Invalid>) -> Option<Self> {
+        let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
+        let place = match written.url {
+            None => Err(format!("set url: {}", written.wanted)),
+            Some(url) => {
+                parse(url.reveal(), written.schemes).ok_or_else(|| format!("it is not {}", written.wanted))
+            }
+        };
+        let place = place.map_err(|detail| fault("url", detail)).ok();
+        let is_secure = place.as_ref().is_none_or(|(_, is_secure)| *is_secure);
+        if written.ca.is_some() && !is_secure {
+            let scheme = written.schemes.iter().find(|(_, is_secure, _)| *is_secure);
+            let scheme = scheme.map_or("", |(name, ..)| name);
+            let detail =
+                format!("a certificate authority is of no use without TLS: write {scheme}:// in url");
+            fault("ca", detail);
+        }
+        let roots = match written.ca {
+            None => Ok((tls::of_the_system(), Vec::new())),
+            Some(path) => tls::authorities(path).map(|own| (RootCertStore::empty(), own)),
+        };
+        let roots = roots.map_err(|detail| fault("ca", detail)).ok();
+        let tls = roots
+            .and_then(|(roots, own)| tls::trusting(roots, &own).map_err(|why| fault("ca", why.detail)).ok());
+        if written.timeout.is_zero() || written.timeout > REQUEST_TIMEOUT_MAX {
+            fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
+        }
+        let (address, is_secure) = place?;
+        Some(Self { tls: tls.filter(|_| is_secure).map(Arc::new), ..address })
+    }
+}
+
+/// `scheme://user:password@host:port`, without what belongs to TLS, and whether that is wanted.
+fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (_, is_secure, port) = schemes.iter().find(|(name, ..)| *name == scheme)?;
+    // A password may hold a slash or an @ that somebody forgot to escape.
+    let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
+    let place = place.strip_suffix('/').unwrap_or(place);
+    let (host, port) = match place.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((host, "")) => (host, *port),
+        Some((host, after)) => (host, after.strip_prefix(':')?.parse().ok()?),
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (place, *port),
+        },
+    };
+    if host.is_empty() || port == 0 || host.contains(['/', '?', '#', ',', ' ']) {
+        return None;
+    }
+    let (user, password) = match who {
+        None => (None, None),
+        Some(who) => {
+            let (user, password) = who.split_once(':').map_or((who, None), |(user, own)| (user, Some(own)));
+            (Some(decoded(user)?), password.map(decoded).map(|own| own.ok_or(())).transpose().ok()?)
+        }
+    };
+    let is_one_line =
+        |text: &Option<String>| text.as_ref().is_none_or(|text| !text.contains(char::is_control));
+    let is_fit = is_one_line(&user) && is_one_line(&password);
+    let address = Address { host: host.into(), port, tls: None, user, password };
+    is_fit.then_some((address, *is_secure))
+}
+
+/// `%40` is an `@`.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match first {
+            b'%' => {
+                let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+                (u8::from_str_radix(digits, 16).ok()?, after.get(2..)?)
+            }
+            _ => (*first, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMES: &[Scheme] = &[("a", false, 1), ("as", true, 2)];
+
+    #[test]
+    fn an_address_may_have_a_login_and_a_port() {
+        let (found, is_secure) = parse("as://ann:p%40s/s@host:7/", SCHEMES).unwrap();
+        assert_eq!((found.host.as_str(), found.port, is_secure), ("host", 7, true));
+        assert_eq!((found.user.as_deref(), found.password.as_deref()), (Some("ann"), Some("p@s/s")));
+        let (found, is_secure) = parse("a://[::1]", SCHEMES).unwrap();
+        assert_eq!((found.host.as_str(), found.port, is_secure), ("::1", 1, false));
+        assert_eq!(parse("a://[::1]:9", SCHEMES).unwrap().0.port, 9);
+        for wrong in
+            ["host", "b://host", "a://", "a://h:x", "a://h:0", "a://h/path", "a://x:%0@h", "a://%0a@h"]
+        {
+            assert!(parse(wrong, SCHEMES).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What the configuration may say.
+
+use duly_sinks::SinkConfig;
+
+fn faults(settings: &str) -> Vec<(String, String)> {
+    let config: SinkConfig = toml::from_str(&format!("kind = 'activemq'\n{settings}")).unwrap();
+    config.check().into_iter().map(|fault| (fault.path, fault.detail)).collect()
+}
+
+fn paths(settings: &str) -> Vec<String> {
+    faults(settings).into_iter().map(|(path, _)| path).collect()
+}
+
+#[test]
+fn every_fault_is_told_at_once() {
+    assert_eq!(paths(""), ["url"]);
+    assert_eq!(paths("url = 'stomp://a'\ndestination = 'topic'"), [""; 0]);
+    assert_eq!(
+        paths("url = 'http://x'\nca = '/no/such.pem'\nrequest_timeout = 0"),
+        ["url", "ca", "request_timeout"]
+    );
+    let error = toml::from_str::<SinkConfig>("kind = 'activemq'\ndestination = 'q'").unwrap_err().to_string();
+    assert!(error.contains("queue") && error.contains("topic"), "{error}");
+}
+
+#[test]
+fn amqp_is_refused_with_words_that_say_what_to_do() {
+    for url in ["amqp10://host", "amqp://host"] {
+        let [(path, detail)] = &faults(&format!("url = '{url}'"))[..] else { panic!("one fault") };
+        assert_eq!(path, "url");
+        assert!(detail.contains("no AMQP 1.0 yet") && detail.contains("stomp://"), "{detail}");
+    }
+}
+
+#[test]
+fn an_authority_without_tls_is_told_to_be_of_no_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    let ca = format!("ca = '{}'", file.display());
+    assert_eq!(paths(&format!("url = 'stomp://127.0.0.1'\n{ca}")), ["ca"]);
+    assert_eq!(paths(&format!("url = 'stomp+ssl://127.0.0.1'\n{ca}")), [""; 0]);
+}
+
+#[test]
+fn passwords_are_not_shown() {
+    let config: SinkConfig =
+        toml::from_str("kind = 'activemq'\nurl = 'stomp://me:secret@127.0.0.1'").unwrap();
+    assert!(!format!("{config:?}").contains("secret"));
+    assert_eq!(config.kind(), "activemq");
+}

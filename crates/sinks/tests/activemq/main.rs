@@ -1,0 +1,54 @@
+//! The sink into ActiveMQ against real brokers.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod config;
+mod failures;
+mod messages;
+mod once;
+mod reader;
+mod tls;
+mod whole;
+
+use std::sync::Arc;
+
+use duly::SystemClock;
+use duly_core::{Body, Delivery, Message, Sink, SinkError, SinkErrorKind, Timestamp};
+use duly_sinks::SinkConfig;
+use testkit::servers::activemq::Activemq;
+
+/// A sink to `url`, with more settings.
+fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
+    let config: SinkConfig =
+        toml::from_str(&format!("kind = 'activemq'\nurl = '{url}'\n{settings}")).unwrap();
+    config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+}
+
+fn sink_to(broker: &Activemq) -> Arc<dyn Sink> {
+    sink_with(&broker.url(), "request_timeout = '60s'")
+}
+
+/// The address of a port where the broker is, or a proxy before it.
+fn url(port: u16) -> String {
+    format!("stomp://duly:p%40ss@127.0.0.1:{port}")
+}
+
+fn to(topic: &str, id: &str) -> Delivery {
+    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
+    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    Delivery::new(Message { body: Body::text("body"), ..message }, 1)
+}
+
+async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
+    sink.deliver(&[to(topic, id)]).await.remove(0)
+}
+
+async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
+    one(sink, topic, id).await.unwrap_err().kind
+}
+
+/// The ids of the messages in a queue, in its order.
+async fn ids(broker: &Activemq, queue: &str) -> Vec<String> {
+    let (port, queue) = (broker.port(), queue.to_owned());
+    let all = tokio::task::spawn_blocking(move || reader::read(port, &queue)).await.unwrap();
+    all.into_iter().map(|arrival| arrival.id.to_string()).collect()
+}

@@ -1,0 +1,51 @@
+//! The sink into MQTT against real brokers.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod config;
+mod failures;
+mod once;
+mod reader;
+mod tls;
+mod versions;
+mod whole;
+
+use std::sync::Arc;
+
+use duly::SystemClock;
+use duly_core::{Body, Delivery, Message, Sink, SinkError, SinkErrorKind, Timestamp};
+use duly_sinks::SinkConfig;
+use testkit::servers::mosquitto::Mosquitto;
+
+/// A sink to `url`, with more settings.
+fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
+    let config: SinkConfig = toml::from_str(&format!("kind = 'mqtt'\nurl = '{url}'\n{settings}")).unwrap();
+    config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+}
+
+fn sink_to(broker: &Mosquitto) -> Arc<dyn Sink> {
+    sink_with(&broker.url(), "request_timeout = '60s'")
+}
+
+/// The address of a port where the broker is, or a proxy before it.
+fn url(port: u16) -> String {
+    format!("mqtt://duly:p%40ss@127.0.0.1:{port}")
+}
+
+fn to(topic: &str, id: &str) -> Delivery {
+    let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
+    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    Delivery::new(Message { body: Body::text("body"), ..message }, 1)
+}
+
+async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {
+    sink.deliver(&[to(topic, id)]).await.remove(0)
+}
+
+async fn failure(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> SinkErrorKind {
+    one(sink, topic, id).await.unwrap_err().kind
+}
+
+/// The ids of what was published, in order.
+fn ids(reader: &mut reader::Reader) -> Vec<String> {
+    reader.read().into_iter().map(|published| published.user["duly-id"].clone()).collect()
+}
