@@ -9,6 +9,7 @@ pub mod client;
 pub mod config;
 pub mod http;
 pub mod serve;
+mod sources;
 mod store;
 pub mod telemetry;
 pub mod wire;

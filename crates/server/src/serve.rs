@@ -10,6 +10,7 @@ use crate::{
     auth,
     config::Config,
     http::{self, App, Front, Listening, Parts, SinkEntry},
+    sources::Sources,
     store::{self, Opened},
     telemetry::Telemetry,
 };
@@ -23,6 +24,7 @@ const DELIVERIES_GRACE: Duration = Duration::from_secs(15);
 pub struct Running {
     duly: Duly,
     listening: Listening,
+    sources: Sources,
     stopping: watch::Sender<bool>,
     secure: bool,
 }
@@ -61,7 +63,7 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
         config.node = usual_name(config.listen.port());
     }
     let sinks = sinks(&config, &clock)?;
-    let opened = store::open(&config, clock).await?;
+    let opened = store::open(&config, clock.clone()).await?;
     let duly = engine(&config, &sinks, &opened).await?;
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
@@ -69,7 +71,8 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let secure = tls.is_some();
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
-    Ok(Running { duly, listening, stopping, secure })
+    let sources = Sources::start(&config, &duly, &clock);
+    Ok(Running { duly, listening, sources, stopping, secure })
 }
 
 /// The name of a node that was given none: the machine's and the port, the same after a restart and no other node's.
@@ -143,7 +146,7 @@ impl Running {
     pub async fn stop(self) -> Result<(), StartError> {
         // Those who wait for long give up now.
         self.stopping.send_replace(true);
-        self.listening.stop(CALLS_GRACE).await;
+        tokio::join!(self.sources.stop(), self.listening.stop(CALLS_GRACE));
         self.duly.shutdown().await.map_err(StartError::because("the store was not closed cleanly"))
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! A kind of sink is a feature, a variant of [`SinkConfig`], and a folder with `mod.rs` and `docs.md`.
 
+#[cfg(feature = "activemq")]
+pub mod activemq;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "mqtt")]
+pub mod mqtt;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
-#[cfg(feature = "kafka")]
-pub mod kafka;
-#[cfg(feature = "activemq")]
-pub mod activemq;
-#[cfg(feature = "mqtt")]
-pub mod mqtt;
 #[cfg(feature = "redis_streams")]
 pub mod redis_streams;
 #[cfg(feature = "rocketmq")]
@@ -37,16 +37,16 @@ use std::{sync::Arc, time::Duration};
 use duly_core::{Clock, Invalid, Sink};
 use serde::Deserialize;
 
+#[cfg(feature = "activemq")]
+pub use activemq::ActivemqConfig;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaConfig;
+#[cfg(feature = "mqtt")]
+pub use mqtt::MqttConfig;
 #[cfg(feature = "nats")]
 pub use nats::NatsConfig;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitmqConfig;
-#[cfg(feature = "kafka")]
-pub use kafka::KafkaConfig;
-#[cfg(feature = "activemq")]
-pub use activemq::ActivemqConfig;
-#[cfg(feature = "mqtt")]
-pub use mqtt::MqttConfig;
 #[cfg(feature = "redis_streams")]
 pub use redis_streams::RedisStreamsConfig;
 #[cfg(feature = "rocketmq")]

@@ -43,7 +43,7 @@ fn known() -> BTreeSet<String> {
 /// Every path of a tree, with the names that users choose as the reader knows them.
 fn paths(table: &Table, below: &str, found: &mut BTreeSet<String>) {
     for (name, node) in table {
-        let chosen = matches!(below, "sinks." | "alerts.topic.");
+        let chosen = matches!(below, "sinks." | "sources." | "alerts.topic.");
         let path = format!("{below}{}", if chosen { "*" } else { name });
         match &node.value {
             Value::Table(inner) => paths(inner, &format!("{path}."), found),
@@ -76,7 +76,10 @@ fn every_setting_stands_in_the_default_file() {
 #[test]
 fn every_setting_stands_in_the_reference() {
     let shown = |path: &str| {
-        let path = path.replace("sinks.*", "sinks.NAME").replace("topic.*", "topic.TOPIC");
+        let path = path
+            .replace("sinks.*", "sinks.NAME")
+            .replace("sources.*", "sources.NAME")
+            .replace("topic.*", "topic.TOPIC");
         REFERENCE.contains(&format!("`{path}`")) || REFERENCE.contains(&format!("`[{path}]`"))
     };
     let missing: Vec<_> = known().into_iter().filter(|path| !shown(path)).collect();
@@ -91,6 +94,7 @@ fn the_examples_of_the_default_file_are_right_too() {
         "auth.tokens[0].token",
         "auth.tokens[0].token_file",
         "sinks.orders.ca",
+        "sources.rabbit.ca",
         "store.allow_volatile",
         "store.connections",
         "store.horizon",

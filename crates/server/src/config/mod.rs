@@ -9,6 +9,7 @@ mod alerts;
 mod coverage;
 mod credentials;
 mod environment;
+mod incoming;
 mod load;
 mod origin;
 mod problems;
@@ -34,8 +35,8 @@ pub use section::Setting;
 pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
 pub use used::{
-    AlertRules, Config, HttpLimits, PairSetup, RedisSetup, SinkSetup, SqlServer, SqlSetup, StoreKind,
-    StoreSetup, Thresholds, TlsFiles,
+    AlertRules, Config, HttpLimits, PairSetup, RedisSetup, SinkSetup, SourceSetup, SqlServer, SqlSetup,
+    StoreKind, StoreSetup, Thresholds, TlsFiles,
 };
 
 /// A commented file with every setting and its default.

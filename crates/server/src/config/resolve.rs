@@ -8,7 +8,7 @@ use duly::{
 use serde_json::Value as Json;
 
 use super::{
-    Config, HttpLimits, Origin, TlsFiles, alerts, credentials,
+    Config, HttpLimits, Origin, TlsFiles, alerts, credentials, incoming,
     secret::mask_url,
     section::{Section, within},
     sinks, store,
@@ -34,6 +34,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let retry = top.table("retry", |section| self::retry(section, RetryPolicy::default()));
     let handlers = top.table("handlers", handlers);
     let sinks = top.table("sinks", |section| sinks::all(section, store.lease, &retry));
+    let sources = top.table("sources", |section| incoming::all(section, &sinks));
     let alerts = top.table("alerts", alerts::rules);
     let tokens = top.table("auth", credentials::tokens);
     let tls = top.table("tls", tls);
@@ -50,6 +51,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
         deliver,
         store,
         sinks,
+        sources,
         levels,
         scan,
         scan_batch,

@@ -23,6 +23,8 @@ pub struct Config {
     pub store: StoreSetup,
     /// Where messages go, besides the built-in queue.
     pub sinks: BTreeMap<SinkName, SinkSetup>,
+    /// Where messages come from, besides HTTP.
+    pub sources: BTreeMap<String, SourceSetup>,
     /// The named delays.
     pub levels: Levels,
     /// How often the sweep looks.
@@ -49,6 +51,47 @@ pub struct Config {
     pub node: String,
     /// How often nodes that share a store say that they are there.
     pub heartbeat: Duration,
+}
+
+/// A queue of RabbitMQ from which messages are taken that ask for a delay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceSetup {
+    /// Where the broker is; may hold a password.
+    pub url: Secret,
+    /// The queue.
+    pub queue: String,
+    /// Where messages go at their time.
+    pub sink: SinkName,
+    /// The topic they go to; `{routing_key}` and `{exchange}` are those that the message came with.
+    pub topic: String,
+    /// How many messages are taken before the first of them is safe here.
+    pub prefetch: u16,
+    /// A PEM file with the certificate authorities that are trusted instead of those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+impl SourceSetup {
+    pub(super) const TOPIC: &str = "{routing_key}";
+    pub(super) const PREFETCH: u16 = 1000;
+
+    /// The broker, as a sink would be told of it.
+    #[cfg(feature = "rabbitmq")]
+    pub(crate) fn broker(&self) -> duly_sinks::RabbitmqConfig {
+        let url = Some(self.url.reveal().into());
+        duly_sinks::RabbitmqConfig { url, ca: self.ca.clone(), ..duly_sinks::RabbitmqConfig::default() }
+    }
+
+    /// What is wrong with where the broker is: the setting, and why.
+    #[cfg(feature = "rabbitmq")]
+    pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
+        let key = |path: &str| if path == "ca" { "ca" } else { "url" };
+        self.broker().check().into_iter().map(|fault| (key(&fault.path), fault.detail)).collect()
+    }
+
+    #[cfg(not(feature = "rabbitmq"))]
+    pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 /// Where messages wait.
@@ -291,6 +334,7 @@ impl Default for Config {
             deliver: true,
             store: StoreSetup::default(),
             sinks: BTreeMap::new(),
+            sources: BTreeMap::new(),
             levels: Levels::default(),
             scan: Pace::default(),
             scan_batch: Self::SCAN_BATCH,

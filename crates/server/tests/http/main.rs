@@ -10,6 +10,7 @@ mod pair;
 mod patience;
 mod redis;
 mod secure;
+mod sources;
 mod sql;
 mod target;
 mod walk;

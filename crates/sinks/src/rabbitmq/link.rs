@@ -65,22 +65,27 @@ impl Link {
     }
 }
 
+/// A new connection.
+pub(super) async fn connect(settings: &Settings) -> Result<Connection, SinkError> {
+    let properties = ConnectionProperties::default().with_connection_name("duly".into());
+    let tls = settings.tls.clone().map(RustlsConnector::from);
+    let runtime = lapin::runtime::default_runtime().map_err(|error| unconnected(&error))?;
+    // The way of the client trusts the authorities of the system besides ours.
+    let connect = async move |uri: AMQPUri, runtime| {
+        let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
+        let stream = plain.connect_async(&runtime).await?;
+        match &tls {
+            None => Ok(stream),
+            Some(tls) => Ok(stream.into_rustls(tls, &uri.authority.host).await?),
+        }
+    };
+    let connected = Connection::connector(settings.uri.clone(), runtime, connect, properties).await;
+    connected.map_err(|error| unconnected(&error))
+}
+
 impl Wire {
     async fn connect(settings: &Settings, serial: u64) -> Result<Self, SinkError> {
-        let properties = ConnectionProperties::default().with_connection_name("duly".into());
-        let tls = settings.tls.clone().map(RustlsConnector::from);
-        let runtime = lapin::runtime::default_runtime().map_err(|error| unconnected(&error))?;
-        // The way of the client trusts the authorities of the system besides ours.
-        let connect = async move |uri: AMQPUri, runtime| {
-            let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
-            let stream = plain.connect_async(&runtime).await?;
-            match &tls {
-                None => Ok(stream),
-                Some(tls) => Ok(stream.into_rustls(tls, &uri.authority.host).await?),
-            }
-        };
-        let connected = Connection::connector(settings.uri.clone(), runtime, connect, properties).await;
-        let connection = connected.map_err(|error| unconnected(&error))?;
+        let connection = connect(settings).await?;
         let (tell, blocked) = watch::channel(None);
         let mut events = connection.events_listener();
         // Ends with the connection.

@@ -15,7 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError};
+use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError, SinkErrorKind};
 use futures_util::{FutureExt, future::join_all};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
@@ -35,6 +35,16 @@ pub struct RabbitmqSink {
 }
 
 type Outcome = Result<String, SinkError>;
+
+/// A connection of its own, to take messages from the broker instead of giving it some.
+pub async fn connect(config: &RabbitmqConfig) -> Result<lapin::Connection, SinkError> {
+    match Settings::read(config) {
+        Ok(settings) => link::connect(&settings).await,
+        Err(mut faults) => {
+            Err(SinkError::new(SinkErrorKind::Misconfigured, faults.swap_remove(0).to_string()))
+        }
+    }
+}
 
 impl RabbitmqSink {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {

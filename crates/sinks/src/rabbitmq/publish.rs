@@ -68,7 +68,7 @@ impl Parcel {
             Some(tag) => short("the routing key", &format!("{key}.{tag}"))?,
             None => short("the routing key", key)?,
         };
-        let properties = BasicProperties::default()
+        let properties = fields(delivery)?
             .with_message_id(short("the id", message.id.as_str())?)
             .with_content_type(message.body.kind().mime().into())
             .with_delivery_mode(PERSISTENT)
@@ -81,6 +81,29 @@ impl Parcel {
     fn id(&self) -> &str {
         self.properties.message_id().as_ref().map(ShortString::as_str).unwrap_or_default()
     }
+}
+
+/// Properties that have a place of their own in AMQP are there, too: consumers of other senders look for them there.
+fn fields(delivery: &Delivery) -> Result<BasicProperties, SinkError> {
+    let given =
+        |name: &str| delivery.message.properties.get(name).map(|value| short(name, value)).transpose();
+    let mut fields = BasicProperties::default();
+    if let Some(value) = given("correlation-id")? {
+        fields = fields.with_correlation_id(value);
+    }
+    if let Some(value) = given("reply-to")? {
+        fields = fields.with_reply_to(value);
+    }
+    if let Some(value) = given("type")? {
+        fields = fields.with_type(value);
+    }
+    if let Some(value) = given("app-id")? {
+        fields = fields.with_app_id(value);
+    }
+    if let Some(value) = given("content-encoding")? {
+        fields = fields.with_content_encoding(value);
+    }
+    Ok(fields)
 }
 
 fn headers(delivery: &Delivery) -> Result<FieldTable, SinkError> {

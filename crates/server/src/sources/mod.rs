@@ -1,0 +1,50 @@
+//! Where messages come from besides HTTP: queues of brokers, from which applications that ask a broker for a delay are
+//! served without being changed.
+
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+
+use std::{sync::Arc, time::Duration};
+
+use duly::{Clock, Duly};
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::config::Config;
+
+/// How long what was just taken may need to be safe when the server stops. What is not goes back to the broker.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The sources of one server, at work until they are stopped.
+pub(crate) struct Sources {
+    stopping: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Sources {
+    /// Begins to take messages from all of them. A broker that is not there is waited for.
+    pub(crate) fn start(config: &Config, duly: &Duly, clock: &Arc<dyn Clock>) -> Self {
+        let (stopping, stopped) = watch::channel(false);
+        #[cfg(feature = "rabbitmq")]
+        let tasks = config.sources.iter().map(|(name, setup)| {
+            let bridge = rabbitmq::Bridge::new(name, setup, duly.clone(), clock.clone());
+            tokio::spawn(bridge.run(stopped.clone()))
+        });
+        #[cfg(not(feature = "rabbitmq"))]
+        let tasks = {
+            // A configuration with a source is refused where none was built in.
+            let _ = (config, duly, clock, stopped);
+            std::iter::empty()
+        };
+        Self { stopping, tasks: tasks.collect() }
+    }
+
+    /// Takes nothing more.
+    pub(crate) async fn stop(self) {
+        self.stopping.send_replace(true);
+        for mut task in self.tasks {
+            if tokio::time::timeout(GRACE, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a message of RabbitMQ is to Duly.
+
+use std::time::Duration;
+
+use duly::{Body, ContentKind, Message};
+use duly_core::MessageId;
+use lapin::{BasicProperties, message::Delivery, types::AMQPValue};
+
+use crate::config::SourceSetup;
+
+/// The header that says how long to wait, in milliseconds.
+const DELAY: &str = "x-delay";
+/// Headers that RabbitMQ or an earlier delivery wrote, and that would be wrong on the next one.
+const OF_EARLIER: [&str; 5] = ["x-death", "x-first-death", "x-last-death", "x-delivery-count", "duly-"];
+
+/// Whose id a message gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Id {
+    /// The one in its `message-id`, if that can be one.
+    Theirs,
+    /// One that Duly makes.
+    Made,
+}
+
+/// The message that Duly is to deliver in its place.
+pub(super) fn message(delivery: &Delivery, setup: &SourceSetup, id: Id) -> Message {
+    let properties = &delivery.properties;
+    let topic = setup
+        .topic
+        .replace("{routing_key}", delivery.routing_key.as_str())
+        .replace("{exchange}", delivery.exchange.as_str());
+    let mut message = Message::to_sink(setup.sink.as_str(), &topic)
+        .body(body(delivery))
+        .after(delay(properties))
+        .priority(properties.priority().unwrap_or(4).min(9));
+    let theirs = properties.message_id().as_ref().filter(|_| id == Id::Theirs);
+    if let Some(id) = theirs.filter(|id| MessageId::parse(id.as_str()).is_ok()) {
+        message = message.id(id.as_str());
+    }
+    for (name, value) in headers(properties) {
+        message = message.property(name, value);
+    }
+    message
+}
+
+/// What is no number, and what is below zero, is no delay: so the plugin takes it, too.
+fn delay(properties: &BasicProperties) -> Duration {
+    let value = properties.headers().as_ref().and_then(|headers| headers.inner().get(DELAY));
+    let millis = match value {
+        Some(AMQPValue::Double(number)) => *number as i64,
+        Some(AMQPValue::Float(number)) => *number as i64,
+        Some(other) => text(other).and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+        None => 0,
+    };
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// As the sender named it, where Duly has a word for it and it is true.
+fn body(delivery: &Delivery) -> Body {
+    let named = delivery.properties.content_type().as_ref().map_or("", |kind| kind.as_str());
+    let kind = match named.split(';').next().unwrap_or_default().trim() {
+        "application/json" if serde_json::from_slice::<serde::de::IgnoredAny>(&delivery.data).is_ok() => {
+            ContentKind::Json
+        }
+        plain if plain.starts_with("text/") && std::str::from_utf8(&delivery.data).is_ok() => {
+            ContentKind::Text
+        }
+        _ => ContentKind::Bytes,
+    };
+    Body::from_parts(kind, delivery.data.clone())
+}
+
+/// Headers and those properties of AMQP that an application may miss at the other end.
+fn headers(properties: &BasicProperties) -> Vec<(String, String)> {
+    let is_old = |name: &str| name == DELAY || OF_EARLIER.iter().any(|begin| name.starts_with(begin));
+    let given = properties.headers().iter().flat_map(|headers| headers.inner());
+    let headers = given
+        .filter(|(name, _)| !is_old(name.as_str()))
+        .filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
+    let of_amqp = [
+        ("correlation-id", properties.correlation_id()),
+        ("reply-to", properties.reply_to()),
+        ("type", properties.kind()),
+        ("app-id", properties.app_id()),
+        ("content-encoding", properties.content_encoding()),
+    ];
+    let of_amqp =
+        of_amqp.into_iter().filter_map(|(name, value)| Some((name.into(), value.as_ref()?.to_string())));
+    headers.chain(of_amqp).collect()
+}
+
+/// Lists and tables have no text.
+fn text(value: &AMQPValue) -> Option<String> {
+    Some(match value {
+        AMQPValue::Boolean(value) => value.to_string(),
+        AMQPValue::ShortShortInt(value) => value.to_string(),
+        AMQPValue::ShortShortUInt(value) => value.to_string(),
+        AMQPValue::ShortInt(value) => value.to_string(),
+        AMQPValue::ShortUInt(value) => value.to_string(),
+        AMQPValue::LongInt(value) => value.to_string(),
+        AMQPValue::LongUInt(value) => value.to_string(),
+        AMQPValue::LongLongInt(value) => value.to_string(),
+        AMQPValue::Float(value) => value.to_string(),
+        AMQPValue::Double(value) => value.to_string(),
+        AMQPValue::Timestamp(value) => value.to_string(),
+        AMQPValue::ShortString(value) => value.to_string(),
+        AMQPValue::LongString(value) => String::from_utf8(value.as_bytes().to_vec()).ok()?,
+        _ => return None,
+    })
+}

@@ -1,0 +1,201 @@
+//! A queue of RabbitMQ as a source: what applications publish with `x-delay` comes out at its time.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use duly::SinkOptions;
+use duly_server::config::{Secret, SinkSetup, SourceSetup};
+use futures_util::StreamExt;
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties,
+    message::Delivery,
+    options::{BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+use testkit::servers::{proxy::Proxy, rabbitmq};
+
+use crate::bed::{Bed, SOON};
+
+/// A server of Duly between two queues of one RabbitMQ: `<name>` in, `<name>-due` out.
+struct Bridge {
+    name: String,
+    channel: Channel,
+    way: Proxy,
+    bed: Bed,
+}
+
+impl Bridge {
+    async fn new(name: &str) -> Self {
+        let broker = rabbitmq::shared();
+        let connection = Connection::connect(&broker.url(), ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        for queue in [name.to_owned(), format!("{name}-due")] {
+            channel.queue_declare(queue.as_str().into(), durable, FieldTable::default()).await.unwrap();
+        }
+        let way = Proxy::to(broker.port());
+        let url = format!("amqp://guest:guest@127.0.0.1:{}", way.port());
+        let bed = Bed::with(|config| {
+            let sink = toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'")).unwrap();
+            config.sinks.insert(
+                "rabbit".parse().unwrap(),
+                SinkSetup { options: SinkOptions::default(), config: sink },
+            );
+            let source = SourceSetup {
+                url: Secret::new(url),
+                queue: name.into(),
+                sink: "rabbit".parse().unwrap(),
+                topic: "{routing_key}-due".into(),
+                prefetch: 100,
+                ca: None,
+            };
+            config.sources.insert("rabbit".into(), source);
+        })
+        .await;
+        Self { name: name.into(), channel, way, bed }
+    }
+
+    async fn publish(&self, body: &[u8], properties: BasicProperties) {
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent =
+            self.channel.basic_publish("".into(), self.name.as_str().into(), options, body, properties);
+        assert!(sent.await.unwrap().await.unwrap().is_ack());
+    }
+
+    /// The next `count` that come out.
+    async fn due(&self, count: usize) -> Vec<Delivery> {
+        let queue = format!("{}-due", self.name);
+        let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+        let consumer = self.channel.basic_consume(
+            queue.as_str().into(),
+            "reader".into(),
+            options,
+            FieldTable::default(),
+        );
+        let all = consumer.await.unwrap().take(count).map(Result::unwrap).collect();
+        let all = tokio::time::timeout(SOON * 3, all).await.expect("they come out");
+        self.channel.basic_cancel("reader".into(), Default::default()).await.unwrap();
+        all
+    }
+}
+
+fn with_delay(delay: impl Into<AMQPValue>) -> BasicProperties {
+    let headers = BTreeMap::from([("x-delay".into(), delay.into()), ("tenant".into(), text("a"))]);
+    BasicProperties::default().with_headers(headers.into())
+}
+
+fn text(words: &str) -> AMQPValue {
+    AMQPValue::LongString(words.into())
+}
+
+fn header(delivery: &Delivery, name: &str) -> Option<String> {
+    match delivery.properties.headers().as_ref()?.inner().get(name)? {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time at which a real message comes")]
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_asks_for_a_delay_comes_out_at_its_time_with_all_that_it_had() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::new("delays").await;
+    let begin = now_ms();
+    let full = with_delay(AMQPValue::LongInt(1500))
+        .with_message_id("order-7".into())
+        .with_content_type("application/json".into())
+        .with_correlation_id("c-1".into())
+        .with_priority(9);
+    bridge.publish(br#"{"order":7}"#, full).await;
+    bridge.publish(b"\x00\xff", with_delay(text("500"))).await;
+    bridge.publish(b"at once", BasicProperties::default()).await;
+    bridge.publish(b"at once", with_delay(AMQPValue::LongInt(-5))).await;
+
+    let out = bridge.due(4).await;
+    let bodies: Vec<_> = out.iter().map(|delivery| delivery.data.as_slice()).collect();
+    assert_eq!(bodies, [b"at once" as &[u8], b"at once", b"\x00\xff", br#"{"order":7}"#]);
+    assert!(now_ms() >= begin + 1500, "never early");
+    let last = &out[3];
+    assert_eq!(last.properties.message_id().as_ref().unwrap().as_str(), "order-7");
+    assert_eq!(last.properties.content_type().as_ref().unwrap().as_str(), "application/json");
+    assert_eq!(last.properties.correlation_id().as_ref().unwrap().as_str(), "c-1");
+    assert_eq!(header(last, "tenant").as_deref(), Some("a"));
+    assert_eq!(header(last, "x-delay"), None, "or it would wait again");
+    bridge.bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_acknowledged_only_when_it_is_safe_and_comes_out_once_however_often_the_wire_breaks() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let bridge = Bridge::new("breaks").await;
+    let sending = async {
+        for n in 0..300 {
+            let properties =
+                with_delay(AMQPValue::LongInt(20)).with_message_id(format!("m-{n}").as_str().into());
+            bridge.publish(format!("{n}").as_bytes(), properties).await;
+            if n % 60 == 30 {
+                bridge.way.cut();
+            }
+        }
+    };
+    let (out, ()) = tokio::join!(bridge.due(300), sending);
+    let mut ids: Vec<_> = out.iter().map(|delivery| header(delivery, "duly-id").unwrap()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    // The sink may deliver a copy of what was under way when the wire broke; the source doubles none and loses none.
+    let mut wanted: Vec<_> = (0..300).map(|n| format!("m-{n}")).collect();
+    wanted.sort_unstable();
+    let missing: Vec<_> = wanted.iter().filter(|id| !ids.contains(id)).collect();
+    let rest = bridge.due(missing.len()).await;
+    let rest: Vec<_> = rest.iter().map(|delivery| header(delivery, "duly-id").unwrap()).collect();
+    assert!(missing.iter().all(|id| rest.contains(id)), "{missing:?} did not come, {rest:?} did");
+    let books = bridge.bed.duly().books().await.unwrap();
+    assert_eq!(books.accepted, 300, "each was accepted once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_duly_refuses_stays_with_the_broker_and_others_go_on() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::new("refused").await;
+    bridge.publish(&vec![0; 2 << 20], with_delay(AMQPValue::LongInt(1))).await;
+    bridge.publish(b"fits", with_delay(AMQPValue::LongInt(1))).await;
+    assert_eq!(bridge.due(1).await[0].data, b"fits");
+    bridge.bed.stop().await;
+    let left = async {
+        loop {
+            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let queue = bridge.channel.queue_declare("refused".into(), options, FieldTable::default());
+            if queue.await.unwrap().message_count() == 1 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, left).await.expect("it is back in its queue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_not_there_yet_is_waited_for() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::new("later").await;
+    bridge.channel.queue_delete("later".into(), Default::default()).await.unwrap();
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    bridge.channel.queue_declare("later".into(), durable, FieldTable::default()).await.unwrap();
+    bridge.publish(b"there", with_delay(AMQPValue::LongInt(1))).await;
+    assert_eq!(bridge.due(1).await[0].data, b"there");
+    tokio::time::timeout(Duration::from_secs(30), bridge.bed.stop()).await.expect("it stops");
+}
