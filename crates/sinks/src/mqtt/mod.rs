@@ -99,8 +99,12 @@ impl MqttSink {
         let done = self.wires.within(ends.1, wire.talk(&mut talk)).await;
         let why = match done {
             Some(Ok(())) => {
-                self.is_careful.store(false, Ordering::Relaxed);
-                self.wires.give_back(wire);
+                if talk.is_complete() {
+                    self.is_careful.store(false, Ordering::Relaxed);
+                }
+                if talk.went_well() {
+                    self.wires.give_back(wire);
+                }
                 "it was left unanswered".to_owned()
             }
             Some(Err(why)) => {

@@ -68,6 +68,8 @@ pub(super) struct Batch<'a> {
     under_way: usize,
     done: usize,
     goodbye: Option<Reason>,
+    /// Some brokers close a connection over what they refuse: after that it is used for nothing new.
+    has_refusal: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -89,6 +91,7 @@ impl<'a> Batch<'a> {
             under_way: 0,
             done: 0,
             goodbye: None,
+            has_refusal: false,
         }
     }
 
@@ -96,6 +99,20 @@ impl<'a> Batch<'a> {
     /// what they said is lost if more was on its way to them.
     pub(super) fn may_have_a_culprit(&self) -> bool {
         self.under_way > 1
+    }
+
+    /// Whether all are answered, and the connection can be trusted to last.
+    pub(super) fn went_well(&self) -> bool {
+        self.is_complete() && !self.has_refusal
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.done == self.deliveries.len()
+    }
+
+    /// One at a time, and the last one was refused: the rest had better go elsewhere.
+    fn stops_here(&self) -> bool {
+        self.has_refusal && self.window == 1 && self.under_way == 0
     }
 
     fn end(&mut self, place: usize, outcome: Outcome) {
@@ -116,6 +133,7 @@ impl<'a> Batch<'a> {
             return;
         }
         if is_failure(reason) {
+            self.has_refusal = true;
             self.end(place, Err(not_taken(reason)));
         } else if step == Step::Received {
             self.stages[place] = Stage::Received;
@@ -148,7 +166,7 @@ impl Talk for Batch<'_> {
     fn say(&mut self, out: &mut BytesMut) {
         let before = out.len();
         // One that is too large for this broker adds nothing: the next one is looked at at once.
-        while out.len() == before && self.under_way < self.window {
+        while out.len() == before && self.under_way < self.window && !self.stops_here() {
             let Some(delivery) = self.deliveries.get(self.next) else { return };
             let place = self.next;
             self.next += 1;
@@ -181,6 +199,6 @@ impl Talk for Batch<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.done == self.deliveries.len()
+        self.is_complete() || self.stops_here()
     }
 }
