@@ -1,7 +1,12 @@
 //! The same by TLS.
 
+use std::time::Duration;
+
 use duly_core::SinkErrorKind;
-use testkit::servers::rabbitmq::{Rabbitmq, installed, shared};
+use testkit::servers::{
+    rabbitmq::{Rabbitmq, installed, shared},
+    wait_until,
+};
 
 use crate::sink_with;
 
@@ -25,7 +30,13 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
         "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {certificate}\n\
          ssl_options.certfile = {certificate}\nssl_options.keyfile = {key}\nssl_options.verify = verify_none"
     );
-    let _server = tokio::task::block_in_place(|| Rabbitmq::with(&config));
+    let _server = tokio::task::block_in_place(|| {
+        let server = Rabbitmq::with(&config);
+        // It listens for TLS a moment after it is there for everybody else.
+        let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        wait_until("RabbitMQ listens for TLS", Duration::from_secs(60), listens);
+        server
+    });
     let url = format!("amqps://guest:guest@127.0.0.1:{port}");
 
     sink_with(&url, &format!("ca = '{certificate}'")).probe().await.unwrap();
