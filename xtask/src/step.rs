@@ -2,7 +2,9 @@
 
 use std::{
     cell::Cell,
-    env, fs, io,
+    env,
+    ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -71,6 +73,14 @@ impl Steps {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    // What cargo told us of ourselves would make build scripts run again that look at it, and all that depends on them.
+    let is_ours = |name: &OsString| {
+        name.to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+    };
+    for (name, _) in env::vars_os().filter(|(name, _)| is_ours(name)) {
+        command.env_remove(name);
+    }
     command
 }
 
