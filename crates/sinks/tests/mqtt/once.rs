@@ -93,7 +93,7 @@ async fn a_broker_that_hangs_leaves_the_outcome_unknown_and_is_not_waited_for_tw
         return;
     }
     let broker = Mosquitto::single();
-    let sink = sink_with(&broker.url(), "request_timeout = '400ms'");
+    let sink = sink_with(&broker.url(), "request_timeout = '3s'");
     one(&sink, "orders", "a").await.unwrap();
     broker.pause();
     assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unknown, "it was sent");

@@ -123,7 +123,7 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_and_is_not_waited_for_tw
     }
     let nats = Nats::single();
     let mut stream = orders(&nats).await;
-    let sink = sink_with(&nats.url(), "request_timeout = '400ms'");
+    let sink = sink_with(&nats.url(), "request_timeout = '4s'");
     one(&sink, "orders", "a").await.unwrap();
     nats.pause();
     assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unknown, "it was sent");

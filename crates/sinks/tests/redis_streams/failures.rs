@@ -107,7 +107,7 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_and_is_not_waited_for_tw
         return;
     }
     let redis = Redis::single();
-    let sink = sink_with(&redis.url(), "request_timeout = '400ms'");
+    let sink = sink_with(&redis.url(), "request_timeout = '3s'");
     one(&sink, "orders", "a").await.unwrap();
     redis.pause();
     assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unknown, "it was sent");

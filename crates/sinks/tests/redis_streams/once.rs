@@ -17,7 +17,7 @@ async fn an_answer_that_got_lost_leaves_one_entry() {
     }
     let redis = Redis::single();
     let proxy = Proxy::to(redis.port());
-    let sink = sink_with(&format!("redis://127.0.0.1:{}", proxy.port()), "request_timeout = '500ms'");
+    let sink = sink_with(&format!("redis://127.0.0.1:{}", proxy.port()), "request_timeout = '3s'");
     one(&sink, "orders", "first").await.unwrap();
     proxy.swallow_answers();
     assert_eq!(failure(&sink, "orders", "second").await, SinkErrorKind::Unknown);
@@ -38,7 +38,7 @@ async fn a_batch_does_not_wait_for_its_answers() {
     }
     let redis = Redis::single();
     let proxy = Proxy::to(redis.port());
-    let sink = sink_with(&format!("redis://127.0.0.1:{}", proxy.port()), "request_timeout = '500ms'");
+    let sink = sink_with(&format!("redis://127.0.0.1:{}", proxy.port()), "request_timeout = '3s'");
     one(&sink, "orders", "first").await.unwrap();
     proxy.swallow_answers();
     let batch: Vec<_> = (0..128).map(|n| to("orders", &format!("m{n}"))).collect();

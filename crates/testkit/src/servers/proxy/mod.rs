@@ -41,6 +41,8 @@ struct Shared {
     /// Told to every connection; each ends when it changes.
     cut: watch::Sender<u64>,
     trap: Mutex<Trap>,
+    /// The servers' ends of wires that broke on a needle: a server that saw its client go might take back what it was told.
+    left_open: Mutex<Vec<OwnedWriteHalf>>,
 }
 
 impl Proxy {
@@ -63,6 +65,7 @@ impl Proxy {
             will_hold: AtomicBool::new(false),
             cut: watch::channel(0).0,
             trap: Mutex::default(),
+            left_open: Mutex::default(),
         });
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -132,8 +135,8 @@ impl Proxy {
         self.set(Moment::Before, needle, times);
     }
 
-    /// The same, and the server gets the bytes, too. The connection is closed at once: whether the server has already done
-    /// what they say, nobody knows, and it may do so much later, if it is paused.
+    /// The same, and the server gets the bytes, too. The client's connection is closed at once, and the server does not know:
+    /// whether it has already done what they say, nobody knows, and it may do so much later, if it is paused.
     pub fn cut_on(&self, needle: &[u8], times: usize) {
         self.set(Moment::On, needle, times);
     }
@@ -163,8 +166,9 @@ impl Proxy {
 }
 
 impl Shared {
-    /// Before the client can see it.
+    /// Before the client can see it, and when the server has done its part.
     fn breaks(&self) {
+        self.trap.lock().unwrap().broke();
         if self.will_hold.swap(false, Ordering::SeqCst) {
             self.held.send_replace(true);
         }
@@ -233,6 +237,7 @@ async fn requests(
         ends.fetch_or(moment == Some(Moment::After), Ordering::SeqCst);
         to.write_all(&bytes[..count]).await?;
         if moment == Some(Moment::On) {
+            shared.left_open.lock().unwrap().push(to);
             shared.breaks();
             return Ok(());
         }

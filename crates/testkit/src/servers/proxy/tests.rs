@@ -61,7 +61,11 @@ fn at_a_needle_the_wire_breaks_when_it_is_told_to() {
     let (mut client, mut served) = pair();
     client.write_all(b"a needle").unwrap();
     assert!(is_closed(&mut client), "and nobody has answered");
-    assert_eq!(hears(&mut served), b"a needle");
+    let mut heard = [0; 8];
+    served.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, *b"a needle");
+    served.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+    assert!(served.read(&mut heard).is_err(), "and it does not know that the client is gone");
 
     proxy.cut_after(b"needle", 1);
     let (mut client, mut served) = pair();
@@ -69,6 +73,7 @@ fn at_a_needle_the_wire_breaks_when_it_is_told_to() {
     served.read_exact(&mut [0; 8]).unwrap();
     client.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
     assert!(client.read(&mut [0]).is_err(), "it is not closed before the answer");
+    assert_eq!(proxy.needles_met(), 2, "nor is it counted");
     served.write_all(b"done").unwrap();
     client.set_read_timeout(None).unwrap();
     assert!(is_closed(&mut client));
