@@ -9,10 +9,18 @@ use std::{sync::Arc, time::Duration};
 use duly::{Clock, Duly};
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::config::Config;
+use crate::config::{Config, SourceSetup};
 
 /// How long what was just taken may need to be safe when the server stops. What is not goes back to the broker.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Looks whether messages could be taken from there, and takes none. Gives how many wait.
+pub(crate) async fn probe(setup: &SourceSetup) -> Result<u32, String> {
+    #[cfg(feature = "rabbitmq")]
+    return rabbitmq::probe(setup).await;
+    #[cfg(not(feature = "rabbitmq"))]
+    Err(format!("this build has nothing that reads the queue {:?}", setup.queue))
+}
 
 /// The sources of one server, at work until they are stopped.
 pub(crate) struct Sources {

@@ -1,11 +1,13 @@
-//! `duly doctor` on real databases, good and bad.
+//! `duly doctor` on real databases and brokers, good and bad.
 
 use std::net::TcpListener;
 
 use serde_json::Value;
 use testkit::servers::{
     mysql::{self, Mysql},
+    nats::{self, Nats},
     postgres::{self, Postgres},
+    rabbitmq,
 };
 
 use crate::{
@@ -101,4 +103,70 @@ fn the_doctor_says_why_nobody_lets_it_in() {
     let store =
         format!("kind = \"postgres\"\npostgres = \"postgres://stranger:planted@127.0.0.1:{port}/duly\"");
     assert_told(&doctor(&store, "postgres").1, "fail", "does not let this user in");
+}
+
+#[test]
+fn the_doctor_looks_whether_a_source_has_its_queue_and_takes_nothing() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let broker = rabbitmq::shared();
+    let source = |queue: &str, port: u16| {
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}");
+        let store = "kind = \"embedded\"\n[sources.orders]\nkind = \"rabbitmq\"\nsink = \"queue\"";
+        doctor(&format!("{store}\nurl = \"{url}\"\nqueue = \"{queue}\""), "source orders")
+    };
+    let (ok, told) = source("doctors-orders", broker.port());
+    assert!(!ok);
+    assert_told(&told, "fail", "doctors-orders");
+
+    testkit::block_on(async {
+        let connection = lapin::Connection::connect(&broker.url(), Default::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let none = lapin::types::FieldTable::default;
+        channel.queue_declare("doctors-orders".into(), Default::default(), none()).await.unwrap();
+        channel.confirm_select(Default::default()).await.unwrap();
+        let sent = channel.basic_publish(
+            "".into(),
+            "doctors-orders".into(),
+            Default::default(),
+            b"x",
+            Default::default(),
+        );
+        assert!(sent.await.unwrap().await.unwrap().is_ack());
+    });
+    for _ in 0..2 {
+        assert_told(&source("doctors-orders", broker.port()).1, "ok", "1 messages wait");
+    }
+
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    assert_told(&source("doctors-orders", closed).1, "fail", "see whether the broker is up");
+}
+
+#[test]
+fn the_doctor_names_a_stream_of_nats_that_forgets_ids_before_the_last_retry() {
+    if !nats::installed() {
+        return;
+    }
+    let server = Nats::single();
+    testkit::block_on(async {
+        let context = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
+        let config = async_nats::jetstream::stream::Config {
+            name: "ORDERS".into(),
+            subjects: vec!["orders".into()],
+            ..Default::default()
+        };
+        context.create_stream(config).await.unwrap();
+    });
+    let sink = |retry: &str| {
+        let store = format!(
+            "kind = \"embedded\"\n[sinks.orders]\nkind = \"nats\"\nurl = \"{}\"\n{retry}",
+            server.url()
+        );
+        doctor(&store, "sink orders").1
+    };
+    assert_told(&sink(""), "warn", "ORDERS");
+    let told = sink("retry = { max = \"1m\" }");
+    assert_told(&told, "ok", "answers");
+    assert_eq!(told.len(), 1, "a minute is within the two that NATS remembers: {told:#?}");
 }

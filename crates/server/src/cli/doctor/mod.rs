@@ -6,6 +6,7 @@ mod place;
 mod redis;
 mod sinks;
 mod skew;
+mod sources;
 mod sql;
 
 use serde::Serialize;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use super::{Failure, Output, Tint};
 use crate::config::{Config, Flags, Sources, StoreKind};
 
-/// Check the settings, the disk, the sinks, the clock and the limits of this machine
+/// Check the settings, the disk, the sinks and sources, the clock and the limits of this machine
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -99,6 +100,7 @@ async fn look(config: &Config) -> Vec<Finding> {
     findings.extend(place::listening(config, running));
     findings.extend(config.tls.as_ref().map(certificate::look));
     findings.extend(sinks::look(config).await);
+    findings.extend(sources::look(config).await);
     findings
 }
 

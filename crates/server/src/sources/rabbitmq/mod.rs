@@ -9,7 +9,7 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::{
     Connection, Consumer,
     message::Delivery,
-    options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions},
+    options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions},
     types::FieldTable,
 };
 use tokio::sync::watch;
@@ -22,6 +22,20 @@ const TOGETHER_MAX: usize = 500;
 /// The wait before a broker or a store that failed is tried again, at first and at most.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Looks whether messages could be taken, and takes none. Gives how many wait in the queue, or why none can come.
+pub(super) async fn probe(setup: &SourceSetup) -> Result<u32, String> {
+    let connection =
+        duly_sinks::rabbitmq::connect(&setup.broker()).await.map_err(|failure| failure.detail)?;
+    let asked = async {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let channel = connection.create_channel().await?;
+        channel.queue_declare(setup.queue.as_str().into(), passive, FieldTable::default()).await
+    };
+    let queue = asked.await.map_err(|error| format!("queue {:?}: {error}", setup.queue));
+    let _ = connection.close(200, "looked".into()).now_or_never();
+    Ok(queue?.message_count())
+}
 
 /// One source.
 pub(super) struct Bridge {
