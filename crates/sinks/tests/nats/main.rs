@@ -3,6 +3,7 @@
 
 mod config;
 mod core;
+mod creds;
 mod failures;
 mod look;
 mod once;
