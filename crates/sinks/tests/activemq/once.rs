@@ -75,7 +75,7 @@ async fn a_broker_killed_in_mid_batch_and_started_again_has_everything() {
     assert_eq!(different.len(), 3_000, "all that was acknowledged is there");
     assert!(there.len() - 3_000 <= unknown, "{} copies of {unknown} unknown", there.len() - 3_000);
 
-    let impatient = sink_with(&broker.url(), "request_timeout = '1s'");
+    let impatient = sink_with(&broker.url(), "request_timeout = '4s'");
     one(&impatient, queue, "before").await.unwrap();
     broker.pause();
     assert_eq!(failure(&impatient, queue, "b").await, SinkErrorKind::Unknown, "it was sent");

@@ -19,7 +19,7 @@ async fn a_lost_acknowledgement_is_unknown_and_the_same_id_comes_again() {
         let broker = Mosquitto::single();
         let mut reader = Reader::of(broker.port(), "orders");
         let proxy = Proxy::to(broker.port());
-        let sink = sink_with(&url(proxy.port()), &format!("request_timeout = '2s'\nqos = {qos}"));
+        let sink = sink_with(&url(proxy.port()), &format!("request_timeout = '4s'\nqos = {qos}"));
         one(&sink, "orders", "a").await.unwrap();
         proxy.swallow_answers();
         assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unknown);

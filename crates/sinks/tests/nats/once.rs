@@ -31,7 +31,7 @@ async fn a_lost_acknowledgement_is_unknown_and_the_same_id_again_makes_no_copy()
     let nats = Nats::single();
     let mut stream = orders(&nats).await;
     let proxy = Proxy::to(nats.port());
-    let sink = sink_with(&format!("nats://127.0.0.1:{}", proxy.port()), "request_timeout = '1s'");
+    let sink = sink_with(&format!("nats://127.0.0.1:{}", proxy.port()), "request_timeout = '4s'");
     one(&sink, "orders", "a").await.unwrap();
     proxy.swallow_answers();
     assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unknown);

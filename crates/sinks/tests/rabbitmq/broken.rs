@@ -57,7 +57,7 @@ async fn killed(rabbitmq: &Rabbitmq, queue: &str) {
 }
 
 async fn hanging(rabbitmq: &Rabbitmq, queue: &str) {
-    let sink = sink_with(&rabbitmq.url(), "request_timeout = '1s'");
+    let sink = sink_with(&rabbitmq.url(), "request_timeout = '4s'");
     one(&sink, queue, "a").await.unwrap();
     rabbitmq.pause();
     assert_eq!(one(&sink, queue, "b").await.unwrap_err().kind, SinkErrorKind::Unknown, "it was sent");

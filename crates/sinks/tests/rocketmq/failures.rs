@@ -49,7 +49,7 @@ async fn a_broker_that_hangs_leaves_the_outcome_unknown_and_comes_back() {
         return;
     }
     let servers = Rocketmq::with(Options { makes_topics: true, ..Options::default() });
-    let (sink, topic) = (sink_with(&servers.namesrv(), "request_timeout = '2s'"), fresh_topic());
+    let (sink, topic) = (sink_with(&servers.namesrv(), "request_timeout = '7s'"), fresh_topic());
     one(&sink, &topic, "a").await.unwrap();
     servers.pause();
     let error = one(&sink, &topic, "b").await.unwrap_err();
