@@ -53,6 +53,10 @@
 //! since 1970) and `duly-attempt`, the same that Duly's server writes by its sink `redis_streams`; so either may send what the
 //! other's users listen to, and so may anybody who can `XADD`.
 //!
+//! # Locks, and keys that expire
+//!
+//! [`lock`] has one holder at a time over all processes; [`expiry`] calls a handler with keys whose time to live is over, and has timers that lose none.
+//!
 //! # Which Redis
 //!
 //! `redis://`, `rediss://`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`. Delayed events need one that keeps what it was
@@ -64,7 +68,9 @@ mod clock;
 mod delayed;
 mod entry;
 mod error;
+pub mod expiry;
 mod listen;
+pub mod lock;
 mod mq;
 mod settings;
 
@@ -72,6 +78,10 @@ mod settings;
 pub use delayed::{Changed, MessageId};
 pub use entry::{Entry, EntryId};
 pub use error::Error;
+pub use expiry::{
+    Cancelled, Expired, ExpiredKey, Expiring, ExpiryListener, ExpiryTimers, Gap, Timer, TimerListener,
+};
 pub use listen::{Listener, Listening, Undecodable};
+pub use lock::{Lock, LockGuard, Released};
 pub use mq::RedisMq;
 pub use settings::{Settings, StartFrom};

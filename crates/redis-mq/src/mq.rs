@@ -31,6 +31,7 @@ pub(crate) struct Inner {
     pub(crate) consumer: String,
     /// By event.
     pub(crate) listeners: Mutex<Vec<(String, Stopper)>>,
+    pub(crate) expiring: crate::expiry::Running,
     #[cfg(feature = "delayed")]
     pub(crate) duly: duly::Duly,
     closed: AtomicBool,
@@ -62,6 +63,7 @@ impl RedisMq {
             settings,
             consumer,
             listeners: Mutex::default(),
+            expiring: crate::expiry::Running::default(),
             closed: AtomicBool::new(false),
             drawn,
             sent: AtomicU64::new(0),
@@ -126,6 +128,7 @@ impl RedisMq {
         for listener in listeners {
             listener.gone().await;
         }
+        self.inner.expiring.stop().await;
         #[cfg(feature = "delayed")]
         self.inner.duly.shutdown().await?;
         Ok(())

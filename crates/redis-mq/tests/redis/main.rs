@@ -1,12 +1,16 @@
 //! `redis-mq` against real Redis servers.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod alarms;
 mod delayed;
+mod expiry;
 mod failing;
 mod killed;
 mod listening;
+mod lock;
 mod places;
 mod sending;
+mod timers;
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,0 +1,51 @@
+#!lua flags=allow-oom
+-- Decides which of those who hear that a key has expired acts on it: whoever is the first to tell of this occurrence.
+--
+-- An event has no number, so occurrences are counted: within one subscription every event is another occurrence, and a subscription hears
+-- those of one key in their order. The n-th that it hears is the n-th there was, after those that were before its time.
+--
+-- KEYS[1]  the record of this key: n, the occurrences acted on; t, the last token; c<n>, when; s<subscription>, how many of them it has heard,
+--          the number of the event, and what it was answered
+-- ARGV[1]  the subscription
+-- ARGV[2]  when it began, microseconds of this server
+-- ARGV[3]  the number of the event within the subscription: the same one asked for twice is answered alike
+-- ARGV[4]  how long the record is kept, milliseconds
+-- ARGV[5]  how many times of occurrences are kept
+-- result   a token to act with, greater than the last; 0 if another acts
+local record, own = KEYS[1], 's' .. ARGV[1]
+local n = tonumber(redis.call('HGET', record, 'n') or '0')
+local heard
+local before = redis.call('HGET', record, own)
+if before then
+  local count, number, answer = string.match(before, '^(%d+) (%d+) (%d+)$')
+  if number == ARGV[3] then return tonumber(answer) end
+  heard = tonumber(count)
+else
+  -- Those before its time it never hears.
+  heard = n
+  while heard > 0 do
+    local at = redis.call('HGET', record, 'c' .. heard)
+    if not at or tonumber(at) < tonumber(ARGV[2]) then break end
+    heard = heard - 1
+  end
+end
+heard = heard + 1
+local token = 0
+if heard > n then
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  token = math.max(now, tonumber(redis.call('HGET', record, 't') or '0') + 1)
+  redis.call('HSET', record, 'n', heard, 'c' .. heard, string.format('%.0f', now), 't', string.format('%.0f', token))
+  redis.call('HDEL', record, 'c' .. (heard - tonumber(ARGV[5])))
+  -- A key that expires every few seconds for ever: those that are so far behind have long ended.
+  if redis.call('HLEN', record) > 4 * tonumber(ARGV[5]) then
+    local all = redis.call('HGETALL', record)
+    for i = 1, #all, 2 do
+      local count = all[i]:sub(1, 1) == 's' and tonumber(string.match(all[i + 1], '^%d+'))
+      if count and count < heard - tonumber(ARGV[5]) then redis.call('HDEL', record, all[i]) end
+    end
+  end
+end
+redis.call('HSET', record, own, string.format('%d %s %.0f', heard, ARGV[3], token))
+redis.call('PEXPIRE', record, ARGV[4])
+return token

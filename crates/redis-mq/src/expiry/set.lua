@@ -1,0 +1,18 @@
+#!lua
+-- Sets a key that expires, and its shadow: what is to be done then. One that was there before is replaced.
+--
+-- KEYS[1]  due: keys by when they are to be looked at, milliseconds
+-- KEYS[2]  values by key
+-- KEYS[3]  states by key: "<tries> <due> <claim>", the claim is "-" if nobody is at it
+-- KEYS[4]  the key
+-- ARGV[1]  the value
+-- ARGV[2]  until it expires, milliseconds
+local time = redis.call('TIME')
+-- Rounded up: never early.
+local due = tonumber(time[1]) * 1000 + math.ceil(tonumber(time[2]) / 1000) + tonumber(ARGV[2])
+local text = string.format('%.0f', due)
+redis.call('ZADD', KEYS[1], text, KEYS[4])
+redis.call('HSET', KEYS[2], KEYS[4], ARGV[1])
+redis.call('HSET', KEYS[3], KEYS[4], '0 ' .. text .. ' -')
+redis.call('SET', KEYS[4], ARGV[1], 'PX', ARGV[2])
+return 1

@@ -1,0 +1,156 @@
+//! The loop that works on timers: claims what is due, runs the handler, settles.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+use super::{
+    Expired,
+    outcome::{self, Handler, Retry},
+    shadow::{Claimed, Shadow},
+};
+use crate::{Settings, clock};
+
+/// Waits before Redis is told again what became of a timer.
+const TELL_AGAIN_AFTER: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+];
+/// Waits after failures: the first, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// Works on the timers of one prefix.
+pub(super) struct Worker {
+    doing: Arc<Doing>,
+    poll: Duration,
+    batch: usize,
+    /// How long a claim lasts: longer than a handler may take.
+    lease: Duration,
+    hint: Arc<Notify>,
+    room: Arc<Semaphore>,
+    drawn: u64,
+    claims: AtomicU64,
+}
+
+struct Doing {
+    shadow: Shadow,
+    handler: Handler<Expired<Vec<u8>>>,
+    retry: Retry,
+    limit: Duration,
+}
+
+impl Worker {
+    pub(super) fn new(
+        shadow: Shadow,
+        handler: Handler<Expired<Vec<u8>>>,
+        retry: Retry,
+        settings: &Settings,
+        hint: Arc<Notify>,
+    ) -> Self {
+        let limit = settings.processing_timeout;
+        Self {
+            doing: Arc::new(Doing { shadow, handler, retry, limit }),
+            poll: settings.poll_interval,
+            batch: settings.batch,
+            // What becomes of a timer must be told within the lease, too.
+            lease: settings.abandoned_after() + TELL_AGAIN_AFTER.iter().sum::<Duration>(),
+            hint,
+            room: Arc::new(Semaphore::new(settings.batch)),
+            drawn: clock::draw(),
+            claims: AtomicU64::new(0),
+        }
+    }
+
+    /// Until it is told to stop; then until the last handler has ended.
+    pub(super) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut failures = BACKOFF.0;
+        while !*stop.borrow() {
+            let wait = match self.look(&mut stop).await {
+                Ok(wait) => {
+                    failures = BACKOFF.0;
+                    wait
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        prefix = self.doing.shadow.prefix(),
+                        "timers that are due are not known: {error}"
+                    );
+                    failures = (failures * 2).min(BACKOFF.1);
+                    failures
+                }
+            };
+            tokio::select! {
+                () = clock::sleep(wait) => {}
+                () = self.hint.notified() => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        }
+        let all = u32::try_from(self.batch).unwrap_or(u32::MAX);
+        let _ = self.room.acquire_many(all).await;
+    }
+
+    /// Begins with what is due, as far as there is room, and says when to look again. The set is the truth; no event is needed.
+    async fn look(&self, stop: &mut watch::Receiver<bool>) -> Result<Duration, crate::Error> {
+        let first = tokio::select! {
+            room = self.room.clone().acquire_owned() => room,
+            _ = stop.wait_for(|stop| *stop) => return Ok(Duration::ZERO),
+        };
+        let mut room: Vec<OwnedSemaphorePermit> = first.into_iter().collect();
+        while let Ok(more) = self.room.clone().try_acquire_owned() {
+            room.push(more);
+        }
+        let serial = self.claims.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = format!("{:016x}-{serial}", self.drawn).into();
+        let (claimed, next) = self.doing.shadow.claim(room.len(), self.lease, &name).await?;
+        let may_be_more = claimed.len() == room.len();
+        for (one, room) in claimed.into_iter().zip(room) {
+            let (doing, name) = (self.doing.clone(), name.clone());
+            tokio::spawn(async move {
+                doing.handle(one, &name).await;
+                drop(room);
+            });
+        }
+        Ok(if may_be_more { Duration::ZERO } else { next.map_or(self.poll, |next| next.min(self.poll)) })
+    }
+}
+
+impl Doing {
+    async fn handle(&self, claimed: Claimed, name: &str) {
+        let Claimed { key, value, tries, due_ms } = claimed;
+        let expired = Expired { key: key.clone(), value, due_ms, tries };
+        let again = match outcome::run((self.handler)(expired), self.limit).await {
+            Ok(()) => None,
+            Err(why) => {
+                let wait = self.retry.after(tries);
+                tracing::error!(key, tries, "a timer was not handled and is tried again in {wait:?}: {why}");
+                Some(wait)
+            }
+        };
+        for wait in TELL_AGAIN_AFTER {
+            match self.shadow.settle(name, &key, again).await {
+                Ok(true) => return,
+                Ok(false) => {
+                    tracing::warn!(
+                        key,
+                        tries,
+                        "the timer was set anew, or its lease ended, while its handler ran"
+                    );
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(key, "what became of a timer is not written down yet: {error}");
+                    clock::sleep(wait).await;
+                }
+            }
+        }
+        tracing::error!(key, tries, "what became of a timer could not be written down: it is tried again");
+    }
+}

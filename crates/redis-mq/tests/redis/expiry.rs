@@ -1,0 +1,307 @@
+//! Events of expired keys: every instance hears each, one acts.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redis_mq::{Error, ExpiredKey, RedisMq, Settings};
+use testkit::servers::redis::{Cluster, Redis, Sentinels, installed};
+use tokio::sync::mpsc;
+
+use crate::{connect, next, wait_until};
+
+/// How often each key was handled, by whomever.
+#[derive(Clone, Default)]
+struct Ledger(Arc<Mutex<BTreeMap<String, usize>>>);
+
+impl Ledger {
+    fn count(&self, key: String) {
+        *self.0.lock().unwrap().entry(key).or_default() += 1;
+    }
+
+    fn total(&self) -> usize {
+        self.0.lock().unwrap().values().sum()
+    }
+
+    fn of(&self, key: &str) -> usize {
+        self.0.lock().unwrap().get(key).copied().unwrap_or_default()
+    }
+
+    /// Counts what this instance handles.
+    async fn keep(&self, mq: &RedisMq, prefix: &str) {
+        let ledger = self.clone();
+        let count = move |expired: ExpiredKey| {
+            ledger.count(expired.key);
+            async { Ok::<_, String>(()) }
+        };
+        mq.expiry_listener(prefix, count).start().await.unwrap();
+    }
+}
+
+/// Handed on by one instance.
+async fn hear(mq: &RedisMq, prefix: &str) -> mpsc::UnboundedReceiver<ExpiredKey> {
+    let (heard, hearing) = mpsc::unbounded_channel();
+    let hand_on = move |expired: ExpiredKey| {
+        let told = heard.send(expired).map_err(|_| "nobody listens");
+        async move { told }
+    };
+    mq.expiry_listener(prefix, hand_on).start().await.unwrap();
+    hearing
+}
+
+/// A key that every instance hears of, after all that it heard before.
+async fn every_instance_has_caught_up(redis: &Redis, all: &[RedisMq]) {
+    for (number, mq) in all.iter().enumerate() {
+        let mut hearing = hear(mq, &format!("mark:{number}:")).await;
+        redis.run::<()>(&["SET", &format!("mark:{number}:x"), "1", "PX", "1"]);
+        next(&mut hearing).await;
+    }
+}
+
+async fn one_of_four_handles_each(connect: impl AsyncFn() -> RedisMq, set: impl Fn(&str)) {
+    let ledger = Ledger::default();
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        let mq = connect().await;
+        ledger.keep(&mq, "session:").await;
+        all.push(mq);
+    }
+    for number in 0..200 {
+        set(&format!("session:{number}"));
+        set(&format!("other:{number}"));
+    }
+    wait_until("all are handled", || ledger.total() >= 200);
+    for mq in all {
+        mq.shutdown().await.unwrap();
+    }
+    let ledger = ledger.0.lock().unwrap();
+    assert_eq!((ledger.len(), ledger.values().sum::<usize>()), (200, 200), "each once: {ledger:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_expires_is_handled_by_one_of_four_instances() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let set = |key: &str| redis.run::<()>(&["SET", key, "1", "PX", "100"]);
+    one_of_four_handles_each(async || connect(&redis, Settings::default()).await, set).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_expire_all_over_a_cluster_are_handled_by_one_of_four_instances() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::of_three();
+    let set = |key: &str| {
+        let owner = &cluster.nodes()[cluster.owner(cluster.slot(key))];
+        owner.run::<()>(&["SET", key, "1", "PX", "100"]);
+    };
+    one_of_four_handles_each(async || RedisMq::connect(&cluster.url()).await.unwrap(), set).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_occurrence_of_a_key_is_handled_once_and_with_a_greater_token() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let mq = connect(&redis, Settings::default()).await;
+        let heard = heard.clone();
+        let hand_on = move |expired: ExpiredKey| {
+            let told = heard.send(expired.token).map_err(|_| "nobody listens");
+            async move { told }
+        };
+        mq.expiry_listener("session:", hand_on).start().await.unwrap();
+        all.push(mq);
+    }
+    // The same key again and again, each as soon as the one before is gone.
+    for _ in 0..30 {
+        redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
+        wait_until("it expired", || !redis.run::<bool>(&["EXISTS", "session:1"]));
+    }
+    let mut tokens = Vec::new();
+    for _ in 0..30 {
+        tokens.push(next(&mut hearing).await);
+    }
+    every_instance_has_caught_up(&redis, &all).await;
+    assert!(hearing.try_recv().is_err(), "one too many");
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 30);
+    for mq in all {
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hears_late_does_not_repeat_what_another_has_done() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let (slow, quick) = (
+        connect(&redis, Settings { batch: 1, ..Settings::default() }).await,
+        connect(&redis, Settings::default()).await,
+    );
+    let ledger = Ledger::default();
+    let (begun, mut beginning) = mpsc::unbounded_channel();
+    let (go, gone) = tokio::sync::watch::channel(false);
+    // The first that it gets keeps it busy.
+    let block = {
+        let ledger = ledger.clone();
+        move |expired: ExpiredKey| {
+            let (ledger, begun, mut gone) = (ledger.clone(), begun.clone(), gone.clone());
+            async move {
+                let _ = begun.send(());
+                let _ = gone.wait_for(|go| *go).await;
+                ledger.count(expired.key);
+                Ok::<_, String>(())
+            }
+        }
+    };
+    slow.expiry_listener("session:", block).start().await.unwrap();
+    redis.run::<()>(&["SET", "session:0", "1", "PX", "1"]);
+    next(&mut beginning).await;
+    ledger.keep(&quick, "session:").await;
+    redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
+    wait_until("another has done it", || ledger.of("session:1") == 1);
+    // Now the slow one gets to hear of it.
+    go.send_replace(true);
+    wait_until("it goes on", || ledger.of("session:0") == 1);
+    every_instance_has_caught_up(&redis, &[slow.clone(), quick.clone()]).await;
+    for _ in 0..2 {
+        redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
+        wait_until("it expired", || !redis.run::<bool>(&["EXISTS", "session:1"]));
+    }
+    wait_until("again, and again", || ledger.of("session:1") == 3);
+    slow.shutdown().await.unwrap();
+    quick.shutdown().await.unwrap();
+    assert_eq!((ledger.of("session:0"), ledger.of("session:1")), (1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_of_an_expired_key_that_fails_is_tried_again() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    let (tried, mut trying) = mpsc::unbounded_channel();
+    let fail = move |expired: ExpiredKey| {
+        let _ = tried.send(expired);
+        async { Err::<(), _>("not today") }
+    };
+    let short = Duration::from_millis(10);
+    mq.expiry_listener("session:", fail).retry(short, short).start().await.unwrap();
+    redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
+    let first = next(&mut trying).await;
+    for _ in 1..5 {
+        assert_eq!(next(&mut trying).await, first);
+    }
+    mq.shutdown().await.unwrap();
+    assert!(trying.recv().await.is_none(), "given up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flags_are_added_to_the_setting_and_none_is_taken_away() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::of_three();
+    for node in cluster.nodes() {
+        node.run::<()>(&["CONFIG", "SET", "notify-keyspace-events", "K$"]);
+    }
+    let mq = RedisMq::connect(&cluster.url()).await.unwrap();
+    let _hearing = hear(&mq, "session:").await;
+    for node in cluster.nodes() {
+        let (_, flags): (String, String) = node.run(&["CONFIG", "GET", "notify-keyspace-events"]);
+        assert!(["K", "$", "E", "x"].iter().all(|flag| flags.contains(flag)), "{flags}");
+    }
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_setting_may_not_be_changed_it_is_asked_for() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    redis.run::<()>(&["ACL", "SETUSER", "me", "on", ">pass", "~*", "&*", "+@all", "-config|set"]);
+    let url = format!("redis://me:pass@127.0.0.1:{}", redis.port());
+    let mq = RedisMq::connect(&url).await.unwrap();
+    let start = || mq.expiry_listener("a:", |_| async { Ok::<_, String>(()) }).start();
+    let Err(Error::Refused(why)) = start().await else { panic!("it is off") };
+    assert!(why.contains("set notify-keyspace-events there to \"Ex\""), "{why}");
+    redis.run::<()>(&["CONFIG", "SET", "notify-keyspace-events", "AE"]);
+    start().await.unwrap().stop().await;
+    redis.run::<()>(&["ACL", "SETUSER", "me", "-config"]);
+    let Err(Error::Refused(why)) = start().await else { panic!("nobody knows whether it is on") };
+    assert!(why.contains("notify-keyspace-events") && why.contains("assume_enabled"), "{why}");
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let hand_on = move |expired: ExpiredKey| {
+        let told = heard.send(expired.key).map_err(|_| "nobody listens");
+        async move { told }
+    };
+    mq.expiry_listener("a:", hand_on).assume_enabled().start().await.unwrap();
+    redis.run::<()>(&["SET", "a:1", "1", "PX", "1"]);
+    assert_eq!(next(&mut hearing).await, "a:1");
+    mq.shutdown().await.unwrap();
+}
+
+/// Sets keys until one is heard of.
+async fn hears_again(hearing: &mut mpsc::UnboundedReceiver<ExpiredKey>, set: impl Fn()) {
+    for _ in 0..300 {
+        set();
+        let soon = tokio::time::timeout(Duration::from_millis(200), hearing.recv()).await;
+        if soon.is_ok_and(|heard| heard.is_some()) {
+            return;
+        }
+    }
+    panic!("nothing is heard any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_of_redis_it_is_told_that_some_may_have_been_missed_and_listening_goes_on() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (told, mut telling) = mpsc::unbounded_channel();
+    let hand_on = move |expired: ExpiredKey| {
+        let told = heard.send(expired).map_err(|_| "nobody listens");
+        async move { told }
+    };
+    let tell = move |gap: &redis_mq::Gap| drop(told.send(gap.server.clone()));
+    mq.expiry_listener("session:", hand_on).on_gap(tell).start().await.unwrap();
+    // The setting is forgotten with it, too.
+    redis.restart();
+    assert!(next(&mut telling).await.contains(&redis.port().to_string()));
+    redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
+    assert_eq!(next(&mut hearing).await.key, "session:1");
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_master_that_the_sentinels_name_is_followed() {
+    if !installed() {
+        return;
+    }
+    let sentinels = Sentinels::start();
+    let mq = RedisMq::connect(&sentinels.url()).await.unwrap();
+    let mut hearing = hear(&mq, "session:").await;
+    sentinels.pair()[0].run::<()>(&["SET", "session:1", "1", "PX", "1"]);
+    assert_eq!(next(&mut hearing).await.key, "session:1");
+    let new = tokio::task::block_in_place(|| sentinels.fail_over());
+    hears_again(&mut hearing, || sentinels.pair()[new].run::<()>(&["SET", "session:2", "1", "PX", "1"]))
+        .await;
+    mq.shutdown().await.unwrap();
+}
