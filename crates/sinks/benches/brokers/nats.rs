@@ -1,49 +1,106 @@
 //! NATS: a stream in a file.
 
+use std::collections::VecDeque;
+
 use async_nats::{
     HeaderMap,
-    jetstream::{self, Context, stream::Config},
+    jetstream::{self, Context, consumer::pull, stream::Config},
 };
 use async_trait::async_trait;
 use duly_core::Delivery;
-use futures_util::future::try_join_all;
-use testkit::servers::nats::Nats;
+use futures_util::StreamExt;
+use testkit::servers::nats;
 
-use crate::bed::{Broker, TOPIC};
+use crate::broker::{Bare, Broker};
 
-pub(crate) struct Stream {
-    url: String,
-    context: Context,
+const SUBJECT: &str = "orders";
+const STREAM: &str = "ORDERS";
+
+pub(crate) struct Nats(nats::Nats);
+
+impl Nats {
+    pub(crate) fn new() -> Self {
+        let broker = Self(nats::Nats::single());
+        testkit::block_on(async {
+            let config = Config { name: STREAM.into(), subjects: vec![SUBJECT.into()], ..Config::default() };
+            context(&broker.0.url()).await.create_stream(config).await.unwrap();
+        });
+        broker
+    }
 }
 
-impl Stream {
-    pub(crate) async fn new(server: &Nats) -> Self {
-        let context = jetstream::new(async_nats::connect(server.url()).await.unwrap());
-        let config = Config { name: "ORDERS".into(), subjects: vec![TOPIC.into()], ..Config::default() };
-        context.create_stream(config).await.unwrap();
-        Self { url: server.url(), context }
-    }
+async fn context(url: &str) -> Context {
+    jetstream::new(async_nats::connect(url).await.unwrap())
 }
 
 #[async_trait]
-impl Broker for Stream {
+impl Broker for Nats {
     fn name(&self) -> &'static str {
-        "nats: messages stored by JetStream"
+        "nats"
     }
 
     fn config(&self) -> String {
-        format!("kind = 'nats'\nurl = '{}'", self.url)
+        format!("kind = 'nats'\nurl = '{}'", self.0.url())
     }
 
-    async fn bare(&self, batch: &[Delivery]) {
-        let mut acks = Vec::with_capacity(batch.len());
-        for Delivery { message, .. } in batch {
+    fn safety(&self) -> &'static str {
+        "stream in a file, duplicate window 2 min"
+    }
+
+    fn knows_copies(&self) -> bool {
+        true
+    }
+
+    async fn bare(&self) -> Box<dyn Bare> {
+        Box::new(Client(context(&self.0.url()).await))
+    }
+
+    async fn ids(&self) -> Vec<String> {
+        let stream = context(&self.0.url()).await.get_stream(STREAM).await.unwrap();
+        let count = stream.cached_info().state.messages as usize;
+        let reader = stream.create_consumer(pull::OrderedConfig::default()).await.unwrap();
+        let messages = reader.messages().await.unwrap().take(count);
+        let id = |message: jetstream::Message| {
+            message.headers.as_ref().and_then(|headers| headers.get("duly-id")).unwrap().to_string()
+        };
+        messages.map(|message| id(message.unwrap())).collect().await
+    }
+
+    fn kill(&self) {
+        self.0.kill();
+    }
+
+    fn start(&self) {
+        self.0.start();
+    }
+
+    fn pause(&self) {
+        self.0.pause();
+    }
+
+    fn cont(&self) {
+        self.0.cont();
+    }
+}
+
+struct Client(Context);
+
+#[async_trait]
+impl Bare for Client {
+    async fn publish(&mut self, messages: &[Delivery], window: usize) {
+        let mut acks = VecDeque::with_capacity(window);
+        for Delivery { message, .. } in messages {
+            if acks.len() == window {
+                let ack: jetstream::context::PublishAckFuture = acks.pop_front().unwrap();
+                ack.await.unwrap();
+            }
             let mut headers = HeaderMap::new();
             headers.insert("Nats-Msg-Id", message.id.as_str());
             let body = message.body.to_bytes();
-            let ack = self.context.publish_with_headers(TOPIC, headers, body).await.unwrap();
-            acks.push(ack.into_future());
+            acks.push_back(self.0.publish_with_headers(SUBJECT, headers, body).await.unwrap());
         }
-        try_join_all(acks).await.unwrap();
+        for ack in acks {
+            ack.await.unwrap();
+        }
     }
 }

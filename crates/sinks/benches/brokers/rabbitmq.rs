@@ -1,55 +1,121 @@
-//! RabbitMQ: a durable queue.
+//! RabbitMQ: a quorum queue.
+
+use std::collections::VecDeque;
 
 use async_trait::async_trait;
 use duly_core::Delivery;
-use futures_util::future::try_join_all;
+use futures_util::StreamExt;
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
-    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions},
-    types::FieldTable,
+    options::{BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
 };
-use testkit::servers::rabbitmq::Rabbitmq;
+use testkit::servers::rabbitmq;
 
-use crate::bed::{Broker, TOPIC};
+use crate::broker::{Bare, Broker, Keep};
 
-pub(crate) struct Rabbit {
-    url: String,
-    channel: Channel,
+const QUEUE: &str = "orders";
+
+pub(crate) struct Rabbitmq(rabbitmq::Rabbitmq);
+
+impl Rabbitmq {
+    pub(crate) fn new(_: Keep) -> Self {
+        let broker = Self(rabbitmq::Rabbitmq::single());
+        testkit::block_on(async {
+            declare(&channel(&broker.0.url()).await).await;
+        });
+        broker
+    }
 }
 
-impl Rabbit {
-    pub(crate) async fn new(server: &Rabbitmq) -> Self {
-        let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await.unwrap();
-        let channel = connection.create_channel().await.unwrap();
-        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(TOPIC.into(), durable, FieldTable::default()).await.unwrap();
-        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        Self { url: server.url(), channel }
-    }
+async fn channel(url: &str) -> Channel {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+    connection.create_channel().await.unwrap()
+}
+
+/// Makes the queue, if it is not there, and says how many messages it has.
+async fn declare(channel: &Channel) -> usize {
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let mut settings = FieldTable::default();
+    settings.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    channel.queue_declare(QUEUE.into(), durable, settings).await.unwrap().message_count() as usize
 }
 
 #[async_trait]
-impl Broker for Rabbit {
+impl Broker for Rabbitmq {
     fn name(&self) -> &'static str {
-        "rabbitmq: persistent, mandatory, confirmed"
+        "rabbitmq"
     }
 
     fn config(&self) -> String {
-        format!("kind = 'rabbitmq'\nurl = '{}'", self.url)
+        format!("kind = 'rabbitmq'\nurl = '{}'", self.0.url())
     }
 
-    async fn bare(&self, batch: &[Delivery]) {
+    fn safety(&self) -> &'static str {
+        "quorum queue"
+    }
+
+    async fn bare(&self) -> Box<dyn Bare> {
+        let channel = channel(&self.0.url()).await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        Box::new(Lapin(channel))
+    }
+
+    async fn ids(&self) -> Vec<String> {
+        let channel = channel(&self.0.url()).await;
+        let count = declare(&channel).await;
+        let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+        let mut messages =
+            channel.basic_consume(QUEUE.into(), "".into(), options, FieldTable::default()).await.unwrap();
+        let mut ids = Vec::with_capacity(count);
+        while ids.len() < count {
+            let message = messages.next().await.unwrap().unwrap();
+            ids.push(message.properties.message_id().as_ref().unwrap().to_string());
+        }
+        ids
+    }
+
+    fn kill(&self) {
+        self.0.kill();
+    }
+
+    fn start(&self) {
+        self.0.start();
+    }
+
+    fn pause(&self) {
+        self.0.pause();
+    }
+
+    fn cont(&self) {
+        self.0.cont();
+    }
+}
+
+struct Lapin(Channel);
+
+#[async_trait]
+impl Bare for Lapin {
+    async fn publish(&mut self, messages: &[Delivery], window: usize) {
         let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let mut confirms = Vec::with_capacity(batch.len());
-        for Delivery { message, .. } in batch {
+        let mut confirms = VecDeque::with_capacity(window);
+        for Delivery { message, .. } in messages {
+            if confirms.len() == window {
+                confirmed(confirms.pop_front().unwrap()).await;
+            }
             let properties =
                 BasicProperties::default().with_message_id(message.id.as_str().into()).with_delivery_mode(2);
-            let body = message.body.to_bytes();
-            let sent = self.channel.basic_publish("".into(), TOPIC.into(), mandatory, &body, properties);
-            confirms.push(sent.await.unwrap());
+            let body = message.body.as_bytes();
+            let sent = self.0.basic_publish("".into(), QUEUE.into(), mandatory, body, properties);
+            confirms.push_back(sent.await.unwrap());
         }
-        for confirmed in try_join_all(confirms).await.unwrap() {
-            assert!(confirmed.is_ack() && confirmed.take_message().is_none());
+        for confirm in confirms {
+            confirmed(confirm).await;
         }
     }
+}
+
+async fn confirmed(confirm: lapin::PublisherConfirm) {
+    let confirmed = confirm.await.unwrap();
+    assert!(confirmed.is_ack() && confirmed.take_message().is_none());
 }

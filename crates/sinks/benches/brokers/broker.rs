@@ -1,0 +1,101 @@
+//! What every broker can do here.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duly::{Sink, SystemClock};
+use duly_core::Delivery;
+use duly_sinks::SinkConfig;
+use testkit::servers;
+
+use crate::{
+    activemq::Activemq, kafka::Kafka, mqtt::Mqtt, nats::Nats, rabbitmq::Rabbitmq, rocketmq::Rocketmq,
+};
+
+/// How a broker keeps what it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// As it comes.
+    AsUsual,
+    /// On the disk before it acknowledges, where it can be told so.
+    Safely,
+}
+
+/// A running broker, with a place for messages.
+#[async_trait]
+pub(crate) trait Broker: Send + Sync {
+    /// The name of its sink.
+    fn name(&self) -> &'static str;
+
+    /// The configuration of its sink.
+    fn config(&self) -> String;
+
+    /// Where messages go.
+    fn topic(&self) -> &'static str {
+        "orders"
+    }
+
+    /// What it does before it acknowledges, if it keeps messages safely.
+    fn safety(&self) -> &'static str;
+
+    /// Whether it knows a message again that it has.
+    fn knows_copies(&self) -> bool {
+        false
+    }
+
+    /// A bare client.
+    async fn bare(&self) -> Box<dyn Bare>;
+
+    /// The ids of all that it has, once for each copy.
+    async fn ids(&self) -> Vec<String>;
+
+    /// kill -9.
+    fn kill(&self);
+
+    /// Starts it again, and returns when it is there.
+    fn start(&self);
+
+    /// SIGSTOP.
+    fn pause(&self);
+
+    /// SIGCONT.
+    fn cont(&self);
+}
+
+/// The client crate, or the protocol, and nothing else.
+#[async_trait]
+pub(crate) trait Bare: Send {
+    /// Publishes all of these with the guarantees of the sink, so many under way at a time, and returns when all are acknowledged.
+    async fn publish(&mut self, messages: &[Delivery], window: usize);
+}
+
+/// A kind of broker, not yet running.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) installed: fn() -> bool,
+    pub(crate) start: fn(Keep) -> Arc<dyn Broker>,
+}
+
+pub(crate) const KINDS: [Kind; 6] = [
+    Kind {
+        name: "rabbitmq",
+        installed: servers::rabbitmq::installed,
+        start: |keep| Arc::new(Rabbitmq::new(keep)),
+    },
+    Kind { name: "kafka", installed: servers::kafka::installed, start: |keep| Arc::new(Kafka::new(keep)) },
+    Kind {
+        name: "rocketmq",
+        installed: servers::rocketmq::installed,
+        start: |keep| Arc::new(Rocketmq::new(keep)),
+    },
+    Kind { name: "activemq", installed: servers::activemq::installed, start: |_| Arc::new(Activemq::new()) },
+    Kind { name: "nats", installed: servers::nats::installed, start: |_| Arc::new(Nats::new()) },
+    Kind { name: "mqtt", installed: servers::mosquitto::installed, start: |keep| Arc::new(Mqtt::new(keep)) },
+];
+
+/// Its sink, and the most messages of one call.
+pub(crate) fn sink(broker: &dyn Broker) -> (Arc<dyn Sink>, usize) {
+    let config: SinkConfig = toml::from_str(&broker.config()).unwrap();
+    let sink = config.build(Arc::new(SystemClock::new().unwrap())).unwrap();
+    (sink, config.batch())
+}

@@ -1,0 +1,87 @@
+//! Messages come due within a minute while their broker is killed twice; then everything is counted.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use duly::SinkOptions;
+use duly_core::Timestamp;
+use testkit::bench::{process, report::Report};
+
+use crate::{
+    Arguments,
+    broker::Broker,
+    whole::{Watch, Whole, aside, pause},
+};
+
+/// All messages are due within this.
+const SPAN: Duration = Duration::from_secs(60);
+/// After so much of it the broker is killed, and started again at once.
+const KILLS: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(40)];
+/// For the messages to be accepted, before the first is due.
+const AHEAD: Duration = Duration::from_secs(5);
+/// When nothing was delivered for this long, nothing more will be.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Answers what is broken.
+pub(crate) async fn kills(
+    report: &mut Report,
+    broker: &Arc<dyn Broker>,
+    arguments: &Arguments,
+) -> Vec<String> {
+    let whole = Whole::start(std::slice::from_ref(broker), Watch::Everything, arguments.body).await;
+    let first = whole.duly.now().saturating_add(AHEAD);
+    let due = |n: usize| {
+        Timestamp::from_millis(
+            first.as_millis() + SPAN.as_millis() as u64 * n as u64 / arguments.killed as u64,
+        )
+    };
+    let all = (0..arguments.killed).map(|n| whole.message(&**broker, format!("m-{n}"), due(n)));
+    whole.send(all.collect()).await;
+    let mut away = Duration::ZERO;
+    for at in KILLS {
+        pause(first.saturating_add(at).since(whole.duly.now())).await;
+        let began = process::now();
+        aside(broker, |broker| broker.kill()).await;
+        aside(broker, |broker| broker.start()).await;
+        away += began.elapsed();
+    }
+    whole.drained(PATIENCE).await;
+    let after = whole.duly.now().since(first.saturating_add(SPAN));
+    let books = whole.duly.books().await.unwrap();
+    let failed = whole.duly.stats().failed;
+    whole.duly.shutdown().await.unwrap();
+
+    let acknowledged: BTreeSet<String> = whole.watched[0].take().into_iter().map(|seen| seen.id).collect();
+    let found = broker.ids().await;
+    let distinct: BTreeSet<&String> = found.iter().collect();
+    let duplicates = found.len() - distinct.len();
+    let lost = acknowledged.iter().filter(|id| !distinct.contains(id)).count();
+    let allowed = if broker.knows_copies() { 0 } else { SinkOptions::default().in_flight * KILLS.len() };
+    let still = books.pending + books.in_flight;
+    let name = broker.name();
+    let mut row = |what: &str, value: f64, unit| report.alone(format!("{name}: {what}"), value, unit);
+    row(&format!("killed twice ({})", broker.safety()), arguments.killed as f64, "messages");
+    row("  away, both times together", away.as_secs_f64(), "s");
+    row("  the last was delivered after the minute by", after.as_secs_f64(), "s");
+    row("  tries that failed", failed as f64, "");
+    row("  acknowledged by the broker", acknowledged.len() as f64, "");
+    row("  recorded as delivered", books.delivered as f64, "");
+    row("  still with Duly", still as f64, "");
+    row("  given up", books.dead as f64, "");
+    row("  found in the broker, by id", distinct.len() as f64, "");
+    row(&format!("  duplicates; {allowed} allowed"), duplicates as f64, "");
+    row("  lost by the broker after it acknowledged", lost as f64, "");
+    row("  load of the machine", process::load(), "");
+
+    let mut faults = Vec::new();
+    let mut check = |is_so: bool, what: String| {
+        if !is_so {
+            faults.push(format!("{name}: {what}"));
+        }
+    };
+    check(books.balance() && books.accepted == arguments.killed as u64, format!("unbalanced: {books:?}"));
+    check(books.dead == 0, format!("{} were given up", books.dead));
+    check(books.delivered == acknowledged.len() as u64, "delivered is not what was acknowledged".into());
+    check(books.delivered + still == books.accepted, "some are neither acknowledged nor with Duly".into());
+    check(duplicates <= allowed, format!("{duplicates} duplicates, {allowed} allowed"));
+    faults
+}
