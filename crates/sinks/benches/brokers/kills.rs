@@ -14,8 +14,10 @@ use crate::{
 
 /// All messages are due within this.
 const SPAN: Duration = Duration::from_secs(60);
-/// After so much of it the broker is killed, and started again at once.
+/// After so much of it the broker is killed.
 const KILLS: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(40)];
+/// Then so much passes before it is started: enough comes due meanwhile to fill the lane.
+const AWAY: Duration = Duration::from_secs(3);
 /// For the messages to be accepted, before the first is due.
 const AHEAD: Duration = Duration::from_secs(5);
 /// When nothing was delivered for this long, nothing more will be.
@@ -41,6 +43,7 @@ pub(crate) async fn kills(
         pause(first.saturating_add(at).since(whole.duly.now())).await;
         let began = process::now();
         aside(broker, |broker| broker.kill()).await;
+        pause(AWAY).await;
         aside(broker, |broker| broker.start()).await;
         away += began.elapsed();
     }
