@@ -48,7 +48,7 @@ impl Broker for Activemq {
 
     async fn bare(&self) -> Box<dyn Bare> {
         let mut socket = Socket::to(&format!("127.0.0.1:{}", self.0.port())).await;
-        socket.greet(HELLO.as_bytes()).await;
+        socket.greet(HELLO.as_bytes(), |read| read.contains(&0)).await;
         Box::new(Stomp(socket))
     }
 

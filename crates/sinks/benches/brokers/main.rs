@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 10)]
     pub(crate) minutes: u64,
     /// outage: messages that come due in each second, in all
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 1_000)]
     pub(crate) due: u64,
     /// `json`: one object per line
     #[arg(short, long)]

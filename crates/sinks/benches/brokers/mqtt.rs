@@ -52,7 +52,8 @@ impl Broker for Mqtt {
     async fn bare(&self) -> Box<dyn Bare> {
         let mut socket = Socket::to(&format!("127.0.0.1:{}", self.server.port())).await;
         // Version 5, a clean start, user and password, a name of the broker's choice.
-        socket.greet(b"\x10\x19\0\x04MQTT\x05\xc2\0\0\0\0\0\0\x04duly\0\x04p@ss").await;
+        let hello = b"\x10\x19\0\x04MQTT\x05\xc2\0\0\0\0\0\0\x04duly\0\x04p@ss";
+        socket.greet(hello, |read| read.len() > 2 && read.len() >= 2 + usize::from(read[1])).await;
         Box::new(Publisher(socket))
     }
 

@@ -23,10 +23,12 @@ impl Socket {
         Self { stream, read: BytesMut::new() }
     }
 
-    /// Says hello, and waits until something is answered, which is passed over.
-    pub(crate) async fn greet(&mut self, hello: &[u8]) {
+    /// Says hello, and reads until the answer is whole, which is passed over.
+    pub(crate) async fn greet(&mut self, hello: &[u8], is_whole: impl Fn(&[u8]) -> bool + Send) {
         self.stream.write_all(hello).await.unwrap();
-        assert!(self.stream.read_buf(&mut self.read).await.unwrap() > 0);
+        while !is_whole(&self.read) {
+            assert!(self.stream.read_buf(&mut self.read).await.unwrap() > 0, "the broker does not let us in");
+        }
         self.read.clear();
     }
 
