@@ -25,7 +25,7 @@ enum What {
     Sql,
     /// Redis Streams, beside the recipes that people write by hand
     Redis,
-    /// Sinks into brokers, beside bare loops of the same client crates
+    /// Sinks into brokers, beside bare loops of the same clients; and brokers that are killed, hang or are away
     Brokers,
 }
 
