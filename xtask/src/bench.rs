@@ -27,6 +27,8 @@ enum What {
     Redis,
     /// Sinks into brokers, beside bare loops of the same clients; and brokers that are killed, hang or are away
     Brokers,
+    /// The library redis-mq, beside bare XADD, XREADGROUP and XACK
+    Mq,
 }
 
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
@@ -43,6 +45,10 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
             let mut bench =
                 cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "brokers", "--"]);
             return steps.run("benchmark of the brokers", bench.args(&arguments.arguments));
+        }
+        What::Mq => {
+            let mut bench = cargo(&["bench", "--quiet", "--package", "redis-mq", "--bench", "mq", "--"]);
+            return steps.run("benchmark of redis-mq", bench.args(&arguments.arguments));
         }
         What::Sql => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "duly-stores", "--bench", "sql", "--"]);

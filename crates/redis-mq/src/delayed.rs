@@ -7,7 +7,7 @@ use duly_sinks::{RedisStreamsConfig, SinkConfig, Span};
 use duly_stores::{RedisStore, redis::Options};
 use serde::Serialize;
 
-use crate::{Error, RedisMq, Settings, settings::check_event};
+use crate::{Error, RedisMq, Settings, Unacknowledged, settings::check_event};
 
 pub use duly::{Changed, MessageId};
 
@@ -18,7 +18,8 @@ const SINK: &str = "streams";
 const LEASE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
 
 /// Opens the store as one of the processes that share it, and begins to deliver.
-pub(crate) async fn start(url: &str, settings: &Settings, name: &str, instance: u64) -> Result<Duly, Error> {
+pub(crate) async fn start(settings: &Settings, name: &str, instance: u64) -> Result<Duly, Error> {
+    let url = settings.url.as_str();
     let machine = SystemClock::new().map_err(|error| duly::Error::NoThread(error.to_string()))?;
     let lease = settings.processing_timeout.clamp(LEASE.0, LEASE.1);
     let options = Options {
@@ -34,7 +35,8 @@ pub(crate) async fn start(url: &str, settings: &Settings, name: &str, instance: 
     // A call ends before the lane's timeout, and that before the lease.
     let config = SinkConfig::RedisStreams(RedisStreamsConfig {
         url: Some(url.into()),
-        max_len: settings.max_len,
+        // What keeps unacknowledged entries is done by listeners.
+        max_len: settings.trim.max_len.filter(|_| settings.trim.unacknowledged == Unacknowledged::Drop),
         request_timeout: Some(Span(lease * 7 / 10)),
         ..RedisStreamsConfig::default()
     });

@@ -25,6 +25,12 @@ impl fmt::Display for EntryId {
     }
 }
 
+impl From<&str> for EntryId {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 /// The fields of an entry that every event has.
 pub(crate) const BODY: &str = "body";
 pub(crate) const CONTENT_TYPE: &str = "content-type";
@@ -32,6 +38,10 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const DULY_ID: &str = "duly-id";
 pub(crate) const DULY_DUE: &str = "duly-due";
 pub(crate) const DULY_ATTEMPT: &str = "duly-attempt";
+/// What a replay is for: only this group handles it.
+pub(crate) const DULY_GROUP: &str = "duly-group";
+/// What no property may be called.
+pub(crate) const RESERVED: &str = "duly-";
 
 /// An entry of a stream, and the value in it.
 #[derive(Debug, Clone)]
@@ -40,7 +50,8 @@ pub struct Entry<T> {
     pub id: EntryId,
     /// What was sent.
     pub value: T,
-    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) attempt: u32,
 }
 
 /// An entry as it is read, before anybody knows what is in it.
@@ -53,6 +64,11 @@ impl<T> Entry<T> {
         found.map(|(_, value)| value.as_slice())
     }
 
+    /// A field by its name, if it is text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.field(name)?).ok()
+    }
+
     /// All fields, in their order.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
@@ -60,7 +76,26 @@ impl<T> Entry<T> {
 
     /// The message's own id, the same on every copy that there may ever be.
     pub fn message_id(&self) -> Option<&str> {
-        std::str::from_utf8(self.field(DULY_ID)?).ok()
+        self.text(DULY_ID)
+    }
+
+    /// Which try this is, from 1 on.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Reads the value that is in it: from the field `body`, as JSON; where there is none, from the fields themselves, all of them
+    /// text. Says why if it cannot.
+    pub fn json<V: DeserializeOwned>(&self) -> Result<V, String> {
+        if let Some(body) = self.field(BODY) {
+            return serde_json::from_slice(body).map_err(|why| why.to_string());
+        }
+        let own = |(name, _): &&(Vec<u8>, Vec<u8>)| !name.starts_with(RESERVED.as_bytes());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let map =
+            self.fields.iter().filter(own).map(|(name, value)| (text(name), text(value).into())).collect();
+        serde_json::from_value(serde_json::Value::Object(map))
+            .map_err(|why| format!("it has no field body, and its fields are no such value: {why}"))
     }
 }
 
@@ -69,19 +104,22 @@ impl Raw {
     pub(crate) fn new(id: String, flat: Vec<Vec<u8>>) -> Self {
         let mut flat = flat.into_iter();
         let fields = std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect();
-        Self { id: EntryId::new(id), value: (), fields }
+        Self { id: EntryId::new(id), value: (), fields, attempt: 1 }
     }
 
-    /// With the value that its body holds; or why it holds none.
-    pub(crate) fn decode<T: DeserializeOwned>(&self) -> Result<Entry<T>, String> {
-        let body = self.field(BODY).ok_or("it has no field body")?;
-        let value = serde_json::from_slice(body).map_err(|why| why.to_string())?;
-        Ok(Entry { id: self.id.clone(), value, fields: self.fields.clone() })
+    /// With the value that it holds; or why it holds none.
+    pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<Entry<T>, (Self, String)> {
+        match self.json() {
+            Ok(value) => Ok(Entry { id: self.id, value, fields: self.fields, attempt: self.attempt }),
+            Err(why) => Err((self, why)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn raw(fields: &[&str]) -> Raw {
@@ -92,12 +130,19 @@ mod tests {
     fn a_value_is_read_from_the_body() {
         let entry: Entry<Vec<u8>> = raw(&["body", "[1,2]", "duly-id", "m1"]).decode().unwrap();
         assert_eq!((entry.value.as_slice(), entry.message_id()), (&[1, 2][..], Some("m1")));
-        assert_eq!(entry.fields().count(), 2);
+        assert_eq!((entry.fields().count(), entry.attempt()), (2, 1));
+    }
+
+    #[test]
+    fn a_field_map_is_read_as_a_map() {
+        let entry: Entry<BTreeMap<String, String>> =
+            raw(&["city", "Bonn", "duly-id", "m1"]).decode().unwrap();
+        assert_eq!(entry.value.into_iter().collect::<Vec<_>>(), [("city".into(), "Bonn".into())]);
     }
 
     #[test]
     fn what_cannot_be_read_says_why() {
-        assert!(raw(&["other", "1"]).decode::<u8>().unwrap_err().contains("no field body"));
+        assert!(raw(&["other", "1"]).decode::<u8>().unwrap_err().1.contains("no field body"));
         assert!(raw(&["body", "{"]).decode::<u8>().is_err());
         assert!(raw(&["body", "300"]).decode::<u8>().is_err());
     }

@@ -1,4 +1,6 @@
-//! Events on Redis Streams: send now or later, listen by type. All it needs is Redis 7.0 or newer.
+//! A message queue on Redis Streams: send now or later, listen by type, and lose nothing on the way. All it needs is Redis 7.0 or newer.
+//!
+//! # In five minutes
 //!
 //! ```no_run
 //! use redis_mq::{Entry, RedisMq};
@@ -33,25 +35,70 @@
 //! # }
 //! ```
 //!
+//! **Send** one value and wait for its id ([`send`](RedisMq::send)), without waiting ([`send_async`](RedisMq::send_async)), many at once
+//! ([`send_batch`](RedisMq::send_batch)), fields as they are ([`send_fields`](RedisMq::send_fields)), or a [`Message`] with properties and a
+//! [`Priority`].
+//!
+//! **Listen** with an `async` closure as above, or with a [`Handler`] that blocks its thread, takes many entries at once, or both. The
+//! [`Subscription`] says what else is wanted: a group and a name ([`subscribe`](RedisMq::subscribe)), how many at a time, only
+//! [some](Subscription::filter) of them, in the [order](Subscription::ordered_by_field) of a key. As plain as with annotations it is by
+//! [`#[consumer]`](macro@consumer).
+//!
+//! **Fail** by answering with an error. It is counted, and the entry is tried again [after a while](Retry) while others are handled. After the last
+//! try it is a dead letter, and waits for somebody to mend what was wrong:
+//!
+//! ```no_run
+//! # async fn run(mq: redis_mq::RedisMq) -> Result<(), redis_mq::Error> {
+//! let dead = mq.dead_letters("order.placed")?;
+//! for letter in dead.list(None, 100).await? {
+//!     println!("{} was tried {} times: {}", letter.original_id, letter.attempts, letter.reason);
+//! }
+//! let would = dead.replay_all().only(|letter| letter.reason.contains("timeout")).dry_run().run().await?;
+//! println!("{} would go back", would.entries.len());
+//! dead.replay_all().only(|letter| letter.reason.contains("timeout")).run().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! A handler that knows more than "failed" answers with a [`Verdict`]; operators [acknowledge, retry or give up](Group) by id.
+//!
+//! **Configure** all of it by [`Settings`], which serde reads from wherever the service keeps its configuration.
+//!
 //! # What is promised
 //!
 //! 1. **Each event is one entry.** Two equal values are two entries. What was sent for later is appended once, whichever
 //!    process is killed and whenever, and never before its time.
 //! 2. **At least once.** An entry is acknowledged after the handler said `Ok`, and not before. Whatever else happens (an
 //!    error, a panic, a handler that takes [too long](Settings::processing_timeout), a process that dies), it is handled
-//!    again. Make handlers safe to repeat; [`Entry::message_id`] is the same on every copy.
-//! 3. **One bad event stops nobody.** It is logged and waits for its next try while others are handled.
-//! 4. **No order.** Up to [`batch`](Settings::batch) events are handled at the same time.
+//!    again, or is a dead letter in the end, never both and never neither. Make handlers safe to repeat; [`Entry::message_id`] is the same on every
+//!    copy.
+//! 3. **One bad event stops nobody and blames nobody.** Only a handler's failure counts, and what kills its process is found out by itself.
+//! 4. **No try more than the limit**, through restarts and takeovers.
+//! 5. **Nothing is trimmed that a group still needs**, unless [asked for](Unacknowledged::Drop), and what is lost then is told.
+//! 6. **No order**, unless asked for: up to [`concurrency`](Settings::concurrency) events are handled at the same time.
 //!
-//! An entry that is not of the type that is listened for can never be handled: it is logged, told to
-//! [`on_undecodable`](Listening::on_undecodable), acknowledged, and stays in the stream. One that always fails is
-//! tried for ever; there are no dead letters yet.
+//! The guide "What goes wrong with Redis Streams, and how redis-mq avoids it" (`docs/guide/redis-streams-traps.md`) has the reasons, and a test for
+//! each.
 //!
-//! # What stands in a stream
+//! # What stands in Redis
 //!
-//! The stream has the name of the event. Its entries have the fields `body` (JSON), `content-type`, `duly-id`, `duly-due` (milliseconds
+//! | key | what it is |
+//! |---|---|
+//! | `<topic>` | the stream |
+//! | `{<topic>}:high`, `{<topic>}:low` | the streams of what was sent with a [`Priority`] |
+//! | `<topic>_dlq`, on a Cluster `{<topic>}_dlq` | [dead letters](DeadLetter) |
+//! | `{<topic>}:mq:tries:…` | failures of entries that are not settled |
+//! | `{<topic>}:mq:due:…` | entries that wait for their next try |
+//! | `{<topic>}:mq:reader:…` | who works in a group that keeps order |
+//!
+//! Entries have the fields `body` (JSON), `content-type`, one for each property, `duly-id`, `duly-due` (milliseconds
 //! since 1970) and `duly-attempt`, the same that Duly's server writes by its sink `redis_streams`; so either may send what the
-//! other's users listen to, and so may anybody who can `XADD`.
+//! other's users listen to, and so may anybody who can `XADD`. A replayed one has `duly-group`: only that group handles it.
+//!
+//! # Figures
+//!
+//! Through the [`metrics`] facade, with the labels `topic` and `group`: `redis_mq_backlog`, `redis_mq_lag`, `redis_mq_pending`, `redis_mq_waiting`,
+//! `redis_mq_oldest_pending_seconds`, `redis_mq_dead_letters`, `redis_mq_trim_held_up`, `redis_mq_handling_seconds`, `redis_mq_handled_total`,
+//! `redis_mq_failures_total`, `redis_mq_dead_letters_total`, `redis_mq_trimmed_unhandled_total`. Install a recorder before listeners start.
 //!
 //! # Locks, and keys that expire
 //!
@@ -64,16 +111,26 @@
 //! [`allow_volatile`](Settings::allow_volatile) says that losing some is fine.
 
 mod clock;
+mod consumer;
+mod dead;
 #[cfg(feature = "delayed")]
 mod delayed;
 mod entry;
 mod error;
 pub mod expiry;
+mod group;
+mod keys;
 mod listen;
 pub mod lock;
+mod meter;
 mod mq;
+mod priority;
+mod produce;
+mod scripts;
 mod settings;
 
+pub use consumer::Consumer;
+pub use dead::{DeadLetter, DeadLetters, Replay, ReplayFor, Replayed};
 #[cfg(feature = "delayed")]
 pub use delayed::{Changed, MessageId};
 pub use entry::{Entry, EntryId};
@@ -81,7 +138,40 @@ pub use error::Error;
 pub use expiry::{
     Cancelled, Expired, ExpiredKey, Expiring, ExpiryListener, ExpiryTimers, Gap, Timer, TimerListener,
 };
-pub use listen::{Listener, Listening, Undecodable};
+pub use group::{Group, Settled, Stats};
+pub use listen::{
+    Handler, IntoHandler, Listener, Lost, Stalled, Subscription, Undecodable, Verdict, Verdicts,
+};
 pub use lock::{Lock, LockGuard, Released};
 pub use mq::RedisMq;
-pub use settings::{Settings, StartFrom};
+pub use priority::Priority;
+pub use produce::{Message, Sending};
+/// Makes of a function a [`Consumer`]: a service then reads as plainly as with annotations.
+///
+/// ```no_run
+/// use redis_mq::{Entry, RedisMq, consumer};
+/// # #[derive(serde::Deserialize)] struct Order { number: u64 }
+///
+/// #[consumer(topic = "order.placed", group = "billing", concurrency = 8)]
+/// async fn bill(order: Entry<Order>) -> Result<(), std::io::Error> {
+///     println!("order {} is billed", order.value.number);
+///     Ok(())
+/// }
+///
+/// #[consumer(topic = "order.placed", group = "statistics", batch = 500)]
+/// fn count(orders: Vec<Entry<Order>>) -> Result<(), String> {
+///     println!("{} more", orders.len());
+///     Ok(())
+/// }
+///
+/// # async fn run() -> Result<(), redis_mq::Error> {
+/// let mq = RedisMq::connect("redis://127.0.0.1").await?;
+/// mq.start(&[&bill, &count]).await?;
+/// # Ok(()) }
+/// ```
+///
+/// The function takes an [`Entry`] or a `Vec` of them, is `async` or blocks its thread, and answers with a `Result` as every
+/// [`Handler`] does. Besides `topic` there are `group`, `consumer`, `concurrency`, `batch`, `attempts` and `ordered_by_field`, each
+/// an expression; what is left out is as in the [`Settings`].
+pub use redis_mq_macros::consumer;
+pub use settings::{Backoff, DeadLetterPolicy, RedisUrl, Retry, Settings, StartFrom, Trim, Unacknowledged};

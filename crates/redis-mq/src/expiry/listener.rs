@@ -104,7 +104,7 @@ impl ExpiryListener {
             tracing::info!(prefix, "this process does not work on events: the listener hears nothing");
             return Ok(expiring);
         }
-        let room = Arc::new(Semaphore::new(inner.settings.batch));
+        let room = Arc::new(Semaphore::new(inner.settings.concurrency));
         let hearer = Arc::new(Hearer {
             link: inner.link.clone(),
             group: inner.settings.group.clone(),
@@ -120,7 +120,7 @@ impl ExpiryListener {
         let mut hearing = Hearing::new(masters, setting, hearer);
         hearing.begin().await?;
         inner.expiring.add(&expiring);
-        let all = u32::try_from(inner.settings.batch).unwrap_or(u32::MAX);
+        let all = u32::try_from(inner.settings.concurrency).unwrap_or(u32::MAX);
         let (stop, ended) = (told.stop, told.ended);
         tokio::spawn(async move {
             hearing.run(stop).await;

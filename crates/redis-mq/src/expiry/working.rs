@@ -59,11 +59,11 @@ impl Worker {
         Self {
             doing: Arc::new(Doing { shadow, handler, retry, limit }),
             poll: settings.poll_interval,
-            batch: settings.batch,
+            batch: settings.concurrency,
             // What becomes of a timer must be told within the lease, too.
             lease: settings.abandoned_after() + TELL_AGAIN_AFTER.iter().sum::<Duration>(),
             hint,
-            room: Arc::new(Semaphore::new(settings.batch)),
+            room: Arc::new(Semaphore::new(settings.concurrency)),
             drawn: clock::draw(),
             claims: AtomicU64::new(0),
         }

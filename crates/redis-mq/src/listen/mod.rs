@@ -1,200 +1,228 @@
-//! Listening: events of one name, handed to a handler one by one.
+//! Listening: entries of a topic, handed to a handler.
 
-mod group;
-mod handling;
+mod hand;
+mod handler;
+mod notice;
+mod ordered;
 mod reading;
+mod reclaiming;
+mod retrying;
+mod running;
+mod tending;
+mod work;
 
-use std::{fmt::Display, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
-use redis_link::{Link, Reach};
-use serde::de::DeserializeOwned;
-use tokio::sync::watch;
-
-use crate::{Entry, EntryId, Error, RedisMq, clock, settings::check_event};
-
-use self::{
-    group::Group,
-    handling::{Done, Handler, Handling},
-    reading::Reader,
+use crate::{
+    DeadLetterPolicy, Entry, Error, RedisMq, Retry, Settings, StartFrom, Trim, keys::Keys,
+    settings::check_event,
 };
 
-/// How much longer than it was told to wait a read may take.
-const READ_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+use self::notice::Notices;
+pub(crate) use self::running::Stopper;
+pub use self::{
+    handler::{Handler, IntoHandler, Verdict, Verdicts},
+    notice::{Lost, Stalled, Undecodable},
+    running::Listener,
+};
 
-/// An entry that holds no value of the type that is listened for.
-#[derive(Debug, Clone)]
-pub struct Undecodable {
-    /// The event.
-    pub event: String,
-    /// Where it stands in the stream; it stays there.
-    pub id: EntryId,
-    /// Why it cannot be read.
-    pub why: String,
-    /// Its fields, as they stand there.
-    pub entry: Entry<()>,
-}
+/// Whether an entry is wanted.
+type Filter = Arc<dyn Fn(&Entry<()>) -> bool + Send + Sync>;
+/// What an entry is ordered by, if it is.
+type KeyOf = Arc<dyn Fn(&Entry<()>) -> Option<Vec<u8>> + Send + Sync>;
 
-type Told = Arc<dyn Fn(&Undecodable) + Send + Sync>;
-
-/// A listener, before it [starts](Self::start).
+/// A listener, before it [starts](Self::start). What is not said here is as in the [`Settings`].
 #[must_use = "a listener hears nothing until it is started"]
-pub struct Listening<T> {
+#[derive(Clone)]
+pub struct Subscription {
     mq: RedisMq,
-    event: String,
-    handler: Handler<T>,
-    undecodable: Option<Told>,
+    topic: String,
+    of_dead_letters: bool,
+    settings: Settings,
+    consumer: String,
+    handler: Handler,
+    filter: Option<Filter>,
+    ordered: Option<KeyOf>,
+    notices: Notices,
 }
 
-impl<T: DeserializeOwned + Send + 'static> Listening<T> {
-    pub(crate) fn new<H, F, E>(mq: RedisMq, event: String, handler: H) -> Self
-    where
-        H: Fn(Entry<T>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Display,
-    {
-        let handler = Arc::new(handler);
-        let handler: Handler<T> = Arc::new(move |entry| {
-            let handler = handler.clone();
-            // Within the future, so that a handler which panics at once is caught, too.
-            Box::pin(async move { handler(entry).await.map_err(|why| why.to_string()) })
-        });
-        Self { mq, event, handler, undecodable: None }
+impl RedisMq {
+    /// Hands every entry of the topic to `handler`, by one process of the [group](Settings::group) each. Begins with
+    /// [`start`](Subscription::start).
+    ///
+    /// What the handler answers with `Ok` is done. If it answers with an error, panics or takes too long, that is counted and the
+    /// entry is tried again [later](Settings::retry), and in the end it is a dead letter; the others go on meanwhile.
+    pub fn listener<K>(&self, event: impl Into<String>, handler: impl IntoHandler<K>) -> Subscription {
+        let group = self.inner.settings.group.clone();
+        self.subscribe(event, group, self.inner.consumer.clone(), handler)
     }
 
-    /// Is told of every entry that holds no `T`, besides the log. Only then is the entry acknowledged: nobody could ever
-    /// handle it. It stays in the stream. If `tell` panics, it is told of it again later.
+    /// The same for a group and a consumer of that name. The consumer is this process's name in the group, which no other has at
+    /// the same time.
+    pub fn subscribe<K>(
+        &self,
+        topic: impl Into<String>,
+        group: impl Into<String>,
+        consumer: impl Into<String>,
+        handler: impl IntoHandler<K>,
+    ) -> Subscription {
+        Subscription {
+            mq: self.clone(),
+            topic: topic.into(),
+            of_dead_letters: false,
+            settings: Settings { group: group.into(), ..self.inner.settings.clone() },
+            consumer: consumer.into(),
+            handler: handler.into_handler(),
+            filter: None,
+            ordered: None,
+            notices: Notices::default(),
+        }
+    }
+}
+
+impl Subscription {
+    /// The group, instead of the one in the settings.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.settings.group = group.into();
+        self
+    }
+
+    /// The name in the group.
+    pub fn consumer(mut self, consumer: impl Into<String>) -> Self {
+        self.consumer = consumer.into();
+        self
+    }
+
+    /// Calls of the handler that run at the same time.
+    pub fn concurrency(mut self, calls: usize) -> Self {
+        self.settings.concurrency = calls;
+        self
+    }
+
+    /// The most entries that a handler of batches is given at once.
+    pub fn batch(mut self, entries: usize) -> Self {
+        self.settings.batch = entries;
+        self
+    }
+
+    /// How long a call of the handler may take.
+    pub fn processing_timeout(mut self, limit: Duration) -> Self {
+        self.settings.processing_timeout = limit;
+        self
+    }
+
+    /// How often an entry is tried, and how long after a failure.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.settings.retry = retry;
+        self
+    }
+
+    /// How often an entry is tried in all.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.settings.retry.attempts = attempts;
+        self
+    }
+
+    /// Where entries go that are given up.
+    pub fn dead_letters(mut self, policy: DeadLetterPolicy) -> Self {
+        self.settings.dead_letters = policy;
+        self
+    }
+
+    /// How the topic's streams are kept short.
+    pub fn trim(mut self, trim: Trim) -> Self {
+        self.settings.trim = trim;
+        self
+    }
+
+    /// Where the group begins if it is new.
+    pub fn from(mut self, from: StartFrom) -> Self {
+        self.settings.from = from;
+        self
+    }
+
+    /// Only what `wanted` says yes to is handled; the rest is acknowledged, as others may want it. It sees the
+    /// [fields](Entry::field) and can [read the value](Entry::json). If it panics, that is a failure of the handler.
+    pub fn filter(mut self, wanted: impl Fn(&Entry<()>) -> bool + Send + Sync + 'static) -> Self {
+        self.filter = Some(Arc::new(wanted));
+        self
+    }
+
+    /// Entries for which `key` answers the same are handled one after the other, in the order of the stream, also when one of them is
+    /// tried again; others at the same time, and those without a key in any order. One consumer of the group works at a time and the
+    /// others stand by, so every consumer of the group must ask for this.
+    ///
+    /// A process that is stopped for longer than its lease (the processing timeout and a quarter) and then goes on may still
+    /// finish the entry that it had in hand while the next one works.
+    pub fn ordered_by<B: Into<Vec<u8>>>(
+        mut self,
+        key: impl Fn(&Entry<()>) -> Option<B> + Send + Sync + 'static,
+    ) -> Self {
+        self.ordered = Some(Arc::new(move |entry| key(entry).map(Into::into)));
+        self
+    }
+
+    /// The same, by the value of a field.
+    pub fn ordered_by_field(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.ordered_by(move |entry| entry.field(&name).map(<[u8]>::to_vec))
+    }
+
+    /// Is told of every entry that holds no value of the handler's type, besides the log. Then it becomes a dead letter at once: no
+    /// try could change it. If `tell` panics, it is told of it again later.
     pub fn on_undecodable(mut self, tell: impl Fn(&Undecodable) + Send + Sync + 'static) -> Self {
-        self.undecodable = Some(Arc::new(tell));
+        self.notices.undecodable = Some(Arc::new(tell));
+        self
+    }
+
+    /// Is told of entries that were trimmed away before they were handled, besides the log.
+    pub fn on_lost(mut self, tell: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
+        self.notices.lost = Some(Arc::new(tell));
+        self
+    }
+
+    /// Is told, once a minute at most, of a group that falls behind or keeps the stream from being trimmed, besides the log.
+    pub fn on_stalled(mut self, tell: impl Fn(&Stalled) + Send + Sync + 'static) -> Self {
+        self.notices.stalled = Some(Arc::new(tell));
+        self
+    }
+
+    /// To the topic's dead letters instead of the topic. They stay where they are, whatever becomes of them here.
+    pub(crate) fn of_dead_letters(mut self) -> Self {
+        self.of_dead_letters = true;
+        self.settings.trim = Trim::default();
+        self.settings.retry.attempts = 0;
+        self.settings.dead_letters.keep = false;
         self
     }
 
     /// Makes the group if it is missing, and begins. From here on it goes on by itself, also if Redis is away for a while,
-    /// until it is [stopped](Listener::stop) or the [`RedisMq`] is. There is one listener per event and process.
+    /// until it is [stopped](Listener::stop) or the [`RedisMq`] is. There is one listener per topic, group and consumer.
     pub async fn start(self) -> Result<Listener, Error> {
-        let Self { mq, event, handler, undecodable } = self;
-        mq.check_open()?;
-        check_event(&event)?;
-        let inner = &*mq.inner;
-        let (stopper, stopped) = Stopper::new();
-        if !inner.settings.enabled {
-            tracing::info!(event, "this process does not work on events: the listener hears nothing");
-            return Ok(Listener { stopper });
+        self.mq.check_open()?;
+        check_event(&self.topic)?;
+        self.settings.check()?;
+        if self.consumer.is_empty() {
+            return Err(Error::Invalid("a group and a consumer have names that are not empty".into()));
         }
-        let group = Group { event, name: inner.settings.group.clone(), consumer: inner.consumer.clone() };
-        stopper.register(&mut inner.listeners(), &group.event)?;
-        let mut shared = inner.link.clone();
-        group.create(&mut shared, inner.settings.from).await.map_err(|error| Error::of(&error))?;
-        // Its reads wait inside of Redis, and whoever shared the connection would wait with them.
-        let reach = Reach::within(inner.settings.poll_interval + READ_GRACE);
-        let link = Link::connect(&inner.address, &reach).await.map_err(|error| Error::unconnected(&error))?;
-        let (done, acks) = tokio::sync::mpsc::unbounded_channel();
-        let handling = Handling::new(&group, &inner.settings, handler, undecodable, done);
-        let reader = Reader::new(group.clone(), link, shared.clone(), inner.settings.clone(), handling);
-        let acking = tokio::spawn(acknowledge(group.clone(), shared.clone(), acks));
-        let (stop, ended) = (stopped.stop, stopped.ended);
-        tokio::spawn(async move {
-            reader.run(stop).await;
-            // The last handler is gone, and with it the last that could say "done".
-            let _ = acking.await;
-            if let Err(error) = group.leave(&mut shared).await {
-                tracing::debug!(event = group.event, "the consumer stays in its group: {error}");
-            }
-            drop(ended);
-        });
-        // Shut down meanwhile, or it would be left out.
-        if mq.check_open().is_err() {
-            stopper.tell();
+        if self.ordered.is_some() && self.handler.takes_many {
+            return Err(Error::Invalid("a handler of batches cannot keep the order of keys".into()));
         }
-        Ok(Listener { stopper })
+        running::start(self).await
+    }
+
+    fn keys(&self) -> Keys {
+        let keys = Keys::new(&self.topic, &self.mq.inner.address);
+        if self.of_dead_letters { keys.of_dead_letters() } else { keys }
     }
 }
 
-/// Acknowledges what is done, as many at once as there are.
-async fn acknowledge(group: Group, mut link: Link, mut done: tokio::sync::mpsc::UnboundedReceiver<Done>) {
-    const TOGETHER: usize = 256;
-    let mut ids = Vec::new();
-    loop {
-        if done.recv_many(&mut ids, TOGETHER).await == 0 {
-            return;
-        }
-        for wait in [100, 1_000, 5_000] {
-            match group.ack(&mut link, &ids).await {
-                Ok(()) => break,
-                Err(error) => {
-                    tracing::warn!(
-                        event = group.event,
-                        "{} entries are not acknowledged yet: {error}",
-                        ids.len()
-                    );
-                    clock::sleep(std::time::Duration::from_millis(wait)).await;
-                }
-            }
-        }
-        // What could not be told comes again: at least once.
-        ids.clear();
-    }
-}
-
-/// A listener that was started. Dropping it changes nothing: it listens on.
-#[derive(Debug)]
-pub struct Listener {
-    stopper: Stopper,
-}
-
-impl Listener {
-    /// Whether it listens.
-    pub fn is_running(&self) -> bool {
-        self.stopper.is_running()
-    }
-
-    /// Reads nothing more, and returns when running handlers have finished, at the latest after the processing timeout.
-    pub async fn stop(self) {
-        self.stopper.tell();
-        self.stopper.gone().await;
-    }
-}
-
-/// Tells a listener to stop, and when it has.
-#[derive(Debug, Clone)]
-pub(crate) struct Stopper {
-    stop: Arc<watch::Sender<bool>>,
-    ended: watch::Receiver<()>,
-}
-
-/// The other ends: `ended` is dropped at the end.
-struct Stopped {
-    stop: watch::Receiver<bool>,
-    ended: watch::Sender<()>,
-}
-
-impl Stopper {
-    fn new() -> (Self, Stopped) {
-        let (stop, told) = watch::channel(false);
-        let (ended, gone) = watch::channel(());
-        (Self { stop: Arc::new(stop), ended: gone }, Stopped { stop: told, ended })
-    }
-
-    fn is_running(&self) -> bool {
-        self.ended.has_changed().is_ok() && !*self.stop.borrow()
-    }
-
-    /// Two listeners of one process would take each other's entries for left behind.
-    fn register(&self, all: &mut Vec<(String, Self)>, event: &str) -> Result<(), Error> {
-        // Those whose other end is gone have ended.
-        all.retain(|(_, other)| other.ended.has_changed().is_ok());
-        if all.iter().any(|(known, _)| known == event) {
-            let words = format!("a listener of {event:?} is running in this process; stop it first");
-            return Err(Error::Invalid(words));
-        }
-        all.push((event.to_owned(), self.clone()));
-        Ok(())
-    }
-
-    pub(crate) fn tell(&self) {
-        self.stop.send_replace(true);
-    }
-
-    pub(crate) async fn gone(mut self) {
-        while self.ended.changed().await.is_ok() {}
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription")
+            .field("topic", &self.topic)
+            .field("group", &self.settings.group)
+            .field("consumer", &self.consumer)
+            .finish_non_exhaustive()
     }
 }

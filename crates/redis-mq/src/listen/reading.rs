@@ -1,135 +1,192 @@
-//! The loop that reads: what this consumer left, what others left, and what is new.
+//! The task that reads what is new.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
 use redis_link::Link;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
-use super::{
-    group::{Group, Page},
-    handling::Handling,
+use super::{ordered::Ordered, work::Work};
+use crate::{
+    Priority, clock,
+    group::{Lane, Page, Taken, read},
+    settings::StartFrom,
 };
-use crate::{Settings, StartFrom, clock};
 
 /// Waits after failures: the first, and the longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Reads for one listener.
 pub(super) struct Reader {
-    group: Group,
+    work: Arc<Work>,
+    ordered: Option<Arc<Ordered>>,
     /// Waits inside of Redis.
     link: Link,
-    /// Never waits.
-    shared: Link,
-    settings: Settings,
-    handling: Handling,
-    /// Room for as many handlers as may run at once.
-    room: Arc<Semaphore>,
-    /// After which entry to go on with what this consumer left at its last end; none: all was seen.
-    unfinished: Option<String>,
-    /// When to look next for what others left, and from which entry on.
-    look: (Instant, String),
+    stop: watch::Receiver<bool>,
+    /// Counts reads, as some of them begin with what is less urgent.
+    round: u32,
+    /// When to look next for streams of other priorities.
+    look: Instant,
+    /// Whether this listener knows of all priorities, or of no other.
+    knows_all: bool,
 }
 
 impl Reader {
     pub(super) fn new(
-        group: Group,
+        work: Arc<Work>,
+        ordered: Option<Arc<Ordered>>,
         link: Link,
-        shared: Link,
-        settings: Settings,
-        handling: Handling,
+        stop: watch::Receiver<bool>,
+        knows_all: bool,
     ) -> Self {
-        let room = Arc::new(Semaphore::new(settings.batch));
-        let look = (clock::instant(), "0-0".to_owned());
-        Self { group, link, shared, settings, handling, room, unfinished: Some("0".into()), look }
+        Self { work, ordered, link, stop, round: 0, look: clock::instant(), knows_all }
     }
 
-    /// Until it is told to stop; then until the last handler has ended.
-    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    /// Until it is told to stop.
+    pub(super) async fn run(mut self) {
         let mut wait = BACKOFF.0;
-        while !*stop.borrow() {
-            let Some(room) = self.room_for_some(&mut stop).await else { break };
-            match self.read(room).await {
+        while !*self.stop.borrow() {
+            match self.step().await {
                 Ok(()) => wait = BACKOFF.0,
                 Err(error) => {
-                    self.mend(&error).await;
-                    tokio::select! {
-                        () = clock::sleep(wait) => {}
-                        _ = stop.wait_for(|stop| *stop) => {}
+                    for lane in self.work.lanes() {
+                        self.work.mend(&lane, &error).await;
                     }
+                    self.pause(wait).await;
                     wait = (wait * 2).min(BACKOFF.1);
                 }
             }
         }
-        // All the room there is again: nobody is at work any more.
-        let all = u32::try_from(self.settings.batch).unwrap_or(u32::MAX);
-        let _ = self.room.acquire_many(all).await;
     }
 
-    /// Waits until at least one handler could begin, and takes all the room there is.
-    async fn room_for_some(&self, stop: &mut watch::Receiver<bool>) -> Option<Vec<OwnedSemaphorePermit>> {
-        let first = tokio::select! {
-            room = self.room.clone().acquire_owned() => room.ok()?,
-            _ = stop.wait_for(|stop| *stop) => return None,
-        };
-        let mut room = vec![first];
-        while let Ok(more) = self.room.clone().try_acquire_owned() {
-            room.push(more);
+    async fn pause(&mut self, wait: Duration) {
+        tokio::select! {
+            () = clock::sleep(wait) => {}
+            _ = self.stop.wait_for(|stop| *stop) => {}
         }
-        Some(room)
     }
 
-    /// One read, of what is most urgent. Not cut short by a stop: what Redis has handed out would be nobody's for a while.
-    async fn read(&mut self, room: Vec<OwnedSemaphorePermit>) -> RedisResult<()> {
-        let count = room.len();
-        if let Some(after) = &self.unfinished {
-            let page = self.group.unfinished(&mut self.shared, count, after).await?;
-            let last = page.entries.last().map(|entry| entry.id.as_str().to_owned());
-            self.unfinished = last.filter(|_| page.entries.len() + page.trimmed.len() >= count);
-            return self.begin(page, room).await;
-        }
-        if clock::instant() >= self.look.0 {
-            let idle = self.settings.abandoned_after();
-            let (page, next) = self.group.take_over(&mut self.shared, count, idle, &self.look.1).await?;
-            match next {
-                Some(next) => self.look.1 = next,
-                None => self.look = (clock::instant() + self.settings.processing_timeout / 4, "0-0".into()),
-            }
-            return self.begin(page, room).await;
-        }
-        let left = self.look.0.saturating_duration_since(clock::instant());
-        let wait = self.settings.poll_interval.min(left);
-        let page = self.group.read(&mut self.link, count, wait).await?;
-        self.begin(page, room).await
-    }
-
-    async fn begin(&mut self, page: Page, room: Vec<OwnedSemaphorePermit>) -> RedisResult<()> {
-        for (entry, room) in page.entries.into_iter().zip(room) {
-            self.handling.begin(entry, room);
-        }
-        if page.trimmed.is_empty() {
+    async fn step(&mut self) -> RedisResult<()> {
+        if let Some(ordered) = self.ordered.clone()
+            && !ordered.leads(&self.work).await?
+        {
+            self.pause(self.work.settings.poll_interval).await;
             return Ok(());
         }
-        let (event, count) = (&self.group.event, page.trimmed.len());
-        tracing::error!(event, count, "entries were trimmed away before they were handled: they are lost");
-        self.group.ack(&mut self.shared, &page.trimmed).await
+        self.look_for_lanes().await?;
+        let Some(count) = self.room().await else { return Ok(()) };
+        let lanes = self.work.lanes();
+        let pages = self.read(&lanes, count).await?;
+        for (lane, page) in lanes.iter().zip(pages) {
+            self.begin(lane, page).await;
+        }
+        Ok(())
     }
 
-    async fn mend(&mut self, error: &RedisError) {
-        let event = &self.group.event;
-        // Somebody deleted the stream, or all of Redis: what is sent from here on is heard again.
-        if error.code() == Some("NOGROUP") {
-            tracing::error!(event, "the group is gone from Redis, and is made anew: {error}");
-            // Whatever stands there by now was sent since.
-            if let Err(error) = self.group.create(&mut self.shared, StartFrom::Oldest).await {
-                tracing::warn!(event, "cannot make the group: {error}");
+    /// Somebody may have sent with a priority that nobody listened to before.
+    async fn look_for_lanes(&mut self) -> RedisResult<()> {
+        if self.knows_all || clock::instant() < self.look {
+            return Ok(());
+        }
+        self.look = clock::instant() + self.work.settings.poll_interval;
+        let known = self.work.lanes();
+        let Some(first) = known.first() else { return Ok(()) };
+        let mut all = Vec::new();
+        for priority in Priority::ALL {
+            if let Some(lane) = known.iter().find(|lane| lane.priority == priority) {
+                all.push(lane.clone());
+                continue;
             }
+            let lane = first.of_priority(priority);
+            let mut link = self.work.link.clone();
+            if redis::cmd("EXISTS").arg(&lane.stream).query_async(&mut link).await? {
+                lane.create(&mut link, StartFrom::Oldest).await?;
+                all.push(Arc::new(lane));
+            }
+        }
+        self.knows_all = all.len() == Priority::ALL.len();
+        *self.work.lanes.write().unwrap_or_else(PoisonError::into_inner) = all;
+        Ok(())
+    }
+
+    /// Waits until at least one call could begin. How many entries there is room for.
+    async fn room(&mut self) -> Option<usize> {
+        let room = match &self.ordered {
+            Some(ordered) => &ordered.hold,
+            None => &self.work.room,
+        };
+        tokio::select! {
+            first = room.acquire() => drop(first.ok()?),
+            _ = self.stop.wait_for(|stop| *stop) => return None,
+        }
+        let is_many = self.work.handler.takes_many;
+        Some(if is_many { self.work.settings.batch } else { room.available_permits().max(1) })
+    }
+
+    /// A page for each lane. Not cut short by a stop: what Redis has handed out would be nobody's for a while.
+    async fn read(&mut self, lanes: &[Arc<Lane>], count: usize) -> RedisResult<Vec<Page>> {
+        let wait = Some(self.work.settings.poll_interval);
+        let all: Vec<&Lane> = lanes.iter().map(|lane| &**lane).collect();
+        if all.len() == 1 {
+            return read(&all, &mut self.link, count, wait).await;
+        }
+        let mut pages: Vec<Page> = lanes.iter().map(|_| Page::default()).collect();
+        let mut room = count;
+        for at in order(lanes, self.round) {
+            if room > 0 {
+                pages[at] = lanes[at].read_now(&mut self.work.link.clone(), room).await?;
+                room -= pages[at].entries.len().min(room);
+            }
+        }
+        self.round = self.round.wrapping_add(1);
+        if room < count {
+            return Ok(pages);
+        }
+        // Each of them may answer with so many.
+        read(&all, &mut self.link, (count / all.len()).max(1), wait).await
+    }
+
+    async fn begin(&mut self, lane: &Arc<Lane>, page: Page) {
+        if !page.trimmed.is_empty() {
+            self.work.acknowledge(lane, &page.trimmed).await;
+            self.work.lost(lane, &page.trimmed);
+        }
+        let ids = page.entries.iter().map(|taken| taken.raw.id.as_str());
+        self.work.hand.take(lane.priority, ids);
+        if let Some(ordered) = &self.ordered {
+            ordered.push(lane, page.entries).await;
             return;
         }
-        tracing::warn!(event, "cannot read, trying again: {error}");
+        let together = if self.work.handler.takes_many { self.work.settings.batch } else { 1 };
+        let mut entries = page.entries.into_iter();
+        loop {
+            let some: Vec<Taken> = entries.by_ref().take(together).collect();
+            if some.is_empty() {
+                return;
+            }
+            let room = self.work.room_for_one(&mut self.stop).await;
+            let Some(room) = room else {
+                let rest = some.into_iter().chain(entries);
+                let ids: Vec<_> = rest.map(|taken| taken.raw.id.as_str().to_owned()).collect();
+                self.work.hand_back(lane, &ids).await;
+                return;
+            };
+            self.work.begin(lane, some, room);
+        }
     }
+}
+
+/// In which order to read: the most urgent first, but of eight rounds one begins with each of the others.
+fn order(lanes: &[Arc<Lane>], round: u32) -> Vec<usize> {
+    let first = match round % 8 {
+        3 => Priority::Normal,
+        7 => Priority::Low,
+        _ => Priority::High,
+    };
+    let mut order: Vec<usize> = (0..lanes.len()).collect();
+    order.sort_by_key(|at| (lanes[*at].priority != first, lanes[*at].priority));
+    order
 }

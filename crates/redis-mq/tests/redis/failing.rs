@@ -57,7 +57,7 @@ async fn errors_panics_and_handlers_that_hang_stop_nobody_and_are_tried_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_of_another_type_is_told_acknowledged_and_passed_over() {
+async fn what_is_of_another_type_is_told_and_is_a_dead_letter_at_once() {
     if !installed() {
         return;
     }
@@ -88,6 +88,9 @@ async fn what_is_of_another_type_is_told_acknowledged_and_passed_over() {
     assert!(why.contains("Order"), "{why}");
     wait_until("both are acknowledged", || pending(&redis, "order.placed") == 0);
     assert_eq!(redis.run::<usize>(&["XLEN", "order.placed"]), 2, "it stays in the stream");
+    let letter = crate::entries(&redis, "order.placed_dlq").remove(0);
+    assert_eq!(letter["body"], "\"no order\"");
+    assert!(letter["duly-dead-reason"].starts_with("it cannot be decoded"), "{letter:?}");
     mq.shutdown().await.unwrap();
 }
 

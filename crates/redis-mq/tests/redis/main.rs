@@ -2,20 +2,31 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod alarms;
+mod chaos;
+mod dead_letters;
 mod delayed;
 mod expiry;
 mod failing;
 mod killed;
 mod listening;
 mod lock;
+mod measuring;
+mod ordering;
 mod places;
+mod reclaiming;
+mod retrying;
 mod sending;
+mod server;
+mod settling;
+mod subscribing;
 mod timers;
+mod trimming;
+mod wiring;
 
 use std::{collections::HashMap, time::Duration};
 
 use redis::streams::StreamRangeReply;
-use redis_mq::{Entry, RedisMq, Settings};
+use redis_mq::{Entry, RedisMq, Retry, Settings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use testkit::servers::redis::Redis;
 use tokio::sync::mpsc;
@@ -32,7 +43,9 @@ struct Order {
 fn quick() -> Settings {
     Settings {
         poll_interval: Duration::from_millis(100),
-        processing_timeout: Duration::from_millis(200),
+        processing_timeout: Duration::from_millis(400),
+        tidy_interval: Duration::from_millis(50),
+        retry: Retry { min: Duration::from_millis(20), max: Duration::from_millis(50), ..Retry::default() },
         ..Settings::default()
     }
 }

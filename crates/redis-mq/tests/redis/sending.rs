@@ -1,9 +1,11 @@
 //! Sending now.
 
-use redis_mq::{Error, RedisMq, Settings};
+use std::collections::BTreeMap;
+
+use redis_mq::{Entry, Error, Message, RedisMq, Settings, Trim, Unacknowledged};
 use testkit::servers::redis::{Redis, installed};
 
-use crate::{Order, connect, entries};
+use crate::{Order, connect, entries, hear, next, server::both};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_sent_stands_in_the_stream_of_its_event() {
@@ -44,14 +46,15 @@ async fn two_equal_values_are_two_entries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_is_trimmed_only_if_a_length_is_set() {
+async fn a_stream_is_trimmed_as_it_grows_only_if_that_is_asked_for() {
     if !installed() {
         return;
     }
     let redis = Redis::single();
     redis.run::<()>(&["CONFIG", "SET", "stream-node-max-entries", "10"]);
     for (event, max_len) in [("long", None), ("short", Some(20))] {
-        let mq = connect(&redis, Settings { max_len, ..Settings::default() }).await;
+        let trim = Trim { max_len, unacknowledged: Unacknowledged::Drop, ..Trim::default() };
+        let mq = connect(&redis, Settings { trim, ..Settings::default() }).await;
         for number in 0..100 {
             mq.send(event, &Order { number }).await.unwrap();
         }
@@ -77,4 +80,50 @@ async fn failures_say_whether_it_may_have_been_done() {
     assert!(matches!(mq.send("order", &1).await, Err(Error::Closed)));
     assert!(matches!(RedisMq::connect(&redis.url()).await, Err(Error::Unreachable(_))));
     assert!(matches!(RedisMq::connect("localhost").await, Err(Error::Invalid(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn field_maps_values_and_batches_are_sent_and_answered_with_their_ids() {
+    for server in both() {
+        let mq = server.connect(Settings::default()).await;
+        let one = mq.send_fields("fields", [("city", "Bonn"), ("zip", "53111")]).await.unwrap();
+        let mut hearing = hear::<BTreeMap<String, String>>(&mq, "fields").await;
+        let entry: Entry<BTreeMap<String, String>> = next(&mut hearing).await;
+        assert_eq!((entry.id, entry.value["city"].as_str(), entry.value.len()), (one, "Bonn", 2));
+
+        let orders: Vec<_> = (0..1_200).map(|number| Order { number }).collect();
+        let ids: Vec<_> =
+            mq.send_batch("many", &orders).await.unwrap().into_iter().map(Result::unwrap).collect();
+        let there: Vec<(String, Vec<String>)> = server.of("many").run(&["XRANGE", "many", "-", "+"]);
+        let told: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
+        assert_eq!(told, there.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), "in their order");
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_send_that_does_not_wait_resolves_to_the_id() {
+    for server in both() {
+        let mq = server.connect(Settings::default()).await;
+        // More than may wait at once.
+        let sendings: Vec<_> = (0..12_000).map(|number| mq.send_async("many", &Order { number })).collect();
+        let mut ids = Vec::new();
+        for sending in sendings {
+            ids.push(sending.await.unwrap());
+        }
+        assert_eq!(server.len("many"), 12_000);
+        let there: Vec<(String, Vec<String>)> =
+            server.of("many").run(&["XRANGE", "many", "-", "+", "COUNT", "3"]);
+        assert_eq!(there[2].0, ids[2].as_str());
+        // One that Redis refuses is refused alone.
+        server.of("text").run::<()>(&["SET", "text", "no stream"]);
+        let (bad, good) = (mq.send_async("text", &1), mq.send_async("many", &1));
+        assert!(matches!(bad.await, Err(Error::Refused(_))));
+        good.await.unwrap();
+        assert!(matches!(mq.send_async("a{b}", &1).await, Err(Error::Invalid(_))));
+        let message = Message::json(&1).unwrap().property("a", "b").unwrap();
+        mq.send_message_async("many", &message).await.unwrap();
+        mq.shutdown().await.unwrap();
+        assert!(matches!(mq.send_async("many", &1).await, Err(Error::Closed)));
+    }
 }

@@ -1,7 +1,5 @@
-#!lua
 -- Takes a consumer out of its group, unless it holds something: its pending entries would be forgotten with it.
 --
--- KEYS[1]  the stream
 -- ARGV[1]  the group
 -- ARGV[2]  the consumer
 -- Result   1 gone, 0 holds something

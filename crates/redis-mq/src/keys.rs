@@ -1,0 +1,93 @@
+//! Every name in Redis that this library makes.
+
+use redis_link::Address;
+
+use crate::Priority;
+
+/// The names around one topic. What lies beside a stream must share its slot on a Cluster, so all of it has the topic in braces;
+/// and as no topic has braces, none can have one of these names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keys {
+    topic: String,
+    is_cluster: bool,
+    of_dead: bool,
+}
+
+impl Keys {
+    pub(crate) fn new(topic: &str, address: &Address) -> Self {
+        let is_cluster = matches!(address, Address::Cluster(_));
+        Self { topic: topic.to_owned(), is_cluster, of_dead: false }
+    }
+
+    /// Those of the groups that listen to the topic's dead letters.
+    pub(crate) fn of_dead_letters(self) -> Self {
+        Self { of_dead: true, ..self }
+    }
+
+    pub(crate) fn is_of_dead_letters(&self) -> bool {
+        self.of_dead
+    }
+
+    fn word(&self, priority: Priority) -> &'static str {
+        if self.of_dead { "dead" } else { priority.word() }
+    }
+
+    pub(crate) fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The stream of a priority; the usual one has the name of the topic.
+    pub(crate) fn stream(&self, priority: Priority) -> String {
+        match priority {
+            _ if self.of_dead => self.dead(),
+            Priority::High => format!("{{{}}}:high", self.topic),
+            Priority::Normal => self.topic.clone(),
+            Priority::Low => format!("{{{}}}:low", self.topic),
+        }
+    }
+
+    /// The stream of dead letters, one per topic.
+    pub(crate) fn dead(&self) -> String {
+        let Self { topic, .. } = self;
+        if self.is_cluster { format!("{{{topic}}}_dlq") } else { format!("{topic}_dlq") }
+    }
+
+    /// A hash: how often handlers failed on an entry (by its id), and how often one was begun alone and not ended (id and `!`).
+    pub(crate) fn tries(&self, group: &str, priority: Priority) -> String {
+        format!("{{{}}}:mq:tries:{}:{group}", self.topic, self.word(priority))
+    }
+
+    /// A sorted set: pending entries that nobody works on, by when they are to be handled.
+    pub(crate) fn due(&self, group: &str, priority: Priority) -> String {
+        format!("{{{}}}:mq:due:{}:{group}", self.topic, self.word(priority))
+    }
+
+    /// Which consumer of a group that keeps order is at work.
+    pub(crate) fn reader(&self, group: &str) -> String {
+        format!("{{{}}}:mq:reader:{group}", self.topic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_letters_have_the_names_that_are_promised() {
+        let of = |url| Keys::new("order", &Address::parse(url).unwrap()).dead();
+        assert_eq!(of("redis://a"), "order_dlq");
+        assert_eq!(of("redis-cluster://a"), "{order}_dlq");
+    }
+
+    #[test]
+    fn all_that_lies_beside_a_stream_shares_its_slot() {
+        let keys = Keys::new("order", &Address::parse("redis-cluster://a").unwrap());
+        let mut all = vec![keys.dead(), keys.reader("g")];
+        for priority in Priority::ALL {
+            all.extend([keys.stream(priority), keys.tries("g", priority), keys.due("g", priority)]);
+        }
+        for name in all {
+            assert!(name == "order" || name.starts_with("{order}"), "{name}");
+        }
+    }
+}

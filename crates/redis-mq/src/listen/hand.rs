@@ -1,0 +1,35 @@
+//! What this process has in hand: read, and not settled.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::Priority;
+
+/// By priority, as the ids of two streams may be the same.
+#[derive(Default)]
+pub(super) struct Hand {
+    ids: Mutex<[HashSet<String>; 3]>,
+}
+
+impl Hand {
+    fn ids(&self) -> MutexGuard<'_, [HashSet<String>; 3]> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take<'a>(&self, priority: Priority, ids: impl Iterator<Item = &'a str>) {
+        self.ids()[priority as usize].extend(ids.map(str::to_owned));
+    }
+
+    pub(super) fn release<'a>(&self, priority: Priority, ids: impl Iterator<Item = &'a str>) {
+        let mut all = self.ids();
+        for id in ids {
+            all[priority as usize].remove(id);
+        }
+    }
+
+    pub(super) fn all(&self, priority: Priority) -> Vec<String> {
+        self.ids()[priority as usize].iter().cloned().collect()
+    }
+}

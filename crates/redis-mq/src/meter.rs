@@ -1,0 +1,73 @@
+//! Figures, through the `metrics` facade: whoever installs a recorder before listeners start gets them.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use crate::Stats;
+
+/// The figures of one group of a topic.
+pub(crate) struct Meter {
+    backlog: Gauge,
+    lag: Gauge,
+    pending: Gauge,
+    waiting: Gauge,
+    oldest: Gauge,
+    dead_letters: Gauge,
+    seconds: Histogram,
+    handled: Counter,
+    failures: Counter,
+    buried: Counter,
+    lost: Counter,
+    held_up: Gauge,
+}
+
+impl Meter {
+    pub(crate) fn new(topic: &str, group: &str) -> Self {
+        let labels = [("topic", topic.to_owned()), ("group", group.to_owned())];
+        Self {
+            backlog: gauge!("redis_mq_backlog", &labels),
+            lag: gauge!("redis_mq_lag", &labels),
+            pending: gauge!("redis_mq_pending", &labels),
+            waiting: gauge!("redis_mq_waiting", &labels),
+            oldest: gauge!("redis_mq_oldest_pending_seconds", &labels),
+            dead_letters: gauge!("redis_mq_dead_letters", &labels),
+            seconds: histogram!("redis_mq_handling_seconds", &labels),
+            handled: counter!("redis_mq_handled_total", &labels),
+            failures: counter!("redis_mq_failures_total", &labels),
+            buried: counter!("redis_mq_dead_letters_total", &labels),
+            lost: counter!("redis_mq_trimmed_unhandled_total", &labels),
+            held_up: gauge!("redis_mq_trim_held_up", &labels),
+        }
+    }
+
+    pub(crate) fn handled(&self, count: usize, took: Duration) {
+        self.seconds.record(took.as_secs_f64());
+        self.handled.increment(count as u64);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failures.increment(1);
+    }
+
+    pub(crate) fn buried(&self) {
+        self.buried.increment(1);
+    }
+
+    pub(crate) fn lost(&self, count: usize) {
+        self.lost.increment(count as u64);
+    }
+
+    pub(crate) fn held_up(&self, entries: u64) {
+        self.held_up.set(entries as f64);
+    }
+
+    pub(crate) fn stands(&self, stats: &Stats) {
+        self.backlog.set(stats.backlog() as f64);
+        self.lag.set(stats.lag as f64);
+        self.pending.set(stats.pending as f64);
+        self.waiting.set(stats.waiting as f64);
+        self.oldest.set(stats.oldest_pending.unwrap_or_default().as_secs_f64());
+        self.dead_letters.set(stats.dead_letters as f64);
+    }
+}

@@ -1,0 +1,78 @@
+//! What is sent.
+
+use serde::Serialize;
+
+use crate::{
+    Error, Priority,
+    entry::{BODY, CONTENT_TYPE, JSON, RESERVED},
+};
+
+/// A message before it is sent: a value as JSON, or fields as they are; with properties, and a priority.
+///
+/// ```
+/// use redis_mq::{Message, Priority};
+///
+/// let message = Message::json(&42)?.property("customer", "7")?.priority(Priority::High);
+/// # Ok::<_, redis_mq::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Message {
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
+    pub(crate) priority: Priority,
+}
+
+impl Message {
+    /// The value as JSON, in the field `body`.
+    pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, Error> {
+        let body = serde_json::to_vec(value).map_err(|why| Error::Encode(why.to_string()))?;
+        let fields = vec![(BODY.into(), body), (CONTENT_TYPE.into(), JSON.into())];
+        Ok(Self { fields, priority: Priority::Normal })
+    }
+
+    /// These fields. Names that begin with `duly-` are taken.
+    pub fn fields<N, V>(fields: impl IntoIterator<Item = (N, V)>) -> Result<Self, Error>
+    where
+        N: Into<String>,
+        V: Into<Vec<u8>>,
+    {
+        let mut message = Self { fields: Vec::new(), priority: Priority::Normal };
+        for (name, value) in fields {
+            message = message.property(name, value)?;
+        }
+        if message.fields.is_empty() {
+            return Err(Error::Invalid("a message has at least one field".into()));
+        }
+        Ok(message)
+    }
+
+    /// One more field. Names that begin with `duly-` are taken, and so is one that is there already.
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Result<Self, Error> {
+        let name = name.into();
+        if name.starts_with(RESERVED) || self.fields.iter().any(|(known, _)| *known == name) {
+            return Err(Error::Invalid(format!("a field cannot be called {name:?}: that name is taken")));
+        }
+        self.fields.push((name, value.into()));
+        Ok(self)
+    }
+
+    /// How urgent it is.
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_taken_are_refused() {
+        assert!(Message::json(&1).unwrap().property("body", "2").is_err());
+        assert!(Message::json(&1).unwrap().property("duly-id", "2").is_err());
+        assert!(Message::fields([("duly-due", "1")]).is_err());
+        assert!(Message::fields(Vec::<(String, String)>::new()).is_err());
+        assert_eq!(Message::fields([("a", "1"), ("b", "2")]).unwrap().fields.len(), 2);
+    }
+}

@@ -1,0 +1,140 @@
+//! Sending: one by one, many at once, or without waiting for the answer.
+
+mod message;
+mod pipe;
+
+use redis::{Cmd, Pipeline, Value, aio::ConnectionLike};
+use serde::Serialize;
+
+use crate::{
+    EntryId, Error, Priority, RedisMq, Unacknowledged, clock,
+    entry::{DULY_ATTEMPT, DULY_DUE, DULY_ID},
+    keys::Keys,
+    settings::check_event,
+};
+
+pub use message::Message;
+pub(crate) use pipe::Pipe;
+pub use pipe::Sending;
+
+/// The most entries that are written with one call.
+pub(crate) const TOGETHER: usize = 512;
+
+impl RedisMq {
+    /// Appends the value, as JSON, to the stream that the event names, now. Answers where it stands there.
+    ///
+    /// Sent twice it is there twice, also if the two are equal. If the connection breaks before the answer comes, the error is
+    /// [`Unanswered`](Error::Unanswered): it may be there. A cluster is then asked again by itself, so that it may be
+    /// there twice; both have the same `duly-id`.
+    pub async fn send<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Result<EntryId, Error> {
+        self.send_message(event, &Message::json(value)?).await
+    }
+
+    /// Appends fields as they are, instead of a value as JSON.
+    pub async fn send_fields<N, V>(
+        &self,
+        event: &str,
+        fields: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<EntryId, Error>
+    where
+        N: Into<String>,
+        V: Into<Vec<u8>>,
+    {
+        self.send_message(event, &Message::fields(fields)?).await
+    }
+
+    /// The same for a [`Message`], which may have properties and a priority.
+    pub async fn send_message(&self, event: &str, message: &Message) -> Result<EntryId, Error> {
+        self.check_open()?;
+        check_event(event)?;
+        let command = self.append(event, message);
+        let id: String =
+            command.query_async(&mut self.inner.link.clone()).await.map_err(|error| Error::of(&error))?;
+        Ok(EntryId::new(id))
+    }
+
+    /// The same as [`send`](Self::send), and returns at once: what it returns resolves to the entry's id, or says why there is none.
+    /// What is sent in this way shares calls to Redis, and keeps its order as long as Redis answers.
+    ///
+    /// Must be called within a Tokio runtime. So many that Redis has not answered yet are taken: 10,000. From there on one is sent
+    /// only when its answer is awaited and there is room again.
+    pub fn send_async<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Sending {
+        match Message::json(value) {
+            Ok(message) => self.send_message_async(event, &message),
+            Err(error) => Sending::failed(error),
+        }
+    }
+
+    /// The same for a [`Message`].
+    pub fn send_message_async(&self, event: &str, message: &Message) -> Sending {
+        match self.check_open().and_then(|()| check_event(event)) {
+            Ok(()) => self.inner.pipe.send(event, self.append(event, message), &self.inner.link),
+            Err(error) => Sending::failed(error),
+        }
+    }
+
+    /// Sends many values of one event, some hundred with each call to Redis. It is no transaction: each has an answer of its own, in
+    /// the same order.
+    pub async fn send_batch<T: Serialize>(
+        &self,
+        event: &str,
+        values: &[T],
+    ) -> Result<Vec<Result<EntryId, Error>>, Error> {
+        let messages: Vec<_> = values.iter().map(Message::json).collect::<Result<_, _>>()?;
+        self.send_messages(event, &messages).await
+    }
+
+    /// The same for [`Message`]s.
+    pub async fn send_messages(
+        &self,
+        event: &str,
+        messages: &[Message],
+    ) -> Result<Vec<Result<EntryId, Error>>, Error> {
+        self.check_open()?;
+        check_event(event)?;
+        let mut answers = Vec::with_capacity(messages.len());
+        for some in messages.chunks(TOGETHER) {
+            let commands: Vec<_> = some.iter().map(|message| self.append(event, message)).collect();
+            answers.extend(write(&mut self.inner.link.clone(), &commands).await);
+        }
+        Ok(answers)
+    }
+
+    /// The fields are those that Duly's sink writes.
+    fn append(&self, event: &str, message: &Message) -> Cmd {
+        let mut command = redis::cmd("XADD");
+        if message.priority == Priority::Normal {
+            command.arg(event);
+        } else {
+            command.arg(Keys::new(event, &self.inner.address).stream(message.priority));
+        }
+        let trim = &self.inner.settings.trim;
+        if let (Some(most), Unacknowledged::Drop) = (trim.max_len, trim.unacknowledged) {
+            command.arg("MAXLEN").arg("~").arg(most);
+        }
+        command.arg("*");
+        for (name, value) in &message.fields {
+            command.arg(name).arg(value);
+        }
+        command.arg(DULY_ID).arg(self.inner.next_id());
+        command.arg(DULY_DUE).arg(clock::now_ms()).arg(DULY_ATTEMPT).arg(1);
+        command
+    }
+}
+
+/// Writes all, and says what became of each.
+async fn write(link: &mut redis_link::Link, commands: &[Cmd]) -> Vec<Result<EntryId, Error>> {
+    let mut pipeline = Pipeline::with_capacity(commands.len());
+    for command in commands {
+        pipeline.add_command(command.clone());
+    }
+    match link.req_packed_commands(&pipeline, 0, commands.len()).await {
+        Ok(answers) => answers.into_iter().map(answer).collect(),
+        Err(error) => commands.iter().map(|_| Err(Error::of(&error))).collect(),
+    }
+}
+
+fn answer(value: Value) -> Result<EntryId, Error> {
+    let id = value.extract_error().and_then(|value| Ok(redis::from_redis_value::<String>(value)?));
+    id.map(EntryId::new).map_err(|error| Error::of(&error))
+}

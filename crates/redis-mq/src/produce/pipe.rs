@@ -1,0 +1,112 @@
+//! Sends that do not wait: a task gathers them and writes many with one call.
+
+use std::{
+    pin::Pin,
+    sync::OnceLock,
+    task::{Context, Poll},
+};
+
+use redis::Cmd;
+use redis_link::Link;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{TOGETHER, write};
+use crate::{EntryId, Error};
+
+/// How many may wait to be written.
+const WAITING_MAX: usize = 10_000;
+
+type Answer = Result<EntryId, Error>;
+
+/// A command, the topic whose slot it goes to, and who waits for the answer.
+type Item = (Cmd, String, oneshot::Sender<Answer>);
+
+/// Where sends wait. Its task begins with the first of them.
+#[derive(Default)]
+pub(crate) struct Pipe {
+    into: OnceLock<mpsc::Sender<Item>>,
+}
+
+impl Pipe {
+    pub(super) fn send(&self, topic: &str, command: Cmd, link: &Link) -> Sending {
+        let into = self.into.get_or_init(|| {
+            let (into, items) = mpsc::channel(WAITING_MAX);
+            tokio::spawn(drain(items, link.clone()));
+            into
+        });
+        let (told, telling) = oneshot::channel();
+        match into.try_send((command, topic.to_owned(), told)) {
+            Ok(()) => Sending { answer: Box::pin(hear(telling)) },
+            Err(mpsc::error::TrySendError::Full(item)) => {
+                let into = into.clone();
+                let later = async move {
+                    into.send(item).await.map_err(|_| Error::Closed)?;
+                    hear(telling).await
+                };
+                Sending { answer: Box::pin(later) }
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Sending::failed(Error::Closed),
+        }
+    }
+}
+
+async fn hear(telling: oneshot::Receiver<Answer>) -> Answer {
+    // The runtime that wrote it is gone.
+    telling.await.unwrap_or_else(|_| Err(Error::Unanswered("the runtime was shut down meanwhile".into())))
+}
+
+/// Ends when the last that could send is gone, and all of it is written.
+async fn drain(mut items: mpsc::Receiver<Item>, mut link: Link) {
+    let mut some = Vec::with_capacity(TOGETHER);
+    while items.recv_many(&mut some, TOGETHER).await > 0 {
+        for (commands, told) in by_slot(some.drain(..), &link) {
+            for (told, answer) in told.into_iter().zip(write(&mut link, &commands).await) {
+                // Whoever dropped it does not want to know.
+                let _ = told.send(answer);
+            }
+        }
+    }
+}
+
+type Together = (Vec<Cmd>, Vec<oneshot::Sender<Answer>>);
+
+/// A cluster takes together what is of one slot; any other Redis takes all. The order within a topic stays.
+fn by_slot(items: impl Iterator<Item = Item>, link: &Link) -> Vec<Together> {
+    let is_cluster = matches!(link, Link::Cluster(..));
+    let mut all: Vec<(String, Together)> = Vec::new();
+    for (command, topic, told) in items {
+        let at = all.iter().position(|(known, _)| !is_cluster || *known == topic).unwrap_or_else(|| {
+            all.push((topic, Together::default()));
+            all.len() - 1
+        });
+        all[at].1.0.push(command);
+        all[at].1.1.push(told);
+    }
+    all.into_iter().map(|(_, together)| together).collect()
+}
+
+/// A send under way: resolves to the entry's id.
+#[must_use = "only the answer says whether it was sent"]
+pub struct Sending {
+    answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
+}
+
+impl Sending {
+    pub(super) fn failed(error: Error) -> Self {
+        Self { answer: Box::pin(std::future::ready(Err(error))) }
+    }
+}
+
+impl Future for Sending {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.answer.as_mut().poll(context)
+    }
+}
+
+impl std::fmt::Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sending")
+    }
+}

@@ -1,0 +1,20 @@
+-- This consumer still works on these: nobody takes them over. Those that somebody took over already stay with them.
+--
+-- ARGV[1]   the group
+-- ARGV[2]   the consumer
+-- ARGV[3..] ids
+-- Result    the ids that are no longer its own
+local mine, lost = {}, {}
+for i = 3, #ARGV do
+  local holder = held(ARGV[1], ARGV[i])
+  if holder and holder[2] == ARGV[2] then
+    mine[#mine + 1] = ARGV[i]
+  else
+    lost[#lost + 1] = ARGV[i]
+  end
+end
+if #mine > 0 then
+  mine[#mine + 1] = 'JUSTID'
+  redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(mine))
+end
+return lost

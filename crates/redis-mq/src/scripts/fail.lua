@@ -1,0 +1,32 @@
+-- A handler failed on an entry: counted, and either to be tried again later or a dead letter.
+--
+-- ARGV[1] the group    ARGV[2] the consumer    ARGV[3] the id    ARGV[4] why
+-- ARGV[5] ms to wait   ARGV[6] most attempts, 0 for no limit
+-- ARGV[7] 'keep' or 'drop' what is given up    ARGV[8] the most dead letters, or ''
+-- ARGV[9] '1' if it was handled alone: that was begun, and has ended
+-- Result  {'again' | 'dead' | 'lost' (somebody else has it) | 'gone' (nobody has it) | 'trimmed', attempts}
+local group, consumer, id = ARGV[1], ARGV[2], ARGV[3]
+local holder, fields = held(group, id), fields_of(id)
+if not holder then
+  -- Trimmed away while it was in hand, and taken out of the pending list with that; or acknowledged by somebody.
+  return {fields and 'gone' or 'trimmed', 0}
+end
+if holder[2] ~= consumer then
+  return {'lost', 0}
+end
+if not fields then
+  settle(group, id)
+  return {'trimmed', 0}
+end
+local failures = redis.call('HINCRBY', KEYS[2], id, 1)
+local _, crashes = tries(id)
+if ARGV[9] == '1' and crashes > 0 then
+  crashes = redis.call('HINCRBY', KEYS[2], id .. '!', -1)
+end
+local attempts, most = failures + crashes, tonumber(ARGV[6])
+if most > 0 and attempts >= most then
+  bury(group, consumer, id, fields, attempts, ARGV[4], ARGV[7], ARGV[8])
+  return {'dead', attempts}
+end
+redis.call('ZADD', KEYS[3], now_ms() + tonumber(ARGV[5]), id)
+return {'again', attempts}

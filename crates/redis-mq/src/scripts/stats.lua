@@ -1,0 +1,33 @@
+-- How a group stands.
+--
+-- ARGV[1] the group    ARGV[2] how many entries to count at most where Redis does not know
+-- Result  {entries in the stream, not read yet, pending, ms since the oldest pending was sent or -1, waiting for their next try,
+--          consumers, dead letters}
+local known = {}
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  for _, told in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local group = {}
+    for i = 1, #told, 2 do
+      group[told[i]] = told[i + 1]
+    end
+    if group.name == ARGV[1] then
+      known = group
+    end
+  end
+end
+local dead = redis.call('XLEN', KEYS[4])
+local length = redis.call('XLEN', KEYS[1])
+if not known.name then
+  return {length, length, 0, -1, 0, 0, dead}
+end
+-- After entries were removed Redis may not know how far behind a group is.
+local lag = known.lag
+if not lag then
+  lag = #redis.call('XRANGE', KEYS[1], '(' .. known['last-delivered-id'], '+', 'COUNT', ARGV[2])
+end
+local oldest = -1
+local summary = redis.call('XPENDING', KEYS[1], ARGV[1])
+if summary[2] then
+  oldest = math.max(0, now_ms() - tonumber(string.match(summary[2], '^%d+')))
+end
+return {length, lag, known.pending, oldest, redis.call('ZCARD', KEYS[3]), known.consumers, dead}

@@ -1,0 +1,115 @@
+//! D10: order within a key.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use redis_mq::{Entry, Error, Handler, Message, RedisMq};
+use tokio::sync::mpsc;
+
+use crate::{Order, next, quick, server::both};
+
+type Heard = mpsc::UnboundedSender<(&'static str, String, u64, bool)>;
+
+/// Says what it was given, and fails at first on some.
+async fn listen(mq: &RedisMq, name: &'static str, heard: Heard) -> redis_mq::Listener {
+    let handler = move |order: Entry<Order>| {
+        let fails = order.value.number % 7 == 3 && order.attempt() == 1;
+        let key = order.text("customer").unwrap_or_default().to_owned();
+        let _ = heard.send((name, key, order.value.number, fails));
+        async move {
+            tokio::task::yield_now().await;
+            if fails { Err("not today") } else { Ok(()) }
+        }
+    };
+    mq.listener("order", handler).consumer(name).ordered_by_field("customer").start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_of_one_key_keep_their_order_through_failures_and_when_another_consumer_takes_over() {
+    for server in both() {
+        let mq = server.connect(quick()).await;
+        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let one = listen(&mq, "one", heard.clone()).await;
+        let two = listen(&mq, "two", heard.clone()).await;
+        const EACH: u64 = 60;
+        for number in 0..EACH {
+            for customer in ["a", "b", "c"] {
+                let message =
+                    Message::json(&Order { number }).unwrap().property("customer", customer).unwrap();
+                mq.send_message("order", &message).await.unwrap();
+            }
+        }
+        let (mut last, mut done) = (HashMap::<String, u64>::new(), 0);
+        let mut running = Some((one, two));
+        let mut consumers = Vec::new();
+        while done < 3 * EACH {
+            let (name, key, number, fails) = next(&mut hearing).await;
+            let expected = last.get(&key).map_or(0, |last| last + 1);
+            // At least once: at a change one may come again, but none is passed over and none comes early.
+            assert!(number <= expected, "{key}: {number} came before {expected}");
+            if !consumers.contains(&name) {
+                consumers.push(name);
+            }
+            if number == expected && !fails {
+                last.insert(key, number);
+                done += 1;
+            }
+            if done == EACH
+                && let Some((one, two)) = running.take()
+            {
+                // Whoever is at work stops; the other one takes over.
+                let first = if name == "one" { one } else { two };
+                first.stop().await;
+            }
+        }
+        assert_eq!(consumers.len(), 2, "one after the other: {consumers:?}");
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_of_batches_cannot_keep_order() {
+    for server in both() {
+        let mq = server.connect(quick()).await;
+        let handler = Handler::batch(|_: Vec<Entry<Order>>| async { Ok::<(), String>(()) });
+        let refused = mq.listener("order", handler).ordered_by(|_| Some("k")).start().await;
+        assert!(matches!(refused, Err(Error::Invalid(_))));
+        mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_do_not_wait_for_each_other() {
+    for server in both() {
+        let mq = server
+            .connect(redis_mq::Settings { processing_timeout: Duration::from_secs(20), ..quick() })
+            .await;
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let handler = {
+            let gate = gate.clone();
+            move |order: Entry<Order>| {
+                let (gate, heard) = (gate.clone(), heard.clone());
+                async move {
+                    if order.value.number == 0 {
+                        gate.acquire().await.map_err(|_| "closed")?.forget();
+                    }
+                    heard.send(order.value.number).map_err(|_| "nobody listens")
+                }
+            }
+        };
+        mq.listener("order", handler)
+            .ordered_by(|entry| entry.json::<Order>().ok().map(|o| (o.number % 2).to_string()))
+            .start()
+            .await
+            .unwrap();
+        for number in 0..6 {
+            mq.send("order", &Order { number }).await.unwrap();
+        }
+        let odd = [next(&mut hearing).await, next(&mut hearing).await, next(&mut hearing).await];
+        assert_eq!(odd, [1, 3, 5]);
+        gate.add_permits(1);
+        let even = [next(&mut hearing).await, next(&mut hearing).await, next(&mut hearing).await];
+        assert_eq!(even, [0, 2, 4]);
+        mq.shutdown().await.unwrap();
+    }
+}

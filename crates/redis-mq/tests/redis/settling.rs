@@ -1,0 +1,56 @@
+//! D3: entries by their ids.
+
+use std::time::Duration;
+
+use redis_mq::{Entry, Settings, Settled};
+use tokio::sync::mpsc;
+
+use crate::{Order, next, quick, server::both, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_is_acknowledged_retried_or_given_up_by_its_id() {
+    for server in both() {
+        // They fail once and then wait for long.
+        let retry = redis_mq::Retry {
+            min: Duration::from_secs(600),
+            max: Duration::from_secs(600),
+            ..Default::default()
+        };
+        let mq = server.connect(Settings { retry, ..quick() }).await;
+        let (told, mut telling) = mpsc::unbounded_channel();
+        let moody = move |order: Entry<Order>| {
+            let _ = told.send((order.value.number, order.attempt()));
+            async move { if order.attempt() == 1 { Err("not today") } else { Ok(()) } }
+        };
+        mq.listener("order", moody).start().await.unwrap();
+        let mut ids = Vec::new();
+        for number in 0..3 {
+            ids.push(mq.send("order", &Order { number }).await.unwrap());
+            assert_eq!(next(&mut telling).await, (number, 1));
+        }
+        let group = mq.group("order", "redis-mq").unwrap();
+        let waits = || {
+            let count: usize = server.of("order").run(&["ZCARD", "{order}:mq:due:normal:redis-mq"]);
+            count
+        };
+        wait_until("all have failed", || waits() == 3);
+
+        assert_eq!(group.ack(&ids[0]).await.unwrap(), Settled::Done);
+        assert_eq!(group.ack(&ids[0]).await.unwrap(), Settled::NotPending);
+        assert_eq!(group.retry(&ids[1], Duration::ZERO).await.unwrap(), Settled::Done);
+        assert_eq!(next(&mut telling).await, (1, 2), "the count is not touched");
+        assert_eq!(group.move_to_dlq(&ids[2], "by hand").await.unwrap(), Settled::Done);
+        assert_eq!(group.move_to_dlq(&ids[2], "by hand").await.unwrap(), Settled::NotPending);
+        assert_eq!(group.retry(&ids[2], Duration::ZERO).await.unwrap(), Settled::NotPending);
+
+        wait_until("all are settled", || server.pending("order", "redis-mq") == 0);
+        let letters = server.entries(&server.dead("order"));
+        assert_eq!(letters.len(), 1);
+        assert_eq!(
+            (letters[0]["duly-dead-reason"].as_str(), letters[0]["duly-dead-id"].as_str()),
+            ("by hand", ids[2].as_str())
+        );
+        wait_until("nothing is kept of them", || server.beside("order").is_empty());
+        mq.shutdown().await.unwrap();
+    }
+}
