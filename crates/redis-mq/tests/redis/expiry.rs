@@ -147,7 +147,7 @@ async fn who_hears_late_does_not_repeat_what_another_has_done() {
     }
     let redis = Redis::single();
     let (slow, quick) = (
-        connect(&redis, Settings { batch: 1, ..Settings::default() }).await,
+        connect(&redis, Settings { concurrency: 1, ..Settings::default() }).await,
         connect(&redis, Settings::default()).await,
     );
     let ledger = Ledger::default();

@@ -20,7 +20,9 @@ async fn whoever_listens_gets_it_and_nobody_has_to() {
 
     let client = async_nats::connect(nats.url()).await.unwrap();
     let mut heard = client.subscribe("orders").await.unwrap();
-    client.flush().await.unwrap();
+    // Until the server has this one back to us, it may not know that we listen.
+    client.publish("orders", "listening".into()).await.unwrap();
+    assert_eq!(heard.next().await.unwrap().payload, "listening");
     let batch: Vec<_> = (0..500).map(|n| to("orders", &format!("m{n}"))).collect();
     let outcomes = sink.deliver(&batch).await;
     assert!(outcomes.iter().all(Result::is_ok));
