@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use redis_mq::{Entry, Settings};
+use redis_mq::{Entry, Retry, Settings};
 use testkit::servers::redis::{Redis, installed};
 use tokio::sync::mpsc;
 
@@ -17,19 +17,23 @@ async fn errors_panics_and_handlers_that_hang_stop_nobody_and_are_tried_again() 
         return;
     }
     let redis = Redis::single();
-    let mq = connect(&redis, quick()).await;
+    let mq = connect(&redis, Settings { retry: Retry { attempts: 0, ..quick().retry }, ..quick() }).await;
     let (heard, mut hearing) = mpsc::unbounded_channel();
-    let tries = Arc::new(AtomicUsize::new(0));
+    // The bad ones are bad once at least, and for as long as the good ones have not been heard.
+    let tries: [AtomicUsize; 3] = Default::default();
+    let (tries, good) = (Arc::new(tries), Arc::new(AtomicUsize::new(0)));
     let moody = {
-        let tries = tries.clone();
+        let good = good.clone();
         move |order: Entry<Order>| {
-            let (heard, tries) = (heard.clone(), tries.clone());
+            let (heard, tries, good) = (heard.clone(), tries.clone(), good.clone());
             async move {
-                let first = order.value.number < 3 && tries.fetch_add(1, Ordering::Relaxed) < 3;
+                let is_bad = tries.get(order.value.number as usize).is_some_and(|tries| {
+                    tries.fetch_add(1, Ordering::Relaxed) == 0 || good.load(Ordering::Relaxed) < 7
+                });
                 match order.value.number {
-                    0 if first => return Err("not today"),
-                    1 if first => panic!("a bug"),
-                    2 if first => std::future::pending().await,
+                    0 if is_bad => return Err("not today"),
+                    1 if is_bad => panic!("a bug"),
+                    2 if is_bad => std::future::pending().await,
                     number => heard.send(number).map_err(|_| "nobody listens")?,
                 }
                 Ok(())
@@ -46,6 +50,7 @@ async fn errors_panics_and_handlers_that_hang_stop_nobody_and_are_tried_again() 
     for _ in 0..7 {
         first.push(next(&mut hearing).await);
         next(&mut other).await;
+        good.fetch_add(1, Ordering::Relaxed);
     }
     first.sort_unstable();
     assert_eq!(first, [3, 4, 5, 6, 7, 8, 9], "the good ones did not wait for the bad ones");
