@@ -11,7 +11,7 @@ use duly_core::Delivery;
 use testkit::servers::activemq;
 
 use crate::{
-    broker::{Bare, Broker},
+    broker::{Bare, Broker, switched_by},
     socket::Socket,
 };
 
@@ -57,21 +57,7 @@ impl Broker for Activemq {
         tokio::task::spawn_blocking(move || read(port)).await.unwrap()
     }
 
-    fn kill(&self) {
-        self.0.kill();
-    }
-
-    fn start(&self) {
-        self.0.start();
-    }
-
-    fn pause(&self) {
-        self.0.pause();
-    }
-
-    fn cont(&self) {
-        self.0.cont();
-    }
+    switched_by!(0);
 }
 
 /// Takes all out of the queue.

@@ -62,6 +62,28 @@ pub(crate) trait Broker: Send + Sync {
     fn cont(&self);
 }
 
+/// The switches of a broker are those of the server in this field of it.
+macro_rules! switched_by {
+    ($server:tt) => {
+        fn kill(&self) {
+            self.$server.kill();
+        }
+
+        fn start(&self) {
+            self.$server.start();
+        }
+
+        fn pause(&self) {
+            self.$server.pause();
+        }
+
+        fn cont(&self) {
+            self.$server.cont();
+        }
+    };
+}
+pub(crate) use switched_by;
+
 /// The client crate, or the protocol, and nothing else.
 #[async_trait]
 pub(crate) trait Bare: Send {

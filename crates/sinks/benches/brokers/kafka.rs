@@ -14,7 +14,7 @@ use rdkafka::{
 };
 use testkit::servers::kafka;
 
-use crate::broker::{Bare, Broker, Keep};
+use crate::broker::{Bare, Broker, Keep, switched_by};
 
 const TOPIC: &str = "orders";
 
@@ -60,21 +60,7 @@ impl Broker for Kafka {
         read.into_iter().map(|arrival| arrival.id.to_string()).collect()
     }
 
-    fn kill(&self) {
-        self.0.kill();
-    }
-
-    fn start(&self) {
-        self.0.start();
-    }
-
-    fn pause(&self) {
-        self.0.pause();
-    }
-
-    fn cont(&self) {
-        self.0.cont();
-    }
+    switched_by!(0);
 }
 
 struct Producer(FutureProducer);

@@ -13,7 +13,7 @@ use reader::Reader;
 use testkit::servers::mosquitto;
 
 use crate::{
-    broker::{Bare, Broker, Keep},
+    broker::{Bare, Broker, Keep, switched_by},
     socket::Socket,
 };
 
@@ -63,21 +63,7 @@ impl Broker for Mqtt {
         read.into_iter().map(|published| published.user["duly-id"].clone()).collect()
     }
 
-    fn kill(&self) {
-        self.server.kill();
-    }
-
-    fn start(&self) {
-        self.server.start();
-    }
-
-    fn pause(&self) {
-        self.server.pause();
-    }
-
-    fn cont(&self) {
-        self.server.cont();
-    }
+    switched_by!(server);
 }
 
 struct Publisher(Socket);

@@ -11,7 +11,7 @@ use duly_core::Delivery;
 use futures_util::StreamExt;
 use testkit::servers::nats;
 
-use crate::broker::{Bare, Broker};
+use crate::broker::{Bare, Broker, switched_by};
 
 const SUBJECT: &str = "orders";
 const STREAM: &str = "ORDERS";
@@ -66,21 +66,7 @@ impl Broker for Nats {
         messages.map(|message| id(message.unwrap())).collect().await
     }
 
-    fn kill(&self) {
-        self.0.kill();
-    }
-
-    fn start(&self) {
-        self.0.start();
-    }
-
-    fn pause(&self) {
-        self.0.pause();
-    }
-
-    fn cont(&self) {
-        self.0.cont();
-    }
+    switched_by!(0);
 }
 
 struct Client(Context);

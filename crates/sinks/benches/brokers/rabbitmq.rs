@@ -12,7 +12,7 @@ use lapin::{
 };
 use testkit::servers::rabbitmq;
 
-use crate::broker::{Bare, Broker, Keep};
+use crate::broker::{Bare, Broker, Keep, switched_by};
 
 const QUEUE: &str = "orders";
 
@@ -75,21 +75,7 @@ impl Broker for Rabbitmq {
         ids
     }
 
-    fn kill(&self) {
-        self.0.kill();
-    }
-
-    fn start(&self) {
-        self.0.start();
-    }
-
-    fn pause(&self) {
-        self.0.pause();
-    }
-
-    fn cont(&self) {
-        self.0.cont();
-    }
+    switched_by!(0);
 }
 
 struct Lapin(Channel);

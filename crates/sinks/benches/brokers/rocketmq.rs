@@ -9,7 +9,7 @@ use duly_core::Delivery;
 use testkit::servers::rocketmq::{self, Options};
 
 use crate::{
-    broker::{Bare, Broker, Keep},
+    broker::{Bare, Broker, Keep, switched_by},
     socket::Socket,
 };
 
@@ -49,21 +49,7 @@ impl Broker for Rocketmq {
         read.into_iter().map(|arrival| arrival.id.to_string()).collect()
     }
 
-    fn kill(&self) {
-        self.0.kill();
-    }
-
-    fn start(&self) {
-        self.0.start();
-    }
-
-    fn pause(&self) {
-        self.0.pause();
-    }
-
-    fn cont(&self) {
-        self.0.cont();
-    }
+    switched_by!(0);
 }
 
 struct Remoting(Socket);
