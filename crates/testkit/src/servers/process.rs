@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::user::User;
 
@@ -49,8 +49,13 @@ impl Process {
     }
 
     /// SIGSTOP: it does nothing and its connections stay.
+    ///
+    /// Returns when all its threads stand still: the signal alone leaves them some time to answer what comes next.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
+        // What is learnt is left for the next who asks, so that nobody misses the end of the process.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.0)), stopped).unwrap();
     }
 
     /// SIGCONT: it goes on.

@@ -16,6 +16,7 @@ pub(super) fn pause(first: u32) {
     for child in children(first) {
         signal(child.pid, Signal::STOP);
     }
+    wait_until("its children are stopped", READY_WITHIN, || children(first).all(|child| !child.runs()));
 }
 
 /// Lets them all go on, the first one last.
