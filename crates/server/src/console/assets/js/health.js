@@ -1,0 +1,58 @@
+// One banner: all is well, or what is not.
+import { html } from "./lib.js";
+import { t } from "./i18n.js";
+import { span } from "./format.js";
+import { live } from "./live.js";
+import { errorText } from "./parts.js";
+import { to } from "./router.js";
+import { useStore } from "./store.js";
+
+/** Everything that is wrong: `{ tone, words, link }`, the worst first. */
+export function troubles({ ready, stats, sinks, queues, error }) {
+  const found = [];
+  const add = (tone, words, link) => found.push({ tone, words, link });
+  if (error) add("bad", errorText(error));
+  for (const [part, state] of Object.entries(ready?.parts ?? {})) {
+    if (state !== "ok") add("bad", t("health.part", { part, state }));
+  }
+  if (stats && !stats.books.balanced) add("bad", t("health.books"));
+  for (const sink of sinks ?? []) {
+    if (sink.state === "away" || sink.state === "tried") {
+      add("warn", t("health.away", { sink: sink.name, n: sink.pending, error: sink.last_error ?? "" }), to("sinks"));
+    }
+  }
+  for (const { sink, pending } of ready?.orphans ?? []) add("warn", t("health.orphan", { sink, n: pending }), to("sinks"));
+  for (const alert of stats?.alerts ?? []) {
+    add("warn", `${t(`alert.${alert.name}`)}${alert.scope ? ` (${alert.scope})` : ""}: ${alert.detail}`);
+  }
+  const paused = [...(queues ?? []).filter((q) => q.paused).map((q) => q.topic), ...(sinks ?? []).filter((s) => s.paused).map((s) => s.name)];
+  if (paused.length) add("info", t("health.paused", { n: paused.length, names: paused.slice(0, 5).join(", ") }), to("queues"));
+  return found;
+}
+
+const ORDER = ["bad", "warn", "info"];
+
+export function Health() {
+  const state = useStore(live);
+  if (!state.ready && !state.error) return null;
+  const found = troubles(state);
+  const tone = ORDER.find((tone) => found.some((trouble) => trouble.tone === tone)) ?? "good";
+  const title = { good: t("health.good"), info: t("health.good"), warn: t("health.warn"), bad: t("health.bad") }[tone];
+  return html`<section class=${`note health ${tone}`} aria-labelledby="health-title" role=${tone === "bad" ? "alert" : null}>
+    <div>
+      <h2 id="health-title">${title}</h2>
+      ${found.length
+        ? html`<ul>${found.map(({ words, link }) => html`<li key=${words}>${words} ${link ? html`<a href=${link}>${t("look")}</a>` : null}</li>`)}</ul>`
+        : null}
+      ${state.ready ? html`<p class="durability"><span>${t("health.durability")}</span> ${durability(state.ready.durability)}</p>` : null}
+    </div>
+  </section>`;
+}
+
+/** The class in bold, what it survives after it. */
+function durability(text) {
+  const at = text.indexOf(":");
+  return at < 0 ? html`<strong>${text}</strong>` : html`<strong>${text.slice(0, at)}</strong>${text.slice(at)}`;
+}
+
+export const overdueWords = (oldest) => (oldest ? t("tile.oldest", { span: span(oldest) }) : t("tile.none"));

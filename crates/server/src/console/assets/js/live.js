@@ -1,0 +1,123 @@
+// What the server does now: polled totals and followed events. Sleeps while paused, and while nobody looks.
+import { api } from "./api.js";
+import { late, point, rest } from "./series.js";
+import { may, seesAll } from "./session.js";
+import { createStore } from "./store.js";
+import { follow } from "./stream.js";
+
+const EVERY = 2_000;
+/** Lanes and readiness may cost the store a look: every other time. */
+const LANES_EVERY = 2;
+const FEED_MAX = 60;
+const PARSED_MAX = 400;
+const FLUSH = 250;
+
+export const live = createStore({
+  on: true,
+  stream: "off",
+  stats: null,
+  ready: null,
+  queues: null,
+  sinks: null,
+  now: null,
+  error: null,
+  feed: [],
+  missed: 0,
+});
+
+const listeners = new Set();
+
+/** Calls back with every event that was read in whole; busy servers skip some. */
+export function onEvent(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+let running = null;
+let looks = 0;
+
+export const toggle = () => live.set(({ on }) => ({ on: !on }));
+
+function adjust() {
+  const wanted = live.get().on && document.visibilityState === "visible" && may("read");
+  if (wanted && !running) start();
+  if (!wanted && running) stop();
+}
+
+live.watch(adjust);
+document.addEventListener("visibilitychange", adjust);
+
+/** Begins once it is known who looks. */
+export function begin() {
+  adjust();
+}
+
+function start() {
+  running = new AbortController();
+  const { signal } = running;
+  looks = 0;
+  rest();
+  look(signal);
+  // Who sees some topics only may not follow them all at once.
+  if (seesAll()) follow({ onBatch, onState: (stream) => live.set({ stream }), signal });
+}
+
+function stop() {
+  running.abort();
+  running = null;
+}
+
+async function look(signal) {
+  try {
+    const lanes = looks % LANES_EVERY === 0;
+    looks += 1;
+    const [stats, queues, sinks, ready] = await Promise.all([
+      api.stats(signal),
+      lanes ? api.queues(signal) : live.get().queues,
+      lanes && seesAll() ? api.sinks(signal) : live.get().sinks,
+      lanes ? api.ready(signal) : live.get().ready,
+    ]);
+    const all = [...(queues ?? []), ...(sinks ?? [])];
+    const due = all.reduce((sum, lane) => sum + lane.ready, 0);
+    const oldest = all.reduce((most, lane) => Math.max(most, lane.oldest_overdue_ms ?? 0), 0);
+    live.set({ stats, queues, sinks, ready, now: { ...point(stats, due), oldest }, error: null });
+  } catch (error) {
+    if (signal.aborted) return;
+    live.set({ error });
+  }
+  if (!signal.aborted) setTimeout(() => !signal.aborted && look(signal), EVERY);
+}
+
+/** Looks at once: something was just changed here. */
+export function refresh() {
+  if (!running) return;
+  stop();
+  start();
+}
+
+let waiting = [];
+let timer = 0;
+let number = 0;
+
+function onBatch(batch) {
+  let parsed = 0;
+  for (const [kind, text] of batch) {
+    // The rare ones always; of the many, enough to show and to measure.
+    const many = kind === "accepted" || kind === "delivered";
+    if (many && parsed >= PARSED_MAX) continue;
+    parsed += 1;
+    const event = { ...JSON.parse(text), kind, at: Date.now(), key: (number += 1) };
+    if (kind === "delivered") late(event.lateness_ms);
+    if (kind === "missed") live.set(({ missed }) => ({ missed: missed + event.count }));
+    waiting.push(event);
+  }
+  timer ||= setTimeout(flush, FLUSH);
+}
+
+function flush() {
+  timer = 0;
+  const fresh = waiting;
+  waiting = [];
+  live.set(({ feed }) => ({ feed: [...fresh.slice(-FEED_MAX).reverse(), ...feed].slice(0, FEED_MAX) }));
+  for (const listener of [...listeners]) listener(fresh);
+}
