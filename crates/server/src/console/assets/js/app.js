@@ -23,6 +23,12 @@ import { Toasts } from "./toasts.js";
 
 const SCREENS = { send: Send, dead: Dead, queues: Queues, sinks: Sinks, nodes: Nodes };
 
+/** Who may only send has one screen. */
+function Elsewhere() {
+  useEffect(() => go("send"), []);
+  return null;
+}
+
 function Screen() {
   const { parts, query } = useStore(route);
   const [error, reset] = useErrorBoundary();
@@ -30,7 +36,7 @@ function Screen() {
   useEffect(() => reset(), [first, second]);
   if (error) return html`<${ErrorNote} error=${error} again=${reset} />`;
   if (!may("read") && first !== "send") {
-    return may("produce") ? go("send") : html`<${Empty}>${t("role.none")}<//>`;
+    return may("produce") ? html`<${Elsewhere} />` : html`<${Empty}>${t("role.none")}<//>`;
   }
   if (!first) return html`<${Overview} />`;
   if (first === "messages") {

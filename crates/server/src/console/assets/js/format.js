@@ -31,8 +31,8 @@ const UNITS = [
   ["s", 1_000],
 ];
 
-/** 850 µs, 3.2 ms, 12 s, 4 min 10 s, 2 h, 3 d 4 h: two parts at most. */
-export function span(ms) {
+/** 850 µs, 3.2 ms, 12 s, 4 min 10 s, 2 h, 3 d 4 h: two parts at most, or one. */
+export function span(ms, parts = 2) {
   if (ms == null) return "–";
   if (ms < 1) return `${Math.round(ms * 1000)} µs`;
   if (ms < 1_000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
@@ -43,7 +43,7 @@ export function span(ms) {
   const next = UNITS[at + 1];
   const rest = next ? Math.floor((ms % size) / next[1]) : 0;
   const first = `${whole} ${t(`unit.${name}`)}`;
-  return rest ? `${first} ${rest} ${t(`unit.${next[0]}`)}` : first;
+  return rest && parts > 1 ? `${first} ${rest} ${t(`unit.${next[0]}`)}` : first;
 }
 
 /** "in 5 minutes", "3 hours ago". */

@@ -5,7 +5,7 @@ import { clock, clockShort, dayShort, exact, time } from "./format.js";
 import { t } from "./i18n.js";
 import { live } from "./live.js";
 import { Busy, Choice, ErrorNote } from "./parts.js";
-import { go } from "./router.js";
+import { go, to } from "./router.js";
 import { useStore } from "./store.js";
 
 const MINUTE = 60_000;
@@ -29,6 +29,16 @@ function windowOf(span, zoom) {
   return { from, to: from + length, bars, width };
 }
 
+/** What is due already is counted in the bar of now, and would dwarf all that comes: it is told apart. */
+function apart({ view, counts }, due) {
+  const now = Date.now();
+  if (!view || !due || now < view.from || now >= view.to) return { counts, overdue: 0 };
+  const bar = Math.min(counts.length - 1, Math.floor((now - view.from) / view.width));
+  // Counted a moment apart, so that one may know of more than the other.
+  const overdue = Math.min(due, counts[bar]);
+  return { counts: counts.map((n, at) => (at === bar ? n - overdue : n)), overdue };
+}
+
 function label(ms, width) {
   if (width < MINUTE) return clock(ms);
   if (width < HOUR) return clockShort(ms);
@@ -40,7 +50,8 @@ export function Histogram() {
   const [zoom, setZoom] = useState(null);
   const [shown, setShown] = useState({ view: null, counts: [], error: null });
   const [turn, again] = useState(0);
-  const stamp = useStore(live, (state) => state.now?.t);
+  const now = useStore(live, (state) => state.now);
+  const stamp = now?.t;
   useEffect(() => {
     const stop = new AbortController();
     const view = windowOf(span, zoom);
@@ -62,7 +73,8 @@ export function Histogram() {
     const length = Math.min(366 * DAY, Math.max(10 * NARROWEST, (to - from) * by));
     setZoom({ from, to: from + Math.round(length) });
   };
-  const total = shown.counts.reduce((sum, n) => sum + n, 0);
+  const { counts, overdue } = apart(shown, now?.due ?? 0);
+  const total = counts.reduce((sum, n) => sum + n, 0);
   return html`<section class="card" aria-labelledby="comes-due">
     <div class="head">
       <div><h2 id="comes-due">${t("due.title")}</h2>
@@ -77,8 +89,8 @@ export function Histogram() {
     </div>
     ${shown.error ? html`<${ErrorNote} error=${shown.error} again=${() => again((n) => n + 1)} />` : null}
     <${Busy} on=${!shown.view && !shown.error} />
-    ${shown.view ? html`<${Bars} view=${shown.view} counts=${shown.counts} onZoom=${narrow} />` : null}
-    <p class="quiet small">${t("due.hint")}</p>
+    ${shown.view ? html`<${Bars} view=${shown.view} counts=${counts} onZoom=${narrow} />` : null}
+    <p class="quiet small">${overdue ? html`<a class="due-now" href=${to("messages", { state: "pending", to: "now" })}>${t("due.now", { n: overdue })}</a> ` : null}${t("due.hint")}</p>
   </section>`;
 }
 

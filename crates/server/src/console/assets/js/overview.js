@@ -28,7 +28,7 @@ function Tiles({ stats, now }) {
   return html`<ul class="tiles" aria-label=${t("tile.group")}>
     <${Tile} label=${t("tile.pending")} value=${count(books.pending)} title=${exact(books.pending)} note=${t("tile.in_flight", { n: books.in_flight })} href=${to("messages", { state: "pending" })} />
     <${Tile} label=${t("tile.due")} value=${count(now?.due)} note=${t("tile.due.note")} href=${to("messages", { state: "pending", to: "now" })} />
-    <${Tile} label=${t("tile.overdue")} value=${now?.oldest ? span(now.oldest) : "–"} note=${overdueWords(now?.oldest)} tone=${now?.oldest > 10_000 ? "warn" : ""} href=${to("queues")} />
+    <${Tile} label=${t("tile.overdue")} value=${now?.oldest ? span(now.oldest, 1) : "–"} note=${overdueWords(now?.oldest)} tone=${now?.oldest > 10_000 ? "warn" : ""} href=${to("queues")} />
     <${Tile} label=${t("tile.delivered")} value=${rate(now?.delivered ?? stats.delivered_per_second)} note=${t("tile.per_second")} />
     <${Tile} label=${t("tile.failed")} value=${rate(now?.failed ?? 0)} note=${t("tile.dead", { n: books.dead })} tone=${now?.failed > 0 ? "warn" : ""} href=${to("dead")} />
     <${Tile} label=${t("tile.lateness")} value=${lateness.count ? span(lateness.p99_ms) : "–"} note=${lateness.count ? t("tile.lateness.note", { p50: span(lateness.p50_ms), max: span(lateness.max_ms) }) : t("tile.none")} />

@@ -10,6 +10,13 @@ const HEIGHT = 168;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+/** 1, 10, 100 …: the lines between them say little. */
+function tens(u, axis, min, max) {
+  const found = [];
+  for (let n = Math.ceil(Math.log10(min) - 1e-9); n <= Math.log10(max) + 1e-9; n += 1) found.push(10 ** n);
+  return found;
+}
+
 function options({ lines, show, log }, width) {
   const axis = { stroke: colour("ink-3"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   return {
@@ -23,8 +30,8 @@ function options({ lines, show, log }, width) {
       y: log ? { distr: 3, log: 10 } : { range: (u, min, max) => [0, Math.max(1, (max ?? 0) * 1.12)] },
     },
     axes: [
-      { ...axis, values: (u, ticks) => ticks.map((at) => clockShort(at * 1_000)), space: 70 },
-      { ...axis, values: (u, ticks) => ticks.map((n) => (n == null ? "" : show(n))), size: 64, space: 34 },
+      { ...axis, values: (u, ticks) => ticks.map((at) => clockShort(at * 1_000)), space: 70, size: 26 },
+      { ...axis, values: (u, ticks) => ticks.map((n) => (n == null ? "" : show(n))), size: 64, space: 34, ...(log ? { splits: tens } : {}) },
     ],
     series: [
       {},

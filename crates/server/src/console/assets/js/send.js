@@ -124,7 +124,7 @@ function Same({ message }) {
   return html`<section class="card column" aria-labelledby="same-title">
     <div class="head"><h2 id="same-title">${t("send.same")}</h2>
       <span class="end"><${Choice} label=${t("send.same")} value=${as} onChange=${setAs} options=${[["curl", "curl"], ["rust", "Rust"]]} /><${Copy} text=${code} /></span></div>
-    <pre class="code" tabindex="0" role="region" aria-labelledby="same-title">${code}</pre>
-    <p class="quiet">${t("send.same.words")}</p>
+    <pre class="code" tabindex="0" role="group" aria-labelledby="same-title">${code}</pre>
+    ${message?.id ? html`<p class="quiet">${t("send.same.words")}</p>` : null}
   </section>`;
 }

@@ -6,7 +6,7 @@ const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 export function curl(message, url, withToken) {
   const parts = [`curl ${url}`];
   if (withToken) parts.push(`-H "Authorization: Bearer $DULY_TOKEN"`);
-  parts.push(`--json ${quoted(JSON.stringify(message))}`);
+  parts.push(`-d ${quoted(JSON.stringify(message))}`);
   return parts.join(" \\\n  ");
 }
 

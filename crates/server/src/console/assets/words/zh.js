@@ -109,6 +109,7 @@ export default {
 
   "due.title": "即将到期",
   "due.total": "{from} 至 {to} 共 {n} 条",
+  "due.now": "另有 {n} 条已到期。",
   "due.span": "时间跨度",
   "due.minute": "分钟",
   "due.hour": "小时",
