@@ -14,13 +14,18 @@ const DAY = 24 * HOUR;
 const SPANS = { minute: [MINUTE, 60], hour: [HOUR, 60], day: [DAY, 48], month: [30 * DAY, 60] };
 const NARROWEST = 1_000;
 const BARS = 60;
+/** Bars begin and end where a clock would. */
+const WIDTHS = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000]
+  .concat([1, 2, 5, 10, 15, 30].map((n) => n * MINUTE))
+  .concat([1, 2, 3, 6, 12, 24, 48, 168].map((n) => n * HOUR));
 
 /** The window that is shown: from now on, or a fixed one that was zoomed to. */
 function windowOf(span, zoom) {
   if (zoom) {
-    const width = Math.max(1, Math.ceil((zoom.to - zoom.from) / BARS));
-    const bars = Math.ceil((zoom.to - zoom.from) / width);
-    return { from: zoom.from, to: zoom.from + width * bars, bars, width };
+    const width = WIDTHS.find((width) => (zoom.to - zoom.from) / width <= BARS) ?? WIDTHS.at(-1);
+    const from = Math.floor(zoom.from / width) * width;
+    const bars = Math.min(1_000, Math.max(1, Math.ceil((zoom.to - from) / width)));
+    return { from, to: from + width * bars, bars, width };
   }
   const [length, bars] = SPANS[span];
   const width = length / bars;
