@@ -20,7 +20,8 @@ export function Dead({ query }) {
   const found = asked.value;
   const stale = found && total != null && !filter.sink && !filter.topic && !found.more && total !== found.read;
   const act = (what, selection) => openBulk(what, selection, asked.again);
-  return html`<${Title} words=${t("nav.dead")}>
+  return html`<div class="screen">
+    <${Title} words=${t("nav.dead")}>
       <span class="end">
         <button class="btn small" onClick=${asked.again}>${stale ? t("dead.stale") : t("refresh")}</button>
         ${may("operate") && found?.read
@@ -32,7 +33,8 @@ export function Dead({ query }) {
     <${Busy} on=${asked.busy} />
     ${found?.more ? html`<p class="note warn">${t("dead.more", { n: exact(READ_MAX) })}</p>` : null}
     ${found && !found.read ? html`<section class="card"><${Empty}>${t("dead.empty")}<//></section>` : null}
-    ${(found?.groups ?? []).map((group) => html`<${Group} key=${group.key} group=${group} act=${act} after=${asked.again} />`)}`;
+    ${(found?.groups ?? []).map((group) => html`<${Group} key=${group.key} group=${group} act=${act} after=${asked.again} />`)}
+  </div>`;
 }
 
 function Group({ group, act, after }) {

@@ -41,7 +41,8 @@ export function Find({ query }) {
     changed.clear();
     page.again();
   };
-  return html`<${Title} words=${t("nav.messages")}>
+  return html`<div class="screen">
+    <${Title} words=${t("nav.messages")}>
       <span class="end"><button class="btn small" onClick=${again}>${t("refresh")}</button></span>
     <//>
     <${Filters} query=${query} state=${state} />
@@ -58,7 +59,8 @@ export function Find({ query }) {
             <button class="btn small" disabled=${!page.value?.cursor || page.busy} onClick=${() => turn([...trail, page.value.cursor])}>${t("page.next")} →</button>
           </nav>`
         : null}
-    </section>`;
+    </section>
+  </div>`;
 }
 
 /** What became of the rows on the page since it was asked for, by id. */

@@ -15,7 +15,9 @@ export function steps(message, now = Date.now()) {
   if (hidden > 0) found.push({ what: t("life.earlier", { n: hidden }), at: null, tone: "quiet" });
   for (const { at_ms, outcome, detail } of message.attempts) {
     const words = known(`outcome.${outcome}`) ? t(`outcome.${outcome}`) : outcome;
-    found.push({ what: words, at: at_ms, detail, tone: GOOD.includes(outcome) ? "done" : "bad" });
+    // The proof is told once, where it belongs.
+    const answer = detail === message.receipt ? null : detail;
+    found.push({ what: words, at: at_ms, detail: answer, tone: GOOD.includes(outcome) ? "done" : "bad" });
   }
   if (message.state === "pending" && message.retry_at_ms) found.push({ what: t("life.retry"), at: message.retry_at_ms, tone: "next" });
   if (message.state === "in_flight") found.push({ what: t("life.in_flight"), at: null, tone: "next" });

@@ -25,20 +25,22 @@ export function One({ id }) {
     if (message && !ENDS.includes(message.state) && !asked.busy) asked.again();
   }, [stamp]);
   if (asked.error?.status === 404) {
-    return html`<${Title} words=${t("one.title")} />
+    return html`<div class="screen"><${Title} words=${t("one.title")} />
       <section class="card"><${Empty}><p>${t("one.unknown")}</p><p class="mono break">${id}</p>
-        <p>${t("one.unknown.why")}</p><p><a href=${to("messages")}>${t("nav.messages")}</a></p><//></section>`;
+        <p>${t("one.unknown.why")}</p><p><a href=${to("messages")}>${t("nav.messages")}</a></p><//></section></div>`;
   }
   if (asked.error && !message) return html`<${ErrorNote} error=${asked.error} again=${asked.again} />`;
   if (!message) return html`<${Busy} on />`;
-  return html`<${Title} words=${t("one.title")}><${Badge} kind=${message.state} />
+  return html`<div class="screen">
+    <${Title} words=${t("one.title")}><${Badge} kind=${message.state} />
       <span class="end"><${Actions} message=${message} after=${asked.again} /></span><//>
     <p class="row"><span class="mono break one-id">${id}</span> <${Copy} text=${id} label=${t("copy.id")} /></p>
     ${message.maybe_delivered && message.state !== "delivered" ? html`<p class="note warn">${t("maybe")}</p>` : null}
     <div class="grid-2 one">
       <section class="card" aria-labelledby="life-title"><h2 id="life-title">${t("life.title")}</h2><${Life} message=${message} /></section>
       <div class="column"><${Facts} message=${message} /><${Body} message=${message} /></div>
-    </div>`;
+    </div>
+  </div>`;
 }
 
 function Actions({ message, after }) {

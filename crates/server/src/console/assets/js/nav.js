@@ -1,5 +1,5 @@
 // The bar above, and the way to every screen.
-import { html, useState } from "./lib.js";
+import { html, useEffect, useRef, useState } from "./lib.js";
 import { count } from "./format.js";
 import { openHelp } from "./help.js";
 import { t } from "./i18n.js";
@@ -55,8 +55,11 @@ export function Side() {
   const { parts } = useStore(route);
   const dead = useStore(live, (state) => state.stats?.books.dead ?? 0);
   const here = parts[0] ?? "overview";
-  const shown = SCREENS.filter((name) => may("read") && (seesAll() || !["sinks", "overview"].includes(name) || name === "overview"));
-  return html`<nav class="side" aria-label=${t("nav.label")}>
+  const shown = SCREENS.filter((name) => may("read") && (seesAll() || name !== "sinks"));
+  const list = useRef(null);
+  // On a phone the list is wider than the page.
+  useEffect(() => list.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [here]);
+  return html`<nav class="side" aria-label=${t("nav.label")} ref=${list}>
     <ul>
       ${may("produce") ? html`<li><a class="primary-link" href=${to("send")} aria-current=${here === "send" ? "page" : null}>${t("nav.send")}</a></li>` : null}
       ${shown.map(

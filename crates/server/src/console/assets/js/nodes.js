@@ -17,7 +17,8 @@ export function Nodes() {
   }, [stamp]);
   const nodes = asked.value ?? [];
   const shards = nodes.reduce((sum, node) => sum + node.shards, 0);
-  return html`<${Title} words=${t("nav.nodes")} />
+  return html`<div class="screen">
+    <${Title} words=${t("nav.nodes")} />
     ${asked.error ? html`<${ErrorNote} error=${asked.error} again=${asked.again} />` : null}
     <${Busy} on=${asked.busy && !asked.value} />
     ${shards
@@ -30,7 +31,8 @@ export function Nodes() {
       ? html`<section class="card" aria-label=${t("nav.nodes")}><div class="table-wrap"><table class="cards"><thead><tr>
           <th>${t("nodes.name")}</th><th>${t("nodes.does")}</th><th>${t("nodes.lanes")}</th><th class="right">${t("nodes.owned")}</th><th class="right">${t("nodes.skew")}</th><th>${t("nodes.version")}</th></tr></thead>
           <tbody>${nodes.map((node) => html`<${Row} key=${node.name} node=${node} />`)}</tbody></table></div></section>`
-      : null}`;
+      : null}
+  </div>`;
 }
 
 function Row({ node }) {

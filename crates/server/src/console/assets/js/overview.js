@@ -57,12 +57,14 @@ function Plots({ now }) {
 
 export function Overview() {
   const { stats, now, on } = useStore(live);
-  return html`<${Title} words=${t("nav.overview")}>
+  return html`<div class="screen">
+    <${Title} words=${t("nav.overview")}>
       ${on ? null : html`<span class="badge paused">${t("live.paused")}</span>`}
     <//>
     <${Health} />
     ${stats ? html`<${Tiles} stats=${stats} now=${now} />` : null}
     <${Histogram} />
     <${Plots} now=${now} />
-    <div class="grid-2">${stats ? html`<${Books} books=${stats.books} />` : null}<${Feed} /></div>`;
+    <div class="grid-2">${stats ? html`<${Books} books=${stats.books} />` : null}<${Feed} /></div>
+  </div>`;
 }

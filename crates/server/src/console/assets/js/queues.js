@@ -30,7 +30,8 @@ export function Queues() {
   const head = (name, words) =>
     html`<th class=${name === "topic" ? "" : "right"} aria-sort=${order === name ? (name === "topic" ? "ascending" : "descending") : null}>
       <button class="sort" onClick=${() => setOrder(name)}>${words}${order === name ? " ↓" : ""}</button></th>`;
-  return html`<${Title} words=${t("nav.queues")}>
+  return html`<div class="screen">
+    <${Title} words=${t("nav.queues")}>
       <span class="end"><input type="search" aria-label=${t("queues.filter")} placeholder=${t("queues.filter")} value=${part} onInput=${(event) => setPart(event.target.value)} /></span>
     <//>
     ${asked.error ? html`<${ErrorNote} error=${asked.error} again=${asked.again} />` : null}
@@ -43,7 +44,8 @@ export function Queues() {
             <tbody>${queues.slice(0, SHOWN).map((queue) => html`<${Row} key=${queue.topic} queue=${queue} />`)}</tbody></table></div>`
         : html`<${Empty}>${part ? t("find.empty") : t("queues.empty")}<//>`}
       ${queues.length > SHOWN ? html`<p class="quiet">${t("queues.more", { n: queues.length - SHOWN })}</p>` : null}
-    </section>`;
+    </section>
+  </div>`;
 }
 
 function Row({ queue }) {

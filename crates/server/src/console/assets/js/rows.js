@@ -35,8 +35,8 @@ export function Rows({ messages, chosen, onChoose, after }) {
         <td data-label=${t("state")}><${Badge} kind=${message.state} /></td>
         <td data-label=${t("target")}><span class="break">${message.sink} <span class="quiet">/</span> ${message.topic}</span></td>
         <td data-label=${t("due")}><${When} ms=${message.deliver_at_ms} far /></td>
-        <td data-label=${ended ? t("ended") : t("rows.next")}><${When} ms=${ended ? message.ended_at_ms : message.retry_at_ms} /></td>
-        <td data-label=${t("tries")} class="right" title=${last(message)?.detail}>${message.attempts_counted}</td>
+        <td data-label=${ended ? t("ended") : t("rows.next")} class=${(ended ? message.ended_at_ms : message.retry_at_ms) == null ? "none" : ""}><${When} ms=${ended ? message.ended_at_ms : message.retry_at_ms} /></td>
+        <td data-label=${t("tries")} class=${`right ${message.attempts_counted ? "" : "none"}`} title=${last(message)?.detail}>${message.attempts_counted}</td>
         <td class="actions"><${RowActions} message=${message} after=${after} /></td>
       </tr>`,
     )}</tbody>

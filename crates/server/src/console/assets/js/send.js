@@ -63,7 +63,8 @@ export function Send() {
     }
     setBusy(false);
   };
-  return html`<${Title} words=${t("send.title")} />
+  return html`<div class="screen">
+    <${Title} words=${t("send.title")} />
     <div class="grid-2 send">
       <form class="card column" onSubmit=${submit}>
         <${Where} form=${form} set=${set} />
@@ -76,7 +77,8 @@ export function Send() {
           <button type="button" class="btn plain" onClick=${() => setForm(FRESH)}>${t("send.clear")}</button></div>
       </form>
       <${Same} message=${message} />
-    </div>`;
+    </div>
+  </div>`;
 }
 
 function Where({ form, set }) {

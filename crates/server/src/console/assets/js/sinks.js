@@ -14,11 +14,13 @@ export function Sinks() {
   const followed = useStore(live, (state) => state.sinks);
   const asked = useAsk((signal) => api.sinks(signal), []);
   const sinks = followed ?? asked.value;
-  return html`<${Title} words=${t("nav.sinks")} />
+  return html`<div class="screen">
+    <${Title} words=${t("nav.sinks")} />
     ${asked.error ? html`<${ErrorNote} error=${asked.error} again=${asked.again} />` : null}
     <${Busy} on=${asked.busy && !sinks} />
     ${sinks && !sinks.length ? html`<section class="card"><${Empty}>${t("sinks.empty")}<//></section>` : null}
-    <div class="sinks">${(sinks ?? []).map((sink) => html`<${One} key=${sink.name} sink=${sink} />`)}</div>`;
+    <div class="sinks">${(sinks ?? []).map((sink) => html`<${One} key=${sink.name} sink=${sink} />`)}</div>
+  </div>`;
 }
 
 const Fact = ({ label, value, href }) =>

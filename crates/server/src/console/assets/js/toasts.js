@@ -3,7 +3,7 @@ import { html } from "./lib.js";
 import { t } from "./i18n.js";
 import { createStore, useStore } from "./store.js";
 
-const SHOWN = 8_000;
+const SHOWN = 5_000;
 const SHOWN_WITH_UNDO = 15_000;
 const toasts = createStore({ list: [] });
 let number = 0;
