@@ -2,23 +2,26 @@
 import { html, useState } from "./lib.js";
 import { openBulk } from "./bulk.js";
 import { causes, READ_MAX } from "./causes.js";
+import { NameTopic } from "./filters.js";
 import { count, exact } from "./format.js";
 import { t } from "./i18n.js";
 import { live } from "./live.js";
 import { Badge, Busy, Empty, ErrorNote, Title, useAsk, When } from "./parts.js";
 import { to } from "./router.js";
 import { Rows } from "./rows.js";
-import { may } from "./session.js";
+import { may, seesAll } from "./session.js";
 import { useStore } from "./store.js";
 
 const SHOWN = 50;
 
 export function Dead({ query }) {
   const filter = { sink: query.sink || undefined, topic: query.topic || undefined };
-  const asked = useAsk((signal) => causes(filter, signal), [query.sink, query.topic]);
+  const blind = !seesAll() && !query.topic;
+  const ask = (signal) => (blind ? Promise.resolve({ groups: [], read: 0, more: false }) : causes(filter, signal));
+  const asked = useAsk(ask, [query.sink, query.topic]);
   const total = useStore(live, (state) => state.stats?.books.dead);
   const found = asked.value;
-  const stale = found && total != null && !filter.sink && !filter.topic && !found.more && total !== found.read;
+  const stale = found && !blind && total != null && !filter.sink && !filter.topic && !found.more && total !== found.read;
   const act = (what, selection) => openBulk(what, selection, asked.again);
   return html`<div class="screen">
     <${Title} words=${t("nav.dead")}>
@@ -32,7 +35,9 @@ export function Dead({ query }) {
     ${asked.error ? html`<${ErrorNote} error=${asked.error} again=${asked.again} />` : null}
     <${Busy} on=${asked.busy} />
     ${found?.more ? html`<p class="note warn">${t("dead.more", { n: exact(READ_MAX) })}</p>` : null}
-    ${found && !found.read ? html`<section class="card"><${Empty}>${t("dead.empty")}<//></section>` : null}
+    ${found && !found.read
+      ? html`<section class="card">${blind ? html`<${NameTopic} place="dead" />` : html`<${Empty}>${t("dead.empty")}<//>`}</section>`
+      : null}
     ${(found?.groups ?? []).map((group) => html`<${Group} key=${group.key} group=${group} act=${act} after=${asked.again} />`)}
   </div>`;
 }

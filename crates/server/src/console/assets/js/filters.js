@@ -3,9 +3,9 @@ import { html, useEffect, useState } from "./lib.js";
 import { fromInput, toInput } from "./format.js";
 import { t } from "./i18n.js";
 import { live } from "./live.js";
-import { Choice, Field } from "./parts.js";
-import { go } from "./router.js";
-import { seesAll } from "./session.js";
+import { Choice, Empty, Field } from "./parts.js";
+import { go, to } from "./router.js";
+import { ownTopics, seesAll } from "./session.js";
 import { useStore } from "./store.js";
 
 const STATES = ["pending", "in_flight", "delivered", "dead", "cancelled"];
@@ -44,4 +44,13 @@ export function Filters({ query, state }) {
       </div>
     </div>
   </form>`;
+}
+
+/** For whom some topics are: those that can be named. `place` is the screen that wants one. */
+export function NameTopic({ state, place = "messages" }) {
+  const { queues } = useStore(live);
+  const exact = ownTopics().filter((topic) => !topic.includes("*"));
+  const names = [...new Set([...exact, ...(queues ?? []).map(({ topic }) => topic)])].slice(0, 50);
+  return html`<${Empty}><p>${t("find.name_topic", { topics: ownTopics().join(", ") })}</p>
+    <p class="row centred">${names.map((topic) => html`<a key=${topic} class="btn small" href=${to(place, { state, topic })}>${topic}</a>`)}</p><//>`;
 }

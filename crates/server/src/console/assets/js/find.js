@@ -2,13 +2,13 @@
 import { html, useEffect, useState } from "./lib.js";
 import { api } from "./api.js";
 import { openBulk } from "./bulk.js";
-import { Filters } from "./filters.js";
+import { Filters, NameTopic } from "./filters.js";
 import { count } from "./format.js";
 import { t } from "./i18n.js";
 import { onEvent } from "./live.js";
 import { Busy, Empty, ErrorNote, Title, useAsk } from "./parts.js";
 import { Rows } from "./rows.js";
-import { may } from "./session.js";
+import { may, seesAll } from "./session.js";
 
 const PAGE = 50;
 
@@ -25,7 +25,10 @@ export function Find({ query }) {
   const [trail, setTrail] = useState([undefined]);
   const [chosen, setChosen] = useState(new Set());
   const cursor = trail.at(-1);
-  const page = useAsk((signal) => api.list({ state, ...filterOf(query), cursor, limit: PAGE }, signal), [key, cursor]);
+  // Who sees some topics only has to name one of them.
+  const blind = !seesAll() && !query.topic;
+  const ask = (signal) => (blind ? Promise.resolve({ messages: [] }) : api.list({ state, ...filterOf(query), cursor, limit: PAGE }, signal));
+  const page = useAsk(ask, [key, cursor]);
   const changed = useChanges(page.value);
   useEffect(() => {
     setTrail([undefined]);
@@ -50,7 +53,7 @@ export function Find({ query }) {
       <${Tools} state=${state} query=${query} chosen=${chosen} any=${messages.length > 0} after=${() => (setChosen(new Set()), again())} />
       ${page.error ? html`<${ErrorNote} error=${page.error} again=${page.again} />` : null}
       <${Busy} on=${page.busy} />
-      ${page.value && !messages.length ? html`<${Empty}>${t("find.empty")}<//>` : null}
+      ${blind ? html`<${NameTopic} state=${state} />` : page.value && !messages.length ? html`<${Empty}>${t("find.empty")}<//>` : null}
       ${messages.length ? html`<${Rows} messages=${messages} chosen=${chosen} onChoose=${setChosen} after=${again} />` : null}
       ${trail.length > 1 || page.value?.cursor
         ? html`<nav class="pager" aria-label=${t("page.label")}>

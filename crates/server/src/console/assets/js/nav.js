@@ -76,6 +76,7 @@ export function Foot() {
   return html`<footer class="foot">
     <span>Duly ${stats?.version ?? ""}</span>
     ${who?.tokens ? html`<span>${t("foot.who", { name: who.name })} · ${who.roles.map((role) => t(`role.${role}`)).join(", ")}</span>` : null}
+    ${may("produce") || may("operate") ? null : html`<span class="badge">${t("role.readonly")}</span>`}
     <a href="openapi.json">API</a><a href="errors">${t("foot.errors")}</a><a href="metrics">${t("foot.metrics")}</a>
   </footer>`;
 }

@@ -64,6 +64,9 @@ export function may(role) {
   return roles.includes("admin") || roles.includes(role);
 }
 
+/** The patterns of the topics that are ours, if not all are. */
+export const ownTopics = () => (seesAll() ? [] : session.get().who.topics);
+
 /** Whether all topics are ours to see: else lists need a topic, and sinks are not shown. */
 export function seesAll() {
   const topics = session.get().who?.topics ?? [];

@@ -168,6 +168,7 @@ export default {
 
   "find.filters": "Which messages",
   "find.state": "State",
+  "find.name_topic": "This token is for some topics only ({topics}): name one of them.",
   "find.do": "Find",
   "find.clear": "Clear",
   "find.results": "Messages",

@@ -168,6 +168,7 @@ export default {
 
   "find.filters": "哪些消息",
   "find.state": "状态",
+  "find.name_topic": "这个令牌只限部分主题（{topics}）：请指明其中一个。",
   "find.do": "查找",
   "find.clear": "清空",
   "find.results": "消息",
