@@ -1,7 +1,7 @@
 // What the server does now: polled totals and followed events. Sleeps while paused, and while nobody looks.
 import { api } from "./api.js";
 import { late, point, rest } from "./series.js";
-import { may, seesAll } from "./session.js";
+import { may, seesAll, session } from "./session.js";
 import { createStore } from "./store.js";
 import { follow } from "./stream.js";
 
@@ -45,6 +45,11 @@ function adjust() {
 }
 
 live.watch(adjust);
+session.watch(({ known }) => {
+  adjust();
+  // What one saw is not for the next.
+  if (!known && live.get().stats) live.set({ stats: null, ready: null, queues: null, sinks: null, now: null, error: null, feed: [], missed: 0 });
+});
 document.addEventListener("visibilitychange", adjust);
 
 /** Begins once it is known who looks. */

@@ -4,6 +4,7 @@ import { cancel, fire, replay, reschedule } from "./actions.js";
 import { api } from "./api.js";
 import { Body } from "./body.js";
 import { openBulk } from "./bulk.js";
+import { span } from "./format.js";
 import { t } from "./i18n.js";
 import { Life } from "./life.js";
 import { live, onEvent } from "./live.js";
@@ -65,7 +66,8 @@ function Facts({ message }) {
     [t("tag"), message.tag],
     [t("key"), message.key],
     [t("priority"), String(message.priority)],
-    [t("max_lateness"), message.max_lateness],
+    [t("max_lateness"), message.max_lateness_ms == null ? null : span(message.max_lateness_ms)],
+    [t("tries.max"), message.retry?.attempts],
     [t("content_type"), message.content_type],
   ].filter(([, value]) => value != null);
   return html`<section class="card" aria-labelledby="facts-title"><h2 id="facts-title">${t("facts.title")}</h2>

@@ -77,6 +77,6 @@ export function Foot() {
     <span>Duly ${stats?.version ?? ""}</span>
     ${who?.tokens ? html`<span>${t("foot.who", { name: who.name })} · ${who.roles.map((role) => t(`role.${role}`)).join(", ")}</span>` : null}
     ${may("produce") || may("operate") ? null : html`<span class="badge">${t("role.readonly")}</span>`}
-    <a href="openapi.json">API</a><a href="errors">${t("foot.errors")}</a><a href="metrics">${t("foot.metrics")}</a>
+    <a href="openapi.json">API</a><a href="errors">${t("foot.errors")}</a>${who?.tokens ? null : html`<a href="metrics">${t("foot.metrics")}</a>`}
   </footer>`;
 }

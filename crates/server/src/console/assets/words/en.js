@@ -32,6 +32,7 @@ export default {
   due: "Due",
   ended: "Ended",
   tries: "Tries",
+  "tries.max": "Tries at most",
   act: "Actions",
   ready: "Due now",
   leased: "Leased",

@@ -32,6 +32,7 @@ export default {
   due: "到期",
   ended: "结束",
   tries: "尝试",
+  "tries.max": "最多尝试",
   act: "操作",
   ready: "已到期",
   leased: "租出",
