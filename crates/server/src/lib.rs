@@ -7,6 +7,7 @@ pub mod auth;
 pub mod cli;
 pub mod client;
 pub mod config;
+mod console;
 pub mod http;
 pub mod serve;
 mod sources;

@@ -43,6 +43,11 @@ fn known(app: &App, headers: &HeaderMap) -> Answer<Cow<'static, Caller>> {
 }
 
 impl Who {
+    /// Who they are.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.0
+    }
+
     /// Goes on only if the caller has this role.
     pub(super) fn need(&self, role: Role) -> Answer<&Self> {
         if self.0.may(role) {
@@ -122,13 +127,17 @@ pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer
     if method.is_safe() {
         return Ok(());
     }
-    let foreign_site = text(http::HeaderName::from_static("sec-fetch-site"))
-        .is_some_and(|site| site != "same-origin" && site != "none");
     let own = |origin: &str| {
         let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
         host == Some(authority)
     };
-    if foreign_site || text(header::ORIGIN).is_some_and(|origin| !own(origin)) {
+    // No page can forge what the browser itself says of the site. Only where it says nothing are the names compared: a proxy
+    // before this server may have changed Host, but not Origin.
+    let foreign = match text(http::HeaderName::from_static("sec-fetch-site")) {
+        Some(site) => site != "same-origin" && site != "none",
+        None => text(header::ORIGIN).is_some_and(|origin| !own(origin)),
+    };
+    if foreign {
         let detail =
             "this call came from a page of another site; call from a program, or from this server's own page";
         return Err(Fault::new("cross_origin", detail));

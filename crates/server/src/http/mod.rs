@@ -21,6 +21,7 @@ mod readable;
 mod select;
 mod sinks;
 mod tell;
+mod whoami;
 
 use std::{sync::Arc, time::Duration};
 
@@ -95,6 +96,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(look::forecast))
         .routes(routes!(look::nodes))
         .routes(routes!(look::levels))
+        .routes(routes!(whoami::whoami))
         .routes(routes!(events::follow))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

@@ -1,14 +1,13 @@
-//! Texts that the server gives of itself.
+//! Texts that the server gives of itself, and its console.
 
 use std::sync::Arc;
 
-use axum::{Router, response::Html, routing::get};
+use axum::{Router, routing::get};
 use http::header;
 
 use super::app::App;
 
 const ERRORS: &str = include_str!("../../../../docs/reference/errors.md");
-const HOME: &str = include_str!("home.html");
 
 pub(super) fn routes() -> Router<Arc<App>> {
     let text = |kind: &'static str, text: &'static str| {
@@ -19,11 +18,5 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/openapi.json", text("application/json", openapi))
         .route("/errors", text("text/markdown; charset=utf-8", ERRORS))
-        .route(
-            "/",
-            get(|| async {
-                let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-                ([(header::CONTENT_SECURITY_POLICY, policy)], Html(HOME))
-            }),
-        )
+        .merge(crate::console::routes())
 }

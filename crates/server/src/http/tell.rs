@@ -48,6 +48,9 @@ pub(super) fn message(record: &Record) -> wire::Message {
         receipt: record.receipt.clone(),
         reason: record.reason.map(|reason| reason.as_str().into()),
         properties: properties(&message.properties),
+        max_lateness_ms: message.max_lateness.map(super::millis),
+        retry: message.retry.as_deref().map(retry),
+        content_type: kept.then(|| message.body.kind().mime().into()),
         body: body.filter(|_| kept),
         body_base64: body_base64.filter(|_| kept),
     }
@@ -56,6 +59,20 @@ pub(super) fn message(record: &Record) -> wire::Message {
 /// The same without its body, as lists give it.
 pub(super) fn listed(record: &Record) -> wire::Message {
     wire::Message { body: None, body_base64: None, ..message(record) }
+}
+
+fn retry(own: &duly::RetryOverride) -> wire::Retry {
+    let backoff = own.backoff.map(|backoff| match backoff {
+        duly::Backoff::Fixed => "fixed",
+        duly::Backoff::Linear => "linear",
+        duly::Backoff::Exponential => "exponential",
+    });
+    wire::Retry {
+        attempts: own.attempts,
+        backoff: backoff.map(Into::into),
+        min: own.min.map(Into::into),
+        max: own.max.map(Into::into),
+    }
 }
 
 fn attempt(attempt: &duly::Attempt) -> wire::Attempt {

@@ -257,3 +257,19 @@ pub struct OrphanLane {
     /// How many wait.
     pub pending: u64,
 }
+
+/// Who the caller is to this server.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct WhoAnswer {
+    /// Whether the server knows them: always, where it asks for no token.
+    pub known: bool,
+    /// Whether the server asks for a token.
+    pub tokens: bool,
+    /// The name of their token; `anyone` where none is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What they may do: any of `produce`, `read`, `operate` and `admin`, which is everything.
+    pub roles: Vec<String>,
+    /// For which topics: patterns with `*`. Empty: all.
+    pub topics: Vec<String>,
+}

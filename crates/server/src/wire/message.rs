@@ -211,6 +211,15 @@ pub struct Message {
     /// Headers of the target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
+    /// Given up as `expired` if it is not delivered so many milliseconds after its due time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lateness_ms: Option<u64>,
+    /// What it said about its own retries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// What the producer said the body is, while it is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
     /// The body, while it is kept and is UTF-8. Lists leave bodies out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
