@@ -58,7 +58,7 @@ pub(super) fn message(record: &Record) -> wire::Message {
 
 /// The same without its body, as lists give it.
 pub(super) fn listed(record: &Record) -> wire::Message {
-    wire::Message { body: None, body_base64: None, ..message(record) }
+    wire::Message { body: None, body_base64: None, content_type: None, ..message(record) }
 }
 
 fn retry(own: &duly::RetryOverride) -> wire::Retry {
