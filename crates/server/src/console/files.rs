@@ -67,6 +67,7 @@ pub(super) const FILES: &[File] = files![
     "js/plot.js",
     "js/prefs.js",
     "js/queues.js",
+    "js/raw.js",
     "js/router.js",
     "js/rows.js",
     "js/send.js",

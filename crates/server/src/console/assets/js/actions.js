@@ -4,6 +4,7 @@ import { time } from "./format.js";
 import { t } from "./i18n.js";
 import { refresh } from "./live.js";
 import { errorText } from "./parts.js";
+import { Raw } from "./raw.js";
 import { say } from "./toasts.js";
 
 /** Does it, says so, and tells `after` when the world has changed; also after an undo. */
@@ -31,7 +32,7 @@ export function again(message) {
   if (message.max_lateness_ms != null) same.max_lateness = message.max_lateness_ms;
   same.deliver_at = message.deliver_at_ms;
   if (message.body_base64 != null) same.body_base64 = message.body_base64;
-  else if (message.body != null && /json/.test(message.content_type ?? "")) same.json = JSON.parse(message.body);
+  else if (message.body != null && /json/.test(message.content_type ?? "")) same.json = new Raw(message.body);
   else if (message.body != null) same.body = message.body;
   return same;
 }

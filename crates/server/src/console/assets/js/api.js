@@ -1,4 +1,5 @@
 // Every call to the server goes through here.
+import { write } from "./raw.js";
 import { token, refused } from "./session.js";
 
 /** Where the page is, is where the API is: also behind a proxy that gives Duly a path of its own. */
@@ -22,14 +23,14 @@ export function headers(more = {}) {
   return held ? { ...more, Authorization: `Bearer ${held}` } : more;
 }
 
-async function call(method, path, { query, body, signal, also = [] } = {}) {
+async function call(method, path, { query, body, text: written, signal, also = [] } = {}) {
   const url = address(path);
   for (const [name, value] of Object.entries(query ?? {})) {
     if (value != null && value !== "") url.searchParams.set(name, value);
   }
   const init = { method, signal, headers: headers(), cache: "no-store", credentials: "same-origin" };
-  if (body !== undefined) {
-    init.body = JSON.stringify(body);
+  if (body !== undefined || written !== undefined) {
+    init.body = written ?? JSON.stringify(body);
     init.headers["Content-Type"] = "application/json";
   }
   let answer;
@@ -61,7 +62,7 @@ export const api = {
   list: (query, signal) => call("GET", "v1/messages", { query, signal }),
   dead: (query, signal) => call("GET", "v1/dead", { query, signal }),
   get: (id, signal) => call("GET", at(id), { signal }),
-  send: (message) => call("POST", "v1/messages", { body: message }),
+  send: (message) => call("POST", "v1/messages", { text: write(message) }),
   cancel: (id) => call("DELETE", at(id)),
   reschedule: (id, when) => call("PATCH", at(id), { body: when }),
   fire: (id) => call("POST", `${at(id)}/fire`),

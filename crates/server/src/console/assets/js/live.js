@@ -35,13 +35,16 @@ export function onEvent(listener) {
 
 let running = null;
 let looks = 0;
+let looking = false;
+let wanted = false;
+let next = 0;
 
 export const toggle = () => live.set(({ on }) => ({ on: !on }));
 
 function adjust() {
-  const wanted = live.get().on && document.visibilityState === "visible" && may("read");
-  if (wanted && !running) start();
-  if (!wanted && running) stop();
+  const awake = live.get().on && document.visibilityState === "visible" && may("read");
+  if (awake && !running) start();
+  if (!awake && running) stop();
 }
 
 live.watch(adjust);
@@ -68,14 +71,16 @@ function start() {
 }
 
 function stop() {
+  clearTimeout(next);
   running.abort();
   running = null;
 }
 
 async function look(signal) {
+  looking = true;
+  const lanes = looks % LANES_EVERY === 0;
+  looks += 1;
   try {
-    const lanes = looks % LANES_EVERY === 0;
-    looks += 1;
     const [stats, queues, sinks, ready] = await Promise.all([
       api.stats(signal),
       lanes ? api.queues(signal) : live.get().queues,
@@ -90,14 +95,22 @@ async function look(signal) {
     if (signal.aborted) return;
     live.set({ error });
   }
-  if (!signal.aborted) setTimeout(() => !signal.aborted && look(signal), EVERY);
+  looking = false;
+  if (signal.aborted) return;
+  clearTimeout(next);
+  // What was asked for meanwhile may have come too late for this look.
+  next = setTimeout(() => !signal.aborted && look(signal), wanted ? 0 : EVERY);
+  wanted = false;
 }
 
-/** Looks at once: something was just changed here. */
+/** Looks at once, also at the lanes: something was just changed here. */
 export function refresh() {
   if (!running) return;
-  stop();
-  start();
+  looks = 0;
+  wanted = looking;
+  if (looking) return;
+  clearTimeout(next);
+  look(running.signal);
 }
 
 let waiting = [];

@@ -36,6 +36,7 @@ export function Bar() {
     <a class="brand" href=${to()}><img src="icon.svg" alt="" />Duly</a>
     ${may("read") ? html`<${Search} />` : null}
     <div class="bar-end">
+      ${may("produce") || may("operate") ? null : html`<span class="badge">${t("role.readonly")}</span>`}
       <button class="btn small live" aria-pressed=${on ? "true" : "false"} onClick=${toggle} title=${t("live.title")}>
         <i class=${`dot ${on ? (stream === "broken" ? "amber" : "green") : "ink-3"}`}></i>${on ? t("live.on") : t("live.paused")}
       </button>
@@ -76,7 +77,6 @@ export function Foot() {
   return html`<footer class="foot">
     <span>Duly ${stats?.version ?? ""}</span>
     ${who?.tokens ? html`<span>${t("foot.who", { name: who.name })} · ${who.roles.map((role) => t(`role.${role}`)).join(", ")}</span>` : null}
-    ${may("produce") || may("operate") ? null : html`<span class="badge">${t("role.readonly")}</span>`}
     <a href="openapi.json">API</a><a href="errors">${t("foot.errors")}</a>${who?.tokens ? null : html`<a href="metrics">${t("foot.metrics")}</a>`}
   </footer>`;
 }

@@ -5,6 +5,7 @@ import { t } from "./i18n.js";
 import { live, refresh } from "./live.js";
 import { Busy, Choice, Copy, ErrorNote, Field, Title, useAsk } from "./parts.js";
 import { Pairs } from "./pairs.js";
+import { Raw } from "./raw.js";
 import { go } from "./router.js";
 import { may, seesAll, token } from "./session.js";
 import { curl, rust } from "./snippets.js";
@@ -23,7 +24,7 @@ function messageOf(form) {
   if (form.sink !== "queue") message.sink = form.sink;
   if (form.id) message.id = form.id;
   if (form.body !== "" || form.bodyKind === "json") {
-    if (form.bodyKind === "json" && form.body.trim()) message.json = JSON.parse(form.body);
+    if (form.bodyKind === "json" && form.body.trim()) message.json = new Raw(form.body);
     if (form.bodyKind === "text") message.body = form.body;
     if (form.bodyKind === "base64") message.body_base64 = form.body.replace(/\s/g, "");
   }

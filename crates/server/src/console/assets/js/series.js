@@ -1,6 +1,7 @@
 // The last minutes, as the plots show them.
 const KEPT = 300;
 const SAMPLES_MAX = 2_000;
+const PASSED_MIN = 0.9;
 
 /** One list per line, the first is the time in seconds, as uPlot wants it. */
 export const NAMES = ["t", "accepted", "delivered", "failed", "p50", "p99", "max", "pending", "due"];
@@ -9,6 +10,7 @@ const lines = Object.fromEntries(NAMES.map((name) => [name, []]));
 let samples = [];
 let seen = 0;
 let before = null;
+let last = null;
 
 /** How late one delivery was. With too many of them a fair choice is kept. */
 export function late(ms) {
@@ -31,6 +33,8 @@ function quantiles() {
 export function point(stats, due, now = Date.now()) {
   const { books } = stats;
   const passed = before ? (now - before.now) / 1_000 : 0;
+  // Looked at twice in a moment: too short for a rate.
+  if (before && passed < PASSED_MIN) return { ...last, pending: books.pending, due };
   const per = (name, count) => (before && passed > 0 && passed < 30 ? Math.max(0, count - before[name]) / passed : null);
   const next = {
     t: now / 1_000,
@@ -41,6 +45,7 @@ export function point(stats, due, now = Date.now()) {
     pending: books.pending,
     due,
   };
+  last = next;
   before = { now, accepted: books.accepted, delivered: books.delivered, failed: stats.failed + books.dead + books.purged };
   samples = [];
   seen = 0;

@@ -1,4 +1,5 @@
 // The same send, as curl and as Rust.
+import { write } from "./raw.js";
 
 /** One argument of a shell, whatever is in it. */
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
@@ -6,7 +7,7 @@ const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 export function curl(message, url, withToken) {
   const parts = [`curl ${url}`];
   if (withToken) parts.push(`-H "Authorization: Bearer $DULY_TOKEN"`);
-  parts.push(`-d ${quoted(JSON.stringify(message))}`);
+  parts.push(`-d ${quoted(write(message))}`);
   return parts.join(" \\\n  ");
 }
 
@@ -32,7 +33,7 @@ export function rust(message) {
   const uses = new Set(["Message"]);
   const lines = [];
   if (message.id) lines.push(`.id(${text(message.id)})`);
-  if (message.json !== undefined) lines.push(`.json(&serde_json::json!(${JSON.stringify(message.json)}))?`);
+  if (message.json !== undefined) lines.push(`.json(&serde_json::json!(${message.json.text}))?`);
   if (message.body !== undefined) lines.push(`.text(${text(message.body)})`);
   if (message.body_base64 !== undefined) lines.push(`.bytes(base64_decoded)`);
   if (message.delay !== undefined) {
