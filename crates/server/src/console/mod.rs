@@ -23,28 +23,30 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// The headers that every file carries besides its own.
-const GUARDS: [(HeaderName, &str); 6] = [
-    (header::CONTENT_SECURITY_POLICY, POLICY),
-    (header::REFERRER_POLICY, "no-referrer"),
-    (header::X_FRAME_OPTIONS, "DENY"),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-];
+fn guards() -> [(HeaderName, &'static str); 6] {
+    [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ]
+}
 
 /// The page at `/`, and its files below it. All addresses in them are relative, so that a proxy may put Duly anywhere.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let mut router = Router::new();
     for file in FILES {
         let tag = tag(file);
-        let answer = move |headers: HeaderMap| {
+        let handler = move |headers: HeaderMap| {
             let tag = tag.clone();
             async move { answer(file, &tag, &headers) }
         };
         if file.path == PAGE {
-            router = router.route("/", get(answer.clone()));
+            router = router.route("/", get(handler.clone()));
         }
-        router = router.route(&format!("/{}", file.path), get(answer));
+        router = router.route(&format!("/{}", file.path), get(handler));
     }
     router
 }
@@ -68,7 +70,7 @@ fn answer(file: &'static File, tag: &HeaderValue, asked: &HeaderMap) -> Response
     headers.insert(header::ETAG, tag.clone());
     // Kept, but asked about each time: a new binary shows its own page at once.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    for (name, value) in GUARDS {
+    for (name, value) in guards() {
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
@@ -78,7 +80,7 @@ fn answer(file: &'static File, tag: &HeaderValue, asked: &HeaderMap) -> Response
 fn has(asked: &HeaderMap, tag: &HeaderValue) -> bool {
     let held = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     held.flat_map(|list| list.split(','))
-        .map(|one| one.trim())
+        .map(str::trim)
         // A proxy that packs the answer calls the tag weak.
         .map(|one| one.strip_prefix("W/").unwrap_or(one))
         .any(|one| one == "*" || one.as_bytes() == tag.as_bytes())
