@@ -101,6 +101,7 @@ async fn every_route_does_its_work() {
         (Method::GET, "/v1/forecast", String::new(), 200),
         (Method::GET, "/v1/nodes", String::new(), 200),
         (Method::GET, "/v1/levels", String::new(), 200),
+        (Method::GET, "/v1/whoami", String::new(), 200),
     ];
     let mut open = routes(&bed).await;
     open.retain(|(_, path, _)| path != "/v1/events");
@@ -144,7 +145,7 @@ fn guarded(config: &mut Config) {
 async fn no_route_is_open_without_a_token_once_there_are_tokens() {
     let bed = Bed::with(guarded).await;
     for (method, path, _) in routes(&bed).await {
-        let open = matches!(path.as_str(), "/livez" | "/readyz");
+        let open = matches!(path.as_str(), "/livez" | "/readyz" | "/v1/whoami");
         let path = filled(&path);
         for token in ["", "Bearer wrong", "Basic read-me", "Bearer "] {
             let answer = bed.call_with(method.clone(), &path, "{}", &[("authorization", token)]).await;
@@ -269,6 +270,47 @@ async fn pages_of_other_sites_and_foreign_names_are_kept_out() {
         .call_with(Method::POST, "/v1/messages", body, &[("origin", &own), ("sec-fetch-site", "same-origin")])
         .await;
     assert_eq!(answer.status, 201);
+    // A proxy has changed Host; the browser still says whose page it is.
+    let behind = [("origin", "https://intern.example"), ("sec-fetch-site", "same-origin")];
+    assert_eq!(bed.call_with(Method::POST, "/v1/messages", body, &behind).await.status, 201);
+    let foreign = [("origin", &*own), ("sec-fetch-site", "same-site")];
+    assert_eq!(bed.call_with(Method::POST, "/v1/messages", body, &foreign).await.code(), "cross_origin");
     let answer = bed.raw(b"GET /v1/stats HTTP/1.1\r\nhost: rebound.example\r\n\r\n", "bad_host").await;
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_may_ask_who_they_are() {
+    let bed = Bed::new().await;
+    let anyone = bed.get("/v1/whoami").await.json();
+    assert_eq!(anyone, json!({"known": true, "tokens": false, "name": "anyone", "roles": ["admin"], "topics": []}));
+    let bed = Bed::with(guarded).await;
+    let nobody = json!({"known": false, "tokens": true, "roles": [], "topics": []});
+    for (token, want) in [
+        ("", &nobody),
+        ("Bearer wrong", &nobody),
+        (
+            "Bearer sell-me",
+            &json!({"known": true, "tokens": true, "name": "shop", "roles": ["produce"], "topics": ["order*"]}),
+        ),
+    ] {
+        let answer = bed.call_with(Method::GET, "/v1/whoami", "", &[("authorization", token)]).await;
+        assert_eq!(answer.json(), *want, "{token:?}");
+    }
+}
+
+/// Its files are checked where they are; here, that they are served, guarded, and kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_is_at_the_root() {
+    let bed = Bed::with(guarded).await;
+    let page = bed.get("/").await;
+    assert_eq!((page.status.as_u16(), page.headers["content-type"].to_str().unwrap()), (200, "text/html; charset=utf-8"));
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    let module = bed.get("/js/main.js").await;
+    assert_eq!(module.headers["content-type"], "text/javascript; charset=utf-8");
+    let tag = module.headers["etag"].to_str().unwrap();
+    let again = bed.call_with(Method::GET, "/js/main.js", "", &[("if-none-match", tag)]).await;
+    assert_eq!((again.status.as_u16(), again.body.len()), (304, 0));
+    assert_eq!(bed.get("/js/none.js").await.code(), "no_such_route");
 }
