@@ -1,0 +1,88 @@
+//! Sending, cancelling, replaying, and the same for many.
+
+use std::time::Duration;
+
+use duly::{Message, Receive};
+
+use crate::{bed::Bed, browser::Look};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_sent_seen_coming_and_seen_delivered() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let browser = &bed.browser;
+    bed.screen("#/send").await;
+    browser.write("input[list='send-topics']", "hello").await;
+    browser.write(".delay", "3s").await;
+    browser.see(r#""topic":"hello""#).await;
+    browser.press(".seg button", "Rust").await;
+    browser.see(".after(seconds(3))").await;
+    browser.press("form .btn.primary", "Send").await;
+    browser.see("Will be due").await;
+    bed.screen("#/").await;
+    browser.press(".seg button", "Minute").await;
+    browser.until("[...document.querySelectorAll('.bar-slot')].some((bar) => bar.ariaLabel.startsWith('1 message,'))").await;
+    let received = bed.duly().receive("hello", Receive::one().wait(Duration::from_secs(60))).await.unwrap();
+    let id = received[0].message.id.to_string();
+    bed.duly().ack(&received[0].receipt).await.unwrap();
+    bed.screen(&format!("#/messages/{id}")).await;
+    browser.until("document.querySelector('.badge.delivered')").await;
+    bed.was_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_cancelled_and_undone() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let long = r#"{"n":12345678901234567890,"a":[1.10]}"#;
+    let body = duly::Body::from_parts(duly::ContentKind::Json, long.into());
+    bed.duly().send(Message::to("later").id("one").body(body).after(duly::hours(1)).priority(7)).await.unwrap();
+    let browser = &bed.browser;
+    bed.screen("#/messages/one").await;
+    browser.press("main button", "Cancel").await;
+    browser.until("document.querySelector('.badge.cancelled')").await;
+    browser.press(".toast button", "Undo").await;
+    browser.until("document.querySelector('.badge.pending')").await;
+    let again = bed.duly().get("one").await.unwrap().unwrap();
+    assert_eq!((again.message.body.as_bytes(), again.message.priority.get()), (long.as_bytes(), 7));
+    bed.was_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    for n in 0..500 {
+        bed.duly().send(Message::to("many").id(format!("m-{n}")).after(duly::hours(1))).await.unwrap();
+    }
+    bed.duly().send(Message::to("other").id("stays").after(duly::hours(1))).await.unwrap();
+    let browser = &bed.browser;
+    bed.screen("#/messages?topic=many").await;
+    browser.press("nav.pager button", "Next →").await;
+    browser.see("Page 2").await;
+    browser.press(".tools button", "Cancel…").await;
+    browser.see("500 messages match.").await;
+    browser.write("dialog input", "cancel 50").await;
+    browser.until("document.querySelector('dialog .danger').disabled").await;
+    browser.write("dialog input", "cancel 500").await;
+    browser.click("dialog .danger").await;
+    browser.see("500 cancelled.").await;
+    assert_eq!((bed.books().await["cancelled"].as_u64(), bed.books().await["pending"].as_u64()), (Some(500), Some(1)));
+    bed.was_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_replayed() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    let tries = duly::RetryOverride { attempts: Some(1), ..duly::RetryOverride::default() };
+    bed.duly().send(Message::to("work").id("poison").retry(tries)).await.unwrap();
+    let received = bed.duly().receive("work", Receive::one().wait(Duration::from_secs(60))).await.unwrap();
+    bed.duly().nack(&received[0].receipt, None).await.unwrap();
+    let browser = &bed.browser;
+    bed.screen("#/dead").await;
+    browser.see("All tries used up").await;
+    browser.press(".cause .btn.primary", "Replay…").await;
+    browser.see("1 message matches.").await;
+    browser.write("dialog input", "replay 1").await;
+    browser.click("dialog .primary").await;
+    browser.see("1 are on their way again.").await;
+    assert_eq!(bed.books().await["dead"].as_u64(), Some(0));
+    bed.was_quiet().await;
+}

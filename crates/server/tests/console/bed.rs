@@ -1,0 +1,63 @@
+//! A server, a target that refuses what it is told to, and a browser before it.
+
+use duly_server::{
+    config::Config,
+    serve::{self, Running},
+};
+use duly_testkit::servers::chromium;
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, Look};
+
+pub(crate) struct Bed {
+    pub(crate) browser: Browser,
+    running: Running,
+    _folder: tempfile::TempDir,
+}
+
+impl Bed {
+    /// None if there is no Chromium here; that has been said out loud.
+    pub(crate) async fn new(look: Look) -> Option<Self> {
+        Self::with(look, |_| {}).await
+    }
+
+    pub(crate) async fn with(look: Look, set: impl FnOnce(&mut Config)) -> Option<Self> {
+        if !chromium::installed() {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data: folder.path().join("data"),
+            ..Config::default()
+        };
+        set(&mut config);
+        let running = serve::start(config).await.unwrap();
+        let browser = Browser::open(&format!("http://{}/", running.addr()), look).await;
+        Some(Self { browser, running, _folder: folder })
+    }
+
+    pub(crate) fn duly(&self) -> &duly::Duly {
+        self.running.duly()
+    }
+
+    pub(crate) fn url(&self, screen: &str) -> String {
+        format!("http://{}/{screen}", self.running.addr())
+    }
+
+    pub(crate) async fn screen(&self, screen: &str) {
+        self.browser.go(&self.url(screen)).await;
+    }
+
+    /// Ends the test: nothing was said in the browser's console, nobody else was called.
+    pub(crate) async fn was_quiet(self) {
+        self.browser.was_quiet(&self.url("")).await;
+        self.running.stop().await.unwrap();
+    }
+
+    /// How many of the books stand under this name.
+    pub(crate) async fn books(&self) -> Value {
+        let books = self.duly().books().await.unwrap();
+        json!({"pending": books.pending, "cancelled": books.cancelled, "dead": books.dead, "delivered": books.delivered})
+    }
+}
