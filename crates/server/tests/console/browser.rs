@@ -14,10 +14,11 @@ use tokio::net::TcpStream;
 /// What a person would wait for at most; real, and generous for a slow machine.
 const SOON: Duration = Duration::from_secs(60);
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-/// Asks again within the page until it is so; gives the page's text if it never is.
+/// Asks again within the page until it is so; gives the page's text if it never is. The page's policy lets nobody make
+/// code from text, so that the expression is written into it here.
 const UNTIL: &str = "
-    const [expression, limit] = arguments, done = arguments[arguments.length - 1], end = performance.now() + limit;
-    const holds = new Function(`return (${expression})`);
+    const [limit, done] = arguments, end = performance.now() + limit;
+    const holds = () => (EXPRESSION);
     const look = () => {
       let is = false;
       try { is = holds(); } catch {}
@@ -103,7 +104,8 @@ impl Browser {
 
     /// Waits until this expression of JavaScript is true in the page.
     pub(crate) async fn until(&self, expression: &str) {
-        let wish = json!({"script": UNTIL, "args": [expression, SOON.as_millis() as u64]});
+        let script = UNTIL.replace("EXPRESSION", expression);
+        let wish = json!({"script": script, "args": [SOON.as_millis() as u64]});
         let page = self.post("/execute/async", wish).await;
         assert!(page.is_null(), "never true: {expression}; the page: {}", page.as_str().unwrap_or_default());
     }
