@@ -44,7 +44,9 @@ async function call(method, path, { query, body, text: written, signal, also = [
   const value = text && /json/.test(answer.headers.get("content-type") ?? "") ? JSON.parse(text) : text;
   if (answer.ok || also.includes(answer.status)) return value;
   if (answer.status === 401) refused();
-  throw new ApiError(answer.status, typeof value === "object" && value ? value : { detail: value });
+  if (typeof value === "object" && value) throw new ApiError(answer.status, value);
+  // Not our server's words: a proxy before it that does not reach it, or something else altogether.
+  throw new ApiError(answer.status, answer.status >= 502 ? { code: "unreachable" } : { detail: `HTTP ${answer.status}` });
 }
 
 const at = (id) => `v1/messages/${encodeURIComponent(id)}`;
