@@ -68,7 +68,7 @@ export function Body({ message }) {
     <div class="head">${title}<span class="quiet num">${t("body.bytes", { n: bytes.length })}</span>
       <span class="end"><${Choice} label=${t("body.as")} value=${view} onChange=${setAs} options=${views} /><${Copy} text=${text} />
         <button class="btn small" onClick=${() => setOpen(false)}>${t("body.hide")}</button></span></div>
-    <pre class="code" tabindex="0" role="group" aria-labelledby="body-title">${cut ? text.slice(0, SHOWN_MAX) : text}</pre>
+    <pre class=${`code ${view === "hex" ? "" : "wrap"}`} tabindex="0" role="group" aria-labelledby="body-title">${cut ? text.slice(0, SHOWN_MAX) : text}</pre>
     ${cut ? html`<p class="quiet">${t("body.cut", { n: exact(SHOWN_MAX) })}</p>` : null}
   </section>`;
 }
