@@ -17,6 +17,12 @@ function tens(u, axis, min, max) {
   return found;
 }
 
+/** With seconds, as long as minutes alone would all be the same. */
+function times(u, ticks) {
+  const { min, max } = u.scales.x;
+  return ticks.map((at) => (max - min < 240 ? clock : clockShort)(at * 1_000));
+}
+
 function options({ lines, show, log }, width) {
   const axis = { stroke: colour("ink-3"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   return {
@@ -30,7 +36,7 @@ function options({ lines, show, log }, width) {
       y: log ? { distr: 3, log: 10 } : { range: (u, min, max) => [0, Math.max(1, (max ?? 0) * 1.12)] },
     },
     axes: [
-      { ...axis, values: (u, ticks) => ticks.map((at) => clockShort(at * 1_000)), space: 70, size: 26 },
+      { ...axis, values: times, space: 76, size: 26 },
       { ...axis, values: (u, ticks) => ticks.map((n) => (n == null ? "" : show(n))), size: 64, space: 34, ...(log ? { splits: tens } : {}) },
     ],
     series: [
