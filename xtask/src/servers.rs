@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Programs that tests start or that bring or build what they need, and the package of Debian that has each.
-const PROGRAMS: [(&str, &str); 15] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-sentinel", "redis-sentinel"),
@@ -24,6 +24,8 @@ const PROGRAMS: [(&str, &str); 15] = [
     ("activemq", "activemq"),
     ("nats-server", "nats-server"),
     ("mosquitto", "mosquitto"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
     ("java", "default-jre-headless"),
     ("mvn", "maven"),
     ("make", "make"),

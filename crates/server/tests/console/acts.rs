@@ -38,7 +38,7 @@ async fn a_message_is_sent_seen_coming_and_seen_delivered() {
 async fn a_message_is_cancelled_and_undone() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     let long = r#"{"n":12345678901234567890,"a":[1.10]}"#;
-    let body = duly::Body::from_parts(duly::ContentKind::Json, long.into());
+    let body = duly::Body::from_parts(duly::ContentKind::Json, long);
     bed.duly().send(Message::to("later").id("one").body(body).after(duly::hours(1)).priority(7)).await.unwrap();
     let browser = &bed.browser;
     bed.screen("#/messages/one").await;
