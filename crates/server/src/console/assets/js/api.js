@@ -8,7 +8,7 @@ const BASE = new URL(".", document.baseURI);
 export const address = (path) => new URL(path.replace(/^\//, ""), BASE);
 
 /** What the server said no to, in its own words. */
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, problem) {
     super(problem.detail ?? problem.title ?? `HTTP ${status}`);
     this.status = status;

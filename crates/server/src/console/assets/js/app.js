@@ -5,7 +5,6 @@ import { Dialogs } from "./dialog.js";
 import { Find } from "./find.js";
 import { t } from "./i18n.js";
 import { useKeys } from "./keys.js";
-import { begin } from "./live.js";
 import { Login } from "./login.js";
 import { One } from "./message.js";
 import { Bar, Foot, Side } from "./nav.js";
@@ -42,7 +41,7 @@ function Screen() {
   if (first === "messages") {
     return second ? html`<${One} key=${second} id=${second} />` : html`<${Find} query=${query} />`;
   }
-  const Chosen = SCREENS[first];
+  const Chosen = Object.hasOwn(SCREENS, first) ? SCREENS[first] : null;
   return Chosen ? html`<${Chosen} query=${query} />` : html`<${Empty}>${t("nowhere")} <a href=${to()}>${t("nav.overview")}</a><//>`;
 }
 
@@ -56,9 +55,6 @@ export function App() {
   useEffect(() => {
     greet();
   }, []);
-  useEffect(() => {
-    if (known) begin();
-  }, [known]);
   useEffect(() => {
     // Who hears the page is told that the screen has changed; not at the very first.
     if (!first.current) main.current?.focus({ preventScroll: true });

@@ -13,7 +13,7 @@ function bytesOf({ body, body_base64 }) {
 }
 
 /** As `hexdump -C` writes it. */
-export function hex(bytes) {
+function hex(bytes) {
   const lines = [];
   for (let at = 0; at < Math.min(bytes.length, HEX_MAX); at += 16) {
     const row = [...bytes.subarray(at, at + 16)];
@@ -26,7 +26,7 @@ export function hex(bytes) {
 }
 
 /** Laid out, if it is JSON; numbers keep all their digits, as only the space between the parts is changed. */
-export function pretty(text) {
+function pretty(text) {
   try {
     JSON.parse(text);
   } catch {

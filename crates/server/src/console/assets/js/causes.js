@@ -5,7 +5,7 @@ const PAGE = 1_000;
 export const READ_MAX = 5_000;
 
 /** Numbers, ids and times differ from one to the next; what is left of the words is the cause. */
-export function shape(detail) {
+function shape(detail) {
   return detail
     .replace(/\b[0-9a-f]{8}-[0-9a-f-]{27}\b/gi, "…")
     .replace(/\b\d{4}-\d\d-\d\dT[\d:.]+Z?\b/g, "…")

@@ -6,7 +6,7 @@ const open = createStore({ make: null });
 
 /** Opens a dialog; `make(close)` draws what is in it. */
 export const openDialog = (make) => open.set({ make });
-export const closeDialog = () => open.set({ make: null });
+const closeDialog = () => open.set({ make: null });
 export const dialogIsOpen = () => open.get().make !== null;
 
 export function Dialogs() {

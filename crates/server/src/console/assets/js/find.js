@@ -13,7 +13,7 @@ import { may, seesAll } from "./session.js";
 const PAGE = 50;
 
 /** What the API is asked, from what the address says. */
-export function filterOf(query, now = Date.now()) {
+function filterOf(query, now = Date.now()) {
   const at = (text) => (text === "now" ? now : text ? Number(text) : undefined);
   return { sink: query.sink || undefined, topic: query.topic || undefined, due_from: at(query.from), due_to: at(query.to) };
 }

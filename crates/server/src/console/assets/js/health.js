@@ -8,7 +8,7 @@ import { to } from "./router.js";
 import { useStore } from "./store.js";
 
 /** Everything that is wrong: `{ tone, words, link }`, the worst first. */
-export function troubles({ ready, stats, sinks, queues, error }) {
+function troubles({ ready, stats, sinks, queues, error }) {
   const found = [];
   const add = (tone, words, link) => found.push({ tone, words, link });
   if (error) add("bad", errorText(error));

@@ -7,7 +7,7 @@ import { prefs } from "./prefs.js";
 import { go } from "./router.js";
 
 /** After `g`. */
-export const PLACES = { o: "", m: "messages", d: "dead", q: "queues", s: "sinks", n: "nodes" };
+const PLACES = { o: "", m: "messages", d: "dead", q: "queues", s: "sinks", n: "nodes" };
 const AFTER_G = 1_200;
 
 const writing = (target) => target?.closest?.("input, textarea, select, [contenteditable]");

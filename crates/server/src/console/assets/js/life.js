@@ -7,7 +7,7 @@ import { When } from "./parts.js";
 const GOOD = ["delivered", "done", "acked"];
 
 /** The steps of a life, in the order of time. */
-export function steps(message, now = Date.now()) {
+function steps(message, now = Date.now()) {
   const found = [{ what: t("life.accepted"), at: message.accepted_at_ms ?? null, tone: "done" }];
   const waits = message.state === "pending" && message.deliver_at_ms > now;
   found.push({ what: waits ? t("life.will_be_due") : t("life.due"), at: message.deliver_at_ms, tone: waits ? "next" : "done" });

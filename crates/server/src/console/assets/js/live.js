@@ -48,17 +48,13 @@ function adjust() {
 }
 
 live.watch(adjust);
+// It begins once it is known who looks.
 session.watch(({ known }) => {
   adjust();
   // What one saw is not for the next.
   if (!known && live.get().stats) live.set({ stats: null, ready: null, queues: null, sinks: null, now: null, error: null, feed: [], missed: 0 });
 });
 document.addEventListener("visibilitychange", adjust);
-
-/** Begins once it is known who looks. */
-export function begin() {
-  adjust();
-}
 
 function start() {
   running = new AbortController();

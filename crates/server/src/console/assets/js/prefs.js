@@ -46,9 +46,3 @@ function apply({ theme, language }) {
 
 prefs.watch(apply);
 apply(prefs.get());
-
-/** Whether the page is dark now, whoever decided it. */
-export function isDark() {
-  const { theme } = prefs.get();
-  return theme === "dark" || (theme === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
-}

@@ -92,7 +92,8 @@ function Where({ form, set }) {
       : null}
     <${Field} label=${t("topic")}>${(id) => html`<input id=${id} required maxlength="255" list="send-topics" spellcheck=${false} value=${form.topic} onInput=${(event) => set({ topic: event.target.value })} />
       <datalist id="send-topics">${(queues ?? []).slice(0, 200).map(({ topic }) => html`<option key=${topic} value=${topic}></option>`)}</datalist>`}<//>
-    <${Field} label=${t("send.id")} hint=${t("send.id.hint")}>${(id, hint) => html`<input id=${id} class="mono" maxlength="128" pattern="[A-Za-z0-9._:\\-]+" spellcheck=${false} aria-describedby=${hint} value=${form.id} onInput=${(event) => set({ id: event.target.value })} />`}<//>
+    <${Field} label=${t("send.id")} hint=${t("send.id.hint")}>
+      ${(id, hint) => html`<input id=${id} class="mono" maxlength="128" pattern="[A-Za-z0-9._:\\-]+" spellcheck=${false} aria-describedby=${hint} value=${form.id} onInput=${(event) => set({ id: event.target.value })} />`}<//>
   </div>`;
 }
 

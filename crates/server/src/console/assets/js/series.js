@@ -4,7 +4,7 @@ const SAMPLES_MAX = 2_000;
 const PASSED_MIN = 0.9;
 
 /** One list per line, the first is the time in seconds, as uPlot wants it. */
-export const NAMES = ["t", "accepted", "delivered", "failed", "p50", "p99", "max", "pending", "due"];
+const NAMES = ["t", "accepted", "delivered", "failed", "p50", "p99", "max", "pending", "due"];
 
 const lines = Object.fromEntries(NAMES.map((name) => [name, []]));
 let samples = [];
