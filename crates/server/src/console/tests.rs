@@ -56,7 +56,9 @@ fn what_is_taken_from_others_is_what_its_list_says() {
 #[test]
 fn nothing_turns_text_into_markup_and_nothing_is_inline() {
     for file in own() {
-        for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"] {
+        for forbidden in
+            ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"]
+        {
             assert!(!text(file).contains(forbidden), "{} has {forbidden}", file.path);
         }
     }
@@ -83,7 +85,9 @@ fn every_address_is_relative_and_leads_to_a_file() {
     }
     let page = text(FILES.iter().find(|file| file.path == PAGE).unwrap());
     let named = page.split("href=\"").chain(page.split("src=\"")).skip(1);
-    for to in named.filter_map(|rest| rest.split('"').next()).filter(|to| to.contains('.') && !to.contains('<')) {
+    for to in
+        named.filter_map(|rest| rest.split('"').next()).filter(|to| to.contains('.') && !to.contains('<'))
+    {
         assert!(known.contains(to), "{to}");
     }
 }
@@ -112,7 +116,8 @@ fn who_has_a_file_is_not_sent_it_again() {
     let file = &FILES[0];
     let tag = tag(file);
     let with = |value: &str| {
-        let headers: HeaderMap = [(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())].into_iter().collect();
+        let headers: HeaderMap =
+            [(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())].into_iter().collect();
         answer(file, &tag, &headers).status()
     };
     let own = tag.to_str().unwrap();
@@ -127,7 +132,8 @@ fn who_has_a_file_is_not_sent_it_again() {
 fn every_file_is_guarded() {
     for file in FILES {
         let response = answer(file, &tag(file), &HeaderMap::new());
-        let header = |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        let header =
+            |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         assert_eq!(header("content-security-policy"), POLICY, "{}", file.path);
         assert!(!header("content-type").contains("octet-stream"), "{}", file.path);
         assert_eq!(header("x-frame-options"), "DENY");

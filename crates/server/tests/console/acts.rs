@@ -24,7 +24,8 @@ async fn a_message_is_sent_seen_coming_and_seen_delivered() {
     bed.screen("#/").await;
     browser.press(".seg button", "Minute").await;
     // On a slow machine it may be due before the page is drawn: then it stands beside the bars.
-    let bar = "[...document.querySelectorAll('.bar-slot')].some((bar) => bar.ariaLabel.startsWith('1 message,'))";
+    let bar =
+        "[...document.querySelectorAll('.bar-slot')].some((bar) => bar.ariaLabel.startsWith('1 message,'))";
     browser.until(&format!("{bar} || document.querySelector('.due-now')")).await;
     let received = bed.duly().receive("hello", ONE).await.unwrap();
     let id = received[0].message.id.to_string();
@@ -39,7 +40,10 @@ async fn a_message_is_cancelled_and_undone() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     let long = r#"{"n":12345678901234567890,"a":[1.10]}"#;
     let body = duly::Body::from_parts(duly::ContentKind::Json, long);
-    bed.duly().send(Message::to("later").id("one").body(body).after(duly::hours(1)).priority(7)).await.unwrap();
+    bed.duly()
+        .send(Message::to("later").id("one").body(body).after(duly::hours(1)).priority(7))
+        .await
+        .unwrap();
     let browser = &bed.browser;
     bed.screen("#/messages/one").await;
     browser.press("main button", "Cancel").await;
@@ -69,7 +73,10 @@ async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
     browser.write("dialog input", "cancel 500").await;
     browser.click("dialog .danger").await;
     browser.see("500 cancelled.").await;
-    assert_eq!((bed.books().await["cancelled"].as_u64(), bed.books().await["pending"].as_u64()), (Some(500), Some(1)));
+    assert_eq!(
+        (bed.books().await["cancelled"].as_u64(), bed.books().await["pending"].as_u64()),
+        (Some(500), Some(1))
+    );
     bed.was_quiet().await;
 }
 

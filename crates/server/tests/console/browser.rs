@@ -128,7 +128,11 @@ impl Browser {
 
     /// Clicks what has exactly these words, among what `css` finds.
     pub(crate) async fn press(&self, css: &str, words: &str) {
-        let chosen = format!("[...document.querySelectorAll({})].find((one) => one.textContent.trim() === {})", json!(css), json!(words));
+        let chosen = format!(
+            "[...document.querySelectorAll({})].find((one) => one.textContent.trim() === {})",
+            json!(css),
+            json!(words)
+        );
         self.until(&chosen).await;
         self.run(&format!("({chosen}).click()")).await;
     }
@@ -149,7 +153,12 @@ impl Browser {
     /// Fails if the page complained, or called any other server than `own`.
     pub(crate) async fn was_quiet(&self, own: &str) {
         let said = self.post("/se/log", json!({"type": "browser"})).await;
-        let loud: Vec<_> = said.as_array().unwrap().iter().filter(|line| line["level"] != "INFO" && line["level"] != "DEBUG").collect();
+        let loud: Vec<_> = said
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|line| line["level"] != "INFO" && line["level"] != "DEBUG")
+            .collect();
         assert!(loud.is_empty(), "the browser's console: {loud:?}");
         let log = self.post("/se/log", json!({"type": "performance"})).await;
         let mut asked = BTreeSet::new();

@@ -10,17 +10,24 @@ use crate::{bed::Bed, browser::Look};
 async fn a_body_full_of_markup_is_shown_as_text() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     let evil = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
-    let message = Message::to("later").id("evil").text(evil).tag("<b>tag</b>").property("x-note", "<i>note</i>");
+    let message =
+        Message::to("later").id("evil").text(evil).tag("<b>tag</b>").property("x-note", "<i>note</i>");
     bed.duly().send(message.after(duly::hours(1))).await.unwrap();
     let browser = &bed.browser;
     bed.screen("#/messages/evil").await;
     browser.see("Show the body").await;
-    assert!(!browser.run("return document.body.innerText").await.as_str().unwrap().contains("onerror"), "hidden until asked for");
+    assert!(
+        !browser.run("return document.body.innerText").await.as_str().unwrap().contains("onerror"),
+        "hidden until asked for"
+    );
     browser.press("button", "Show the body").await;
     browser.see(evil).await;
     browser.see("<b>tag</b>").await;
     browser.see("<i>note</i>").await;
-    assert_eq!(browser.run("return document.querySelectorAll('main img, main script, main b, main i').length").await, json!(0));
+    assert_eq!(
+        browser.run("return document.querySelectorAll('main img, main script, main b, main i').length").await,
+        json!(0)
+    );
     assert_eq!(browser.run("return document.title").await, json!("Message · Duly"));
     bed.was_quiet().await;
 }
@@ -40,7 +47,11 @@ async fn language_and_theme_change_and_stay() {
     assert_ne!(browser.run(paper).await, light);
     bed.screen("").await;
     browser.see("即将到期").await;
-    browser.until("document.documentElement.dataset.theme === 'dark' && document.documentElement.lang === 'zh-CN'").await;
+    browser
+        .until(
+            "document.documentElement.dataset.theme === 'dark' && document.documentElement.lang === 'zh-CN'",
+        )
+        .await;
     bed.was_quiet().await;
 }
 
@@ -79,7 +90,10 @@ async fn a_token_is_asked_for_and_a_reader_can_only_look() {
     browser.see("Read only").await;
     bed.screen("#/messages").await;
     browser.until("document.querySelector('tbody tr')").await;
-    assert_eq!(browser.run("return document.querySelectorAll('tbody button, .tools').length").await, json!(0));
+    assert_eq!(
+        browser.run("return document.querySelectorAll('tbody button, .tools').length").await,
+        json!(0)
+    );
     browser.press("button", "Sign out").await;
     browser.until("document.querySelector('input[type=password]') && !sessionStorage.length").await;
     bed.was_quiet().await;

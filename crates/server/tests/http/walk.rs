@@ -283,7 +283,10 @@ async fn pages_of_other_sites_and_foreign_names_are_kept_out() {
 async fn everybody_may_ask_who_they_are() {
     let bed = Bed::new().await;
     let anyone = bed.get("/v1/whoami").await.json();
-    assert_eq!(anyone, json!({"known": true, "tokens": false, "name": "anyone", "roles": ["admin"], "topics": []}));
+    assert_eq!(
+        anyone,
+        json!({"known": true, "tokens": false, "name": "anyone", "roles": ["admin"], "topics": []})
+    );
     let bed = Bed::with(guarded).await;
     let nobody = json!({"known": false, "tokens": true, "roles": [], "topics": []});
     for (token, want) in [
@@ -304,7 +307,10 @@ async fn everybody_may_ask_who_they_are() {
 async fn the_console_is_at_the_root() {
     let bed = Bed::with(guarded).await;
     let page = bed.get("/").await;
-    assert_eq!((page.status.as_u16(), page.headers["content-type"].to_str().unwrap()), (200, "text/html; charset=utf-8"));
+    assert_eq!(
+        (page.status.as_u16(), page.headers["content-type"].to_str().unwrap()),
+        (200, "text/html; charset=utf-8")
+    );
     let policy = page.headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     let module = bed.get("/js/main.js").await;
