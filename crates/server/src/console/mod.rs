@@ -19,8 +19,9 @@ use self::files::{FILES, File, PAGE};
 
 /// What the page may do: load its own files, and call its own server. Nothing inline, nothing from elsewhere, in nobody's
 /// frame; and no script can turn text into markup, whatever a message holds.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// The headers that every file carries besides its own.
 fn guards() -> [(HeaderName, &'static str); 6] {
