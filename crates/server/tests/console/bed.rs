@@ -4,8 +4,8 @@ use duly_server::{
     config::Config,
     serve::{self, Running},
 };
-use duly_testkit::servers::chromium;
 use serde_json::{Value, json};
+use testkit::servers::chromium;
 
 use crate::browser::{Browser, Look};
 

@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
-use duly_testkit::servers::chromium::Chromium;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use testkit::servers::chromium::Chromium;
 use tokio::net::TcpStream;
 
 /// What a person would wait for at most; real, and generous for a slow machine.
