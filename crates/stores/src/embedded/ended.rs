@@ -90,6 +90,12 @@ impl<'a> EndPeek<'a> {
         &self.0[FIXED..FIXED + self.head_len()]
     }
 
+    /// What lists are sorted by.
+    pub(super) fn key(self) -> Option<(Timestamp, &'a str)> {
+        let peek = entry::Peek::of_head(self.head()).ok()?;
+        Some((peek.due(), peek.id_text()))
+    }
+
     fn receipt(self) -> Option<String> {
         let bytes = &self.0[FIXED + self.head_len()..][..self.receipt_len()];
         (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
@@ -197,13 +203,6 @@ impl Slice {
 
     pub(super) fn len(&self) -> usize {
         self.offsets.len()
-    }
-
-    /// Every kept end of this slice, in the order of ending.
-    pub(super) fn all(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = read_all(&*self.file, 0, self.file_len)?;
-        bytes.extend_from_slice(&self.buffer);
-        Ok(bytes)
     }
 
     /// Whether `off8` is the latest that is kept of `hash` in this slice.

@@ -1,21 +1,13 @@
-//! Looking without touching: one message, a list, the lanes, what comes due, and the sweep.
+//! Looking without touching: one message, the lanes, what comes due, and the sweep.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::time::Duration;
 
 use duly_core::{
-    Lane, MessageId, Now, Record, State, Timestamp,
-    store::{LaneStatus, Page, Query, StoreError, StoreErrorKind, Sweep},
+    Lane, MessageId, Now, Record, Timestamp,
+    store::{LaneStatus, StoreError, Sweep},
 };
 
-use super::{
-    Shared,
-    ended::{EndPeek, head_facts},
-    engine::Engine,
-    entry::{self, ALIGN, Peek},
-    index::Place,
-    table::{TableKind, live_keys, read_all, read_entry},
-    wheel::Opened,
-};
+use super::{Shared, engine::Engine, wheel::Opened};
 
 impl Shared {
     pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -31,130 +23,6 @@ impl Shared {
             });
         }
         Ok(records)
-    }
-
-    /// A page by `(due, id)`. Reads keys, and entries only of what may be on the page.
-    pub(super) fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        let unavailable = |error: io::Error| {
-            StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}; ask again"))
-        };
-        let mut rows = Rows::new(query);
-        match query.state {
-            State::Delivered | State::Cancelled => self.list_ended(&mut rows).map_err(unavailable)?,
-            State::Pending | State::InFlight | State::Dead => {
-                self.list_live(&mut rows).map_err(unavailable)?
-            }
-        }
-        Ok(rows.into_page())
-    }
-
-    fn list_live(&self, rows: &mut Rows<'_>) -> io::Result<()> {
-        let in_memory = self.engine().in_memory(rows.query);
-        for (hash, place) in in_memory {
-            self.offer(rows, hash, place)?;
-        }
-        let tables: Vec<_> = {
-            let engine = self.engine();
-            let wanted = |kind: TableKind| (rows.query.state == State::Dead) == (kind == TableKind::Dead);
-            let mut tables: Vec<_> =
-                engine.tables.values().filter(|table| table.live > 0 && wanted(table.kind)).collect();
-            tables.sort_by_key(|table| table.kind.slot().map_or(Timestamp::default(), |slot| slot.start()));
-            tables.iter().map(|table| (table.number, table.keys.clone(), table.keys_len)).collect()
-        };
-        let lane = lane_asked_for(rows.query).and_then(|lane| self.engine().lanes.number(&lane));
-        if lane_asked_for(rows.query).is_some() && lane.is_none() {
-            return Ok(());
-        }
-        for (number, file, len) in tables {
-            let bytes = read_all(&*file, 0, len)?;
-            for key in live_keys(&bytes) {
-                // A retry is released after it was due, never before: what is released too early to matter is passed over.
-                let in_lane = lane.is_none_or(|lane| lane == key.lane);
-                if in_lane && rows.query.due_from.is_none_or(|from| key.ready >= from) {
-                    self.offer_key(rows, key.hash, Place { file: number, off8: key.off8 })?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn offer_key(&self, rows: &mut Rows<'_>, hash: u64, place: Place) -> io::Result<()> {
-        if self.engine().index.marks(hash, place).is_none() {
-            return Ok(());
-        }
-        self.offer(rows, hash, place)
-    }
-
-    /// Reads one message and puts it on the page if it belongs there.
-    fn offer(&self, rows: &mut Rows<'_>, hash: u64, place: Place) -> io::Result<()> {
-        let (marks, file) = {
-            let engine = self.engine();
-            match engine.index.marks(hash, place) {
-                Some(marks) if engine.is_written(place) => (marks, engine.file(place)),
-                _ => return Ok(()),
-            }
-        };
-        let Some(file) = file else { return Ok(()) };
-        let read = read_entry(&*file, place);
-        // Moved while it was read: it is offered from its new place.
-        let moved: Option<Vec<Place>> = {
-            let engine = self.engine();
-            let still_there = engine.index.marks(hash, place).is_some();
-            (!still_there).then(|| engine.index.candidates(hash).map(|(place, _)| place).collect())
-        };
-        if let Some(places) = moved {
-            return places.into_iter().try_for_each(|place| self.offer(rows, hash, place));
-        }
-        let bytes = read?;
-        let Ok(peek) = Peek::framed(&bytes) else { return Ok(()) };
-        let state = match (peek.is_dead(), marks.claimed) {
-            (true, _) => State::Dead,
-            (false, true) => State::InFlight,
-            (false, false) => State::Pending,
-        };
-        if state != rows.query.state || !rows.may_take(peek.due(), peek.id_text()) {
-            return Ok(());
-        }
-        let lane = self.engine().lanes.get(peek.lane()).map(|state| state.lane.clone());
-        if let Some(lane) = lane
-            && let Ok((stored, _)) = entry::decode_head(&bytes, &lane)
-        {
-            rows.take(stored.into_record(state));
-        }
-        Ok(())
-    }
-
-    fn list_ended(&self, rows: &mut Rows<'_>) -> io::Result<()> {
-        let engine = self.engine();
-        let kept_ms = engine.ended.retention_ms();
-        let now = engine.now.wall().as_millis();
-        let mut later: Vec<u64> = Vec::new();
-        for slice in engine.ended.slices.iter().rev() {
-            let bytes = slice.all()?;
-            let mut at = 0;
-            let mut here = Vec::new();
-            while let Ok(peek) = EndPeek::at(&bytes[at..]) {
-                let off8 = (at / ALIGN) as u32;
-                at += peek.len();
-                let Some((hash, lane, _)) = head_facts(peek.head()) else { continue };
-                here.push(hash);
-                let latest = slice.is_latest(hash, off8) && later.binary_search(&hash).is_err();
-                let kept = peek.ended().as_millis().saturating_add(kept_ms) >= now;
-                let alive = engine.index.candidates(hash).next().is_some();
-                if !latest || !kept || alive || peek.state() != Some(rows.query.state) {
-                    continue;
-                }
-                let Some(lane) = engine.lanes.get(lane) else { continue };
-                if let Ok((record, _)) = peek.record(&lane.lane)
-                    && rows.may_take(record.message.due, record.message.id.as_str())
-                {
-                    rows.take(record);
-                }
-            }
-            later.extend(here);
-            later.sort_unstable();
-        }
-        Ok(())
     }
 
     pub(super) fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
@@ -250,83 +118,5 @@ impl Engine {
     fn again_within(&self, now: Now) -> Option<Duration> {
         let opens = self.buckets.keys().map(|slot| Opened::opens_at(*slot)).min()?;
         Some(opens.since(now.wall()).max(Duration::from_millis(20)))
-    }
-
-    /// The messages that are not in a table yet, and those that are claimed.
-    fn in_memory(&self, query: &Query) -> Vec<(u64, Place)> {
-        let mut found = Vec::new();
-        match query.state {
-            State::InFlight => found.extend(self.flight.iter().map(|(_, held)| (held.hash, held.place))),
-            State::Dead => found.extend(self.dead.from.iter().copied()),
-            _ => {
-                let journal = |place: &Place| self.journal.has(place.file);
-                for lane in self.lanes.iter() {
-                    found.extend(
-                        lane.near
-                            .values()
-                            .filter(|near| journal(&near.place))
-                            .map(|near| (near.hash, near.place)),
-                    );
-                }
-                for bucket in self.buckets.values() {
-                    found.extend(bucket.buffer.from.iter().copied().filter(|(_, place)| journal(place)));
-                }
-            }
-        }
-        found
-    }
-}
-
-/// The one lane that a query is about, if it is.
-fn lane_asked_for(query: &Query) -> Option<Lane> {
-    match (&query.sink, &query.topic) {
-        (Some(sink), Some(topic)) => Some(Lane::of(sink, topic)),
-        (Some(sink), None) if !sink.is_queue() => Some(Lane::Sink(sink.clone())),
-        _ => None,
-    }
-}
-
-/// A page being filled: the smallest rows seen so far.
-struct Rows<'a> {
-    query: &'a Query,
-    rows: BTreeMap<(Timestamp, MessageId), Record>,
-}
-
-impl<'a> Rows<'a> {
-    fn new(query: &'a Query) -> Self {
-        Self { query, rows: BTreeMap::new() }
-    }
-
-    fn may_take(&self, due: Timestamp, id: &str) -> bool {
-        let after =
-            self.query.after.as_ref().is_none_or(|(last, last_id)| (due, id) > (*last, last_id.as_str()));
-        let within =
-            self.query.due_from.is_none_or(|from| due >= from) && self.query.due_to.is_none_or(|to| due < to);
-        let full = self.rows.len() > self.query.limit;
-        let fits = !full
-            || self
-                .rows
-                .last_key_value()
-                .is_some_and(|((last, last_id), _)| (due, id) < (*last, last_id.as_str()));
-        after && within && fits
-    }
-
-    fn take(&mut self, record: Record) {
-        if self.query.matches(&record.message) {
-            self.rows.insert((record.message.due, record.message.id.clone()), record);
-            // One more than asked for tells whether there is another page.
-            if self.rows.len() > self.query.limit + 1 {
-                self.rows.pop_last();
-            }
-        }
-    }
-
-    fn into_page(mut self) -> Page {
-        let more = self.rows.len() > self.query.limit;
-        if more {
-            self.rows.pop_last();
-        }
-        let next = if more { self.rows.last_key_value().map(|(key, _)| key.clone()) } else { None };
-        Page { records: self.rows.into_values().collect(), next }
     }
 }

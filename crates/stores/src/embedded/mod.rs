@@ -13,6 +13,7 @@ mod index;
 mod journal;
 mod keeper;
 mod lanes;
+mod list;
 mod look;
 mod manifest;
 mod measure;
@@ -20,6 +21,7 @@ mod moving;
 mod numbers;
 mod options;
 mod recover;
+mod rows;
 mod settle;
 mod table;
 mod wheel;
@@ -75,11 +77,18 @@ struct Shared {
     moved: Notify,
     /// Held while background work goes on: closing waits for it.
     keeping: Mutex<()>,
+    /// Held while messages are on their way from one place to another, and found in neither: lists wait for it.
+    limbo: Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+}
+
+/// The right to move messages, or to count on none being moved.
+struct Limbo<'a> {
+    _held: MutexGuard<'a, ()>,
 }
 
 /// Locks; a panic elsewhere does not make the data worse than a crash would.
@@ -90,6 +99,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     fn engine(&self) -> MutexGuard<'_, Engine> {
         locked(&self.engine)
+    }
+
+    /// Messages are moved, or looked for where they lie: not both at once.
+    fn limbo(&self) -> Limbo<'_> {
+        Limbo { _held: locked(&self.limbo) }
     }
 
     /// Waits until there is room for `bytes` more of journal.

@@ -1,7 +1,8 @@
 //! A table: a file of entries with a file of keys beside it, so that opening the store does not read bodies.
 //!
 //! Three kinds share the shape: buckets (in the order of arrival), runs (by lane and release order: what was due and
-//! nobody took) and dead letters. The keys file holds 24-byte records: a key, or up to five entries that are gone.
+//! nobody took) and dead letters. The keys file holds 24-byte records: a key, or up to five entries that are gone. The
+//! highest bit of a key's time says that it is the due time, too, so that lists need not read the entry to know it.
 
 use std::{io, sync::Arc};
 
@@ -20,6 +21,8 @@ pub(super) const KEY_BYTES: usize = 24;
 const GONE: u32 = u32::MAX;
 /// How many of them fit in one record.
 const GONE_PER_RECORD: usize = 5;
+/// In the time of a key: the message was due then, and did not only wait until then for another try.
+const ON_TIME: u64 = 1 << 63;
 
 /// What a table holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -50,14 +53,22 @@ impl TableKind {
 pub(super) struct KeyRecord {
     pub(super) hash: u64,
     pub(super) ready: Timestamp,
+    /// Whether that is its due time; if not, it was due before that.
+    pub(super) on_time: bool,
     pub(super) off8: u32,
     pub(super) lane: u32,
 }
 
 impl KeyRecord {
+    /// The key of an entry that lies at `off8` of its table.
+    pub(super) fn of(peek: Peek<'_>, hash: u64, off8: u32) -> Self {
+        Self { hash, ready: peek.ready(), on_time: peek.ready() == peek.due(), off8, lane: peek.lane() }
+    }
+
     fn write(self, out: &mut Vec<u8>) {
+        let ready = self.ready.as_millis() | if self.on_time { ON_TIME } else { 0 };
         out.extend_from_slice(&self.hash.to_le_bytes());
-        out.extend_from_slice(&self.ready.as_millis().to_le_bytes());
+        out.extend_from_slice(&ready.to_le_bytes());
         out.extend_from_slice(&self.off8.to_le_bytes());
         out.extend_from_slice(&self.lane.to_le_bytes());
     }
@@ -73,6 +84,8 @@ pub(super) struct Table {
     pub(super) keys_len: u64,
     /// The checksum of the keys file up to there.
     pub(super) keys_crc: u32,
+    /// Whether each entry here was due in the table's span: none waited for another try.
+    pub(super) all_on_time: bool,
     /// Entries that are alive here.
     pub(super) live: u64,
     /// Their bytes.
@@ -106,6 +119,7 @@ impl Table {
             data_len: 0,
             keys_len: 0,
             keys_crc: 0,
+            all_on_time: true,
             live: 0,
             live_bytes: 0,
             gone: Vec::new(),
@@ -127,6 +141,7 @@ impl Table {
 
     /// The keys file was added to.
     pub(super) fn added_keys(&mut self, bytes: &[u8]) {
+        self.all_on_time &= keys(bytes).all(|key| key.on_time);
         self.keys_len += bytes.len() as u64;
         self.keys_crc = crc32c::crc32c_append(self.keys_crc, bytes);
     }
@@ -165,11 +180,12 @@ pub(super) fn live_keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
         }
     }
     gone.sort_unstable();
-    bytes
-        .chunks_exact(KEY_BYTES)
-        .filter(|record| word(record, 20) != GONE)
-        .map(key_of)
-        .filter(move |key| gone.is_empty() || gone.binary_search(&key.off8).is_err())
+    keys(bytes).filter(move |key| gone.is_empty() || gone.binary_search(&key.off8).is_err())
+}
+
+/// The keys in the bytes of a keys file, of what is gone, too.
+fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
+    bytes.chunks_exact(KEY_BYTES).filter(|record| word(record, 20) != GONE).map(key_of)
 }
 
 fn word(record: &[u8], at: usize) -> u32 {
@@ -180,7 +196,8 @@ fn key_of(record: &[u8]) -> KeyRecord {
     let long = |at: usize| u64::from(word(record, at)) | u64::from(word(record, at + 4)) << 32;
     KeyRecord {
         hash: long(0),
-        ready: Timestamp::from_millis(long(8)),
+        ready: Timestamp::from_millis(long(8) & !ON_TIME),
+        on_time: long(8) & ON_TIME != 0,
         off8: word(record, 16),
         lane: word(record, 20),
     }

@@ -32,6 +32,11 @@ impl Slot {
         Timestamp::from_millis(self.number << shift(self.level))
     }
 
+    /// Its last millisecond.
+    pub(super) fn last(self) -> Timestamp {
+        Timestamp::from_millis(((self.number + 1) << shift(self.level)) - 1)
+    }
+
     /// Which of the 64 parts of the bucket holds `time`.
     pub(super) fn part(self, time: Timestamp) -> usize {
         (time.as_millis() >> (shift(self.level) - 6)) as usize % FAN

@@ -109,6 +109,12 @@ impl<'a> Peek<'a> {
         if bytes.len() < FIXED + id + 6 { Err(Garbled) } else { Ok(Self(bytes)) }
     }
 
+    /// The head of an entry, which is kept of a finished message.
+    pub(in crate::embedded) fn of_head(bytes: &'a [u8]) -> Result<Self, Garbled> {
+        let id = bytes.get(33).copied().map(usize::from).ok_or(Garbled)?;
+        if bytes.len() < FIXED + id { Err(Garbled) } else { Ok(Self(bytes)) }
+    }
+
     /// How long an entry that begins with `bytes` says it is.
     pub(in crate::embedded) fn length(bytes: &[u8]) -> Result<usize, Garbled> {
         let len = u32::from_le_bytes(field(bytes, 0)?) as usize;

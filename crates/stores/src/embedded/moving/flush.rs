@@ -48,6 +48,7 @@ impl Shared {
     }
 
     pub(in crate::embedded) fn flush_bucket(&self, slot: Slot) -> io::Result<()> {
+        let _limbo = self.limbo();
         let known = {
             let mut engine = self.engine();
             let Some(bucket) = engine.buckets.get(&slot).filter(|bucket| !bucket.buffer.from.is_empty())
@@ -110,6 +111,7 @@ impl Shared {
 
     /// Writes the dead letters that wait to be written.
     pub(in crate::embedded) fn flush_dead(&self) -> io::Result<()> {
+        let _limbo = self.limbo();
         let (buffer, known) = {
             let mut engine = self.engine();
             if engine.dead.from.is_empty() {
@@ -171,9 +173,7 @@ impl Shared {
                 at += peek.len();
                 keyed.push(engine.index.marks(*hash, *from).is_some());
                 if keyed.last() == Some(&true) {
-                    let key =
-                        KeyRecord { hash: *hash, ready: peek.ready(), off8: place.off8, lane: peek.lane() };
-                    write_key(key, &mut records);
+                    write_key(KeyRecord::of(peek, *hash, place.off8), &mut records);
                 }
             }
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared,
+        Limbo, Shared,
         disk::DiskFile,
         engine::{Buffer, Engine},
         entry::Peek,
@@ -75,6 +75,7 @@ impl Shared {
     /// Brings the narrow buckets that have come near into memory.
     pub(in crate::embedded) fn open_narrow(&self) -> io::Result<()> {
         while let Some(slot) = self.behind(0) {
+            let limbo = self.limbo();
             let bucket = {
                 let mut engine = self.engine();
                 engine.opened.0[0] = engine.opened.0[0].max(slot.number + 1);
@@ -83,9 +84,11 @@ impl Shared {
                 engine.arriving = Some(slot.start());
                 bucket
             };
-            let arrived = self.arrive_buffer(bucket.buffer).and_then(|()| {
+            let arrived = self.arrive_buffer(&limbo, bucket.buffer);
+            drop(limbo);
+            let arrived = arrived.and_then(|()| {
                 bucket.tables.iter().try_for_each(|table| {
-                    self.each_chunk(*table, |chunk, entries| self.arrive(chunk, entries))
+                    self.each_chunk(*table, |chunk, entries| self.arrive(&self.limbo(), chunk, entries))
                 })
             });
             self.engine().arriving = None;
@@ -95,7 +98,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(in crate::embedded) fn arrive_buffer(&self, buffer: Buffer) -> io::Result<()> {
+    fn arrive_buffer(&self, limbo: &Limbo<'_>, buffer: Buffer) -> io::Result<()> {
         let bytes = Bytes::from(buffer.bytes);
         let mut at = 0;
         let mut entries = Vec::with_capacity(buffer.from.len());
@@ -104,7 +107,7 @@ impl Shared {
             entries.push((hash, from, at..at + peek.len()));
             at += peek.len();
         }
-        self.arrive(&bytes, entries)
+        self.arrive(limbo, &bytes, entries)
     }
 
     /// Reads a table piece by piece.
@@ -129,8 +132,9 @@ impl Shared {
     }
 
     /// Messages have come near: into memory if there is room, else into a run.
-    pub(in crate::embedded) fn arrive(
+    fn arrive(
         &self,
+        limbo: &Limbo<'_>,
         bytes: &Bytes,
         entries: Vec<(u64, Place, std::ops::Range<usize>)>,
     ) -> io::Result<()> {
@@ -139,7 +143,7 @@ impl Shared {
             engine.window + bytes.len() + entries.len() * NEAR_COST <= engine.options.window_bytes
         };
         if !fits {
-            match self.arrive_on_disk(bytes, &entries) {
+            match self.arrive_on_disk(limbo, bytes, &entries) {
                 // No room there either: only the keys stay in memory, and the entries are read when their turn comes.
                 Err(error) if is_full(&error) => {}
                 arrived => return arrived,
@@ -158,8 +162,9 @@ impl Shared {
         Ok(())
     }
 
-    pub(in crate::embedded) fn arrive_on_disk(
+    fn arrive_on_disk(
         &self,
+        limbo: &Limbo<'_>,
         bytes: &Bytes,
         entries: &[(u64, Place, std::ops::Range<usize>)],
     ) -> io::Result<()> {
@@ -183,7 +188,7 @@ impl Shared {
                 }
             }
         }
-        self.write_run(&mut moving, Source::Disk)
+        self.write_run(limbo, &mut moving, Source::Disk)
     }
 
     /// Splits one table after another; if one fails, says which are left.
@@ -226,7 +231,7 @@ impl Shared {
                 }
             }
             if !near.is_empty() {
-                self.arrive(bytes, near)?;
+                self.arrive(&self.limbo(), bytes, near)?;
             }
             if self.engine().wants_flush() {
                 match self.flush(false) {

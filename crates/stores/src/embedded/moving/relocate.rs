@@ -57,7 +57,7 @@ impl Shared {
                 loaded.push(Moving { data: Bytes::from(data), ..one });
             }
         }
-        self.write_run(&mut loaded, Source::Memory)
+        self.write_run(&self.limbo(), &mut loaded, Source::Memory)
     }
 
     /// Writes claimed messages to a run; they stay claimed.
@@ -65,6 +65,7 @@ impl Shared {
         if moving.is_empty() {
             return Ok(());
         }
+        let _limbo = self.limbo();
         let (number, records) = self.new_run(moving.iter().map(|(_, one)| one))?;
         let mut offset = 0;
         for some in moving.chunks(STEP) {

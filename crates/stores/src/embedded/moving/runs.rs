@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared,
+        Limbo, Shared,
         disk::DiskFile,
         engine::Engine,
         entry::Peek,
@@ -27,7 +27,7 @@ pub(super) enum Source {
 
 impl Shared {
     /// Writes entries as a run, in order of lane and release, and lets the lanes know.
-    pub(super) fn write_run(&self, moving: &mut [Moving], from: Source) -> io::Result<()> {
+    pub(super) fn write_run(&self, _: &Limbo<'_>, moving: &mut [Moving], from: Source) -> io::Result<()> {
         if moving.is_empty() {
             return Ok(());
         }
@@ -81,7 +81,9 @@ impl Shared {
         for one in moving {
             let place = Place::new(number, bytes.len() as u64);
             bytes.extend_from_slice(&one.data);
-            let key = KeyRecord { hash: one.hash, ready: one.key.ready, off8: place.off8, lane: one.lane };
+            let on_time = Peek::framed(&one.data).is_ok_and(|peek| peek.due() == one.key.ready);
+            let key =
+                KeyRecord { hash: one.hash, ready: one.key.ready, on_time, off8: place.off8, lane: one.lane };
             write_key(key, &mut records);
         }
         let written = data.write_at(&bytes, 0).and_then(|()| keys.write_at(&records, 0));
@@ -91,6 +93,7 @@ impl Shared {
 
     /// Moves the tails of the fullest lanes from memory to a run.
     pub(in crate::embedded) fn spill(&self) -> io::Result<()> {
+        let limbo = self.limbo();
         let (numbers, share) = {
             let engine = self.engine();
             let crowded: Vec<u32> = (0..engine.lanes.len() as u32)
@@ -126,14 +129,14 @@ impl Shared {
                 }
                 if bytes > 2 * self.engine().options.chunk_bytes {
                     bytes = 0;
-                    written = self.write_run(&mut moving, Source::Disk);
+                    written = self.write_run(&limbo, &mut moving, Source::Disk);
                     if written.is_ok() {
                         moving.clear();
                     }
                 }
             }
         }
-        let written = written.and_then(|()| self.write_run(&mut moving, Source::Disk));
+        let written = written.and_then(|()| self.write_run(&limbo, &mut moving, Source::Disk));
         let mut engine = self.engine();
         if written.is_err() {
             unread.append(&mut moving);
@@ -206,7 +209,8 @@ impl Shared {
             })?;
         }
         let lanes: Vec<u32> = moving.iter().map(|one| one.lane).collect();
-        let written = self.write_run(&mut moving, Source::Disk);
+        let limbo = self.limbo();
+        let written = self.write_run(&limbo, &mut moving, Source::Disk);
         let mut engine = self.engine();
         for number in lanes {
             if let Some(lane) = engine.lanes.get_mut(number) {

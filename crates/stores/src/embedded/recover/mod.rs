@@ -248,6 +248,7 @@ impl<'a> Opening<'a> {
             room: tokio::sync::Notify::new(),
             moved: tokio::sync::Notify::new(),
             keeping: Mutex::new(()),
+            limbo: Mutex::new(()),
             claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
             timing: Timing::default(),
             lanes: RwLock::new(lanes),

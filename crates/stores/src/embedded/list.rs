@@ -1,0 +1,295 @@
+//! Pages of messages, by `(due, id)`.
+//!
+//! Messages lie in the order in which they came, so a page is the smallest of what lies there. A key says when its message is
+//! released and whether that is its due time, and a bucket holds what is released within its span: so most messages need not be
+//! read to know that they are on another page, and of most tables not even the keys.
+
+use std::{io, sync::Arc};
+
+use duly_core::{
+    Lane, State, Timestamp,
+    store::{Page, Query, StoreError, StoreErrorKind},
+};
+
+use super::{
+    Shared,
+    disk::DiskFile,
+    ended::{EndPeek, head_facts},
+    engine::{Buffer, Engine},
+    entry::{self, ALIGN, Peek},
+    index::Place,
+    rows::Rows,
+    table::{Table, TableKind, live_keys, read_all, read_entry},
+};
+
+/// How many ends are looked at while nobody else can do anything.
+const ENDS_AT_ONCE: usize = 256;
+
+/// A message that may be on the page.
+struct Candidate {
+    /// When it was due, or a time that is not before that.
+    due: Timestamp,
+    is_exact: bool,
+    hash: u64,
+    place: Place,
+}
+
+/// What is needed of a table, without the engine's lock.
+struct Keys {
+    number: u32,
+    /// Nothing in it was due before; `None`: that is not known.
+    from: Option<Timestamp>,
+    /// Nothing in it was due after; `None`: that is not known.
+    last: Option<Timestamp>,
+    file: Arc<dyn DiskFile>,
+    len: u64,
+}
+
+impl Keys {
+    fn of(table: &Table) -> Self {
+        let slot = table.kind.slot();
+        Self {
+            number: table.number,
+            from: slot.filter(|_| table.all_on_time).map(|slot| slot.start()),
+            last: slot.map(|slot| slot.last()),
+            file: table.keys.clone(),
+            len: table.keys_len,
+        }
+    }
+}
+
+impl Shared {
+    /// A page by `(due, id)`.
+    pub(super) fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let unavailable = |error: io::Error| {
+            StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}; ask again"))
+        };
+        let mut rows = Rows::new(query);
+        match query.state {
+            State::Delivered | State::Cancelled => self.list_ended(&mut rows).map_err(unavailable)?,
+            State::Pending | State::InFlight | State::Dead => {
+                self.list_live(&mut rows).map_err(unavailable)?
+            }
+        }
+        Ok(rows.into_page())
+    }
+
+    fn list_live(&self, rows: &mut Rows<'_>) -> io::Result<()> {
+        let asked = lane_asked_for(rows.query);
+        let lane = asked.as_ref().and_then(|lane| self.engine().lanes.number(lane));
+        if asked.is_some() && lane.is_none() {
+            return Ok(());
+        }
+        let (in_memory, tables) = {
+            // What moves later is followed to where it went.
+            let _still = self.limbo();
+            let engine = self.engine();
+            (engine.in_memory(rows, lane), engine.tables_for(rows.query.state))
+        };
+        self.offer_all(rows, in_memory)?;
+        for table in tables {
+            if !rows.may_hold(table.from, table.last) {
+                continue;
+            }
+            let bytes = read_all(&*table.file, 0, table.len)?;
+            let candidates = live_keys(&bytes)
+                .filter(|key| lane.is_none_or(|lane| lane == key.lane))
+                // A message is released when it is due or later, never before.
+                .filter(|key| rows.may_hold(key.on_time.then_some(key.ready), Some(key.ready)))
+                .map(|key| Candidate {
+                    due: key.ready,
+                    is_exact: key.on_time,
+                    hash: key.hash,
+                    place: Place { file: table.number, off8: key.off8 },
+                });
+            let candidates: Vec<_> = candidates.collect();
+            self.offer_all(rows, candidates)?;
+        }
+        Ok(())
+    }
+
+    /// Reads those that may be on the page, the earliest first, and stops where the page ends.
+    fn offer_all(&self, rows: &mut Rows<'_>, mut candidates: Vec<Candidate>) -> io::Result<()> {
+        candidates.sort_unstable_by_key(|one| (one.is_exact, one.due));
+        for one in candidates {
+            if one.is_exact && rows.is_past(one.due) {
+                break;
+            }
+            self.offer(rows, one.hash, one.place)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one message and puts it on the page if it belongs there.
+    fn offer(&self, rows: &mut Rows<'_>, hash: u64, place: Place) -> io::Result<()> {
+        let found = {
+            let engine = self.engine();
+            match engine.index.marks(hash, place) {
+                Some(marks) if engine.is_written(place) => {
+                    engine.file(place).map(|file| (marks.claimed, file))
+                }
+                Some(_) => return Ok(()),
+                None => None,
+            }
+        };
+        let read = found.map(|(claimed, file)| (claimed, read_entry(&*file, place)));
+        // Moved before or while it was read: it is offered from its new place. What is gone has none.
+        let moved: Option<Vec<Place>> = {
+            let engine = self.engine();
+            let still_there = engine.index.marks(hash, place).is_some();
+            (!still_there).then(|| engine.index.candidates(hash).map(|(place, _)| place).collect())
+        };
+        if let Some(places) = moved {
+            return places.into_iter().try_for_each(|place| self.offer(rows, hash, place));
+        }
+        let Some((claimed, bytes)) = read else { return Ok(()) };
+        let bytes = bytes?;
+        let Ok(peek) = Peek::framed(&bytes) else { return Ok(()) };
+        let state = match (peek.is_dead(), claimed) {
+            (true, _) => State::Dead,
+            (false, true) => State::InFlight,
+            (false, false) => State::Pending,
+        };
+        if state != rows.query.state || !rows.may_take(peek.due(), peek.id_text()) {
+            return Ok(());
+        }
+        let lane = self.engine().lanes.get(peek.lane()).map(|state| state.lane.clone());
+        if let Some(lane) = lane
+            && let Ok((stored, _)) = entry::decode_head(&bytes, &lane)
+        {
+            rows.take(stored.into_record(state));
+        }
+        Ok(())
+    }
+
+    /// The oldest slice first: what ended first was mostly due first, and the page is full early.
+    fn list_ended(&self, rows: &mut Rows<'_>) -> io::Result<()> {
+        let slices: Vec<u32> = self.engine().ended.slices.iter().map(|slice| slice.number).collect();
+        for number in slices {
+            let bytes = {
+                let engine = self.engine();
+                let slice = engine.ended.slices.iter().find(|slice| slice.number == number);
+                let Some(slice) = slice else { continue };
+                (slice.file.clone(), slice.file_len, slice.buffer.clone())
+            };
+            let (file, len, buffer) = bytes;
+            let mut bytes = read_all(&*file, 0, len)?;
+            bytes.extend_from_slice(&buffer);
+            let mut ends = Vec::with_capacity(ENDS_AT_ONCE);
+            let mut at = 0;
+            while let Ok(end) = EndPeek::at(&bytes[at..]) {
+                let off8 = (at / ALIGN) as u32;
+                at += end.len();
+                if end.state() == Some(rows.query.state)
+                    && end.key().is_some_and(|(due, id)| rows.may_take(due, id))
+                {
+                    ends.push((off8, end));
+                }
+                if ends.len() == ENDS_AT_ONCE {
+                    self.engine().offer_ends(rows, number, &ends);
+                    ends.clear();
+                }
+            }
+            self.engine().offer_ends(rows, number, &ends);
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The tables in which a message in this state may be, in the order of their times.
+    fn tables_for(&self, state: State) -> Vec<Keys> {
+        let wanted = |kind: TableKind| match state {
+            // Those are all known in memory.
+            State::InFlight => false,
+            State::Dead => kind == TableKind::Dead,
+            _ => kind != TableKind::Dead,
+        };
+        let mut tables: Vec<_> =
+            self.tables.values().filter(|table| table.live > 0 && wanted(table.kind)).collect();
+        tables.sort_by_key(|table| table.kind.slot().map_or(Timestamp::default(), |slot| slot.start()));
+        tables.into_iter().map(Keys::of).collect()
+    }
+
+    /// The messages that are not in a table yet, and those that are claimed.
+    fn in_memory(&self, rows: &Rows<'_>, lane: Option<u32>) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        match rows.query.state {
+            State::InFlight => found.extend(self.flight.iter().map(|(_, held)| Candidate {
+                due: Timestamp::default(),
+                is_exact: false,
+                hash: held.hash,
+                place: held.place,
+            })),
+            State::Dead => self.buffered(&self.dead, rows, lane, &mut found),
+            _ => {
+                self.near(rows, lane, &mut found);
+                for (slot, bucket) in &self.buckets {
+                    if rows.may_hold(None, Some(slot.last())) {
+                        self.buffered(&bucket.buffer, rows, lane, &mut found);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// What is near. What lies in a table is found there.
+    fn near(&self, rows: &Rows<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
+        let lanes =
+            (0..).zip(self.lanes.iter()).filter(|(number, _)| lane.is_none_or(|lane| lane == *number));
+        for (key, near) in lanes.flat_map(|(_, state)| &state.near) {
+            let due = near.data.as_ref().and_then(|data| Some(Peek::framed(data).ok()?.due()));
+            if self.journal.has(near.place.file) && rows.may_hold(due, Some(due.unwrap_or(key.ready))) {
+                let (hash, place) = (near.hash, near.place);
+                found.push(Candidate { due: due.unwrap_or(key.ready), is_exact: due.is_some(), hash, place });
+            }
+        }
+    }
+
+    /// What is on its way to a table, and not in one already.
+    fn buffered(&self, buffer: &Buffer, rows: &Rows<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
+        let mut at = 0;
+        for (hash, place) in &buffer.from {
+            let Ok(peek) = Peek::framed(&buffer.bytes[at..]) else { return };
+            at += peek.len();
+            let due = peek.due();
+            if lane.is_none_or(|lane| lane == peek.lane())
+                && self.journal.has(place.file)
+                && rows.may_hold(Some(due), Some(due))
+            {
+                found.push(Candidate { due, is_exact: true, hash: *hash, place: *place });
+            }
+        }
+    }
+
+    /// Puts ends of the slice with this number on the page: those that are the latest of their messages, and still kept.
+    fn offer_ends(&self, rows: &mut Rows<'_>, number: u32, ends: &[(u32, EndPeek<'_>)]) {
+        let Some(this) = self.ended.slices.iter().position(|slice| slice.number == number) else { return };
+        let kept_ms = self.ended.retention_ms();
+        let now = self.now.wall().as_millis();
+        for (off8, end) in ends {
+            let Some((hash, lane, _)) = head_facts(end.head()) else { continue };
+            let latest = self.ended.slices[this].is_latest(hash, *off8)
+                && !self.ended.slices.iter().skip(this + 1).any(|later| later.has(hash));
+            let kept = end.ended().as_millis().saturating_add(kept_ms) >= now;
+            let alive = self.index.candidates(hash).next().is_some();
+            if !latest || !kept || alive {
+                continue;
+            }
+            let Some(lane) = self.lanes.get(lane) else { continue };
+            if let Ok((record, _)) = end.record(&lane.lane) {
+                rows.take(record);
+            }
+        }
+    }
+}
+
+/// The one lane that a query is about, if it is.
+fn lane_asked_for(query: &Query) -> Option<Lane> {
+    match (&query.sink, &query.topic) {
+        (Some(sink), Some(topic)) => Some(Lane::of(sink, topic)),
+        (Some(sink), None) if !sink.is_queue() => Some(Lane::Sink(sink.clone())),
+        _ => None,
+    }
+}
