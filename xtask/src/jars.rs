@@ -1,4 +1,4 @@
-//! The servers that are in no package of Debian: jars, brought by Maven into the target folder, once for each list of them.
+//! What tests need and no package of Debian has: jars, brought by Maven into the target folder, once for each list of them.
 
 use std::{
     env, fs,
@@ -8,13 +8,16 @@ use std::{
 
 use crate::step::{Failure, Steps, root};
 
-/// Each has its list, a `pom.xml`, in the folder of its name.
-const SERVERS: [&str; 2] = ["kafka", "rocketmq"];
+/// Each has its list, a `pom.xml`, in the folder of its name; and what Maven is to make of it.
+const SERVERS: [(&str, &[&str]); 3] = [("kafka", COPY), ("rocketmq", COPY), ("axe", UNPACK)];
+const COPY: &[&str] = &["dependency:copy-dependencies"];
+/// A script for browsers, in a jar that is of no other use here.
+const UNPACK: &[&str] = &["dependency:unpack-dependencies", "-Dmdep.unpack.includes=axe.min.js"];
 /// Where the lists are.
 const LISTS: &str = "crates/testkit/jars";
 
 pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
-    for server in SERVERS {
+    for (server, goal) in SERVERS {
         let list = root().join(LISTS).join(server).join("pom.xml");
         let Some(folder) = folder(server) else {
             return steps.skip(server, "this program is in no target folder");
@@ -26,17 +29,18 @@ pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
             continue;
         }
         let _ = fs::remove_dir_all(&folder);
-        bring(steps, server, &list, &folder).or_else(|_| bring(steps, server, &list, &folder))?;
+        let bring = || bring(steps, server, goal, &list, &folder);
+        bring().or_else(|_| bring())?;
         fs::write(&mark, wanted).map_err(|source| Failure::Write { path: mark, source })?;
     }
     Ok(())
 }
 
-fn bring(steps: &Steps, server: &str, list: &Path, folder: &Path) -> Result<(), Failure> {
+fn bring(steps: &Steps, server: &str, goal: &[&str], list: &Path, folder: &Path) -> Result<(), Failure> {
     let mut maven = Command::new("mvn");
     maven.args(["--quiet", "--batch-mode", "--file"]).arg(list);
     // Nothing but the jars is to be made of the list, and where they go it must be told.
-    maven.args(["dependency:copy-dependencies", "-DincludeScope=runtime"]);
+    maven.args(goal).arg("-DincludeScope=runtime");
     maven.arg(format!("-DoutputDirectory={}", folder.display()));
     steps.run(&format!("jars of {server}"), &mut maven)
 }

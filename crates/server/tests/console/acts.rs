@@ -1,13 +1,11 @@
 //! Sending, cancelling, replaying, and the same for many.
 
-use std::time::Duration;
+use duly::Message;
 
-use duly::{Message, Receive};
-
-use crate::{bed::Bed, browser::Look};
-
-/// One message, however long it takes on a slow machine.
-const ONE: Receive = Receive { max: 1, wait: Duration::from_secs(60), lease: Duration::from_secs(60) };
+use crate::{
+    bed::{Bed, ONE},
+    browser::Look,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_sent_seen_coming_and_seen_delivered() {

@@ -1,5 +1,8 @@
 //! A server, a target that refuses what it is told to, and a browser before it.
 
+use std::time::Duration;
+
+use duly::Receive;
 use duly_server::{
     config::Config,
     serve::{self, Running},
@@ -8,6 +11,10 @@ use serde_json::{Value, json};
 use testkit::servers::chromium;
 
 use crate::browser::{Browser, Look};
+
+/// One message, however long it takes on a slow machine.
+pub(crate) const ONE: Receive =
+    Receive { max: 1, wait: Duration::from_secs(60), lease: Duration::from_secs(60) };
 
 pub(crate) struct Bed {
     pub(crate) browser: Browser,

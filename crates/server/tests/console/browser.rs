@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 
 /// What a person would wait for at most; real, and generous for a slow machine.
 const SOON: Duration = Duration::from_secs(60);
+/// Windows below this are a phone's.
+const NARROW: u32 = 500;
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Asks again within the page until it is so; gives the page's text if it never is. The page's policy lets nobody make
 /// code from text, so that the expression is written into it here.
@@ -40,9 +42,14 @@ pub(crate) struct Look {
     pub(crate) height: u32,
 }
 
+impl Look {
+    /// English, on a screen on somebody's desk.
+    pub(crate) const WIDE: Self = Self { language: "en-GB", width: 1280, height: 900 };
+}
+
 impl Default for Look {
     fn default() -> Self {
-        Self { language: "en-GB", width: 1280, height: 900 }
+        Self::WIDE
     }
 }
 
@@ -51,7 +58,7 @@ impl Browser {
     pub(crate) async fn open(url: &str, look: Look) -> Self {
         let driver = Chromium::start();
         let profile = driver.folder().join("profile").display().to_string();
-        let options = json!({
+        let mut options = json!({
             "binary": driver.browser(),
             "args": [
                 "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
@@ -59,6 +66,11 @@ impl Browser {
                 format!("--window-size={},{}", look.width, look.height), format!("--user-data-dir={profile}"),
             ],
         });
+        if look.width < NARROW {
+            // No window of a desktop is as narrow as a phone.
+            let metrics = json!({"width": look.width, "height": look.height, "pixelRatio": 2, "touch": true});
+            options["mobileEmulation"] = json!({"deviceMetrics": metrics});
+        }
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": options,
@@ -100,6 +112,13 @@ impl Browser {
     /// What a script of the test gives back.
     pub(crate) async fn run(&self, script: &str) -> Value {
         self.post("/execute/sync", json!({"script": script, "args": []})).await
+    }
+
+    /// What this expression of JavaScript, a promise, comes to.
+    pub(crate) async fn ask(&self, expression: &str) -> Value {
+        let script =
+            format!("const done = arguments[0]; ({expression}).then(done, (error) => done(String(error)));");
+        self.post("/execute/async", json!({"script": script, "args": []})).await
     }
 
     /// Waits until this expression of JavaScript is true in the page.

@@ -14,12 +14,22 @@ use std::{
 /// # Panics
 /// With `CI=true`, if something is missing.
 pub(super) fn installed(server: &'static str, list: &str) -> bool {
+    super::installed(server, &["java"]) && found(server, list).is_some()
+}
+
+/// A file that was taken out of a jar, or nothing, which is said as for [`installed`].
+///
+/// # Panics
+/// With `CI=true`, if it is not there.
+pub(super) fn file(server: &'static str, list: &str, name: &str) -> Option<PathBuf> {
+    found(server, list).map(|folder| folder.join(name))
+}
+
+fn found(server: &'static str, list: &str) -> Option<PathBuf> {
     static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    if !super::installed(server, &["java"]) {
-        return false;
-    }
-    if folder(server, list).is_some() {
-        return true;
+    let there = folder(server, list);
+    if there.is_some() {
+        return there;
     }
     let in_ci = env::var_os("CI").is_some_and(|value| value == "true");
     assert!(
@@ -29,7 +39,7 @@ pub(super) fn installed(server: &'static str, list: &str) -> bool {
     if SAID.lock().is_ok_and(|mut said| said.insert(server)) {
         let _ = writeln!(io::stderr(), "SKIPPED {server} (its jars are not there: cargo xtask servers)");
     }
-    false
+    None
 }
 
 /// The folder of these jars, in the target folder that we were built into, if it is whole and for this list.

@@ -2,7 +2,7 @@
 
 use std::{fs, net::TcpStream, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use super::{program::Program, wait_until};
+use super::{jars, program::Program, wait_until};
 
 /// The driver answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -10,6 +10,12 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Whether Chromium is installed; if not, says that its tests are skipped, or fails with `CI=true`.
 pub fn installed() -> bool {
     super::installed("chromium", &["chromium", "chromedriver", "setpriv"])
+}
+
+/// The script of axe-core, an accessibility checker, to be run in a page; if it is not there, says so as [`installed`] does.
+pub fn axe() -> Option<String> {
+    const LIST: &str = include_str!("../../../jars/axe/pom.xml");
+    jars::file("axe", LIST, "axe.min.js").map(|file| fs::read_to_string(file).unwrap())
 }
 
 /// A chromedriver that speaks WebDriver. What it starts dies with it.
