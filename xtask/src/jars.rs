@@ -42,6 +42,7 @@ fn bring(steps: &Steps, server: &str, goal: &[&str], list: &Path, folder: &Path)
     // Nothing but the jars is to be made of the list, and where they go it must be told.
     maven.args(goal).arg("-DincludeScope=runtime");
     maven.arg(format!("-DoutputDirectory={}", folder.display()));
+    maven.arg(format!("-DmarkersDirectory={}", folder.join("markers").display()));
     steps.run(&format!("jars of {server}"), &mut maven)
 }
 

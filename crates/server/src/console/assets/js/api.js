@@ -59,7 +59,7 @@ export const api = {
   forecast: (query, signal) => call("GET", "v1/forecast", { query, signal }),
   queues: (signal) => call("GET", "v1/queues", { signal }).then((answer) => answer.queues),
   sinks: (signal) => call("GET", "v1/sinks", { signal }).then((answer) => answer.sinks),
-  nodes: (signal) => call("GET", "v1/nodes", { signal }).then((answer) => answer.nodes),
+  nodes: (signal) => call("GET", "v1/nodes", { signal }),
   levels: (signal) => call("GET", "v1/levels", { signal }),
   list: (query, signal) => call("GET", "v1/messages", { query, signal }),
   dead: (query, signal) => call("GET", "v1/dead", { query, signal }),

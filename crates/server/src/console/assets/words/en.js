@@ -334,6 +334,12 @@ export default {
   "nodes.owned": "Shards",
   "nodes.skew": "Clock skew",
   "nodes.version": "Version",
+  "shards.title": "Shards",
+  "shards.number": "Shard",
+  "shards.owner": "Delivered by",
+  "shards.nobody": "nobody",
+  "shards.lag": "Behind",
+  "shards.on_time": "on time",
 
   "login.words": "This server asks for a token.",
   "login.token": "Token",

@@ -334,6 +334,12 @@ export default {
   "nodes.owned": "分片",
   "nodes.skew": "时钟偏差",
   "nodes.version": "版本",
+  "shards.title": "分片",
+  "shards.number": "编号",
+  "shards.owner": "投递节点",
+  "shards.nobody": "暂无",
+  "shards.lag": "滞后",
+  "shards.on_time": "准时",
 
   "login.words": "本服务器需要令牌。",
   "login.token": "令牌",
