@@ -27,6 +27,8 @@ enum What {
     Redis,
     /// Sinks into brokers, beside bare loops of the same clients; and brokers that are killed, hang or are away
     Brokers,
+    /// The web console, before ten million messages that wait
+    Console,
     /// The library redis-mq, beside bare XADD, XREADGROUP and XACK
     Mq,
 }
@@ -45,6 +47,11 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
             let mut bench =
                 cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "brokers", "--"]);
             return steps.run("benchmark of the brokers", bench.args(&arguments.arguments));
+        }
+        What::Console => {
+            let mut bench =
+                cargo(&["bench", "--quiet", "--package", "duly-server", "--bench", "console", "--"]);
+            return steps.run("benchmark of the console", bench.args(&arguments.arguments));
         }
         What::Mq => {
             let mut bench = cargo(&["bench", "--quiet", "--package", "redis-mq", "--bench", "mq", "--"]);

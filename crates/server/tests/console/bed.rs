@@ -1,6 +1,6 @@
 //! A server, a target that refuses what it is told to, and a browser before it.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use duly::Receive;
 use duly_server::{
@@ -46,6 +46,10 @@ impl Bed {
 
     pub(crate) fn duly(&self) -> &duly::Duly {
         self.running.duly()
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.running.addr()
     }
 
     pub(crate) fn url(&self, screen: &str) -> String {

@@ -169,6 +169,16 @@ impl Browser {
         self.post("/actions", json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]})).await;
     }
 
+    /// For how long scripts of the page have run.
+    pub(crate) async fn script_seconds(&self) -> f64 {
+        let cdp = |cmd: &str| json!({"cmd": cmd, "params": {}});
+        self.post("/goog/cdp/execute", cdp("Performance.enable")).await;
+        let told = self.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
+        let metrics = told["metrics"].as_array().unwrap();
+        let script = metrics.iter().find(|metric| metric["name"] == "ScriptDuration").unwrap();
+        script["value"].as_f64().unwrap()
+    }
+
     /// Fails if the page complained, or called any other server than `own`.
     pub(crate) async fn was_quiet(&self, own: &str) {
         let said = self.post("/se/log", json!({"type": "browser"})).await;

@@ -1,10 +1,10 @@
-//! Languages, themes, roles, hostile bodies.
+//! Languages, themes, roles, hostile bodies, a path of its own.
 
 use duly::Message;
 use duly_server::auth::{Role, Token, Tokens};
 use serde_json::json;
 
-use crate::{bed::Bed, browser::Look};
+use crate::{bed::Bed, browser::Look, proxy};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_full_of_markup_is_shown_as_text() {
@@ -97,4 +97,19 @@ async fn a_token_is_asked_for_and_a_reader_can_only_look() {
     browser.press("button", "Sign out").await;
     browser.until("document.querySelector('input[type=password]') && !sessionStorage.length").await;
     bed.was_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_a_path_of_a_proxy_it_shows_and_changes_as_anywhere() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    bed.duly().send(Message::to("later").id("one").after(duly::hours(1))).await.unwrap();
+    let proxy = proxy::before(bed.addr()).await;
+    let browser = &bed.browser;
+    browser.go(&format!("http://{proxy}{}/", proxy::PATH)).await;
+    browser.see("What comes due").await;
+    browser.go(&format!("http://{proxy}{}/#/messages/one", proxy::PATH)).await;
+    browser.press("main button", "Cancel").await;
+    browser.until("document.querySelector('.badge.cancelled')").await;
+    assert_eq!(bed.books().await["cancelled"].as_u64(), Some(1));
+    browser.was_quiet("http://127.0.0.1:").await;
 }

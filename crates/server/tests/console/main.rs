@@ -6,3 +6,4 @@ mod acts;
 mod bed;
 mod browser;
 mod looks;
+mod proxy;
