@@ -155,6 +155,8 @@ pub struct Record {
     pub message: Message,
     /// Where it stands.
     pub state: State,
+    /// When it was accepted; unknown of what was stored by a version that did not write it down.
+    pub accepted: Option<Timestamp>,
     /// When it may be claimed next: its due time, or later after a failed try.
     pub ready: Timestamp,
     /// Tries that count.
@@ -172,12 +174,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a message just accepted.
-    pub fn accepted(message: Message) -> Self {
+    /// The record of a message that was accepted at `accepted`, as far as that is known, and to which nothing has happened since.
+    pub fn accepted(message: Message, accepted: Option<Timestamp>) -> Self {
         Self {
             ready: message.due,
             message,
             state: State::Pending,
+            accepted,
             attempts: 0,
             history: Vec::new(),
             maybe_delivered: false,

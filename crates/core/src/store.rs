@@ -47,7 +47,7 @@ use crate::{
 /// - `replay_starts_afresh`, `purge_forgets`.
 ///
 /// **Looking**
-/// - `get_tells_the_whole_life`, `list_pages_are_stable`, `list_filters`.
+/// - `get_tells_the_whole_life`, `when_it_was_accepted_stays_known`, `list_pages_are_stable`, `list_filters`.
 /// - `books_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
 /// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
 /// - `pause_is_durable`.

@@ -71,7 +71,8 @@ async fn write(folder: &Path) -> String {
     claimed.receipt.to_string()
 }
 
-async fn check(folder: &Path, receipt: &str) {
+/// `tells_acceptance`: whether it was written by a version that writes down when a message was accepted.
+async fn check(folder: &Path, receipt: &str, tells_acceptance: bool) {
     let store = open(folder).await.unwrap();
     let books = store.books().await.unwrap();
     assert!(books.balance(), "{books:?}");
@@ -91,6 +92,7 @@ async fn check(folder: &Path, receipt: &str) {
     for (number, state) in states {
         let record = store.get(&[id(number)]).await.unwrap().remove(0).unwrap();
         assert_eq!(record.state, state, "message {number}");
+        assert_eq!(record.accepted.is_some(), tells_acceptance, "message {number}");
         match state {
             State::Delivered => assert_eq!(record.receipt.as_deref(), Some("proof")),
             State::Cancelled => assert_eq!(record.message.body, Body::default()),
@@ -130,7 +132,7 @@ fn a_folder_of_format_1_opens_with_everything_in_it() {
         }
         let folder = copy(&golden());
         let receipt = std::fs::read_to_string(golden_receipt()).unwrap();
-        check(folder.path(), &receipt).await;
+        check(folder.path(), &receipt, false).await;
     });
 }
 
@@ -139,7 +141,7 @@ fn what_is_written_today_reads_the_same() {
     testkit::block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let receipt = write(folder.path()).await;
-        check(folder.path(), &receipt).await;
+        check(folder.path(), &receipt, true).await;
     });
 }
 

@@ -44,6 +44,9 @@ fn told(out: &Output, message: &Message) -> String {
             row(name, value);
         }
     }
+    if let Some(at) = &message.accepted_at {
+        row("accepted", at);
+    }
     row("due", &format!("{} ({})", message.deliver_at, clock::away(message.deliver_at_ms)));
     if let (Some(at), Some(ms)) = (&message.retry_at, message.retry_at_ms) {
         row("next try", &format!("{at} ({})", clock::away(ms)));

@@ -33,6 +33,8 @@ pub(super) fn message(record: &Record) -> wire::Message {
         tag: message.tag.as_ref().map(|tag| tag.as_str().into()),
         key: message.key.as_ref().map(|key| key.as_str().into()),
         state: record.state.as_str().into(),
+        accepted_at: record.accepted.map(|at| at.to_string()),
+        accepted_at_ms: record.accepted.map(duly::Timestamp::as_millis),
         deliver_at: message.due.to_string(),
         deliver_at_ms: message.due.as_millis(),
         retry_at: waits.then(|| record.ready.to_string()),

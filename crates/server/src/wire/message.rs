@@ -171,6 +171,12 @@ pub struct Message {
     pub key: Option<String>,
     /// `pending`, `in_flight`, `delivered`, `dead` or `cancelled`.
     pub state: String,
+    /// When it was accepted; by the database's clock in a store of SQL. Left out of what was stored before this was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_at: Option<String>,
+    /// The same, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_at_ms: Option<u64>,
     /// When it is or was due.
     pub deliver_at: String,
     /// The same, in milliseconds since 1970.

@@ -21,7 +21,10 @@ fn a_message_is_sent_seen_and_received() {
     assert_eq!(received.messages[0].body.as_deref(), Some("hello"));
     let message: Message = server.json(&["get", "a"]);
     assert_eq!(message.state, "delivered");
-    assert!(server.ok(&["get", "a"]).contains("delivered"));
+    let told = server.ok(&["get", "a"]);
+    assert!(told.contains("delivered"), "{told}");
+    let accepted = message.accepted_at.unwrap();
+    assert!(told.lines().any(|line| line.starts_with("accepted ") && line.ends_with(&accepted)), "{told}");
     assert!(server.ok(&["ls"]).starts_with("ID "));
 }
 

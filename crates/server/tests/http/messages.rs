@@ -60,6 +60,7 @@ async fn cancel_reschedule_and_fire_answer_exactly() {
 async fn a_message_is_received_acknowledged_and_remembered() {
     let bed = Bed::new().await;
     let sent = json!({"topic": "mail", "body_base64": "AP8=", "delay": 30, "tag": "t", "key": "k", "properties": {"a": "b"}});
+    let before = bed.duly().now().as_millis();
     let id = bed.send(sent).await;
     let due = bed.get(&format!("/v1/messages/{id}")).await.json()["deliver_at_ms"].as_u64().unwrap();
     let received = bed.receive("mail", 10).await;
@@ -80,6 +81,10 @@ async fn a_message_is_received_acknowledged_and_remembered() {
     let known = bed.get(&format!("/v1/messages/{id}")).await.json();
     assert_eq!((known["state"].clone(), known.get("body_base64")), (json!("delivered"), None));
     assert!(known["delivered_at_ms"].as_u64().unwrap() >= due);
+    let accepted = known["accepted_at_ms"].as_u64().unwrap();
+    assert!(accepted >= before && accepted <= due, "accepted at {accepted}, sent at {before}, due at {due}");
+    let text = known["accepted_at"].as_str().unwrap();
+    assert_eq!(duly::parse_time(text).unwrap().as_millis(), accepted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

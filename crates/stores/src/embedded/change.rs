@@ -112,7 +112,7 @@ impl Shared {
                 }
             };
             let start = bytes.len();
-            entry::encode_fresh(message, number, &mut bytes);
+            entry::encode_fresh(message, now.wall(), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
         let mut last = {

@@ -89,7 +89,7 @@ impl Store for MemoryStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        self.shelf_at(now).insert(batch)
+        self.shelf_at(now).insert(now, batch)
     }
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {

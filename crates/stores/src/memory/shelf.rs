@@ -141,17 +141,17 @@ impl Shelf {
         }
     }
 
-    pub(super) fn insert(&mut self, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+    pub(super) fn insert(&mut self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
         let new = batch.iter().filter(|insert| self.known(&insert.message).is_none()).count() as u64;
         let max = self.options.pending_max;
         if self.books.pending + new > max {
             let what = format!("{} messages are waiting and the limit is {max}", self.books.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
-        Ok(batch.into_iter().map(|insert| self.insert_one(insert.message)).collect())
+        Ok(batch.into_iter().map(|insert| self.insert_one(now, insert.message)).collect())
     }
 
-    fn insert_one(&mut self, message: Message) -> Inserted {
+    fn insert_one(&mut self, now: Now, message: Message) -> Inserted {
         if let Some(entry) = self.known(&message) {
             let same = entry.content == message.content_hash();
             let Record { message: first, state, .. } = &entry.record;
@@ -163,7 +163,8 @@ impl Shelf {
         }
         self.take(&message.id);
         let content = message.content_hash();
-        self.put(Entry { record: Record::accepted(message), content, lost: Lost::No, lease: None });
+        let record = Record::accepted(message, Some(now.wall()));
+        self.put(Entry { record, content, lost: Lost::No, lease: None });
         self.books.accepted += 1;
         Inserted::Accepted
     }
@@ -206,10 +207,10 @@ impl Shelf {
             Err(answer) => return answer,
         };
         let maybe_delivered = entry.record.maybe_delivered;
-        let mut message = entry.record.message;
+        let (mut message, accepted) = (entry.record.message, entry.record.accepted);
         message.due = now.wall();
         // An earlier try that may have arrived stays one: a later cancel must say so.
-        entry.record = Record { maybe_delivered, ..Record::accepted(message) };
+        entry.record = Record { maybe_delivered, ..Record::accepted(message, accepted) };
         entry.lost = Lost::No;
         self.put(entry);
         Changed::Done { maybe_delivered }

@@ -18,7 +18,7 @@ impl RedisStore {
         if !self.room.fits(count, self.options.pending_max) {
             self.check_room(&batch).await?;
         }
-        let items = batch.iter().map(|insert| (&insert.message, packed::pack(&insert.message)));
+        let items = batch.iter().map(|insert| (&insert.message, packed::pack(&insert.message, now.wall())));
         let shards = by_shard(&self.keys, items, |(message, _)| &message.id, |(_, packed)| packed.len());
         let put = |cmd: &mut redis::Cmd, (message, packed): &(&Message, Vec<u8>)| {
             cmd.arg(message.id.as_str()).arg(packed.as_slice());

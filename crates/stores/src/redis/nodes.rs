@@ -27,7 +27,7 @@ use crate::server::{
 };
 
 /// The version of what the scripts do to the data. Nodes of different versions do not work on one store together.
-const SCRIPTS: u16 = 1;
+const SCRIPTS: u16 = 2;
 /// A node tells of so many of its lanes, sinks first.
 const LANES_MAX: usize = 200;
 /// What is to be this node's and is still another's is asked for again after this.

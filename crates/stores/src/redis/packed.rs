@@ -1,7 +1,7 @@
 //! One message as one string, as `prelude.lua` says: what scripts read is at the front, the body last.
 //!
-//! A message that was never tried has no life, one with nothing but a topic and a body has no head: it costs 17 bytes
-//! beside its topic and its body.
+//! A message that was never tried has no life, and the head has only what the message has: one with nothing but a topic and a
+//! body costs 28 bytes beside them.
 
 use std::time::Duration;
 
@@ -27,14 +27,16 @@ const HAS_KEY: u8 = 4;
 const HAS_LATENESS: u8 = 8;
 const HAS_RETRY: u8 = 16;
 const HAS_PROPERTIES: u8 = 32;
+/// Messages of the first versions do not have it.
+const HAS_ACCEPTED: u8 = 64;
 
 /// What was read is no message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Garbled;
 
-/// Packs a message that was just accepted.
-pub(super) fn pack(message: &Message) -> Vec<u8> {
-    let head = head(message);
+/// Packs a message that is accepted at `now`.
+pub(super) fn pack(message: &Message, now: Timestamp) -> Vec<u8> {
+    let head = head(message, now);
     let is_sink = !message.sink.is_queue();
     let lane = if is_sink { message.sink.as_str() } else { message.topic.as_str() };
     let mut out = Vec::with_capacity(FIXED + lane.len() + 4 + head.len() + message.body.len());
@@ -43,23 +45,21 @@ pub(super) fn pack(message: &Message) -> Vec<u8> {
         ContentKind::Json => 1,
         ContentKind::Bytes => 2,
     };
-    let flags = kind | if is_sink { SINK } else { 0 } | if head.is_empty() { 0 } else { HEAD };
+    let flags = kind | if is_sink { SINK } else { 0 } | HEAD;
     out.push(state_number(State::Pending) + 16 * rank(message.priority));
     out.push(flags);
     out.extend_from_slice(&six(message.due));
     out.extend_from_slice(&message.content_hash().to_be_bytes());
     put_short(&mut out, lane);
-    if !head.is_empty() {
-        out.extend_from_slice(&(head.len() as u32).to_be_bytes());
-        out.extend_from_slice(&head);
-    }
+    out.extend_from_slice(&(head.len() as u32).to_be_bytes());
+    out.extend_from_slice(&head);
     out.extend_from_slice(message.body.as_bytes());
     out
 }
 
-fn head(message: &Message) -> Vec<u8> {
+fn head(message: &Message, now: Timestamp) -> Vec<u8> {
     let mut out = vec![0];
-    let mut has = 0;
+    let mut has = HAS_ACCEPTED;
     if !message.sink.is_queue() {
         has |= HAS_TOPIC;
         put_short(&mut out, message.topic.as_str());
@@ -96,9 +96,8 @@ fn head(message: &Message) -> Vec<u8> {
             put_long(&mut out, value);
         }
     }
-    if has == 0 {
-        return Vec::new();
-    }
+    // The last, as move.lua expects.
+    out.extend_from_slice(&six(now));
     out[0] = has;
     out
 }
@@ -171,10 +170,10 @@ pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled>
         _ => ContentKind::Bytes,
     };
     let body = packed.slice(packed.len() - rest.0.len()..);
-    let mut message = read_head(id, sink, topic, due, head)?;
+    let (mut message, accepted) = read_head(id, sink, topic, due, head)?;
     message.priority = Priority::new(9u8.checked_sub(first >> 4).ok_or(Garbled)?).map_err(|_| Garbled)?;
     message.body = Body::from_parts(kind, body);
-    let mut record = Record::accepted(message);
+    let mut record = Record::accepted(message, accepted);
     record.state = state_of(first & 15).ok_or(Garbled)?;
     record.maybe_delivered = flags & MAYBE != 0;
     if let Some(life) = life {
@@ -190,7 +189,7 @@ fn read_head(
     topic: Option<Topic>,
     due: Timestamp,
     head: &[u8],
-) -> Result<Message, Garbled> {
+) -> Result<(Message, Option<Timestamp>), Garbled> {
     let mut rest = Rest(head);
     let has = if head.is_empty() { 0 } else { rest.byte()? };
     let topic = match topic {
@@ -228,7 +227,8 @@ fn read_head(
         }
         message.properties = properties;
     }
-    Ok(message)
+    let accepted = if has & HAS_ACCEPTED == 0 { None } else { Some(rest.time()?) };
+    Ok((message, accepted))
 }
 
 fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
@@ -323,7 +323,7 @@ mod tests {
         let mut message =
             Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(5));
         message.tag = Some("red".parse().unwrap());
-        let whole = pack(&message);
+        let whole = pack(&message, Timestamp::from_millis(3));
         assert_eq!(unpack(id(), &whole.clone().into()).unwrap().record.message, message);
         for len in 0..whole.len() {
             assert!(unpack(id(), &Bytes::copy_from_slice(&whole[..len])).is_err(), "{len} bytes");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plainest_message_costs_seventeen_bytes_and_what_it_carries() {
+    fn the_plainest_message_costs_twenty_eight_bytes_and_what_it_carries() {
         let mut message = Message::new(
             MessageId::parse("a").unwrap(),
             SinkName::queue(),
@@ -339,7 +339,31 @@ mod tests {
             Timestamp::MAX,
         );
         message.body = Body::text("hello");
-        assert_eq!(pack(&message).len(), FIXED + "work".len() + "hello".len());
+        let packed = pack(&message, Timestamp::from_millis(3));
+        // The head: its length, what it has, and when it was accepted.
+        let head = 4 + 1 + 6;
+        assert_eq!(packed.len(), FIXED + "work".len() + head + "hello".len());
+    }
+
+    #[test]
+    fn what_was_packed_before_there_was_a_time_of_acceptance_is_still_read() {
+        let id = || MessageId::parse("a").unwrap();
+        let mut message = Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::MAX);
+        message.properties.set("color", "red").unwrap();
+        message.body = Body::text("hello");
+        let now = Timestamp::from_millis(3);
+        let packed = pack(&message, now);
+        assert_eq!(unpack(id(), &packed.clone().into()).unwrap().record.accepted, Some(now));
+
+        let head_at = FIXED + "kafka".len();
+        let head_len = u32::from_be_bytes(packed[head_at..head_at + 4].try_into().unwrap());
+        let body_at = packed.len() - "hello".len();
+        let mut before = packed.clone();
+        before.drain(body_at - 6..body_at);
+        before[head_at..head_at + 4].copy_from_slice(&(head_len - 6).to_be_bytes());
+        before[head_at + 4] &= !HAS_ACCEPTED;
+        let record = unpack(id(), &before.into()).unwrap().record;
+        assert_eq!((record.message, record.accepted), (message, None));
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl SqlStore {
         query: &Query,
         read: usize,
     ) -> Result<(Found, Option<(duly_core::Timestamp, duly_core::MessageId)>), Fault> {
-        let mut select = Statement::new(self.dialect(), &Bodies::Without.select());
+        let mut select =
+            Statement::new(self.dialect(), &Bodies::Without.select_with_acceptance(self.dialect()));
         match query.state {
             State::Pending => select.push("WHERE status = ").bind("PENDING").push(" AND queue_no > 0"),
             // Few among all that are pending: these are read and sorted.
@@ -72,7 +73,7 @@ impl SqlStore {
         let answers = session.rows(select).await?;
         let is_cut = answers.len() == read;
         let mut found = Found::default();
-        found.read(answers)?;
+        found.read_with_acceptance(&answers)?;
         let last = found.rows.last().map(|row| (row.record.message.due, row.id().clone()));
         Ok((found, last.filter(|_| is_cut)))
     }

@@ -37,9 +37,10 @@ impl SqlStore {
         let ids: Vec<_> = ids.iter().collect();
         let mut found = Found::default();
         for list in lists(&ids) {
-            let mut select = Statement::new(self.dialect(), &Bodies::With.select());
+            let mut select =
+                Statement::new(self.dialect(), &Bodies::With.select_with_acceptance(self.dialect()));
             select.push("WHERE message_id IN (").bind_all(list).push(")");
-            found.read(session.rows(select).await?)?;
+            found.read_with_acceptance(&session.rows(select).await?)?;
         }
         Ok(found)
     }

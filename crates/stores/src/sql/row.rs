@@ -10,7 +10,7 @@ use duly_core::{
 
 use super::{
     fault::Fault,
-    link::Answer,
+    link::{Answer, Dialect},
     text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
 
@@ -32,6 +32,16 @@ impl Bodies {
         // What is not known by its hash is known by its body.
         let body = if self == Self::With { "body" } else { "CASE WHEN content_hash IS NULL THEN body END" };
         format!("SELECT {COLUMNS}{body} FROM delay_message ")
+    }
+
+    /// The beginning of a look at rows by somebody who also asks when each came to be there, in milliseconds.
+    pub(super) fn select_with_acceptance(self, dialect: Dialect) -> String {
+        // Neither goes by the time zone of the session.
+        let accepted = match dialect {
+            Dialect::Mysql => "CAST(UNIX_TIMESTAMP(create_time) * 1000 AS SIGNED)",
+            Dialect::Postgres => "CAST(EXTRACT(EPOCH FROM create_time) * 1000 AS BIGINT)",
+        };
+        self.select().replacen(" FROM ", &format!(", {accepted} FROM "), 1)
     }
 }
 
@@ -89,7 +99,7 @@ impl Row {
     pub(super) fn new(message: Message, lane_no: i64) -> Self {
         let hash = message.content_hash() as i64;
         Self {
-            record: Record::accepted(message),
+            record: Record::accepted(message, None),
             lost: Lost::No,
             hash,
             lane_no,
@@ -121,6 +131,16 @@ impl Row {
         }
     }
 
+    /// Reads a row of [`Bodies::select_with_acceptance`].
+    pub(super) fn read_with_acceptance(row: &Answer) -> Result<Result<Self, Bad>, Fault> {
+        let accepted = row.maybe_int(30)?.map(millis);
+        let read = Self::read(row)?;
+        Ok(read.map(|mut read| {
+            read.record.accepted = accepted;
+            read
+        }))
+    }
+
     fn read_whole(row: &Answer, queue_no: Option<i64>) -> Result<Result<Self, Invalid>, Fault> {
         let (is_raw, is_dead) = (queue_no.is_none(), queue_no == Some(DEAD));
         let message = match read_message(row, is_raw)? {
@@ -134,12 +154,12 @@ impl Row {
             Ok(state) => state,
             Err(why) => return Ok(Err(why)),
         };
-        let mut record = Record::accepted(message);
+        let mut record = Record::accepted(message, None);
         record.state = state;
         let lost = match read_life(row, &mut record)? {
             // Whatever stands in what is Duly's own, it has not happened.
             _ if is_raw => {
-                record = Record::accepted(record.message);
+                record = Record::accepted(record.message, None);
                 Lost::No
             }
             Ok(lost) => lost,

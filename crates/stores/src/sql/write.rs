@@ -6,7 +6,7 @@ use super::{
     SqlStore,
     fault::Fault,
     indexed::NEAR,
-    link::{Dialect, Session, Statement},
+    link::{Answer, Dialect, Session, Statement},
     row::{Bad, Bodies, Row},
     text::{history_text, kind_word, properties_text, retry_text},
 };
@@ -255,9 +255,22 @@ impl SqlStore {
 }
 
 impl Found {
-    pub(super) fn read(&mut self, answers: Vec<super::link::Answer>) -> Result<(), Fault> {
-        for answer in &answers {
-            match Row::read(answer)? {
+    pub(super) fn read(&mut self, answers: Vec<Answer>) -> Result<(), Fault> {
+        self.read_by(Row::read, &answers)
+    }
+
+    /// Reads rows that also say when they were accepted.
+    pub(super) fn read_with_acceptance(&mut self, answers: &[Answer]) -> Result<(), Fault> {
+        self.read_by(Row::read_with_acceptance, answers)
+    }
+
+    fn read_by(
+        &mut self,
+        read: impl Fn(&Answer) -> Result<Result<Row, Bad>, Fault>,
+        answers: &[Answer],
+    ) -> Result<(), Fault> {
+        for answer in answers {
+            match read(answer)? {
                 Ok(row) => self.rows.push(row),
                 Err(bad) => self.bad.push(bad),
             }

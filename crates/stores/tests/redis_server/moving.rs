@@ -89,6 +89,33 @@ fn what_is_due_is_moved_and_nothing_before_its_time() {
 }
 
 #[test]
+fn each_keeps_the_time_at_which_it_was_accepted() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (_redis, store, mover) = bed().await;
+        // The same head but for that time, and one with all that a head can have which is moved.
+        for (at, text) in [(1, "a"), (2, "b"), (3, "c")] {
+            let mut message = to("orders", text, 50);
+            if text == "c" {
+                message.tag = Some("red".parse().unwrap());
+                message.key = Some("k".parse().unwrap());
+                message.properties.set("color", "red").unwrap();
+            }
+            let batch = vec![duly_core::store::Insert { message, made_id: false }];
+            store.insert(now(at), batch).await.unwrap();
+        }
+        assert_eq!(names(&mover.move_due(now(50), 1000).await.unwrap()), ["a", "b", "c"]);
+        for (at, text) in [(1, "a"), (2, "b"), (3, "c")] {
+            let record = store.get(&[id(text)]).await.unwrap().remove(0).unwrap();
+            assert_eq!((record.state, record.accepted), (State::Delivered, Some(ms(at))), "{text}");
+            assert_eq!(record.message.properties.len(), usize::from(text == "c"), "{text}");
+        }
+    });
+}
+
+#[test]
 fn two_messages_of_the_same_content_are_two_entries() {
     if !redis::installed() {
         return;

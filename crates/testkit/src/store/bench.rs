@@ -88,10 +88,19 @@ pub fn ids(leased: &[Leased]) -> Vec<&str> {
     leased.iter().map(|leased| leased.message.id.as_str()).collect()
 }
 
+/// What this machine's clock says. On the bench time stands still; a database writes down its own.
+pub(super) fn real_time() -> Timestamp {
+    clock().now().wall()
+}
+
+fn clock() -> &'static SystemClock {
+    static CLOCK: OnceLock<SystemClock> = OnceLock::new();
+    CLOCK.get_or_init(|| SystemClock::new().unwrap())
+}
+
 /// A millisecond of real time, for what goes on behind a store's back.
 async fn a_moment() {
-    static CLOCK: OnceLock<SystemClock> = OnceLock::new();
-    let clock = CLOCK.get_or_init(|| SystemClock::new().unwrap());
+    let clock = clock();
     clock.sleep_until(clock.now().mono().saturating_add(Duration::from_millis(1))).await;
 }
 

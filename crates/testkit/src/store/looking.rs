@@ -1,8 +1,10 @@
 //! Cases: looking.
 
+use std::time::Duration;
+
 use duly_core::{
     DeadReason, MessageId, Outcome, State, Timestamp,
-    store::{Books, Query},
+    store::{Books, Durability, Query},
 };
 
 use super::{Lab, bench::*};
@@ -40,6 +42,65 @@ pub async fn get_tells_the_whole_life(lab: &Lab) {
 
     let many = t.store().get(&[id("x"), id("a"), id("y")]).await.unwrap();
     assert_eq!(many.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
+}
+
+/// Whatever becomes of the message, and whoever asks: by its id, in a list, after a crash.
+pub async fn when_it_was_accepted_stays_known(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.pass(7);
+    let before = real_time();
+    t.accept([message("a", 1000), message("b", 1000)]).await;
+    let accepted = t.record("a").await.accepted.expect("it is known when it was accepted");
+    if t.store().durability() == Durability::Database {
+        // By the database's own clock, on the same machine.
+        let grace = Duration::from_secs(5);
+        let (from, to) = (before.saturating_sub(grace), real_time().saturating_add(grace));
+        assert!(accepted >= from && accepted <= to, "accepted at {accepted}, between {from} and {to}");
+    } else {
+        assert_eq!(accepted, ms(7));
+    }
+    let same = async |t: &Bench, state: State| {
+        let record = t.record("a").await;
+        assert_eq!((record.state, record.accepted), (state, Some(accepted)));
+        let page = t.list(&Query::all(state)).await;
+        let listed = page.records.into_iter().find(|record| record.message.id == id("a")).unwrap();
+        assert_eq!(listed.accepted, Some(accepted), "in the list of {state:?}");
+    };
+
+    t.pass(10);
+    t.insert(message("a", 1000)).await;
+    same(&t, State::Pending).await;
+    t.reschedule("a", 20).await;
+    same(&t, State::Pending).await;
+    t.pass(10);
+    let leased = t.claim_one("a").await;
+    same(&t, State::InFlight).await;
+    t.retry(&leased, 10, Outcome::Failed).await;
+    same(&t, State::Pending).await;
+    t.pass(10);
+    t.claim_one("a").await;
+    t.crash().await;
+    same(&t, State::Pending).await;
+    let leased = t.claim_one("a").await;
+    t.bury(&leased).await;
+    same(&t, State::Dead).await;
+    t.replay("a").await;
+    same(&t, State::Pending).await;
+    let leased = t.claim_one("a").await;
+    t.deliver(&leased).await;
+    same(&t, State::Delivered).await;
+    t.reopen().await;
+    same(&t, State::Delivered).await;
+
+    t.cancel("b").await;
+    let first = t.record("b").await.accepted;
+    assert!(first.is_some(), "of what was cancelled");
+    t.accept([message("b", 1000)]).await;
+    let again = t.record("b").await.accepted;
+    assert!(again >= first, "accepted afresh at {again:?}, after {first:?}");
+    if t.store().durability() != Durability::Database {
+        assert_eq!(again, Some(t.now().wall()), "it was accepted afresh");
+    }
 }
 
 async fn pages(t: &Bench, mut query: Query) -> Vec<Vec<(Timestamp, MessageId)>> {

@@ -80,6 +80,7 @@ macro_rules! with_store_cases {
                 purge_forgets
 
                 get_tells_the_whole_life
+                when_it_was_accepted_stays_known
                 list_pages_are_stable
                 list_filters
                 books_balance

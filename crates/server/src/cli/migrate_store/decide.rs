@@ -80,7 +80,7 @@ mod tests {
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, due));
+        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, due), None);
         Record { state, ended, ..record }
     }
 

@@ -6,7 +6,7 @@
 //!  8 version, low 32 bits      12 lane u32            16 content hash u64
 //! 24 due u48                   30 flags u16           32 rank u8   33 id length u8   34 version, high 16 bits
 //! 36 head length u32
-//! 40 id, then what the flags announce: ready, attempts, topic, tag, key, lateness, retry, history, end, properties
+//! 40 id, then what the flags announce: ready, attempts, topic, tag, key, lateness, retry, history, end, properties, accepted
 //!    = the head; then body length u32, body, padding
 //! ```
 //! The head is what is kept of a finished message.
@@ -36,6 +36,8 @@ const LOST_SHIFT: u16 = 10;
 const DEAD: u16 = 1 << 12;
 const TOPIC: u16 = 1 << 13;
 const ATTEMPTS: u16 = 1 << 14;
+/// Entries of the first versions do not have it.
+const ACCEPTED: u16 = 1 << 15;
 
 /// A message with all that the store keeps beside it.
 #[derive(Debug, Clone)]
@@ -43,6 +45,7 @@ pub(in crate::embedded) struct Stored {
     pub(in crate::embedded) message: Message,
     pub(in crate::embedded) content_hash: u64,
     pub(in crate::embedded) version: u64,
+    pub(in crate::embedded) accepted: Option<Timestamp>,
     pub(in crate::embedded) ready: Timestamp,
     pub(in crate::embedded) attempts: u32,
     pub(in crate::embedded) lost: Lost,
@@ -64,6 +67,7 @@ impl Stored {
     pub(in crate::embedded) fn into_record(self, state: State) -> Record {
         Record {
             state,
+            accepted: self.accepted,
             ready: self.ready,
             attempts: self.attempts,
             history: self.history,
@@ -212,4 +216,38 @@ pub(in crate::embedded) fn stamp(entry: &mut [u8], version: u64) {
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {
     bytes.get(at..at + N).and_then(|part| part.try_into().ok()).ok_or(Garbled)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use duly_core::{Body, Lane, Message, MessageId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn an_entry_of_before_there_was_a_time_of_acceptance_is_still_read() {
+        let id = MessageId::parse("a").unwrap();
+        let mut message =
+            Message::new(id, "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(9));
+        message.properties.set("color", "red").unwrap();
+        message.body = Body::text("hello");
+        let (lane, now) = (Lane::Sink(message.sink.clone()), Timestamp::from_millis(3));
+        let read = |mut bytes: Vec<u8>| {
+            stamp(&mut bytes, 1);
+            assert!(Peek::checked(&bytes).is_ok());
+            decode(&Bytes::from(bytes), &lane).unwrap()
+        };
+        let mut bytes = Vec::new();
+        encode_fresh(&message, now, 1, &mut bytes);
+        let mut stored = read(bytes);
+        assert_eq!((&stored.message, stored.accepted), (&message, Some(now)));
+
+        stored.accepted = None;
+        let mut bytes = Vec::new();
+        encode(&stored, 1, &mut bytes);
+        assert_eq!(Peek::framed(&bytes).unwrap().flags() & ACCEPTED, 0);
+        let before = read(bytes);
+        assert_eq!((before.message, before.accepted), (message, None));
+    }
 }

@@ -9,8 +9,8 @@ use duly_core::{
 };
 
 use super::{
-    ATTEMPTS, DEAD, FIXED, Garbled, HISTORY, KEY, LATENESS, LOST_SHIFT, PROPERTIES, Peek, READY, RETRY,
-    Stored, TAG, field,
+    ACCEPTED, ATTEMPTS, DEAD, FIXED, Garbled, HISTORY, KEY, LATENESS, LOST_SHIFT, PROPERTIES, Peek, READY,
+    RETRY, Stored, TAG, field,
 };
 
 /// Reads a whole entry; the body shares `bytes`.
@@ -68,6 +68,7 @@ pub(in crate::embedded) fn decode_head<'a>(
     if flags & PROPERTIES != 0 {
         message.properties = take_properties(&mut rest)?;
     }
+    let accepted = if flags & ACCEPTED == 0 { None } else { Some(take_time(&mut rest)?) };
     let lost = match flags >> LOST_SHIFT & 3 {
         0 => Lost::No,
         1 => Lost::InCompany,
@@ -77,6 +78,7 @@ pub(in crate::embedded) fn decode_head<'a>(
         message,
         content_hash: peek.content_hash(),
         version: peek.version(),
+        accepted,
         ready,
         attempts,
         lost,

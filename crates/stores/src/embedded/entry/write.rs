@@ -7,14 +7,15 @@ use duly_core::{
 };
 
 use super::{
-    ALIGN, ATTEMPTS, DEAD, FIXED, HISTORY, KEY, LATENESS, LOST_SHIFT, MAYBE, PROPERTIES, READY, RETRY,
-    Stored, TAG, TOPIC,
+    ACCEPTED, ALIGN, ATTEMPTS, DEAD, FIXED, HISTORY, KEY, LATENESS, LOST_SHIFT, MAYBE, PROPERTIES, READY,
+    RETRY, Stored, TAG, TOPIC,
 };
 
-/// Appends the entry of a message just accepted, to be stamped with its version.
-pub(in crate::embedded) fn encode_fresh(message: &Message, lane: u32, out: &mut Vec<u8>) {
+/// Appends the entry of a message that is accepted at `now`, to be stamped with its version.
+pub(in crate::embedded) fn encode_fresh(message: &Message, now: Timestamp, lane: u32, out: &mut Vec<u8>) {
     let fresh = Beside {
         content_hash: message.content_hash(),
+        accepted: Some(now),
         ready: message.due,
         attempts: 0,
         lost: Lost::No,
@@ -29,6 +30,7 @@ pub(in crate::embedded) fn encode_fresh(message: &Message, lane: u32, out: &mut 
 pub(in crate::embedded) fn encode(stored: &Stored, lane: u32, out: &mut Vec<u8>) {
     let beside = Beside {
         content_hash: stored.content_hash,
+        accepted: stored.accepted,
         ready: stored.ready,
         attempts: stored.attempts,
         lost: stored.lost,
@@ -42,6 +44,7 @@ pub(in crate::embedded) fn encode(stored: &Stored, lane: u32, out: &mut Vec<u8>)
 /// What is kept beside a message.
 struct Beside<'a> {
     content_hash: u64,
+    accepted: Option<Timestamp>,
     ready: Timestamp,
     attempts: u32,
     lost: Lost,
@@ -79,6 +82,7 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) 
     flag(stored.maybe_delivered, MAYBE);
     flag(stored.dead.is_some(), DEAD);
     let has_properties = flag(!m.properties.is_empty(), PROPERTIES);
+    flag(stored.accepted.is_some(), ACCEPTED);
 
     let id = m.id.as_str().as_bytes();
     let mut fixed = [0u8; FIXED];
@@ -124,6 +128,9 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) 
             put_short(out, name);
             put_long(out, value);
         }
+    }
+    if let Some(accepted) = stored.accepted {
+        put_time(out, accepted);
     }
     let head = (out.len() - start) as u32;
     out.extend_from_slice(&(m.body.len() as u32).to_le_bytes());

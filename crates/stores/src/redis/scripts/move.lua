@@ -42,7 +42,8 @@ local MIMES = {
 local HEAD_AT = 17 + #lane
 local SHAPE = '>Bxc6c8' .. ('x'):rep(#lane) .. 'I4BBc0'
 -- what a head has
-local TOPIC, TAG, KEY, LATENESS, RETRY, PROPERTIES = 1, 2, 4, 8, 16, 32
+local TOPIC, TAG, KEY, LATENESS, RETRY, PROPERTIES, ACCEPTED = 1, 2, 4, 8, 16, 32, 64
+local ACCEPTED_LEN = 6
 local RETRY_LEN = 4 + 1 + 8 + 8
 
 -- Of a head that has more than a topic: the properties as fields, and tag and key; nil if they are not simple.
@@ -58,7 +59,7 @@ local function more_fields(packed, at, has)
   end
   if has % (2 * LATENESS) >= LATENESS then return nil end
   if has % (2 * RETRY) >= RETRY then at = at + RETRY_LEN end
-  if has >= PROPERTIES then
+  if has % (2 * PROPERTIES) >= PROPERTIES then
     local properties
     properties, at = unpacked('>I2', packed, at)
     if properties > 1000 then return nil end
@@ -110,7 +111,8 @@ local function move(member, id, packed)
   end
   local body_at, entry = HEAD_AT + 4 + head_len, nil
   local body = sub(packed, body_at)
-  if has == TOPIC then
+  local is_plain = has % ACCEPTED == TOPIC
+  if is_plain then
     entry = try('XADD', topic, '*', 'body', body, 'content-type', mime, 'duly-id', id, 'duly-due', text, 'duly-attempt', '1')
   else
     local fields, last = more_fields(packed, at, has)
@@ -122,10 +124,12 @@ local function move(member, id, packed)
   end
   if type(entry) ~= 'string' then return true end
 
-  local tail = has == TOPIC and tails[topic]
+  -- The heads of what has nothing but a topic are the same but for their end, when it was accepted.
+  local own_at = has >= ACCEPTED and body_at - ACCEPTED_LEN or body_at
+  local tail = is_plain and own_at < body_at and tails[topic]
   if not tail then
-    tail = LIFE_END .. sub(packed, HEAD_AT, body_at - 1)
-    if has == TOPIC then tails[topic] = tail end
+    tail = LIFE_END .. sub(packed, HEAD_AT, own_at - 1)
+    if is_plain and own_at < body_at then tails[topic] = tail end
   end
   local front = fronts[first * 256 + flags]
   if not front then
@@ -133,7 +137,7 @@ local function move(member, id, packed)
     fronts[first * 256 + flags] = front
   end
   local parts = middle(#entry)
-  local record = front .. due .. hash .. parts[1] .. due .. parts[2] .. entry .. tail
+  local record = front .. due .. hash .. parts[1] .. due .. parts[2] .. entry .. tail .. sub(packed, own_at, body_at - 1)
   records[2 * moved + 1], records[2 * moved + 2] = id, record
   told[3 * moved + 1], told[3 * moved + 2], told[3 * moved + 3] = char(stream), char(#member), member
   moved = moved + 1
