@@ -38,7 +38,7 @@ pub use measure::{Histogram, Spread};
 pub use message::{Message, Priority};
 pub use mover::{Left, Moved, MovedMessage, Mover};
 pub use names::{Key, Lane, SinkName, Tag, Topic};
-pub use node::NodeStatus;
+pub use node::{NodeStatus, ShardOwner, ShardStatus};
 pub use receipt::Receipt;
 pub use record::{Attempt, DeadReason, Lost, Outcome, Record, State};
 pub use retry::{Backoff, RetryOverride, RetryPolicy};

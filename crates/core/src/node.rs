@@ -1,5 +1,7 @@
 //! The nodes that share a store.
 
+use crate::{Lane, Timestamp};
+
 /// One node, as the store knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeStatus {
@@ -15,4 +17,25 @@ pub struct NodeStatus {
     pub shards: u32,
     /// How far its machine's clock is ahead of the store's, in microseconds.
     pub clock_skew_us: i64,
+}
+
+/// One shard of a store that nodes share: a part of the messages of every lane, by the hashes of their ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// Its number, from 0.
+    pub shard: u32,
+    /// Who delivers what of it to sinks, by lane. A lane whose owner is gone is left out until another node has taken it. Lanes of
+    /// the built-in queue have no owner: every node hands out of all of them.
+    pub owners: Vec<ShardOwner>,
+    /// Since when the oldest of its messages could have been claimed that was not, in lanes that are not paused.
+    pub oldest: Option<Timestamp>,
+}
+
+/// Who delivers one lane of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardOwner {
+    /// What it delivers.
+    pub lane: Lane,
+    /// The node's name.
+    pub node: String,
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     Attempt, DeadReason, Fence, Lane, Lost, Message, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
-    SinkName, Spread, State, Timestamp, Topic,
+    ShardStatus, SinkName, Spread, State, Timestamp, Topic,
 };
 
 /// Where messages wait until they are due.
@@ -120,6 +120,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// The shards of the store, by number: who delivers what of each, and since when something waits there; none if the store is
+    /// this process's alone. A bounded look, however much waits.
+    async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
+        let _ = now;
         Ok(Vec::new())
     }
 

@@ -11,8 +11,8 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, SinkName, State,
-    Timestamp, Topic,
+    Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, ShardStatus, SinkName,
+    State, Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted, StoreError},
 };
@@ -231,6 +231,13 @@ impl Duly {
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
         Ok(self.inner.parts.store.nodes().await?)
+    }
+
+    /// The shards of a store that nodes share, by number: who delivers what of each, and since when something waits there; none if
+    /// the store is this process's alone.
+    pub async fn shards(&self) -> Result<Vec<ShardStatus>, Error> {
+        let parts = &self.inner.parts;
+        Ok(parts.store.shards(parts.clock.now()).await?)
     }
 
     /// The lanes that other nodes serve and this one does not, by name: what waits in them waits for nobody here.

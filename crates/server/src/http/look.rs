@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use duly::{Books, NodeStatus, Quantiles, Timestamp};
+use duly::{Books, Lane, NodeStatus, Quantiles, ShardStatus, Timestamp};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -17,7 +17,7 @@ use crate::{
     auth::Role,
     wire::{
         Alert, BooksAnswer, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer,
-        Problem, Stats,
+        Problem, Shard, ShardOwner, Stats,
     },
 };
 
@@ -132,10 +132,14 @@ pub(super) async fn forecast(
 )]
 pub(super) async fn nodes(State(app): State<Arc<App>>, who: Who) -> Answer<Json<NodesAnswer>> {
     who.need(Role::Read)?;
+    let mut shards: Vec<_> =
+        app.duly.shards().await?.into_iter().map(|status| shard(app.duly.now(), status)).collect();
     let mut nodes: Vec<_> = app.duly.nodes().await?.into_iter().map(|status| node(&app, status)).collect();
     if nodes.is_empty() {
         // One process owns the store: all of it, by its own clock.
-        let lanes = app.duly.served().await?.into_iter().map(|(lane, _)| lane.to_string()).collect();
+        let served = app.duly.served().await?;
+        shards.push(only_shard(&app, served.iter().map(|(lane, _)| lane)).await?);
+        let lanes = served.into_iter().map(|(lane, _)| lane.to_string()).collect();
         let (name, version) = (app.node.clone(), env!("CARGO_PKG_VERSION").into());
         nodes.push(Node {
             name,
@@ -147,7 +151,26 @@ pub(super) async fn nodes(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
             version,
         });
     }
-    Ok(Json(NodesAnswer { nodes }))
+    Ok(Json(NodesAnswer { nodes, shards }))
+}
+
+fn shard(now: Timestamp, status: ShardStatus) -> Shard {
+    let owner = |owner: duly::ShardOwner| ShardOwner { lane: owner.lane.to_string(), node: owner.node };
+    Shard {
+        shard: status.shard,
+        owners: status.owners.into_iter().map(owner).collect(),
+        lag_ms: status.oldest.map(|oldest| super::millis(now.since(oldest))),
+    }
+}
+
+/// The whole of a store that is this process's alone.
+async fn only_shard(app: &App, served: impl Iterator<Item = &Lane>) -> Answer<Shard> {
+    let owner = |lane: &Lane| ShardOwner { lane: lane.to_string(), node: app.node.clone() };
+    let owners = served.map(owner).collect();
+    let lanes = app.duly.lanes().await?;
+    let oldest = lanes.iter().filter(|lane| !lane.paused).filter_map(|lane| lane.oldest_ready).min();
+    let status = ShardStatus { oldest, ..ShardStatus::default() };
+    Ok(Shard { owners, ..shard(app.duly.now(), status) })
 }
 
 fn node(app: &App, status: NodeStatus) -> Node {

@@ -194,6 +194,31 @@ pub struct ForecastBucket {
 pub struct NodesAnswer {
     /// By name.
     pub nodes: Vec<Node>,
+    /// The parts of the store, by number.
+    #[serde(default)]
+    pub shards: Vec<Shard>,
+}
+
+/// One part of the store.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct Shard {
+    /// Its number, from 0.
+    pub shard: u32,
+    /// Who delivers what of it, by lane. Queues of a store that nodes share are left out: every node hands out of them.
+    pub owners: Vec<ShardOwner>,
+    /// For how long the oldest message that could be delivered has waited; left out if none is late. Lanes that are paused do not
+    /// count; of a database with more than 100 lanes in which something waits, lanes to sinks and the fullest queues do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+}
+
+/// Who delivers a lane of a shard.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ShardOwner {
+    /// The lane.
+    pub lane: String,
+    /// The node's name.
+    pub node: String,
 }
 
 /// One node.

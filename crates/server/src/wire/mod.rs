@@ -13,7 +13,8 @@ pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
 pub use event::Happened;
 pub use look::{
     Alert, AlertState, BooksAnswer, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
-    NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Sink, SinksAnswer, Stats, WhoAnswer,
+    NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Shard, ShardOwner, Sink, SinksAnswer, Stats,
+    WhoAnswer,
 };
 pub(crate) use message::is_object;
 pub use message::{

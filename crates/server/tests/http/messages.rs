@@ -88,6 +88,30 @@ async fn a_message_is_received_acknowledged_and_remembered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_one_process_is_one_shard_of_its_own() {
+    let target = crate::target::Target::new().await;
+    let bed = Bed::with(|config| {
+        config.node = "alone".into();
+        target.configure(config, "hook");
+    })
+    .await;
+    bed.send(json!({"topic": "waits", "id": "a", "delay": "1h"})).await;
+    let only = async || {
+        let nodes = bed.get("/v1/nodes").await.json();
+        assert_eq!(nodes["shards"].as_array().unwrap().len(), 1, "{nodes}");
+        nodes["shards"][0].clone()
+    };
+    let shard = only().await;
+    assert_eq!((&shard["shard"], shard.get("lag_ms")), (&json!(0), None), "nothing is late: {shard}");
+    let owners = shard["owners"].as_array().unwrap();
+    assert!(owners.contains(&json!({"lane": "hook", "node": "alone"})), "{shard}");
+    bed.send(json!({"topic": "late", "id": "b"})).await;
+    assert!(only().await["lag_ms"].is_u64(), "nobody receives it");
+    assert_eq!(bed.post("/v1/queues/late/pause", "").await.status, 204);
+    assert_eq!(only().await.get("lag_ms"), None, "it is not to be received");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_nack_comes_again_and_the_last_one_is_a_dead_letter_that_can_be_replayed() {
     let bed = Bed::new().await;
     bed.send(json!({"topic": "q", "id": "bad", "body": "keep me", "retry": {"attempts": 2}})).await;

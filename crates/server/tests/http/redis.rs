@@ -88,6 +88,13 @@ async fn two_nodes_share_a_redis_and_any_of_them_takes_an_ack() {
     let nodes = first.get("/v1/nodes").await.json();
     let names: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
     assert_eq!(names, ["first", "second"]);
+    let shards = nodes["shards"].as_array().unwrap();
+    assert_eq!(shards.len(), 16);
+    assert_eq!(shards[3], json!({"shard": 3, "owners": []}), "there are no sinks, and nothing is late");
+    first.send(json!({"topic": "nobody-receives", "id": "late"})).await;
+    let nodes = second.get("/v1/nodes").await.json();
+    let late = nodes["shards"].as_array().unwrap().iter().filter(|shard| shard["lag_ms"].is_u64());
+    assert_eq!(late.count(), 1, "{nodes}");
     first.stop().await;
     let nodes = second.get("/v1/nodes").await.json();
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 1, "it said that it goes");

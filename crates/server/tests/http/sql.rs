@@ -254,6 +254,12 @@ async fn a_node_that_is_killed_leaves_its_work_to_the_others() {
             }
         }
         assert_eq!(shares, [8, 8], "each has its half: {}", first.log());
+        let nodes = second.get("/v1/nodes").await.json();
+        let owned = |name: &str| {
+            let its = json!([{"lane": "hook", "node": name}]);
+            nodes["shards"].as_array().unwrap().iter().filter(|shard| shard["owners"] == its).count()
+        };
+        assert_eq!([owned("first"), owned("second")], [8, 8], "{nodes}");
         for n in 0..MESSAGES {
             second.send(json!({"sink": "hook", "topic": "t", "id": format!("m{n}"), "delay": "300ms"})).await;
         }

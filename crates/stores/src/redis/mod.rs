@@ -19,6 +19,7 @@ mod options;
 mod packed;
 mod scripts;
 mod settle;
+mod shards;
 mod sweep;
 
 use std::{
@@ -29,7 +30,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Lane, MessageId, NodeStatus, Now, Receipt, Record, Store, Timestamp,
+    Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
         Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
         Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
@@ -164,6 +165,10 @@ impl Store for RedisStore {
 
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         self.all_nodes().await
+    }
+
+    async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
+        self.shard_statuses(now).await
     }
 
     fn measures(&self) -> Measures {

@@ -211,7 +211,7 @@ pub(super) async fn names_in(link: &mut Link, keys: &Keys, tick: u64) -> Result<
 }
 
 /// Reads what [`RedisStore::told`] wrote.
-fn read_member(instance: &[u8], told: &[u8], this: u64) -> Option<Member> {
+pub(super) fn read_member(instance: &[u8], told: &[u8], this: u64) -> Option<Member> {
     let instance = u64::from_be_bytes(instance.try_into().ok()?);
     let len = usize::from(*told.get(2)?);
     let name = std::str::from_utf8(told.get(3..3 + len)?).ok()?;

@@ -27,6 +27,7 @@ mod recover;
 mod row;
 mod schema;
 mod settle;
+mod shards;
 mod sweep;
 mod text;
 mod there;
@@ -41,7 +42,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Lane, MessageId, NodeStatus, Now, Receipt, Record, Store, Timestamp,
+    Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
         Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
         Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
@@ -219,6 +220,10 @@ impl Store for SqlStore {
 
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         self.all_nodes().await
+    }
+
+    async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
+        self.shard_statuses(now).await
     }
 
     fn measures(&self) -> Measures {

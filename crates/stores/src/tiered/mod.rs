@@ -14,7 +14,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use duly_core::{
-    Lane, MessageId, NodeStatus, Now, Receipt, Record, Store, Timestamp,
+    Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
         Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
         Query, Settle, Settled, StoreError, Sweep,
@@ -133,6 +133,10 @@ impl Store for TieredStore {
 
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         self.sql.nodes().await
+    }
+
+    async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
+        self.sql.shards(now).await
     }
 
     fn measures(&self) -> Measures {

@@ -47,6 +47,21 @@ async fn with_more_than_the_index_may_hold_it_looks_less_far_ahead_and_nothing_i
 }
 
 #[tokio::test]
+async fn the_shards_are_those_of_the_database() {
+    let Some(pair) = Pair::new().await else { return };
+    insert(&pair.store, 0, &[("soon", 1_000)]).await.unwrap();
+    let oldest = async |at: u64| {
+        let told = pair.store.shards(now(at)).await.unwrap();
+        assert_eq!(told.len(), 16);
+        told.into_iter().filter_map(|status| status.oldest).collect::<Vec<_>>()
+    };
+    assert_eq!(oldest(999).await, []);
+    assert_eq!(oldest(1_000).await, [ms(1_000)]);
+    assert_eq!(ids(&claim(&pair.store, 1_000).await), ["soon"]);
+    assert_eq!(oldest(1_000).await, []);
+}
+
+#[tokio::test]
 async fn an_entry_that_does_not_match_its_row_is_dropped() {
     let Some(pair) = Pair::new().await else { return };
     insert(&pair.store, 0, &[("a", 1_000), ("b", 1_000), ("c", 1_000)]).await.unwrap();

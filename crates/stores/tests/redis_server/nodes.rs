@@ -7,7 +7,7 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Lane, Message, Monotonic, Now, SinkName, Sleep, Store, Topic,
+    Clock, Lane, Message, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, Topic,
     store::{Claim, Claimed, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
 };
 use duly_stores::{RedisStore, redis::Options};
@@ -97,6 +97,58 @@ fn nodes_share_the_shards_of_a_lane_and_nothing_is_claimed_twice() {
         let told: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.this, node.shards)).collect();
         assert_eq!(told, [("one", false, 8), ("two", true, 8)]);
         assert_eq!(nodes[0].lanes, ["orders"]);
+    });
+}
+
+/// The shards of the lane that `name` owns, as they are told.
+fn owned(told: &[ShardStatus], name: &str) -> BTreeSet<u16> {
+    let is_its = |owner: &ShardOwner| owner.lane == sink() && owner.node == name;
+    let its = told.iter().filter(|status| status.owners.iter().any(is_its));
+    its.map(|status| status.shard as u16).collect()
+}
+
+#[test]
+fn every_shard_tells_who_delivers_it_and_since_when_something_waits_there() {
+    on_redis!(redis, {
+        let (one, two) = (node(&redis, "one", 1).await, node(&redis, "two", 2).await);
+        settle_down(&[&one, &two], 0).await;
+        let told = one.shards(now(0)).await.unwrap();
+        let numbers: Vec<_> = told.iter().map(|status| status.shard as usize).collect();
+        assert_eq!(numbers, (0..SHARDS).collect::<Vec<_>>());
+        assert!(told.iter().all(|status| status.oldest.is_none()), "nothing waits: {told:?}");
+
+        fill(&one, 0, 400).await;
+        let waits = crate::bed::message("not-yet", 60_000);
+        crate::bed::insert(&one, vec![waits]).await.unwrap();
+        let told = two.shards(now(5)).await.unwrap();
+        assert!(told.iter().all(|status| status.owners.len() == 1), "{told:?}");
+        assert!(told.iter().all(|status| status.oldest == Some(ms(0))), "{told:?}");
+        one.set_paused(&sink(), true).await.unwrap();
+        let paused = two.shards(now(5)).await.unwrap();
+        assert!(paused.iter().all(|status| status.oldest.is_none()), "it is not to be claimed: {paused:?}");
+        crate::bed::insert(&one, vec![crate::bed::message("behind", 3)]).await.unwrap();
+        let beside = two.shards(now(5)).await.unwrap();
+        let oldest: Vec<_> = beside.iter().filter_map(|status| status.oldest).collect();
+        assert_eq!(oldest, [ms(3)], "behind lanes that are paused");
+        assert_eq!(crate::bed::claim(&one, 5, 10).await.unwrap().messages.len(), 1);
+        one.set_paused(&sink(), false).await.unwrap();
+
+        let of_one = claim(&one, 5).await;
+        assert_eq!(shards(&of_one), owned(&told, "one"));
+        let rest = two.shards(now(5)).await.unwrap();
+        let late = rest.iter().filter(|status| status.oldest.is_some());
+        let late: BTreeSet<_> = late.map(|status| status.shard as u16).collect();
+        assert_eq!(late, owned(&told, "two"), "what is claimed waits no more");
+        assert_eq!(shards(&claim(&two, 5).await), late);
+        assert!(one.shards(now(5)).await.unwrap().iter().all(|status| status.oldest.is_none()));
+
+        // "two" says nothing any more: once its time is over nobody has what it had, until that is taken.
+        sweep(&one, LEASE_MS - 1).await;
+        let told = one.shards(now(LEASE_MS + 1)).await.unwrap();
+        assert_eq!((owned(&told, "one").len(), owned(&told, "two").len()), (SHARDS / 2, 0));
+        sweep(&one, LEASE_MS + 1).await;
+        let told = one.shards(now(LEASE_MS + 1)).await.unwrap();
+        assert_eq!(owned(&told, "one").len(), SHARDS);
     });
 }
 
@@ -235,7 +287,7 @@ fn a_node_with_other_scripts_is_refused_while_one_is_there() {
     on_redis!(redis, {
         let one = node(&redis, "one", 1).await;
         // A node of a later version: its number stands first in what it tells.
-        let mut told = vec![0, 2, 5];
+        let mut told = vec![0, 99, 5];
         told.extend_from_slice(b"later9.9.9\nwho knows what");
         let (later, far) = (7u64.to_be_bytes(), (crate::bed::START + 3_600_000) * 1000);
         let mut connection = redis.connection();

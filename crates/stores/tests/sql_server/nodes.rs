@@ -7,7 +7,7 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Lane, Message, Monotonic, Now, SinkName, Sleep, Store, Topic,
+    Clock, Lane, Message, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, Topic,
     store::{Claim, Claimed, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
 };
 use duly_stores::{SqlStore, sql::Options};
@@ -77,6 +77,13 @@ async fn deliver(store: &SqlStore, at: u64, claimed: &Claimed) -> Vec<Settled> {
     store.settle(now(at), batch).await.unwrap()
 }
 
+/// The shards of the lane that `name` owns, as they are told.
+fn owned(told: &[ShardStatus], name: &str) -> BTreeSet<u16> {
+    let is_its = |owner: &ShardOwner| owner.lane == sink() && owner.node == name;
+    let its = told.iter().filter(|status| status.owners.iter().any(is_its));
+    its.map(|status| status.shard as u16).collect()
+}
+
 both! {
     fn nodes_share_the_shards_of_a_lane_and_nothing_is_claimed_twice(bed: shared) {
         let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
@@ -91,6 +98,48 @@ both! {
         let told: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.this, node.shards)).collect();
         assert_eq!(told, [("one", false, 8), ("two", true, 8)]);
         assert_eq!(nodes[0].lanes, ["orders"]);
+    }
+
+    fn every_shard_tells_who_delivers_it_and_since_when_something_waits_there(bed: shared) {
+        let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
+        let at = settle_down(&[&one, &two], 0).await;
+        let told = one.shards(now(at)).await.unwrap();
+        let numbers: Vec<_> = told.iter().map(|status| status.shard as usize).collect();
+        assert_eq!(numbers, (0..SHARDS).collect::<Vec<_>>());
+        assert!(told.iter().all(|status| status.oldest.is_none()), "nothing waits: {told:?}");
+
+        fill(&one, 0, 400).await;
+        crate::bed::insert(&one, vec![crate::bed::message("not-yet", at + 60_000)]).await.unwrap();
+        let told = two.shards(now(at)).await.unwrap();
+        assert!(told.iter().all(|status| status.owners.len() == 1), "{told:?}");
+        assert!(told.iter().all(|status| status.oldest == Some(ms(0))), "{told:?}");
+        one.set_paused(&sink(), true).await.unwrap();
+        let paused = two.shards(now(at)).await.unwrap();
+        assert!(paused.iter().all(|status| status.oldest.is_none()), "it is not to be claimed: {paused:?}");
+        crate::bed::insert(&one, vec![crate::bed::message("behind", 3)]).await.unwrap();
+        let beside = two.shards(now(at)).await.unwrap();
+        let oldest: Vec<_> = beside.iter().filter_map(|status| status.oldest).collect();
+        assert_eq!(oldest, [ms(3)], "beside lanes that are paused");
+        assert_eq!(crate::bed::claim(&one, at, 10).await.unwrap().messages.len(), 1);
+        one.set_paused(&sink(), false).await.unwrap();
+
+        let of_one = claim(&one, at).await;
+        assert_eq!(shards(&of_one), owned(&told, "one"));
+        let rest = two.shards(now(at)).await.unwrap();
+        let late = rest.iter().filter(|status| status.oldest.is_some());
+        let late: BTreeSet<_> = late.map(|status| status.shard as u16).collect();
+        assert_eq!(late, owned(&told, "two"), "what is claimed waits no more");
+        assert_eq!(shards(&claim(&two, at).await), late);
+        assert!(one.shards(now(at)).await.unwrap().iter().all(|status| status.oldest.is_none()));
+
+        // "two" says nothing any more: once its time is over nobody has what it had, until that is taken.
+        let end = at + LEASE_MS;
+        sweep(&one, end - 1).await;
+        let told = one.shards(now(end + 1)).await.unwrap();
+        assert_eq!((owned(&told, "one").len(), owned(&told, "two").len()), (SHARDS / 2, 0));
+        sweep(&one, end + ANNOUNCED_MS).await;
+        let told = one.shards(now(end + ANNOUNCED_MS)).await.unwrap();
+        assert_eq!(owned(&told, "one").len(), SHARDS);
     }
 
     fn queue_lanes_have_no_owner(bed: shared) {

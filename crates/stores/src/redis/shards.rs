@@ -1,0 +1,67 @@
+//! Who delivers what from which shard, and since when something waits there.
+
+use std::collections::{HashMap, HashSet};
+
+use duly_core::{Now, ShardOwner, ShardStatus, Timestamp, store::StoreError};
+use futures_util::future::try_join_all;
+
+use super::{RedisStore, nodes::read_member};
+use crate::server::lane::lane_of;
+
+/// So many paused lanes are passed over in search of one that is not.
+const PAUSED_MAX: usize = 1000;
+
+/// A key or a member, and what belongs to it.
+type Pair<T> = (Vec<u8>, T);
+
+impl RedisStore {
+    /// Two round trips: who is there, then all shards at once.
+    pub(super) async fn shard_statuses(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
+        let mut commands = redis::pipe();
+        commands.cmd("HGETALL").arg(&self.keys.nodes);
+        let after = format!("({}", self.time.tick(now));
+        commands.cmd("ZRANGEBYSCORE").arg(&self.keys.alive).arg(after).arg("+inf");
+        commands.cmd("SMEMBERS").arg(&self.keys.paused);
+        let (told, alive, paused): (Vec<Pair<Vec<u8>>>, Vec<Vec<u8>>, HashSet<Vec<u8>>) =
+            self.ask_all(&commands).await?;
+        let there = told.into_iter().filter(|(instance, _)| alive.contains(instance));
+        let names: HashMap<_, _> = there
+            .filter_map(|(instance, told)| {
+                let name = read_member(&instance, &told, 0)?.status.name;
+                Some((instance, name))
+            })
+            .collect();
+        try_join_all((0..self.keys.shards()).map(|shard| self.shard_status(shard, now, &names, &paused)))
+            .await
+    }
+
+    async fn shard_status(
+        &self,
+        shard: u16,
+        now: Now,
+        names: &HashMap<Vec<u8>, String>,
+        paused: &HashSet<Vec<u8>>,
+    ) -> Result<ShardStatus, StoreError> {
+        let mut commands = redis::pipe();
+        commands.cmd("HGET").arg(self.keys.one(shard, "meta")).arg("generation");
+        commands.cmd("HGETALL").arg(self.keys.one(shard, "owner"));
+        commands.cmd("ZRANGEBYSCORE").arg(self.keys.one(shard, "soonest"));
+        commands.arg("-inf").arg(now.wall().as_millis());
+        commands.arg("WITHSCORES").arg("LIMIT").arg(0).arg(paused.len().min(PAUSED_MAX) + 1);
+        let (generation, rights, due): (Option<String>, Vec<Pair<Vec<u8>>>, Vec<Pair<f64>>) =
+            self.ask_all(&commands).await?;
+        if generation.as_ref() != Some(&self.generation) {
+            return Err(self.gone());
+        }
+        // The instance, then the fencing token.
+        let owner = |(lane, right): Pair<Vec<u8>>| {
+            let node = names.get(right.get(..8)?)?.clone();
+            Some(ShardOwner { lane: lane_of(&lane)?, node })
+        };
+        let mut owners: Vec<_> = rights.into_iter().filter_map(owner).collect();
+        owners.sort_by(|a, b| a.lane.cmp(&b.lane));
+        let first = due.into_iter().find(|(lane, _)| !paused.contains(lane));
+        let oldest = first.map(|(_, at)| Timestamp::from_millis(at as u64));
+        Ok(ShardStatus { shard: u32::from(shard), owners, oldest })
+    }
+}

@@ -1,0 +1,80 @@
+//! Who delivers what from which shard, and since when something waits there.
+
+use std::cmp::Reverse;
+
+use duly_core::{Lane, Now, ShardOwner, ShardStatus, Timestamp, store::StoreError};
+
+use super::{
+    SqlStore,
+    count::PENDING_OF_LANE,
+    fault::Fault,
+    link::{Session, Statement},
+    row::queue_no,
+    work::look,
+};
+use crate::server::lane::lane_of;
+
+/// The queues of so many lanes are looked at, of each in every shard: those to sinks first, then the fullest.
+const LANES_MAX: usize = 100;
+
+impl SqlStore {
+    pub(super) async fn shard_statuses(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
+        self.check_open()?;
+        let shards = self.options.shards;
+        let empty = |shard| ShardStatus { shard: u32::from(shard), ..ShardStatus::default() };
+        let mut statuses: Vec<_> = (0..shards).map(empty).collect();
+        for (shard, owner) in look!(self, |session| self.owners(&mut session, now))? {
+            if let Some(status) = statuses.get_mut(shard) {
+                status.owners.push(owner);
+            }
+        }
+        let lanes = look!(self, |session| self.waiting_lanes(&mut session))?;
+        let due_by = now.wall().as_millis() as i64 * 1000;
+        for (queue, at) in self.firsts(&lanes, 0..shards).await? {
+            let place = (queue % queue_no(1, 0)) as usize;
+            if let Some(status) = statuses.get_mut(place).filter(|_| at <= due_by) {
+                let at = Timestamp::from_millis(at as u64 / 1000);
+                status.oldest = Some(status.oldest.map_or(at, |oldest| oldest.min(at)));
+            }
+        }
+        for status in &mut statuses {
+            status.owners.sort_by(|a, b| a.lane.cmp(&b.lane));
+        }
+        Ok(statuses)
+    }
+
+    /// What the nodes that are there have, and in which shard.
+    async fn owners(&self, session: &mut Session, now: Now) -> Result<Vec<(usize, ShardOwner)>, Fault> {
+        let mut select = Statement::new(
+            self.dialect(),
+            "SELECT r.shard, l.name, n.name FROM duly_node n JOIN duly_right r ON r.instance = n.instance \
+             JOIN duly_lane l ON l.lane_no = r.lane_no WHERE n.life_end > ",
+        );
+        select.bind(self.time.tick(now) as i64);
+        let mut owners = Vec::new();
+        for row in session.rows(select).await? {
+            let lane = lane_of(&row.bytes(1)?).ok_or_else(|| Fault::garbled("a lane"))?;
+            let node = String::from_utf8_lossy(&row.bytes(2)?).into_owned();
+            owners.push((row.int(0)? as usize, ShardOwner { lane, node }));
+        }
+        Ok(owners)
+    }
+
+    /// The lanes in which something waits and that are not paused, as many as are looked at.
+    async fn waiting_lanes(&self, session: &mut Session) -> Result<Vec<i64>, Fault> {
+        let mut select = Statement::new(self.dialect(), "SELECT l.lane_no, l.name, CAST(SUM(c.n) AS ");
+        select
+            .push_as("SIGNED", "BIGINT")
+            .push(") FROM duly_count c JOIN duly_lane l ON l.lane_no = c.what ");
+        select.push("WHERE c.kind = ").bind(PENDING_OF_LANE);
+        select.push(" AND l.paused = 0 GROUP BY l.lane_no, l.name HAVING SUM(c.n) > 0");
+        let mut lanes = Vec::new();
+        for row in session.rows(select).await? {
+            let is_queue = matches!(lane_of(&row.bytes(1)?), Some(Lane::Queue(_)) | None);
+            lanes.push((is_queue, Reverse(row.int(2)?), row.int(0)?));
+        }
+        lanes.sort_unstable();
+        lanes.truncate(LANES_MAX);
+        Ok(lanes.into_iter().map(|(_, _, number)| number).collect())
+    }
+}
