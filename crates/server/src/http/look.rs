@@ -138,7 +138,9 @@ pub(super) async fn nodes(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
     if nodes.is_empty() {
         // One process owns the store: all of it, by its own clock.
         let served = app.duly.served().await?;
-        shards.push(only_shard(&app, served.iter().map(|(lane, _)| lane)).await?);
+        if shards.is_empty() {
+            shards.push(only_shard(&app, served.iter().map(|(lane, _)| lane)).await?);
+        }
         let lanes = served.into_iter().map(|(lane, _)| lane.to_string()).collect();
         let (name, version) = (app.node.clone(), env!("CARGO_PKG_VERSION").into());
         nodes.push(Node {
