@@ -1,5 +1,6 @@
 //! The few commands of this repository that have logic; everything else is plain cargo.
 
+mod again;
 mod bench;
 mod chaos;
 mod check;

@@ -39,10 +39,20 @@ impl Steps {
 
     /// Runs `command` with the terminal's input and output. Words go to stderr: stdout is the command's data.
     pub(crate) fn run(&self, name: &str, command: &mut Command) -> Result<(), Failure> {
+        self.run_with(name, command, Command::status)
+    }
+
+    /// The same, run by `how`.
+    pub(crate) fn run_with(
+        &self,
+        name: &str,
+        command: &mut Command,
+        how: impl FnOnce(&mut Command) -> io::Result<ExitStatus>,
+    ) -> Result<(), Failure> {
         let shown = shown(command);
         eprintln!("\n==> {name}: {shown}");
         let began = clock();
-        match command.status() {
+        match how(command) {
             Ok(status) if status.success() => {
                 eprintln!("    {name} passed in {}", seconds(clock() - began));
                 self.passed.set(self.passed.get() + 1);
@@ -133,7 +143,7 @@ fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
-fn in_ci() -> bool {
+pub(crate) fn in_ci() -> bool {
     env::var_os("CI").is_some_and(|value| value == "true")
 }
 

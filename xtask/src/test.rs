@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::{
-    servers,
+    again, servers,
     step::{Failure, Steps, cargo, examples, root},
 };
 
@@ -45,7 +45,11 @@ fn rust(steps: &Steps) -> Result<(), Failure> {
     steps.run("lints of redis-mq without its delayed part", &mut cargo(&alone))?;
     let without_c = ["check", "--package", "duly-server", "--no-default-features", "--features", WITHOUT_C];
     steps.run("the server without the sink that needs C", &mut cargo(&without_c))?;
-    steps.run("tests", &mut whole(&["test", "--no-fail-fast", "--lib", "--bins", "--tests"]))?;
+    again::run(steps, |words| {
+        let mut tests = whole(&["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+        tests.arg("--").args(words);
+        tests
+    })?;
     steps.run("documentation tests", &mut whole(&["test", "--doc"]))?;
     steps.run("documentation", whole(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     for example in examples(&root().join("crates/duly/examples"))? {
