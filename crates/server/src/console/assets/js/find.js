@@ -77,7 +77,10 @@ function useChanges(page) {
       if (!fresh.length) return;
       setChanges((old) => {
         const next = new Map(old);
-        for (const event of fresh) next.set(event.id, { ...(next.get(event.id) ?? own.get(event.id)), ...BECOMES[event.kind](event) });
+        for (const event of fresh) {
+          const before = next.get(event.id) ?? own.get(event.id);
+          next.set(event.id, { ...before, ...BECOMES[event.kind](event, before) });
+        }
         return next;
       });
     });
@@ -86,7 +89,7 @@ function useChanges(page) {
 }
 
 const BECOMES = {
-  delivered: () => ({ state: "delivered", changed: true }),
+  delivered: (_, before) => ({ state: "delivered", attempts_counted: before.attempts_counted + 1, changed: true }),
   dead: (event) => ({ state: "dead", reason: event.reason, changed: true }),
   cancelled: () => ({ state: "cancelled", changed: true }),
   replayed: () => ({ state: "pending", changed: true }),
