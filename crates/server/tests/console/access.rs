@@ -25,8 +25,8 @@ const SCREENS: [(&str, &str); 9] = [
     ("#/send", "form"),
 ];
 
-/// Fails if the checker calls anything in the page serious or critical, or if the page is wider than the window.
-async fn is_fine(bed: &Bed, axe: &str, what: &str) {
+/// What the checker calls serious or critical in the page.
+async fn grave(bed: &Bed, axe: &str) -> Vec<Value> {
     let browser = &bed.browser;
     if browser.run("return typeof axe").await == json!("undefined") {
         browser.run(axe).await;
@@ -35,9 +35,14 @@ async fn is_fine(bed: &Bed, axe: &str, what: &str) {
         .ask("axe.run(document, { resultTypes: ['violations'] }).then((found) => found.violations)")
         .await;
     let grave = |one: &&Value| matches!(one["impact"].as_str(), Some("serious" | "critical"));
-    let grave: Vec<_> = found.as_array().unwrap().iter().filter(grave).collect();
+    found.as_array().unwrap().iter().filter(grave).cloned().collect()
+}
+
+/// Fails if the checker finds something grave, or if the page is wider than the window.
+async fn is_fine(bed: &Bed, axe: &str, what: &str) {
+    let grave = grave(bed, axe).await;
     assert!(grave.is_empty(), "{what}: {}", serde_json::to_string_pretty(&grave).unwrap());
-    let over = browser.run("return document.documentElement.scrollWidth - window.innerWidth").await;
+    let over = bed.browser.run("return document.documentElement.scrollWidth - window.innerWidth").await;
     assert!(over.as_i64().unwrap() <= 0, "{what} is {over} pixels too wide");
 }
 
@@ -93,5 +98,8 @@ async fn the_login_is_for_everybody() {
     let (Some(axe), Some(bed)) = (chromium::axe(), Bed::with(PHONE, readers).await) else { return };
     bed.browser.until("document.querySelector('input[type=password]')").await;
     is_fine(&bed, &axe, "the login").await;
+    // The checker does find what is wrong.
+    bed.browser.run("document.querySelector('main, body').append(document.createElement('img'))").await;
+    assert!(!grave(&bed, &axe).await.is_empty(), "a picture without words");
     bed.was_quiet().await;
 }
