@@ -11,8 +11,10 @@ use crate::server::lane::lane_of;
 /// So many paused lanes are passed over in search of one that is not.
 const PAUSED_MAX: usize = 1000;
 
-/// A key or a member, and what belongs to it.
-type Pair<T> = (Vec<u8>, T);
+/// A hash, a set, and a sorted set in its order, as Redis gives them.
+type Fields = HashMap<Vec<u8>, Vec<u8>>;
+type Members = HashSet<Vec<u8>>;
+type Scores = Vec<(Vec<u8>, f64)>;
 
 impl RedisStore {
     /// Two round trips: who is there, then all shards at once.
@@ -22,8 +24,7 @@ impl RedisStore {
         let after = format!("({}", self.time.tick(now));
         commands.cmd("ZRANGEBYSCORE").arg(&self.keys.alive).arg(after).arg("+inf");
         commands.cmd("SMEMBERS").arg(&self.keys.paused);
-        let (told, alive, paused): (Vec<Pair<Vec<u8>>>, Vec<Vec<u8>>, HashSet<Vec<u8>>) =
-            self.ask_all(&commands).await?;
+        let (told, alive, paused): (Fields, Members, Members) = self.ask_all(&commands).await?;
         let there = told.into_iter().filter(|(instance, _)| alive.contains(instance));
         let names: HashMap<_, _> = there
             .filter_map(|(instance, told)| {
@@ -40,7 +41,7 @@ impl RedisStore {
         shard: u16,
         now: Now,
         names: &HashMap<Vec<u8>, String>,
-        paused: &HashSet<Vec<u8>>,
+        paused: &Members,
     ) -> Result<ShardStatus, StoreError> {
         let mut commands = redis::pipe();
         commands.cmd("HGET").arg(self.keys.one(shard, "meta")).arg("generation");
@@ -48,13 +49,12 @@ impl RedisStore {
         commands.cmd("ZRANGEBYSCORE").arg(self.keys.one(shard, "soonest"));
         commands.arg("-inf").arg(now.wall().as_millis());
         commands.arg("WITHSCORES").arg("LIMIT").arg(0).arg(paused.len().min(PAUSED_MAX) + 1);
-        let (generation, rights, due): (Option<String>, Vec<Pair<Vec<u8>>>, Vec<Pair<f64>>) =
-            self.ask_all(&commands).await?;
+        let (generation, rights, due): (Option<String>, Fields, Scores) = self.ask_all(&commands).await?;
         if generation.as_ref() != Some(&self.generation) {
             return Err(self.gone());
         }
         // The instance, then the fencing token.
-        let owner = |(lane, right): Pair<Vec<u8>>| {
+        let owner = |(lane, right): (Vec<u8>, Vec<u8>)| {
             let node = names.get(right.get(..8)?)?.clone();
             Some(ShardOwner { lane: lane_of(&lane)?, node })
         };
