@@ -1,7 +1,7 @@
 //! One message as one string, as `prelude.lua` says: what scripts read is at the front, the body last.
 //!
-//! A message that was never tried has no life, and the head has only what the message has: one with nothing but a topic and a
-//! body costs 28 bytes beside them.
+//! A message that was never tried has no life, one with nothing but a topic and a body has no head: it costs 23 bytes
+//! beside its topic and its body, 6 of them for when it was accepted.
 
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use super::keys::{six, time};
 use crate::server::turn::rank;
 
 const FIXED: usize = 17;
+/// Beside the state. Messages of the first versions do not say when they were accepted.
+const ACCEPTED: u8 = 8;
 const MAYBE: u8 = 16;
 const SINK: u8 = 32;
 const LIFE: u8 = 64;
@@ -27,8 +29,6 @@ const HAS_KEY: u8 = 4;
 const HAS_LATENESS: u8 = 8;
 const HAS_RETRY: u8 = 16;
 const HAS_PROPERTIES: u8 = 32;
-/// Messages of the first versions do not have it.
-const HAS_ACCEPTED: u8 = 64;
 
 /// What was read is no message.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,30 +36,33 @@ pub(super) struct Garbled;
 
 /// Packs a message that is accepted at `now`.
 pub(super) fn pack(message: &Message, now: Timestamp) -> Vec<u8> {
-    let head = head(message, now);
+    let head = head(message);
     let is_sink = !message.sink.is_queue();
     let lane = if is_sink { message.sink.as_str() } else { message.topic.as_str() };
-    let mut out = Vec::with_capacity(FIXED + lane.len() + 4 + head.len() + message.body.len());
+    let mut out = Vec::with_capacity(FIXED + lane.len() + 6 + 4 + head.len() + message.body.len());
     let kind = match message.body.kind() {
         ContentKind::Text => 0,
         ContentKind::Json => 1,
         ContentKind::Bytes => 2,
     };
-    let flags = kind | if is_sink { SINK } else { 0 } | HEAD;
-    out.push(state_number(State::Pending) + 16 * rank(message.priority));
+    let flags = kind | if is_sink { SINK } else { 0 } | if head.is_empty() { 0 } else { HEAD };
+    out.push(state_number(State::Pending) + ACCEPTED + 16 * rank(message.priority));
     out.push(flags);
     out.extend_from_slice(&six(message.due));
     out.extend_from_slice(&message.content_hash().to_be_bytes());
     put_short(&mut out, lane);
-    out.extend_from_slice(&(head.len() as u32).to_be_bytes());
-    out.extend_from_slice(&head);
+    out.extend_from_slice(&six(now));
+    if !head.is_empty() {
+        out.extend_from_slice(&(head.len() as u32).to_be_bytes());
+        out.extend_from_slice(&head);
+    }
     out.extend_from_slice(message.body.as_bytes());
     out
 }
 
-fn head(message: &Message, now: Timestamp) -> Vec<u8> {
+fn head(message: &Message) -> Vec<u8> {
     let mut out = vec![0];
-    let mut has = HAS_ACCEPTED;
+    let mut has = 0;
     if !message.sink.is_queue() {
         has |= HAS_TOPIC;
         put_short(&mut out, message.topic.as_str());
@@ -96,8 +99,9 @@ fn head(message: &Message, now: Timestamp) -> Vec<u8> {
             put_long(&mut out, value);
         }
     }
-    // The last, as move.lua expects.
-    out.extend_from_slice(&six(now));
+    if has == 0 {
+        return Vec::new();
+    }
     out[0] = has;
     out
 }
@@ -162,6 +166,7 @@ pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled>
     } else {
         (SinkName::parse(lane).map_err(|_| Garbled)?, None)
     };
+    let accepted = if first & ACCEPTED == 0 { None } else { Some(rest.time()?) };
     let life = if flags & LIFE == 0 { None } else { Some(rest.long_part()?) };
     let head = if flags & HEAD == 0 { &[][..] } else { rest.long_part()? };
     let kind = match flags & 3 {
@@ -170,11 +175,11 @@ pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled>
         _ => ContentKind::Bytes,
     };
     let body = packed.slice(packed.len() - rest.0.len()..);
-    let (mut message, accepted) = read_head(id, sink, topic, due, head)?;
+    let mut message = read_head(id, sink, topic, due, head)?;
     message.priority = Priority::new(9u8.checked_sub(first >> 4).ok_or(Garbled)?).map_err(|_| Garbled)?;
     message.body = Body::from_parts(kind, body);
     let mut record = Record::accepted(message, accepted);
-    record.state = state_of(first & 15).ok_or(Garbled)?;
+    record.state = state_of(first & 15 & !ACCEPTED).ok_or(Garbled)?;
     record.maybe_delivered = flags & MAYBE != 0;
     if let Some(life) = life {
         read_life(life, &mut record)?;
@@ -189,7 +194,7 @@ fn read_head(
     topic: Option<Topic>,
     due: Timestamp,
     head: &[u8],
-) -> Result<(Message, Option<Timestamp>), Garbled> {
+) -> Result<Message, Garbled> {
     let mut rest = Rest(head);
     let has = if head.is_empty() { 0 } else { rest.byte()? };
     let topic = match topic {
@@ -227,8 +232,7 @@ fn read_head(
         }
         message.properties = properties;
     }
-    let accepted = if has & HAS_ACCEPTED == 0 { None } else { Some(rest.time()?) };
-    Ok((message, accepted))
+    Ok(message)
 }
 
 fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plainest_message_costs_twenty_eight_bytes_and_what_it_carries() {
+    fn the_plainest_message_costs_twenty_three_bytes_and_what_it_carries() {
         let mut message = Message::new(
             MessageId::parse("a").unwrap(),
             SinkName::queue(),
@@ -340,9 +344,7 @@ mod tests {
         );
         message.body = Body::text("hello");
         let packed = pack(&message, Timestamp::from_millis(3));
-        // The head: its length, what it has, and when it was accepted.
-        let head = 4 + 1 + 6;
-        assert_eq!(packed.len(), FIXED + "work".len() + head + "hello".len());
+        assert_eq!(packed.len(), FIXED + "work".len() + 6 + "hello".len());
     }
 
     #[test]
@@ -352,17 +354,12 @@ mod tests {
         message.properties.set("color", "red").unwrap();
         message.body = Body::text("hello");
         let now = Timestamp::from_millis(3);
-        let packed = pack(&message, now);
+        let mut packed = pack(&message, now);
         assert_eq!(unpack(id(), &packed.clone().into()).unwrap().record.accepted, Some(now));
-
-        let head_at = FIXED + "kafka".len();
-        let head_len = u32::from_be_bytes(packed[head_at..head_at + 4].try_into().unwrap());
-        let body_at = packed.len() - "hello".len();
-        let mut before = packed.clone();
-        before.drain(body_at - 6..body_at);
-        before[head_at..head_at + 4].copy_from_slice(&(head_len - 6).to_be_bytes());
-        before[head_at + 4] &= !HAS_ACCEPTED;
-        let record = unpack(id(), &before.into()).unwrap().record;
+        let after_lane = FIXED + "kafka".len();
+        packed.drain(after_lane..after_lane + 6);
+        packed[0] &= !ACCEPTED;
+        let record = unpack(id(), &packed.into()).unwrap().record;
         assert_eq!((record.message, record.accepted), (message, None));
     }
 

@@ -15,7 +15,7 @@ local answers = {}
 
 for i, id in ipairs(ids) do
   local first, new = known[i], packed[i]
-  local state = first and first:byte(1) % 16
+  local state = first and first:byte(1) % ACCEPTED
   if first and state ~= CANCELLED then
     if first:sub(9, 16) ~= new:sub(9, 16) then
       answers[i] = 'c'

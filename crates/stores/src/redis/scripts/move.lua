@@ -38,12 +38,13 @@ local MIMES = {
   [SIMPLE + 1] = 'application/json',
   [SIMPLE + 2] = 'application/octet-stream',
 }
--- state and rank, due, hash, head; all of this lane have the same bytes between hash and head
-local HEAD_AT = 17 + #lane
+-- state and rank, due, hash, the lane, which is the same in all of them, when it was accepted if it says so, head
+local LANE_PART = char(#lane - 1) .. sub(lane, 2)
+local AFTER_LANE = 17 + #lane
 local SHAPE = '>Bxc6c8' .. ('x'):rep(#lane) .. 'I4BBc0'
+local DATED = '>Bxc6c8' .. ('x'):rep(#lane) .. 'c6I4BBc0'
 -- what a head has
-local TOPIC, TAG, KEY, LATENESS, RETRY, PROPERTIES, ACCEPTED = 1, 2, 4, 8, 16, 32, 64
-local ACCEPTED_LEN = 6
+local TOPIC, TAG, KEY, LATENESS, RETRY, PROPERTIES = 1, 2, 4, 8, 16, 32
 local RETRY_LEN = 4 + 1 + 8 + 8
 
 -- Of a head that has more than a topic: the properties as fields, and tag and key; nil if they are not simple.
@@ -59,7 +60,7 @@ local function more_fields(packed, at, has)
   end
   if has % (2 * LATENESS) >= LATENESS then return nil end
   if has % (2 * RETRY) >= RETRY then at = at + RETRY_LEN end
-  if has % (2 * PROPERTIES) >= PROPERTIES then
+  if has >= PROPERTIES then
     local properties
     properties, at = unpacked('>I2', packed, at)
     if properties > 1000 then return nil end
@@ -80,7 +81,7 @@ local function middle(entry_len)
   if not known then
     -- ready 6, attempts 4, ended 6, reason 1, receipt 4 + 1 + n, tries 1, and a try: at 6, outcome 1, detail 2
     local life_len = 6 + 4 + 6 + 1 + 4 + 1 + entry_len + 1 + 9
-    known = { char(#lane - 1) .. sub(lane, 2) .. pack('>I4', life_len), pack('>I4c6BI4', 1, now_six, 255, entry_len + 1) .. '=' }
+    known = { pack('>I4', life_len), pack('>I4c6BI4', 1, now_six, 255, entry_len + 1) .. '=' }
     middles[entry_len] = known
   end
   return known
@@ -95,7 +96,13 @@ local function move(member, id, packed)
   local flags = byte(packed, 2)
   local mime = MIMES[flags]
   if not mime then return true end
-  local first, due, hash, head_len, has, topic, at = unpacked(SHAPE, packed)
+  local first, due, hash, head_len, has, topic, at
+  local accepted = ''
+  if byte(packed, 1) % 16 >= ACCEPTED then
+    first, due, hash, accepted, head_len, has, topic, at = unpacked(DATED, packed)
+  else
+    first, due, hash, head_len, has, topic, at = unpacked(SHAPE, packed)
+  end
   local stream = streams[topic]
   if not stream then
     if not missing_known[topic] and #missing < MISSING_MAX then
@@ -109,10 +116,10 @@ local function move(member, id, packed)
     text = string.format('%.0f', time(due))
     due_texts[due], due_counts[due] = text, 0
   end
-  local body_at, entry = HEAD_AT + 4 + head_len, nil
+  local head_at = AFTER_LANE + #accepted
+  local body_at, entry = head_at + 4 + head_len, nil
   local body = sub(packed, body_at)
-  local is_plain = has % ACCEPTED == TOPIC
-  if is_plain then
+  if has == TOPIC then
     entry = try('XADD', topic, '*', 'body', body, 'content-type', mime, 'duly-id', id, 'duly-due', text, 'duly-attempt', '1')
   else
     local fields, last = more_fields(packed, at, has)
@@ -124,12 +131,10 @@ local function move(member, id, packed)
   end
   if type(entry) ~= 'string' then return true end
 
-  -- The heads of what has nothing but a topic are the same but for their end, when it was accepted.
-  local own_at = has >= ACCEPTED and body_at - ACCEPTED_LEN or body_at
-  local tail = is_plain and own_at < body_at and tails[topic]
+  local tail = has == TOPIC and tails[topic]
   if not tail then
-    tail = LIFE_END .. sub(packed, HEAD_AT, own_at - 1)
-    if is_plain and own_at < body_at then tails[topic] = tail end
+    tail = LIFE_END .. sub(packed, head_at, body_at - 1)
+    if has == TOPIC then tails[topic] = tail end
   end
   local front = fronts[first * 256 + flags]
   if not front then
@@ -137,7 +142,7 @@ local function move(member, id, packed)
     fronts[first * 256 + flags] = front
   end
   local parts = middle(#entry)
-  local record = front .. due .. hash .. parts[1] .. due .. parts[2] .. entry .. tail .. sub(packed, own_at, body_at - 1)
+  local record = front .. due .. hash .. LANE_PART .. accepted .. parts[1] .. due .. parts[2] .. entry .. tail
   records[2 * moved + 1], records[2 * moved + 2] = id, record
   told[3 * moved + 1], told[3 * moved + 2], told[3 * moved + 3] = char(stream), char(#member), member
   moved = moved + 1

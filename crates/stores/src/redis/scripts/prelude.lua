@@ -150,19 +150,26 @@ local function finish(old_max)
   forget(old_max)
 end
 
--- Packed message: state + 16 * rank, flags, due 6, content hash 8, lane 1 + n, [life 4 + n], [head 4 + n], body.
+-- Packed message: state + 8 if it says when it was accepted + 16 * rank, flags, due 6, content hash 8, lane 1 + n, [accepted 6],
+-- [life 4 + n], [head 4 + n], body.
 -- flags: kind of body 1-2, lost 4-8, maybe delivered 16, the lane is a sink 32, has life 64, has head 128.
+local ACCEPTED = 8
 local NO_LIFE = { attempts = 0, ended = 0, reason = 255, receipt = '', tries = 0, history = '' }
 
 local function open(id, packed)
   local first, flags, lane_len = packed:byte(1), packed:byte(2), packed:byte(17)
   local m = {
-    id = id, state = first % 16, rank = floor(first / 16), kind = flags % 4, lost = floor(flags / 4) % 4,
+    id = id, state = first % ACCEPTED, rank = floor(first / 16), kind = flags % 4, lost = floor(flags / 4) % 4,
     maybe = floor(flags / 16) % 2, sink = floor(flags / 32) % 2, due = packed:sub(3, 8), hash = packed:sub(9, 16),
     lane_text = packed:sub(18, 17 + lane_len),
   }
   m.lane = (m.sink == 1 and 's' or 'q') .. m.lane_text
   local at, len = 18 + lane_len, nil
+  m.accepted = ''
+  if first % 16 >= ACCEPTED then
+    m.accepted = packed:sub(at, at + 5)
+    at = at + 6
+  end
   m.ready = m.due
   for field, value in pairs(NO_LIFE) do m[field] = value end
   if floor(flags / 64) % 2 == 1 then
@@ -198,7 +205,8 @@ local function close(m)
     life = pack('>I4', #life) .. life
   end
   if m.head ~= '' then flags = flags + 128 end
-  return char(m.state + 16 * m.rank, flags) .. m.due .. m.hash .. char(#m.lane_text) .. m.lane_text
+  local dated = m.accepted ~= '' and ACCEPTED or 0
+  return char(m.state + dated + 16 * m.rank, flags) .. m.due .. m.hash .. char(#m.lane_text) .. m.lane_text .. m.accepted
     .. life .. m.head .. m.body
 end
 
