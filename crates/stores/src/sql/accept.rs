@@ -9,12 +9,12 @@ use duly_core::{
 
 use super::{
     SqlStore,
-    count::{Book, Tally},
+    count::{Book, Slot, Tally},
     fault::{Fault, garbled},
-    link::Session,
+    link::{Dialect, Session},
     row::{Bodies, Row},
     work::transact,
-    write::Locked,
+    write::{BYTES_MAX, Locked},
 };
 use crate::server::lane::lane_text;
 
@@ -76,9 +76,8 @@ impl SqlStore {
     ) -> Result<Vec<(MessageId, Inserted)>, Fault> {
         let slot = self.slots.take();
         let all: Vec<_> = rows.iter().collect();
-        match self.put(session, now, &all).await {
+        match self.put_and_count(session, now, &slot, &all).await {
             Ok(()) => {
-                self.count_accepted(session, &slot, &all, 0).await?;
                 self.tell_of(session, now, rows.iter()).await?;
                 return Ok(rows.iter().map(|row| (row.id().clone(), Inserted::Accepted)).collect());
             }
@@ -103,10 +102,10 @@ impl SqlStore {
         };
         let afresh: Vec<_> = of(&[Judged::Afresh]).into_iter().map(|row| row.id().as_str()).collect();
         self.remove(session, &afresh).await?;
-        let accepted = of(&[Judged::New, Judged::Afresh]);
-        self.put(session, now, &accepted).await?;
-        self.count_accepted(session, &slot, &accepted, afresh.len() as i64).await?;
-        self.tell_of(session, now, accepted.iter().copied()).await?;
+        let new = of(&[Judged::New, Judged::Afresh]);
+        self.put(session, now, &new).await?;
+        self.count(session, &slot, accepted(&new, afresh.len() as i64)).await?;
+        self.tell_of(session, now, new.iter().copied()).await?;
         let answer = |judged| match judged {
             Judged::New | Judged::Afresh => Inserted::Accepted,
             Judged::Known(answer) => answer,
@@ -130,20 +129,19 @@ impl SqlStore {
         })
     }
 
-    async fn count_accepted(
+    async fn put_and_count(
         &self,
         session: &mut Session,
-        slot: &super::count::Slot<'_>,
+        now: Now,
+        slot: &Slot<'_>,
         rows: &[&Row],
-        afresh: i64,
     ) -> Result<(), Fault> {
-        let mut tally = Tally::default();
-        for row in rows {
-            tally.book(Book::Accepted, 1);
-            tally.pending(row.lane_no, row.record.ready, 1);
+        let bytes: usize = rows.iter().map(|row| row.record.message.body.len()).sum();
+        if self.dialect() == Dialect::Postgres && bytes <= BYTES_MAX {
+            return self.put_at_once(session, now, slot, rows, accepted(rows, 0)).await;
         }
-        tally.book(Book::Kept, -afresh);
-        self.count(session, slot, tally).await
+        self.put(session, now, rows).await?;
+        self.count(session, slot, accepted(rows, 0)).await
     }
 
     /// The exact look, for when the limit may be near. Known ids need no room.
@@ -162,6 +160,17 @@ impl SqlStore {
         }
         Ok(())
     }
+}
+
+/// What new rows count, of which some take the place of those that were kept.
+fn accepted(rows: &[&Row], afresh: i64) -> Tally {
+    let mut tally = Tally::default();
+    for row in rows {
+        tally.book(Book::Accepted, 1);
+        tally.pending(row.lane_no, row.record.ready, 1);
+    }
+    tally.book(Book::Kept, -afresh);
+    tally
 }
 
 /// What becomes of a message to take.

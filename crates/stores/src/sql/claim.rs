@@ -15,10 +15,10 @@ use super::{
     SqlStore,
     count::Tally,
     fault::Fault,
-    link::{Session, Statement},
+    link::{Dialect, Session, Statement},
     row::{Bodies, Row, queue_no},
     work::{look, transact},
-    write::{Locked, lists},
+    write::Locked,
 };
 use crate::server::{
     lane::lane_text,
@@ -56,7 +56,7 @@ pub(crate) struct Given {
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
     /// Somebody else was at work on some of them, or they are not as they were.
-    missed: bool,
+    pub(super) missed: bool,
     pub(crate) paused: bool,
 }
 
@@ -77,14 +77,19 @@ impl SqlStore {
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
         let (seen, session) = look!(self, |session| async {
+            session.begin_early();
             let seen = self.peek(&mut session, lane_no, claim.limit, &shards).await?;
             Ok((seen, session))
         })?;
-        let Some(seen) = seen else { return Ok(Claimed::default()) };
+        let Some(seen) = seen else {
+            session.end().await;
+            return Ok(Claimed::default());
+        };
         let mut chosen = chosen(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
         let beside = next_beside(&seen, &chosen);
         let behind = next_behind(&seen, &chosen);
         if chosen.is_empty() {
+            session.end().await;
             return Ok(Claimed { messages: Vec::new(), next: beside });
         }
         let take = |(place, turns): (usize, Vec<&(Turn, ())>)| {
@@ -140,18 +145,10 @@ impl SqlStore {
     ) -> Result<Option<Vec<Seen>>, Fault> {
         let limit = limit.min(TOGETHER_MAX);
         let count = each(limit, shards.len().max(1)) + 1;
-        let mut select = Statement::new(
-            self.dialect(),
-            "SELECT -1 AS queue_no, paused AS queue_at, 0 AS queue_rank, NULL AS message_id, 0 AS lost FROM duly_lane WHERE lane_no = ",
-        );
-        select.bind(lane_no);
-        for (shard, _) in shards {
-            select.push(" UNION ALL (SELECT queue_no, queue_at, queue_rank, message_id, lost FROM delay_message WHERE queue_no = ");
-            select.bind(queue_no(lane_no, *shard));
-            select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT ").bind(count as i64).push(")");
-        }
+        let queues: Vec<_> = shards.iter().map(|(shard, _)| queue_no(lane_no, *shard)).collect();
+        let looked = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
         let mut seen: HashMap<i64, Vec<(Turn, ())>> = HashMap::new();
-        for row in session.rows(select).await? {
+        for row in looked.into_iter().flat_map(|reply| reply.rows) {
             let (queue, at) = (row.int(0)?, row.int(1)?);
             if queue < 0 {
                 if at != 0 {
@@ -182,7 +179,6 @@ impl SqlStore {
         taking: &Taking<'_>,
     ) -> Result<Given, Fault> {
         let mut given = Given::default();
-        let slot = self.slots.take();
         if taking.versions.is_some() && self.is_paused(session, taking.lane_no).await? {
             return Ok(Given { paused: true, ..given });
         }
@@ -191,6 +187,10 @@ impl SqlStore {
         for (owned, part) in &shards {
             turns.extend(part.iter().map(|turn| (&turn.id, (turn, *owned))));
         }
+        if self.dialect() == Dialect::Postgres && taking.versions.is_none() {
+            return self.take_at_once(session, now, taking, &turns, given).await;
+        }
+        let slot = self.slots.take();
         let ids: Vec<_> = turns.keys().copied().collect();
         let found = self.lock(session, &ids, Bodies::With, Locked::Skip).await?;
         given.missed = found.rows.len() < ids.len();
@@ -217,8 +217,11 @@ impl SqlStore {
             let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
             given.leased.push((turn.clone(), leased(row, shard, fence)));
         }
-        self.mark_claimed(session, now, taking, token, &claimed).await?;
-        self.count(session, &slot, tally).await?;
+        let mut script = self.mark_claimed(now, taking, token, &claimed);
+        script.extend(self.counting(session, &slot, tally));
+        if !script.is_empty() {
+            session.script(script).await?;
+        }
         Ok(given)
     }
 
@@ -260,47 +263,65 @@ impl SqlStore {
         self.calls.next()
     }
 
-    async fn mark_claimed(
-        &self,
-        session: &mut Session,
-        now: Now,
-        taking: &Taking<'_>,
-        token: u64,
-        ids: &[MessageId],
-    ) -> Result<(), Fault> {
+    fn mark_claimed(&self, now: Now, taking: &Taking<'_>, token: u64, ids: &[MessageId]) -> Vec<Statement> {
+        let mark = |ids: &[MessageId]| {
+            let mut update = Statement::written(self.dialect(), "UPDATE delay_message ");
+            update.push_as("FORCE INDEX (PRIMARY) ", "").push("SET ");
+            self.claimed_by(&mut update, now, taking, token);
+            update.push(" WHERE message_id IN (").bind_all(ids.iter().map(MessageId::as_str)).push(")");
+            update
+        };
+        ids.chunks(100).map(mark).collect()
+    }
+
+    /// What a claim writes into a row.
+    pub(super) fn claimed_by(&self, update: &mut Statement, now: Now, taking: &Taking<'_>, token: u64) {
         let (end, span) = self.lease_end(now, taking.claim.lease);
         let holder = match taking.claim.holder {
             Holder::Process => self.options.instance as i64,
             Holder::Client => 0,
         };
-        let ids: Vec<_> = ids.iter().collect();
-        for list in lists(&ids) {
-            let mut update = Statement::new(self.dialect(), "UPDATE delay_message ");
-            update.push_as("FORCE INDEX (PRIMARY) ", "").push("SET queue_no = -1, queue_at = ");
-            update
-                .bind(end as i64)
-                .push(", queue_rank = 0, version = version + 1, token = GREATEST(token + 1, ");
-            update
-                .bind(token as i64)
-                .push("), lease_span_us = ")
-                .bind(span as i64)
-                .push(", holder = ")
-                .bind(holder);
-            update.push(", claim_call = ").bind(taking.call).push(", unindexed_at = NULL");
-            update.push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
-            update.push(" WHERE message_id IN (").bind_all(list).push(")");
-            session.run(update).await?;
-        }
-        Ok(())
+        update.push("queue_no = -1, queue_at = ").bind(end as i64);
+        update.push(", queue_rank = 0, version = version + 1, token = GREATEST(token + 1, ");
+        update.bind(token as i64).push("), lease_span_us = ").bind(span as i64);
+        update.push(", holder = ").bind(holder).push(", claim_call = ").bind(taking.call);
+        update.push(", unindexed_at = NULL").push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
     }
 
     /// What a right to deliver is for, told to targets.
-    fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
+    pub(super) fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
         format!("{}/{lane}/{shard}", self.generation).into()
     }
 }
 
-fn leased(row: Row, shard: u16, fence: Option<Fence>) -> Leased {
+/// Whether a lane is paused, and the first rows of its queues.
+fn first_of(dialect: Dialect, lane_no: i64, queues: &[i64], count: usize) -> Statement {
+    let mut select = Statement::written(
+        dialect,
+        "SELECT -1 AS queue_no, paused AS queue_at, 0 AS queue_rank, NULL AS message_id, 0 AS lost FROM duly_lane WHERE lane_no = ",
+    );
+    select.bind(lane_no);
+    let columns =
+        "SELECT queue_no, queue_at, queue_rank, message_id, lost FROM delay_message WHERE queue_no = ";
+    let first = format!(" ORDER BY queue_at, queue_rank, message_id LIMIT {count})");
+    if dialect == Dialect::Postgres && !queues.is_empty() {
+        // Planned once for all queues. MariaDB does not know these words.
+        select.push(" UNION ALL SELECT first.* FROM (VALUES (CAST(").bind_all(queues[..1].iter().copied());
+        select.push(" AS BIGINT))");
+        for queue in &queues[1..] {
+            select.push(", (").bind(*queue).push(")");
+        }
+        select.push(") AS queue (no) CROSS JOIN LATERAL (").push(columns).push("queue.no").push(&first);
+        select.push(" AS first");
+        return select;
+    }
+    for queue in queues {
+        select.push(" UNION ALL (").push(columns).bind(*queue).push(&first);
+    }
+    select
+}
+
+pub(super) fn leased(row: Row, shard: u16, fence: Option<Fence>) -> Leased {
     let Row { record, token, lost, .. } = row;
     let receipt = Receipt { shard, token, id: record.message.id.clone() };
     Leased {

@@ -46,6 +46,13 @@ pub(super) const CALLS: i64 = 5;
 pub(super) const MINUTE_MS: u64 = 60_000;
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
+/// What is counted of rows that stop to wait, as [`Tally::pending`] does.
+const TAKEN: [(i64, &str); 3] = [
+    (PENDING_OF_LANE, "lane_no"),
+    (MINUTES, "COALESCE(ready_time_ms, deliver_time_ms) / 60000"),
+    (HOURS, "COALESCE(ready_time_ms, deliver_time_ms) / 3600000"),
+];
+
 /// What a change counts.
 #[derive(Debug, Default)]
 pub(super) struct Tally(BTreeMap<(i64, i64), i64>);
@@ -122,6 +129,53 @@ impl SqlStore {
         slot: &Slot<'_>,
         tally: Tally,
     ) -> Result<(), Fault> {
+        let counts = self.counts(session, slot, tally);
+        for part in counts.chunks(TOGETHER_MAX) {
+            session.run(add(Statement::new(self.dialect(), ""), part)).await?;
+        }
+        Ok(())
+    }
+
+    /// The same, as statements that go to the server with others.
+    pub(super) fn counting(&self, session: &Session, slot: &Slot<'_>, tally: Tally) -> Option<Statement> {
+        let counts = self.counts(session, slot, tally);
+        (!counts.is_empty()).then(|| add(Statement::written(self.dialect(), ""), &counts))
+    }
+
+    /// The same, as the part of a statement that does something else: PostgreSQL only.
+    pub(super) fn with_counts(&self, session: &Session, slot: &Slot<'_>, tally: Tally) -> Statement {
+        let with = Statement::new(self.dialect(), "WITH counted AS (");
+        let mut with = add(with, &self.counts(session, slot, tally));
+        with.push(") ");
+        with
+    }
+
+    /// Counts the rows of `taken`, which do not wait any more: PostgreSQL only.
+    pub(super) fn count_taken(&self, to: &mut Statement, session: &Session, slot: &Slot<'_>) {
+        let (slot, call) = match session.call() {
+            Some((call, tries)) => (slot.number(tries), Some(call)),
+            None => (slot.number(0), None),
+        };
+        to.push("INSERT INTO duly_count (kind, what, slot, n) SELECT kind, what, ")
+            .bind(slot)
+            .push(", n FROM (");
+        for (place, (kind, what)) in TAKEN.into_iter().enumerate() {
+            to.push(if place == 0 { "" } else { " UNION ALL " });
+            to.push(&format!(
+                "SELECT {kind} AS kind, {what} AS what, -COUNT(*) AS n FROM taken GROUP BY {what}"
+            ));
+        }
+        to.push(") AS counts");
+        if let Some(call) = call {
+            to.push(" UNION ALL SELECT ").bind_all([CALLS, self.options.instance as i64]).push(", ");
+            to.bind_all([call.place, call.number]).push(" WHERE EXISTS (SELECT 1 FROM taken)");
+        }
+        to.push(" ORDER BY kind, what");
+        add_up(to);
+    }
+
+    /// The rows that a change adds to the counters: kind, what, slot, number.
+    fn counts(&self, session: &Session, slot: &Slot<'_>, tally: Tally) -> Vec<[i64; 4]> {
         // What came to nothing has changed something nevertheless.
         let own = session.call().filter(|_| !tally.0.is_empty());
         let (slot, counted) =
@@ -129,20 +183,37 @@ impl SqlStore {
         let mut counts: Vec<_> = counted.map(|((kind, what), by)| [kind, what, slot, by]).collect();
         let me = self.options.instance as i64;
         counts.extend(own.map(|(call, _)| [CALLS, me, call.place, call.number]));
-        for part in counts.chunks(TOGETHER_MAX) {
-            let mut add =
-                Statement::new(self.dialect(), "INSERT INTO duly_count (kind, what, slot, n) VALUES ");
-            for (place, row) in part.iter().enumerate() {
-                add.push(if place == 0 { "(" } else { ", (" });
-                add.bind_all(*row).push(")");
-            }
-            add.push_as(
-                " ON DUPLICATE KEY UPDATE n = CASE WHEN kind = 5 THEN VALUES(n) ELSE n + VALUES(n) END",
-                " ON CONFLICT (kind, what, slot) DO UPDATE SET n = CASE WHEN EXCLUDED.kind = 5 THEN EXCLUDED.n \
-                 ELSE duly_count.n + EXCLUDED.n END",
-            );
-            session.run(add).await?;
-        }
-        Ok(())
+        counts
     }
+}
+
+/// Adds rows to the counters.
+fn add(mut to: Statement, counts: &[[i64; 4]]) -> Statement {
+    to.push("INSERT INTO duly_count (kind, what, slot, n) ");
+    if to.takes_arrays() {
+        // One text for any number of them.
+        to.push("SELECT * FROM unnest(");
+        for column in 0..4 {
+            to.push(if column == 0 { "" } else { ", " });
+            to.bind_array(counts.iter().map(|row| row[column]).collect::<Vec<_>>());
+        }
+        to.push(")");
+    } else {
+        to.push("VALUES ");
+        for (place, row) in counts.iter().enumerate() {
+            to.push(if place == 0 { "(" } else { ", (" });
+            to.bind_all(*row).push(")");
+        }
+    }
+    add_up(&mut to);
+    to
+}
+
+/// What becomes of a counter that is there: the end of an insertion.
+fn add_up(to: &mut Statement) {
+    to.push_as(
+        " ON DUPLICATE KEY UPDATE n = CASE WHEN kind = 5 THEN VALUES(n) ELSE n + VALUES(n) END",
+        " ON CONFLICT (kind, what, slot) DO UPDATE SET n = CASE WHEN EXCLUDED.kind = 5 THEN EXCLUDED.n \
+         ELSE duly_count.n + EXCLUDED.n END",
+    );
 }

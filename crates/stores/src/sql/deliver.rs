@@ -9,8 +9,7 @@ use super::{
     SqlStore,
     count::{Book, Slot, Tally},
     fault::Fault,
-    link::{Session, Statement},
-    write::lists,
+    link::{Dialect, Session, Statement},
 };
 
 /// What one statement can end: claims of one call that were all delivered.
@@ -48,29 +47,39 @@ impl SqlStore {
         if delivered.ends.iter().any(|(receipt, _)| receipt.shard != self.shard_of(&receipt.id)) {
             return Ok(false);
         }
-        let mut ended = 0;
-        for ends in delivered.ends.chunks(100) {
-            ended += session.run(self.end_of(now, delivered.token, ends)).await?;
-        }
-        if ended != count as u64 {
-            return Ok(false);
-        }
         let mut tally = Tally::default();
         tally.book(Book::Delivered, count as i64);
         tally.book(Book::Kept, count as i64);
-        self.count(session, slot, tally).await?;
-        Ok(true)
+        if self.dialect() == Dialect::Postgres {
+            let mut update = self.with_counts(session, slot, tally);
+            self.end_arrays(&mut update, now, delivered);
+            return Ok(session.run(update).await? == count as u64);
+        }
+        let parts = delivered.ends.chunks(100);
+        let mut script: Vec<_> = parts.map(|ends| self.end_of(now, delivered.token, ends)).collect();
+        let updates = script.len();
+        script.extend(self.counting(session, slot, tally));
+        let replies = session.script(script).await?;
+        let ended: u64 = replies[..updates].iter().map(|reply| reply.touched).sum();
+        Ok(ended == count as u64)
+    }
+
+    /// One statement for any number of them, planned once: PostgreSQL only.
+    fn end_arrays(&self, update: &mut Statement, now: Now, delivered: &Delivered<'_>) {
+        update.push("UPDATE delay_message SET ");
+        delivered_at(update, now);
+        update.push("ended.receipt, update_time = CURRENT_TIMESTAMP(3) FROM unnest(");
+        let ids: Vec<_> = delivered.ends.iter().map(|(receipt, _)| receipt.id.as_str()).collect();
+        let proofs: Vec<_> = delivered.ends.iter().map(|(_, proof)| *proof).collect();
+        update.bind_array(ids).push(", ").bind_array(proofs);
+        update.push(") AS ended (id, receipt) WHERE message_id = ended.id");
+        self.while_held(update, now, delivered.token);
     }
 
     fn end_of(&self, now: Now, token: u64, ends: &[(&Receipt, Option<&str>)]) -> Statement {
-        let at = now.wall().as_millis() as i64;
-        let mut update = Statement::new(self.dialect(), "UPDATE delay_message ");
-        update.push_as("FORCE INDEX (PRIMARY) ", "");
-        update.push("SET status = 'DELIVERED', attempts = attempts + 1, ");
-        update
-            .push("body = NULL, queue_no = -2, queue_rank = 0, version = version + 1, queue_at = ")
-            .bind(at * 1000);
-        update.push(", end_time_ms = ").bind(at).push(", receipt = ");
+        let mut update =
+            Statement::written(self.dialect(), "UPDATE delay_message FORCE INDEX (PRIMARY) SET ");
+        delivered_at(&mut update, now);
         let first = ends.first().and_then(|(_, proof)| *proof);
         if ends.iter().all(|(_, proof)| *proof == first) {
             update.bind(first);
@@ -81,11 +90,25 @@ impl SqlStore {
             }
             update.push(" END");
         }
-        update.push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
-        let ids: Vec<_> = ends.iter().map(|(receipt, _)| &receipt.id).collect();
-        update.push(" WHERE message_id IN (").bind_all(lists(&ids).next().unwrap_or_default());
-        update.push(") AND queue_no = -1 AND token = ").bind(token as i64);
-        update.push(" AND queue_at > ").bind(self.time.tick(now) as i64);
+        update.push(" WHERE message_id IN (").bind_all(ends.iter().map(|(receipt, _)| receipt.id.as_str()));
+        update.push(")");
+        self.while_held(&mut update, now, token);
         update
     }
+
+    /// Only what is held by this token.
+    fn while_held(&self, update: &mut Statement, now: Now, token: u64) {
+        // PostgreSQL would rather find them by their place, among many that have left it.
+        update.push(" AND queue_no + 0 = -1 AND token = ").bind(token as i64);
+        update.push(" AND queue_at + 0 > ").bind(self.time.tick(now) as i64);
+    }
+}
+
+/// What the end writes, up to the receipt.
+fn delivered_at(update: &mut Statement, now: Now) {
+    let at = now.wall().as_millis() as i64;
+    update
+        .push("status = 'DELIVERED', attempts = attempts + 1, body = NULL, queue_no = -2, queue_rank = 0, ");
+    update.push("version = version + 1, queue_at = ").bind(at * 1000);
+    update.push(", end_time_ms = ").bind(at).push(", receipt = ");
 }

@@ -1,15 +1,17 @@
-//! Connections to the database, and statements in the words of whichever it is.
+//! Connections to the database.
 
 use std::time::Duration;
 
-use sqlx::{
-    Arguments, AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _,
-    mysql::{MySqlArguments, MySqlRow},
-    pool::PoolConnection,
-    postgres::{PgArguments, PgRow},
-};
+use futures_util::TryStreamExt;
+use sqlx::{AssertSqlSafe, Either, MySql, MySqlPool, PgPool, Postgres, pool::PoolConnection};
 
-use super::{call::Name, fault::Fault, pulse::Pulse};
+pub(crate) use super::statement::{Answer, Statement};
+use super::{
+    call::Name,
+    fault::Fault,
+    pulse::Pulse,
+    statement::{Reply, Values},
+};
 
 /// A connection that does not answer when it is given back is closed after this.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
@@ -81,13 +83,23 @@ enum Connection {
     Postgres(PoolConnection<Postgres>),
 }
 
+/// How far a transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transaction {
+    None,
+    /// It begins with the next statement, and goes to the server with it where that can be.
+    Due,
+    Begun,
+}
+
 /// One connection while it is worked with. If the work is given up in the middle, the connection is closed, and so the
 /// server takes back what was not committed.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: Option<Connection>,
-    /// A transaction, or a statement whose answer has not come.
-    is_open: bool,
+    transaction: Transaction,
+    /// The answer to a statement has not come.
+    is_asking: bool,
     /// What the index is to be told once it is committed.
     pub(super) news: Vec<super::Entry>,
     /// Whose transaction it is, and how often it was tried.
@@ -96,14 +108,26 @@ pub(crate) struct Session {
 
 impl Session {
     fn on(connection: Connection) -> Self {
-        Self { connection: Some(connection), is_open: false, call: None, news: Vec::new() }
+        Self {
+            connection: Some(connection),
+            transaction: Transaction::None,
+            is_asking: false,
+            call: None,
+            news: Vec::new(),
+        }
     }
 
-    /// Begins a transaction of a call that is tried for the `tries`th time.
-    pub(crate) async fn begin(&mut self, call: Name, tries: u32) -> Result<(), Fault> {
-        self.plain("BEGIN").await?;
-        (self.is_open, self.call) = (true, Some((call, tries)));
-        Ok(())
+    /// Begins a transaction of a call that is tried for the `tries`th time, unless it [has begun](Self::begin_early).
+    pub(crate) fn begin(&mut self, call: Name, tries: u32) {
+        self.begin_early();
+        self.call = Some((call, tries));
+    }
+
+    /// Begins a transaction of a call that is not known yet.
+    pub(crate) fn begin_early(&mut self) {
+        if self.transaction == Transaction::None {
+            self.transaction = Transaction::Due;
+        }
     }
 
     /// Whose transaction this is, and how often it was tried.
@@ -119,9 +143,7 @@ impl Session {
 
     /// If this fails for another reason than a refusal of the server, what was done may stand or not.
     pub(crate) async fn commit(mut self) -> Result<(), Fault> {
-        self.plain("COMMIT").await?;
-        self.is_open = false;
-        Ok(())
+        self.finish("COMMIT").await
     }
 
     /// The work failed. If the connection is good, what was done is taken back and the connection kept.
@@ -133,14 +155,26 @@ impl Session {
 
     /// Ends a transaction that is not to be committed. If the server does not answer, it ends with the connection.
     pub(crate) async fn end(mut self) {
-        if self.plain("ROLLBACK").await.is_ok() {
-            self.is_open = false;
+        // What is not known to have ended ends when the connection is closed.
+        let _ = self.finish("ROLLBACK").await;
+    }
+
+    async fn finish(&mut self, how: &'static str) -> Result<(), Fault> {
+        if self.transaction == Transaction::Begun {
+            self.plain(how).await?;
         }
+        self.transaction = Transaction::None;
+        Ok(())
     }
 
     /// Statements that take no values.
     pub(crate) async fn plain(&mut self, text: &'static str) -> Result<(), Fault> {
-        let was_open = std::mem::replace(&mut self.is_open, true);
+        self.begin_if_due().await?;
+        self.raw(text).await
+    }
+
+    async fn raw(&mut self, text: &'static str) -> Result<(), Fault> {
+        self.is_asking = true;
         match self.connection()? {
             Connection::Mysql(connection) => {
                 sqlx::raw_sql(text).execute(&mut **connection).await.map(|_| ())?
@@ -149,13 +183,22 @@ impl Session {
                 sqlx::raw_sql(text).execute(&mut **connection).await.map(|_| ())?;
             }
         }
-        self.is_open = was_open;
+        self.is_asking = false;
+        Ok(())
+    }
+
+    async fn begin_if_due(&mut self) -> Result<(), Fault> {
+        if self.transaction == Transaction::Due {
+            self.transaction = Transaction::Begun;
+            self.raw("BEGIN").await?;
+        }
         Ok(())
     }
 
     /// Runs a statement. Gives how many rows it touched.
     pub(crate) async fn run(&mut self, statement: Statement) -> Result<u64, Fault> {
-        let was_open = std::mem::replace(&mut self.is_open, true);
+        self.begin_if_due().await?;
+        self.is_asking = true;
         let text = AssertSqlSafe(statement.text);
         let touched = match (self.connection()?, statement.values) {
             (Connection::Mysql(connection), Values::Mysql(values)) => {
@@ -166,13 +209,14 @@ impl Session {
             }
             _ => return Err(Fault::garbled("a statement for another database")),
         };
-        self.is_open = was_open;
+        self.is_asking = false;
         Ok(touched)
     }
 
     /// Runs a statement. Gives the rows that it answers with.
     pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<Answer>, Fault> {
-        let was_open = std::mem::replace(&mut self.is_open, true);
+        self.begin_if_due().await?;
+        self.is_asking = true;
         let text = AssertSqlSafe(statement.text);
         let rows = match (self.connection()?, statement.values) {
             (Connection::Mysql(connection), Values::Mysql(values)) => {
@@ -185,8 +229,56 @@ impl Session {
             }
             _ => return Err(Fault::garbled("a statement for another database")),
         };
-        self.is_open = was_open;
+        self.is_asking = false;
         Ok(rows)
+    }
+
+    /// Runs [written](Statement::written) statements one after the other, up to the first that fails, for the time that one
+    /// takes to go there and back.
+    pub(crate) async fn script(&mut self, statements: Vec<Statement>) -> Result<Vec<Reply>, Fault> {
+        let begins = self.transaction == Transaction::Due;
+        let mut text = String::from(if begins { "BEGIN" } else { "" });
+        for statement in &statements {
+            if !text.is_empty() {
+                text.push_str("; ");
+            }
+            text.push_str(&statement.text);
+        }
+        if begins {
+            self.transaction = Transaction::Begun;
+        }
+        self.is_asking = true;
+        let script = sqlx::raw_sql(AssertSqlSafe(text));
+        let mut replies = vec![Reply::default()];
+        macro_rules! hear {
+            ($connection:expr, $answer:path) => {{
+                let mut answers = script.fetch_many(&mut **$connection);
+                while let Some(answer) = answers.try_next().await? {
+                    if let Some(reply) = replies.last_mut() {
+                        match answer {
+                            Either::Right(row) => reply.rows.push($answer(row)),
+                            Either::Left(done) => {
+                                reply.touched = done.rows_affected();
+                                replies.push(Reply::default());
+                            }
+                        }
+                    }
+                }
+            }};
+        }
+        match self.connection()? {
+            Connection::Mysql(connection) => hear!(connection, Answer::Mysql),
+            Connection::Postgres(connection) => hear!(connection, Answer::Postgres),
+        }
+        self.is_asking = false;
+        if begins {
+            replies.remove(0);
+        }
+        replies.truncate(statements.len());
+        if replies.len() < statements.len() {
+            return Err(Fault::garbled("an answer that is not there"));
+        }
+        Ok(replies)
     }
 
     fn connection(&mut self) -> Result<&mut Connection, Fault> {
@@ -196,10 +288,11 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        let is_open = self.is_asking || self.transaction == Transaction::Begun;
         match self.connection.take() {
             // Detached and dropped: the socket is closed at once, whatever the server is doing.
-            Some(Connection::Mysql(connection)) if self.is_open => drop(connection.detach()),
-            Some(Connection::Postgres(connection)) if self.is_open => drop(connection.detach()),
+            Some(Connection::Mysql(connection)) if is_open => drop(connection.detach()),
+            Some(Connection::Postgres(connection)) if is_open => drop(connection.detach()),
             Some(Connection::Mysql(connection)) => give_back(connection),
             Some(Connection::Postgres(connection)) => give_back(connection),
             None => {}
@@ -213,172 +306,5 @@ fn give_back<DB: sqlx::Database>(mut connection: PoolConnection<DB>) {
     let asked = connection.return_to_pool();
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move { tokio::time::timeout(GIVEN_BACK_WITHIN, asked).await });
-    }
-}
-
-enum Values {
-    Mysql(MySqlArguments),
-    Postgres(PgArguments),
-}
-
-/// A statement being written, with its values.
-pub(crate) struct Statement {
-    dialect: Dialect,
-    text: String,
-    values: Values,
-    count: usize,
-}
-
-impl Statement {
-    pub(crate) fn new(dialect: Dialect, text: &str) -> Self {
-        let values = match dialect {
-            Dialect::Mysql => Values::Mysql(MySqlArguments::default()),
-            Dialect::Postgres => Values::Postgres(PgArguments::default()),
-        };
-        Self { dialect, text: text.to_owned(), values, count: 0 }
-    }
-
-    /// More text, in the words of both databases. Never a value of somebody's.
-    pub(crate) fn push(&mut self, text: &str) -> &mut Self {
-        self.text.push_str(text);
-        self
-    }
-
-    /// The same thing in the words of each.
-    pub(crate) fn push_as(&mut self, mysql: &str, postgres: &str) -> &mut Self {
-        self.push(match self.dialect {
-            Dialect::Mysql => mysql,
-            Dialect::Postgres => postgres,
-        })
-    }
-
-    /// A value.
-    pub(crate) fn bind<'v>(&mut self, value: impl Into<Value<'v>>) -> &mut Self {
-        self.count += 1;
-        match self.dialect {
-            Dialect::Mysql => self.text.push('?'),
-            Dialect::Postgres => self.text.push_str(&format!("${}", self.count)),
-        }
-        let value = value.into();
-        // These kinds of values can always be written; a list that were one short would be refused by the server.
-        let _ = match &mut self.values {
-            Values::Mysql(values) => match value {
-                Value::Int(value) => values.add(value),
-                Value::Text(value) => values.add(value),
-                Value::Bytes(value) => values.add(value),
-            },
-            Values::Postgres(values) => match value {
-                Value::Int(value) => values.add(value),
-                Value::Text(value) => values.add(value),
-                Value::Bytes(value) => values.add(value),
-            },
-        };
-        self
-    }
-
-    /// Values with commas between them.
-    pub(crate) fn bind_all<'v>(
-        &mut self,
-        values: impl IntoIterator<Item = impl Into<Value<'v>>>,
-    ) -> &mut Self {
-        for (place, value) in values.into_iter().enumerate() {
-            if place > 0 {
-                self.push(", ");
-            }
-            self.bind(value);
-        }
-        self
-    }
-}
-
-/// A value of a statement.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Value<'v> {
-    Int(Option<i64>),
-    Text(Option<&'v str>),
-    Bytes(Option<&'v [u8]>),
-}
-
-impl From<i64> for Value<'_> {
-    fn from(value: i64) -> Self {
-        Self::Int(Some(value))
-    }
-}
-
-impl From<Option<i64>> for Value<'_> {
-    fn from(value: Option<i64>) -> Self {
-        Self::Int(value)
-    }
-}
-
-impl<'v> From<&'v str> for Value<'v> {
-    fn from(value: &'v str) -> Self {
-        Self::Text(Some(value))
-    }
-}
-
-impl<'v> From<Option<&'v str>> for Value<'v> {
-    fn from(value: Option<&'v str>) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl<'v> From<&'v [u8]> for Value<'v> {
-    fn from(value: &'v [u8]) -> Self {
-        Self::Bytes(Some(value))
-    }
-}
-
-impl<'v> From<Option<&'v [u8]>> for Value<'v> {
-    fn from(value: Option<&'v [u8]>) -> Self {
-        Self::Bytes(value)
-    }
-}
-
-/// One row of an answer.
-pub(crate) enum Answer {
-    Mysql(MySqlRow),
-    Postgres(PgRow),
-}
-
-macro_rules! column {
-    ($(#[$doc:meta])* $name:ident, $type:ty) => {
-        $(#[$doc])*
-        pub(crate) fn $name(&self, place: usize) -> Result<Option<$type>, Fault> {
-            Ok(match self {
-                Self::Mysql(row) => row.try_get_unchecked(place)?,
-                Self::Postgres(row) => row.try_get_unchecked(place)?,
-            })
-        }
-    };
-}
-
-impl Answer {
-    column!(
-        /// A whole number.
-        maybe_int,
-        i64
-    );
-    column!(
-        /// Text.
-        maybe_text,
-        String
-    );
-    column!(
-        /// Bytes.
-        maybe_bytes,
-        Vec<u8>
-    );
-
-    pub(crate) fn int(&self, place: usize) -> Result<i64, Fault> {
-        self.maybe_int(place)?.ok_or_else(|| Fault::garbled("a number that is not there"))
-    }
-
-    pub(crate) fn text(&self, place: usize) -> Result<String, Fault> {
-        self.maybe_text(place)?.ok_or_else(|| Fault::garbled("a text that is not there"))
-    }
-
-    pub(crate) fn bytes(&self, place: usize) -> Result<Vec<u8>, Fault> {
-        self.maybe_bytes(place)?.ok_or_else(|| Fault::garbled("bytes that are not there"))
     }
 }

@@ -3,6 +3,7 @@
 mod accept;
 mod address;
 mod adopt;
+mod at_once;
 mod call;
 mod change;
 mod claim;
@@ -28,6 +29,7 @@ mod row;
 mod schema;
 mod settle;
 mod shards;
+mod statement;
 mod sweep;
 mod text;
 mod there;

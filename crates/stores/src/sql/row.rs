@@ -29,9 +29,14 @@ pub(super) enum Bodies {
 impl Bodies {
     /// The beginning of a look at rows.
     pub(super) fn select(self) -> String {
+        format!("SELECT {} FROM delay_message ", self.columns())
+    }
+
+    /// What is read of a row.
+    pub(super) fn columns(self) -> String {
         // What is not known by its hash is known by its body.
         let body = if self == Self::With { "body" } else { "CASE WHEN content_hash IS NULL THEN body END" };
-        format!("SELECT {COLUMNS}{body} FROM delay_message ")
+        format!("{COLUMNS}{body}")
     }
 
     /// The beginning of a look at rows by somebody who also asks when each came to be there, in milliseconds.
@@ -187,6 +192,11 @@ impl Row {
 
     pub(super) fn id(&self) -> &MessageId {
         &self.record.message.id
+    }
+
+    pub(super) fn max_lateness_ms(&self) -> Option<i64> {
+        let span = self.record.message.max_lateness?;
+        Some(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// The word that people read.

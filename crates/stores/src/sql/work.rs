@@ -33,7 +33,7 @@ macro_rules! transact {
                         (None, None) => $store.link.session().await?,
                     };
                     let name = call.get_or_insert_with(|| $store.calls.begin()).name();
-                    $session.begin(name, tries).await?;
+                    $session.begin(name, tries);
                     if unsure.is_some() {
                         match $store.was_done(&mut $session, name).await {
                             Ok(true) => {

@@ -14,7 +14,7 @@ use super::{
 /// Statements come in these sizes only, so that the database knows them when they come again.
 const SIZES: [usize; 4] = [100, 20, 5, 1];
 /// So many bytes of bodies go with one statement at most: servers refuse packets that are too large.
-const BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Splits items into parts for one statement each.
 pub(super) fn parts<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
@@ -56,6 +56,11 @@ pub(super) struct Found {
     pub(super) rows: Vec<Row>,
     pub(super) bad: Vec<Bad>,
 }
+
+/// The beginning of an insertion.
+pub(super) const INSERTED: &str = "INSERT INTO delay_message (message_id, sink, topic, tag, message_key, properties, retry, content_kind, \
+     body, deliver_time_ms, priority, max_lateness_ms, ready_time_ms, content_hash, lane_no, queue_no, queue_at, queue_rank, \
+     unindexed_at";
 
 /// The columns that a change may change, and how each follows.
 const CHANGING: [&str; 19] = [
@@ -115,12 +120,10 @@ impl SqlStore {
     }
 
     fn insertion(&self, now: Now, rows: &[&Row]) -> Statement {
-        let mut insert = Statement::new(
-            self.dialect(),
-            "INSERT INTO delay_message (message_id, sink, topic, tag, message_key, properties, retry, content_kind, body, \
-             deliver_time_ms, priority, max_lateness_ms, ready_time_ms, content_hash, lane_no, queue_no, queue_at, \
-             queue_rank, unindexed_at) VALUES ",
-        );
+        let mut insert = Statement::new(self.dialect(), INSERTED);
+        // Written by a claim: where MySQL has room for them from the beginning, a claim changes the row in place, else the row
+        // grows, and pages of rows that came one after the other are all split.
+        insert.push_as(", lease_span_us, holder, claim_call) VALUES ", ") VALUES ");
         for (place, row) in rows.iter().enumerate() {
             let message = &row.record.message;
             let (queue_no, queue_at, rank) = row.place(self.shard_of(&message.id));
@@ -138,7 +141,7 @@ impl SqlStore {
             insert.push(", ").bind(message.body.as_bytes()).push(", ").bind_all([
                 Some(message.due.as_millis() as i64),
                 Some(i64::from(message.priority.get())),
-                message.max_lateness.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
+                row.max_lateness_ms(),
                 Some(row.record.ready.as_millis() as i64),
                 Some(row.hash),
                 Some(row.lane_no),
@@ -147,7 +150,7 @@ impl SqlStore {
                 Some(rank),
                 self.unindexed(now, row),
             ]);
-            insert.push(")");
+            insert.push_as(", 0, 0, 0)", ")");
         }
         // PostgreSQL would write every known id into its log.
         insert.push_as("", " ON CONFLICT (message_id) DO NOTHING");
@@ -247,7 +250,7 @@ impl SqlStore {
     }
 
     /// Since when the index in Redis is to have it and has not, where there is one.
-    fn unindexed(&self, now: Now, row: &Row) -> Option<i64> {
+    pub(super) fn unindexed(&self, now: Now, row: &Row) -> Option<i64> {
         let later = now.wall().saturating_add(NEAR);
         let waits = self.indexed && row.record.state == State::Pending && row.record.ready > later;
         waits.then(|| row.record.ready.as_millis() as i64 * 1000)

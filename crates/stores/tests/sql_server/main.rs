@@ -9,4 +9,5 @@ mod outages;
 mod outbox;
 mod plans;
 mod pool;
+mod receipts;
 mod server;

@@ -1,0 +1,125 @@
+//! What PostgreSQL can do with one statement where others need several: its changes give rows, and its values are arrays.
+
+use std::collections::BTreeMap;
+
+use duly_core::{Fence, Message, MessageId, Now};
+
+use super::{
+    SqlStore,
+    claim::{Given, Owned, Taking, leased},
+    count::{Slot, Tally},
+    fault::Fault,
+    link::{Session, Statement},
+    row::{Bodies, Row},
+    text::{kind_word, properties_text, retry_text},
+    write::{Found, INSERTED},
+};
+use crate::server::turn::Turn;
+
+impl SqlStore {
+    /// Claims those of the rows that still wait as they were seen and that nobody works on, reads them and counts them.
+    pub(super) async fn take_at_once(
+        &self,
+        session: &mut Session,
+        now: Now,
+        taking: &Taking<'_>,
+        turns: &BTreeMap<&MessageId, (&Turn, Owned)>,
+        mut given: Given,
+    ) -> Result<Given, Fault> {
+        let slot = self.slots.take();
+        let token = self.tokens.next(self.time.tick(now));
+        let mut take =
+            Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS place FROM unnest(");
+        take.bind_array(turns.keys().map(|id| id.as_str()).collect::<Vec<_>>()).push(", ");
+        take.bind_array(
+            turns.values().map(|(turn, _)| turn.ready.as_millis() as i64 * 1000).collect::<Vec<_>>(),
+        );
+        // Found by their ids: the index of places has many entries of rows that have left.
+        take.push(
+            ") AS turn (id, at) JOIN delay_message AS message ON message.message_id = turn.id AND \
+             message.queue_at + 0 = turn.at WHERE message.queue_no + 0 > 0 AND message.lane_no = ",
+        );
+        take.bind(taking.lane_no).push(" FOR UPDATE OF message SKIP LOCKED), ");
+        take.push("taken AS (UPDATE delay_message SET ");
+        self.claimed_by(&mut take, now, taking, token);
+        take.push(" FROM due WHERE ctid = due.place RETURNING ").push(&Bodies::With.columns());
+        take.push("), counted AS (");
+        self.count_taken(&mut take, session, &slot);
+        take.push(") SELECT * FROM taken");
+        let mut found = Found::default();
+        found.read(session.rows(take).await?)?;
+        given.missed = found.rows.len() < turns.len();
+        let mut tally = Tally::default();
+        for bad in &found.bad {
+            self.bury(session, now, bad, &mut tally).await?;
+        }
+        self.count(session, &slot, tally).await?;
+        for row in found.rows {
+            let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
+            let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
+            given.leased.push((turn.clone(), leased(row, shard, fence)));
+        }
+        Ok(given)
+    }
+
+    /// Puts new rows there and counts them. If one of the ids is known, that is a [`Fault::Known`].
+    pub(super) async fn put_at_once(
+        &self,
+        session: &mut Session,
+        now: Now,
+        slot: &Slot<'_>,
+        rows: &[&Row],
+        tally: Tally,
+    ) -> Result<(), Fault> {
+        let mut insert = self.with_counts(session, slot, tally);
+        self.put_arrays(&mut insert, now, rows);
+        if session.run(insert).await? < rows.len() as u64 {
+            return Err(Fault::Known);
+        }
+        Ok(())
+    }
+
+    /// An insertion with an array for each column.
+    fn put_arrays(&self, insert: &mut Statement, now: Now, rows: &[&Row]) {
+        let properties: Vec<_> =
+            rows.iter().map(|row| properties_text(&row.record.message.properties)).collect();
+        let retry = |row: &&Row| row.record.message.retry.as_deref().and_then(retry_text);
+        let retries: Vec<_> = rows.iter().map(retry).collect();
+        let places: Vec<_> = rows.iter().map(|row| row.place(self.shard_of(row.id()))).collect();
+        let texts = |of: fn(&Message) -> Option<&str>| -> Vec<Option<&str>> {
+            rows.iter().map(|row| of(&row.record.message)).collect()
+        };
+        let ints = |of: &dyn Fn(&Row) -> Option<i64>| -> Vec<Option<i64>> {
+            rows.iter().map(|row| of(row)).collect()
+        };
+        insert.push(INSERTED).push(") SELECT * FROM unnest(");
+        for column in [
+            texts(|message| Some(message.id.as_str())),
+            texts(|message| Some(message.sink.as_str())),
+            texts(|message| Some(message.topic.as_str())),
+            texts(|message| message.tag.as_ref().map(|tag| tag.as_str())),
+            texts(|message| message.key.as_ref().map(|key| key.as_str())),
+            properties.iter().map(Option::as_deref).collect(),
+            retries.iter().map(Option::as_deref).collect(),
+            texts(|message| Some(kind_word(message.body.kind()))),
+        ] {
+            insert.bind_array(column).push(", ");
+        }
+        insert.bind_array(rows.iter().map(|row| row.record.message.body.as_bytes()).collect::<Vec<_>>());
+        for column in [
+            ints(&|row| Some(row.record.message.due.as_millis() as i64)),
+            ints(&|row| Some(i64::from(row.record.message.priority.get()))),
+            ints(&|row| row.max_lateness_ms()),
+            ints(&|row| Some(row.record.ready.as_millis() as i64)),
+            ints(&|row| Some(row.hash)),
+            ints(&|row| Some(row.lane_no)),
+            places.iter().map(|place| Some(place.0)).collect(),
+            places.iter().map(|place| Some(place.1)).collect(),
+            places.iter().map(|place| Some(place.2)).collect(),
+            ints(&|row| self.unindexed(now, row)),
+        ] {
+            insert.push(", ").bind_array(column);
+        }
+        insert.push(") ON CONFLICT (message_id) DO NOTHING");
+    }
+}
