@@ -12,6 +12,7 @@ use clap::Parser;
 use duly::Message;
 use duly_core::schedule::Random;
 use duly_server::{config::Config, serve};
+use serde_json::json;
 use testkit::{
     bench::{
         process::{self, now},
@@ -140,13 +141,23 @@ async fn watch(report: &mut Report, name: &str, url: &str, button: &str) {
           for (const one of list.getEntries()) { window.longest = Math.max(window.longest, one.duration); window.long += 1; }
         }).observe({ type: 'longtask' });";
     browser.run(observe).await;
-    let before = browser.script_seconds().await;
+    let before = script_seconds(&browser).await;
     browser.ask(&format!("new Promise((done) => setTimeout(done, {}))", WATCHED.as_millis())).await;
-    let script = (browser.script_seconds().await - before) / WATCHED.as_secs_f64() * 1e3;
+    let script = (script_seconds(&browser).await - before) / WATCHED.as_secs_f64() * 1e3;
     report.alone(format!("{name}: scripts, per second"), script, "ms");
     // The browser tells of what takes 50 ms or more.
     report.alone(format!("{name}: longest task, if over 50 ms"), number(&browser, "longest").await, "ms");
     report.alone(format!("{name}: tasks over 50 ms"), number(&browser, "long").await, "");
+}
+
+/// For how long scripts of the page have run.
+async fn script_seconds(browser: &Browser) -> f64 {
+    let cdp = |cmd: &str| json!({"cmd": cmd, "params": {}});
+    browser.post("/goog/cdp/execute", cdp("Performance.enable")).await;
+    let told = browser.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
+    let metrics = told["metrics"].as_array().unwrap();
+    let script = metrics.iter().find(|metric| metric["name"] == "ScriptDuration").unwrap();
+    script["value"].as_f64().unwrap()
 }
 
 async fn number(browser: &Browser, name: &str) -> f64 {

@@ -101,7 +101,7 @@ impl Browser {
         value
     }
 
-    async fn post(&self, path: &str, body: Value) -> Value {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
         self.call(Method::POST, &format!("{}{path}", self.session), body).await
     }
 
@@ -167,16 +167,6 @@ impl Browser {
     pub(crate) async fn key(&self, key: &str) {
         let strokes = [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})];
         self.post("/actions", json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]})).await;
-    }
-
-    /// For how long scripts of the page have run.
-    pub(crate) async fn script_seconds(&self) -> f64 {
-        let cdp = |cmd: &str| json!({"cmd": cmd, "params": {}});
-        self.post("/goog/cdp/execute", cdp("Performance.enable")).await;
-        let told = self.post("/goog/cdp/execute", cdp("Performance.getMetrics")).await;
-        let metrics = told["metrics"].as_array().unwrap();
-        let script = metrics.iter().find(|metric| metric["name"] == "ScriptDuration").unwrap();
-        script["value"].as_f64().unwrap()
     }
 
     /// Fails if the page complained, or called any other server than `own`.
