@@ -62,6 +62,7 @@ impl Browser {
             "binary": driver.browser(),
             "args": [
                 "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+                "--disable-dev-shm-usage",
                 "--no-first-run", format!("--lang={}", look.language), format!("--accept-lang={}", look.language),
                 format!("--window-size={},{}", look.width, look.height), format!("--user-data-dir={profile}"),
             ],
