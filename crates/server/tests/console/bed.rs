@@ -66,7 +66,7 @@ impl Bed {
         self.running.stop().await.unwrap();
     }
 
-    /// How many of the books stand under this name.
+    /// The totals that the tests look at.
     pub(crate) async fn books(&self) -> Value {
         let books = self.duly().books().await.unwrap();
         json!({"pending": books.pending, "cancelled": books.cancelled, "dead": books.dead, "delivered": books.delivered})
