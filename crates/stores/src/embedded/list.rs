@@ -166,13 +166,12 @@ impl Shared {
     fn list_ended(&self, rows: &mut Rows<'_>) -> io::Result<()> {
         let slices: Vec<u32> = self.engine().ended.slices.iter().map(|slice| slice.number).collect();
         for number in slices {
-            let bytes = {
+            let (file, len, buffer) = {
                 let engine = self.engine();
                 let slice = engine.ended.slices.iter().find(|slice| slice.number == number);
                 let Some(slice) = slice else { continue };
                 (slice.file.clone(), slice.file_len, slice.buffer.clone())
             };
-            let (file, len, buffer) = bytes;
             let mut bytes = read_all(&*file, 0, len)?;
             bytes.extend_from_slice(&buffer);
             let mut ends = Vec::with_capacity(ENDS_AT_ONCE);
