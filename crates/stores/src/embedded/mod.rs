@@ -9,6 +9,7 @@ mod ended;
 mod engine;
 mod entry;
 mod flight;
+mod health;
 mod index;
 mod journal;
 mod keeper;
@@ -24,13 +25,15 @@ mod recover;
 mod rows;
 mod settle;
 mod table;
+#[cfg(test)]
+mod test_bed;
 mod wheel;
 mod writer;
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, atomic::AtomicU64},
     thread::JoinHandle,
     time::Duration,
 };
@@ -81,6 +84,8 @@ struct Shared {
     limbo: Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
+    /// Counts what background work changed.
+    progress: AtomicU64,
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
