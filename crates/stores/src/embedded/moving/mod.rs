@@ -6,6 +6,8 @@ mod opening;
 mod relocate;
 mod runs;
 
+#[cfg(test)]
+mod tests;
 use std::io;
 
 use bytes::Bytes;
