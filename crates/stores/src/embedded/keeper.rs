@@ -156,6 +156,7 @@ impl Shared {
                 }
                 (engine.file_number(), engine.options.segment_bytes)
             };
+                    self.note_progress();
             let segment = make_segment(self, number, bytes)?;
             self.engine().journal.spares.push_back(segment);
             self.room.notify_waiters();
@@ -165,6 +166,7 @@ impl Shared {
     /// Rewrites tables that are mostly waste, and merges small runs. Says whether anything was moved.
     fn tidy(&self) -> io::Result<bool> {
         self.merge_runs(RUNS_MAX)?;
+            self.note_progress();
         let wasteful: Vec<u32> = {
             let mut engine = self.engine();
             let now = engine.now.wall();

@@ -8,6 +8,7 @@ use duly_core::{Lane, MessageId, Timestamp};
 use super::{
     entry::{Garbled, Peek},
     index::Place,
+    options::NEAR_COST,
 };
 
 /// The order in which a lane releases: `(ready, priority descending, id)`.
@@ -41,6 +42,13 @@ pub(super) struct Near {
 pub(super) struct Extent {
     pub(super) table: u32,
     pub(super) next: u64,
+impl Near {
+    /// The memory it takes: what counts against the window.
+    pub(super) fn cost(&self) -> usize {
+        NEAR_COST + self.data.as_ref().map_or(0, Bytes::len)
+    }
+}
+
     pub(super) end: u64,
     /// The key of the entry at `next`.
     pub(super) key: NearKey,

@@ -245,6 +245,7 @@ impl Shared {
             engine.bury(number);
         }
         drop(engine);
+        self.note_progress();
         self.room.notify_waiters();
     }
 }

@@ -43,6 +43,7 @@ impl Shared {
                 let split = self.split_all(tables);
                 let mut engine = self.engine();
                 engine.splitting = None;
+                self.note_progress();
                 if let Err((_, left)) = &split {
                     // Begun, not ended: what is moved already is passed over the next time.
                     let bucket = engine.buckets.entry(slot).or_default();
@@ -92,6 +93,7 @@ impl Shared {
                 })
             });
             self.engine().arriving = None;
+            self.note_progress();
             self.moved.notify_waiters();
             arrived?;
         }

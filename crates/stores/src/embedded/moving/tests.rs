@@ -9,6 +9,43 @@ use super::super::{
 const DAY_MS: u64 = 24 * 3_600_000;
 
 #[test]
+fn background_work_comes_to_rest_whatever_the_size_of_what_nobody_takes() {
+    testkit::block_on(async {
+        for (count, body) in [(400, 10), (200, 479), (100, 1_000), (40, 5_000), (3, 40_000)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut bed = Bed::open(dir.path(), tiny());
+            bed.insert(0, (0..count).map(|number| message("idle", number, 0, body))).await;
+            bed.rounds_until_rest();
+            let moved = bed.shared.progress();
+            (0..3).for_each(|_| bed.round());
+            assert_eq!(bed.shared.progress(), moved, "{body} bytes: a store at rest moves nothing");
+            assert!(bed.shared.engine().window <= tiny().window_bytes, "{body} bytes");
+            let mut claimed = Vec::new();
+            while claimed.len() < count as usize {
+                let some = bed.claim(1, "idle", 7).await.messages;
+                assert!(!some.is_empty(), "{body} bytes: {} of {count} came", claimed.len());
+                claimed.extend(some.into_iter().map(|leased| leased.message.id));
+                bed.rounds_until_rest();
+            }
+            assert!(claimed.iter().all(|id| claimed.iter().filter(|other| *other == id).count() == 1));
+        }
+    });
+}
+
+#[test]
+fn a_body_larger_than_the_window_holds_no_insert_up() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Bed::open(dir.path(), tiny());
+        bed.insert(0, [message("idle", 1, 0, 3 * tiny().window_bytes)]).await;
+        bed.rounds_until_rest();
+        let admitted = bed.shared.engine().admit(100, Class::Insert).unwrap();
+        assert!(matches!(admitted, Admission::Granted));
+        assert_eq!(bed.claim(1, "idle", 1).await.messages.len(), 1);
+    });
+}
+
+#[test]
 fn a_table_is_sealed_before_its_places_end() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
