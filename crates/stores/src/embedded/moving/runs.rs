@@ -348,7 +348,12 @@ impl Engine {
         some
     }
 
+    /// Puts a message back that was on its way to a run, unless it was changed or ended on the way: then a newer place,
+    /// under the same key perhaps, must not be overwritten.
     pub(in crate::embedded) fn put_back(&mut self, one: Moving) {
+        if self.index.marks(one.hash, one.from).is_none_or(|marks| marks.claimed) {
+            return;
+        }
         let near = Near { hash: one.hash, place: one.from, data: None, suspect: one.suspect };
         self.add_near(one.lane, one.key, near);
     }

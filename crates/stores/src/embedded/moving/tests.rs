@@ -72,3 +72,37 @@ fn a_table_is_sealed_before_its_places_end() {
         }
     });
 }
+
+#[test]
+fn what_changed_on_its_way_to_a_run_is_not_put_back() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let bed = Bed::open(dir.path(), tiny());
+        for change in 0..2 {
+            let first = 10 * change;
+            bed.insert(0, [message("work", first, 0, 10)]).await;
+            let taken: Vec<_> = {
+                let mut engine = bed.shared.engine();
+                let cut = engine.lanes.get(0).and_then(|lane| lane.near.first_key_value()).unwrap().0.clone();
+                engine.take_tail(0, &cut)
+            };
+            assert_eq!(taken.len(), 1);
+            // The same time again, so that its key stays the same.
+            let due = Timestamp::from_millis(now(0).wall().as_millis());
+            let done = [Changed::Done { maybe_delivered: false }];
+            if change == 0 {
+                assert_eq!(bed.shared.reschedule(now(0), &[(id(first), due)]).await.unwrap(), done);
+            } else {
+                assert_eq!(bed.shared.cancel(now(0), &[id(first)]).await.unwrap(), done);
+                bed.insert(0, [message("work", first, 0, 10)]).await;
+            }
+            {
+                let mut engine = bed.shared.engine();
+                taken.into_iter().for_each(|(one, _)| engine.put_back(one));
+                engine.lanes.get_mut(0).unwrap().limbo = None;
+            }
+            let claimed = bed.claim(1, "work", 10).await.messages;
+            assert_eq!(claimed.len(), 1, "change {change}: it is there and never comes");
+        }
+    });
+}
