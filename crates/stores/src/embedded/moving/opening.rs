@@ -157,7 +157,9 @@ impl Shared {
                 if engine.index.draw_near(*hash, *place)
                     && let Ok(peek) = Peek::framed(&bytes[range.clone()])
                 {
-                    engine.draw_near(*hash, *place, peek, fits.then(|| bytes.slice(range.clone())));
+                    // A copy: a slice would keep the whole chunk in memory for as long as this one message waits.
+                    let data = fits.then(|| Bytes::copy_from_slice(&bytes[range.clone()]));
+                    engine.draw_near(*hash, *place, peek, data);
                 }
             }
         }

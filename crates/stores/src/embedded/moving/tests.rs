@@ -46,6 +46,29 @@ fn a_body_larger_than_the_window_holds_no_insert_up() {
 }
 
 #[test]
+fn a_message_that_waits_keeps_no_chunk_in_memory() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Bed::open(dir.path(), tiny());
+        bed.insert(0, (0..10).map(|number| message("idle", number, 5_000, 100))).await;
+        bed.shared.flush(true).unwrap();
+        bed.insert(0, (10..20).map(|number| message("idle", number, 5_000, 100))).await;
+        // Ten come from a table, ten from the buffer of their bucket.
+        bed.shared.engine().tick(now(5_000));
+        bed.round();
+        assert_eq!(bed.near_in_memory(), 20);
+        assert!(bed.near_stands_alone(), "what a bucket brought in shares memory");
+        // From a run: a claim reads a block of it.
+        bed.shared.engine().options.window_bytes = 0;
+        bed.round();
+        assert_eq!(bed.near_in_memory(), 0);
+        assert_eq!(bed.claim(5_000, "idle", 2).await.messages.len(), 2);
+        assert_eq!(bed.near_in_memory(), 18);
+        assert!(bed.near_stands_alone(), "what a run brought in shares memory");
+    });
+}
+
+#[test]
 fn a_table_is_sealed_before_its_places_end() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
