@@ -352,14 +352,7 @@ impl Engine {
             }
             return;
         }
-        let slot = match self.tables.get(&place.file).and_then(|table| table.kind.slot()) {
-            Some(slot) => Some(slot),
-            None => match self.opened.route(peek.ready()) {
-                Route::Bucket(slot) => Some(slot),
-                Route::Near => None,
-            },
-        };
-        if let Some(slot) = slot
+        if let Some(slot) = self.counted_in(place, peek.ready())
             && let Some(bucket) = self.buckets.get_mut(&slot)
         {
             let part = &mut bucket.parts[slot.part(peek.ready())];

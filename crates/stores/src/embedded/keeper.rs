@@ -109,6 +109,13 @@ pub(super) fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
     };
     unless_full(shared.lay_down_spares())?;
     unless_full(shared.open_buckets())?;
+    let opened = shared.engine().opened.0[0];
+    if opened < rounds.opened {
+        // The clock was ahead. If there is no room for it now, the next round tries again.
+        unless_full(shared.retreat().map(|()| rounds.opened = opened))?;
+    } else {
+        rounds.opened = opened;
+    }
     let (flush, spill, journal, changed, now) = {
         let engine = shared.engine();
         let added = engine.journal.appended - engine.checkpointed_at;
@@ -149,6 +156,7 @@ impl Shared {
                     drop(engine);
                     let file = self.disk.open(&self.dir.join(format!("ended-{number}")))?;
                     self.engine().slice_files.push((number, file));
+                    self.note_progress();
                     continue;
                 }
                 if engine.journal.spares.len() >= SPARES {
@@ -156,9 +164,9 @@ impl Shared {
                 }
                 (engine.file_number(), engine.options.segment_bytes)
             };
-                    self.note_progress();
             let segment = make_segment(self, number, bytes)?;
             self.engine().journal.spares.push_back(segment);
+            self.note_progress();
             self.room.notify_waiters();
         }
     }
@@ -166,7 +174,6 @@ impl Shared {
     /// Rewrites tables that are mostly waste, and merges small runs. Says whether anything was moved.
     fn tidy(&self) -> io::Result<bool> {
         self.merge_runs(RUNS_MAX)?;
-            self.note_progress();
         let wasteful: Vec<u32> = {
             let mut engine = self.engine();
             let now = engine.now.wall();

@@ -24,6 +24,11 @@ impl NearKey {
         let id = MessageId::parse(peek.id_text()).map_err(|_| Garbled)?;
         Ok(Self { ready: peek.ready(), rank: peek.rank(), id })
     }
+
+    /// Sorts before what is released at `time` or later.
+    pub(super) fn from(time: Timestamp) -> Self {
+        Self { ready: time, rank: 0, id: first_id() }
+    }
 }
 
 /// A message near at hand.
@@ -37,11 +42,6 @@ pub(super) struct Near {
     pub(super) suspect: bool,
 }
 
-/// A stretch of a run that belongs to one lane, in release order.
-#[derive(Debug, Clone)]
-pub(super) struct Extent {
-    pub(super) table: u32,
-    pub(super) next: u64,
 impl Near {
     /// The memory it takes: what counts against the window.
     pub(super) fn cost(&self) -> usize {
@@ -49,6 +49,11 @@ impl Near {
     }
 }
 
+/// A stretch of a run that belongs to one lane, in release order.
+#[derive(Debug, Clone)]
+pub(super) struct Extent {
+    pub(super) table: u32,
+    pub(super) next: u64,
     pub(super) end: u64,
     /// The key of the entry at `next`.
     pub(super) key: NearKey,
@@ -106,7 +111,7 @@ impl LaneState {
 
     /// Due and waiting at `now`.
     pub(super) fn ready(&self, now: Timestamp) -> u64 {
-        let after = NearKey { ready: Timestamp::from_millis(now.as_millis() + 1), rank: 0, id: first_id() };
+        let after = NearKey::from(Timestamp::from_millis(now.as_millis() + 1));
         let later = self.near.range(after..).count() as u64;
         // Runs hold what is overdue; after a step back of the clock they may hold some that wait again, counted as ready.
         self.near_count.saturating_sub(later)

@@ -4,10 +4,11 @@
 mod flush;
 mod opening;
 mod relocate;
+mod retreat;
 mod runs;
-
 #[cfg(test)]
 mod tests;
+
 use std::{io, sync::Arc};
 
 use bytes::Bytes;
@@ -24,7 +25,6 @@ pub(in crate::embedded) struct Moving {
     pub(in crate::embedded) suspect: bool,
 }
 
-fn garbled(table: u32, at: u64) -> io::Error {
 impl Moving {
     /// With its entry, read from `file` unless it is in memory. As it was if it cannot be read yet.
     fn loaded(self, file: Option<Arc<dyn DiskFile>>) -> Result<Self, Self> {
@@ -38,6 +38,7 @@ impl Moving {
     }
 }
 
+fn garbled(table: u32, at: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("the entry at byte {at} of table {table} does not match its checksum"),

@@ -14,7 +14,7 @@ use super::{
         keeper::is_full,
         lanes::NearKey,
         options::{NEAR_COST, STEP},
-        table::read_all,
+        table::{TableKind, read_all},
         wheel::{LEVELS, Route, Slot},
     },
     Moving, garbled,
@@ -205,15 +205,14 @@ impl Shared {
 
     /// Moves what is alive in a table to where its time says now: to narrower buckets, or near.
     pub(in crate::embedded) fn split(&self, table: u32) -> io::Result<()> {
+        let Some(kind) = self.engine().tables.get(&table).map(|table| table.kind) else { return Ok(()) };
         self.each_chunk(table, |bytes, entries| {
             let mut near = Vec::new();
             for some in entries.chunks(STEP) {
                 let mut engine = self.engine();
                 for (hash, place, range) in some {
                     let entry = &bytes[range.clone()];
-                    if engine.index.marks(*hash, *place).is_none() {
-                        continue;
-                    }
+                    let Some(marks) = engine.index.marks(*hash, *place) else { continue };
                     let Ok(peek) = Peek::framed(entry) else { continue };
                     if peek.is_dead() {
                         engine.dead.push(*hash, *place, entry);
@@ -221,11 +220,14 @@ impl Shared {
                     }
                     match engine.opened.route(peek.ready()) {
                         Route::Near => near.push((*hash, *place, range.clone())),
+                        // Claimed while the clock was ahead, or on its way to its bucket since an earlier try.
+                        Route::Bucket(_) if kind == TableKind::Run && (marks.claimed || !marks.near) => {}
                         Route::Bucket(slot) => {
-                            let same =
-                                engine.tables.get(&table).and_then(|table| table.kind.slot()) == Some(slot);
+                            if marks.near {
+                                engine.withdraw(*hash, *place, peek);
+                            }
                             let bucket = engine.buckets.entry(slot).or_default();
-                            if !same {
+                            if marks.near || kind.slot() != Some(slot) {
                                 bucket.parts[slot.part(peek.ready())] += 1;
                             }
                             bucket.buffer.push(*hash, *place, entry);

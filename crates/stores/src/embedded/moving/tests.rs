@@ -129,3 +129,48 @@ fn what_changed_on_its_way_to_a_run_is_not_put_back() {
         }
     });
 }
+
+/// How many messages wait in buckets, and how many are near.
+fn far_and_near(bed: &Bed) -> (u64, u64) {
+    let engine = bed.shared.engine();
+    let far = engine.buckets.values().flat_map(|bucket| bucket.parts).map(u64::from).sum();
+    (far, engine.lanes.iter().map(|lane| lane.near_count).sum())
+}
+
+#[test]
+fn what_a_clock_far_ahead_made_near_goes_back_to_its_buckets() {
+    const DAYS: u64 = 12;
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Bed::open(dir.path(), tiny());
+        bed.insert(0, (0..DAYS).map(|number| message("work", number, (number + 1) * DAY_MS, 300))).await;
+        bed.shared.engine().tick(now(365 * DAY_MS));
+        bed.round();
+        bed.insert(365 * DAY_MS, (20..30).map(|number| message("work", number, DAY_MS, 300))).await;
+        bed.rounds_until_rest();
+        assert_eq!(far_and_near(&bed), (0, DAYS + 10), "a year ahead all are near");
+        bed.shared.engine().tick(now(1_000));
+        bed.round();
+        bed.rounds_until_rest();
+        assert_eq!(far_and_near(&bed), (DAYS + 10, 0), "none is due for a day");
+        assert_eq!(bed.shared.engine().window, 0);
+        bed.shared.retreat().unwrap();
+        assert_eq!(far_and_near(&bed), (DAYS + 10, 0), "what is on its way goes once");
+        bed.insert(1_000, [message("work", 30, DAY_MS, 300)]).await;
+        assert_eq!(far_and_near(&bed), (DAYS + 11, 0), "nor is what comes now");
+        let done = [Changed::Done { maybe_delivered: false }; 2];
+        assert_eq!(bed.shared.cancel(now(1_000), &[id(0), id(30)]).await.unwrap(), done);
+        assert_eq!(far_and_near(&bed), (DAYS + 9, 0));
+        bed.shared.checkpoint().unwrap();
+        drop(bed);
+        let mut bed = Bed::open(dir.path(), tiny());
+        assert_eq!(far_and_near(&bed), (DAYS + 9, 0), "also after a restart");
+        let mut came = 0;
+        for day in 1..=DAYS {
+            bed.shared.engine().tick(now(day * DAY_MS));
+            bed.round();
+            came += bed.claim(day * DAY_MS, "work", 100).await.messages.len();
+            assert_eq!(came as u64, day + 9, "on day {day}");
+        }
+    });
+}
