@@ -162,7 +162,8 @@ fn split_block(block: &Bytes, from: u64, end: u64, table: u32) -> Result<Arrival
         let near = Near {
             hash: key.id.hash64(),
             place: Place::new(table, from + at as u64),
-            data: Some(block.slice(at..at + peek.len())),
+            // A copy: a slice would keep the whole block in memory for as long as this one message waits.
+            data: Some(Bytes::copy_from_slice(&block[at..at + peek.len()])),
             suspect: peek.is_lost(),
         };
         arrivals.push((key, near));

@@ -21,7 +21,7 @@ use super::{
     journal::{Kind, Tail},
     lanes::{Lanes, Near, NearKey},
     numbers::Numbered,
-    options::{ENDED_BYTES_MAX, NEAR_COST, WAITING_BYTES_MAX},
+    options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
     table::Table,
     wheel::{FAN, Opened, Route, Slot},
 };
@@ -270,7 +270,8 @@ impl Engine {
         match self.opened.route(peek.ready()) {
             Route::Near => {
                 // Beyond the budget only the key stays: the entry is read back when its turn comes.
-                let data = (self.window < self.options.window_bytes).then(|| Bytes::copy_from_slice(entry));
+                let fits = self.window + entry.len() < self.options.window_bytes;
+                let data = fits.then(|| Bytes::copy_from_slice(entry));
                 self.draw_near(hash, place, peek, data)
             }
             Route::Bucket(slot) => {
@@ -285,11 +286,10 @@ impl Engine {
 
     /// Puts a message into its lane's memory. What had the same key there is out of date, and its memory is free.
     pub(super) fn add_near(&mut self, number: u32, key: NearKey, near: Near) {
-        let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
         let Some(lane) = self.lanes.get_mut(number) else { return };
-        self.window += cost(&near);
+        self.window += near.cost();
         if let Some(known) = lane.near.insert(key, near) {
-            self.window = self.window.saturating_sub(cost(&known));
+            self.window = self.window.saturating_sub(known.cost());
         }
     }
 
@@ -348,18 +348,11 @@ impl Engine {
             if let Ok(key) = NearKey::of(peek)
                 && let Some(near) = lane.near.remove(&key)
             {
-                self.window = self.window.saturating_sub(NEAR_COST + near.data.map_or(0, |data| data.len()));
+                self.window = self.window.saturating_sub(near.cost());
             }
             return;
         }
-        let slot = match self.tables.get(&place.file).and_then(|table| table.kind.slot()) {
-            Some(slot) => Some(slot),
-            None => match self.opened.route(peek.ready()) {
-                Route::Bucket(slot) => Some(slot),
-                Route::Near => None,
-            },
-        };
-        if let Some(slot) = slot
+        if let Some(slot) = self.counted_in(place, peek.ready())
             && let Some(bucket) = self.buckets.get_mut(&slot)
         {
             let part = &mut bucket.parts[slot.part(peek.ready())];

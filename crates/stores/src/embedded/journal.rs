@@ -277,6 +277,9 @@ impl Tail {
 
     /// Nothing more will be written: all who wait are told.
     pub(super) fn fail(&mut self) {
+        if self.in_hand.is_some() {
+            self.writing.finish(false);
+        }
         self.frames.iter().for_each(|frame| frame.commit.finish(false));
     }
 

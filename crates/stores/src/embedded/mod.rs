@@ -9,6 +9,7 @@ mod ended;
 mod engine;
 mod entry;
 mod flight;
+mod health;
 mod index;
 mod journal;
 mod keeper;
@@ -24,13 +25,15 @@ mod recover;
 mod rows;
 mod settle;
 mod table;
+#[cfg(test)]
+mod test_bed;
 mod wheel;
 mod writer;
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, atomic::AtomicU64},
     thread::JoinHandle,
     time::Duration,
 };
@@ -54,7 +57,7 @@ use self::{
     measure::Timing,
 };
 pub use backup::{BackupReport, backup, backup_telling};
-pub use options::Options;
+pub use options::{FILE_BYTES_MAX, Options};
 
 /// A store in files of its own: messages synced to disk before they are accepted.
 pub struct EmbeddedStore {
@@ -81,6 +84,8 @@ struct Shared {
     limbo: Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
+    /// Counts what background work changed.
+    progress: AtomicU64,
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -200,7 +205,7 @@ impl EmbeddedStore {
     /// Opens the store in `dir`, making it if it is missing. Only one process can have it open.
     pub async fn open(dir: impl AsRef<Path>, options: Options, now: Now) -> Result<Self, StoreError> {
         let dir = dir.as_ref().to_owned();
-        let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options, now)).await;
+        let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options.bounded(), now)).await;
         let (shared, lock) = opened.map_err(|error| {
             StoreError::new(StoreErrorKind::Damaged, format!("opening the data folder failed: {error}"))
         })??;

@@ -19,6 +19,11 @@ pub(super) const ENDED_BYTES_MAX: usize = 4 << 20;
 /// Runs that may stand beside each other before the small ones are merged.
 pub(super) const RUNS_MAX: usize = 24;
 
+/// The most bytes of a segment or a table: half of what a place can name, so that what goes over a little still fits.
+pub const FILE_BYTES_MAX: u64 = 16 << 30;
+/// Bytes of a slice of finished messages after which another one is begun.
+pub(super) const SLICE_BYTES_MAX: u64 = 1 << 30;
+
 /// How an embedded store is set up. The defaults suit a server with a few hundred megabytes to spare.
 #[derive(Clone)]
 pub struct Options {
@@ -38,6 +43,8 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Bytes of a bucket read at once.
     pub chunk_bytes: u64,
+    /// Bytes of a table after which another one is begun. At most [`FILE_BYTES_MAX`].
+    pub table_bytes: u64,
     /// The file layer.
     pub disk: Arc<dyn Disk>,
 }
@@ -53,12 +60,22 @@ impl Default for Options {
             window_bytes: 48 << 20,
             buffer_bytes: 16 << 20,
             chunk_bytes: 16 << 20,
+            table_bytes: 4 << 30,
             disk: Arc::new(RealDisk),
         }
     }
 }
 
 impl Options {
+    /// Within what places can name, however large they were asked for.
+    pub(super) fn bounded(self) -> Self {
+        Self {
+            segment_bytes: self.segment_bytes.min(FILE_BYTES_MAX),
+            table_bytes: self.table_bytes.min(FILE_BYTES_MAX),
+            ..self
+        }
+    }
+
     /// Small files, for tests: everything happens a thousand times sooner.
     pub fn small() -> Self {
         Self {

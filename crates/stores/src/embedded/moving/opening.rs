@@ -14,7 +14,7 @@ use super::{
         keeper::is_full,
         lanes::NearKey,
         options::{NEAR_COST, STEP},
-        table::read_all,
+        table::{TableKind, read_all},
         wheel::{LEVELS, Route, Slot},
     },
     Moving, garbled,
@@ -43,6 +43,7 @@ impl Shared {
                 let split = self.split_all(tables);
                 let mut engine = self.engine();
                 engine.splitting = None;
+                self.note_progress();
                 if let Err((_, left)) = &split {
                     // Begun, not ended: what is moved already is passed over the next time.
                     let bucket = engine.buckets.entry(slot).or_default();
@@ -92,6 +93,7 @@ impl Shared {
                 })
             });
             self.engine().arriving = None;
+            self.note_progress();
             self.moved.notify_waiters();
             arrived?;
         }
@@ -155,7 +157,9 @@ impl Shared {
                 if engine.index.draw_near(*hash, *place)
                     && let Ok(peek) = Peek::framed(&bytes[range.clone()])
                 {
-                    engine.draw_near(*hash, *place, peek, fits.then(|| bytes.slice(range.clone())));
+                    // A copy: a slice would keep the whole chunk in memory for as long as this one message waits.
+                    let data = fits.then(|| Bytes::copy_from_slice(&bytes[range.clone()]));
+                    engine.draw_near(*hash, *place, peek, data);
                 }
             }
         }
@@ -201,15 +205,14 @@ impl Shared {
 
     /// Moves what is alive in a table to where its time says now: to narrower buckets, or near.
     pub(in crate::embedded) fn split(&self, table: u32) -> io::Result<()> {
+        let Some(kind) = self.engine().tables.get(&table).map(|table| table.kind) else { return Ok(()) };
         self.each_chunk(table, |bytes, entries| {
             let mut near = Vec::new();
             for some in entries.chunks(STEP) {
                 let mut engine = self.engine();
                 for (hash, place, range) in some {
                     let entry = &bytes[range.clone()];
-                    if engine.index.marks(*hash, *place).is_none() {
-                        continue;
-                    }
+                    let Some(marks) = engine.index.marks(*hash, *place) else { continue };
                     let Ok(peek) = Peek::framed(entry) else { continue };
                     if peek.is_dead() {
                         engine.dead.push(*hash, *place, entry);
@@ -217,11 +220,14 @@ impl Shared {
                     }
                     match engine.opened.route(peek.ready()) {
                         Route::Near => near.push((*hash, *place, range.clone())),
+                        // Claimed while the clock was ahead, or on its way to its bucket since an earlier try.
+                        Route::Bucket(_) if kind == TableKind::Run && (marks.claimed || !marks.near) => {}
                         Route::Bucket(slot) => {
-                            let same =
-                                engine.tables.get(&table).and_then(|table| table.kind.slot()) == Some(slot);
+                            if marks.near {
+                                engine.withdraw(*hash, *place, peek);
+                            }
                             let bucket = engine.buckets.entry(slot).or_default();
-                            if !same {
+                            if marks.near || kind.slot() != Some(slot) {
                                 bucket.parts[slot.part(peek.ready())] += 1;
                             }
                             bucket.buffer.push(*hash, *place, entry);

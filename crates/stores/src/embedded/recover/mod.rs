@@ -8,7 +8,7 @@ mod tables;
 use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
-    sync::{Arc, Condvar, Mutex, RwLock},
+    sync::{Arc, Condvar, Mutex, RwLock, atomic::AtomicU64},
 };
 
 use duly_core::{
@@ -251,6 +251,7 @@ impl<'a> Opening<'a> {
             limbo: Mutex::new(()),
             claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
             timing: Timing::default(),
+            progress: AtomicU64::new(0),
             lanes: RwLock::new(lanes),
             disk: self.disk,
             dir: self.dir.to_owned(),

@@ -10,7 +10,7 @@ use super::{
         index::{Marks, Place},
         lanes::{Extent, NearKey},
         manifest::TableLine,
-        table::{KEY_BYTES, KeyRecord, Table, TableKind, live_keys, read_all, read_entry},
+        table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, live_keys, read_all, read_entry},
     },
     Opening, damaged, io_error,
 };
@@ -43,6 +43,9 @@ impl Opening<'_> {
                 "table-{number} is shorter than the manifest says; restore the folder from a backup"
             )));
         }
+        check_len(number, line.data_len).map_err(|error| {
+            damaged(format!("{error}; it was written by an older version; restore the folder from a backup"))
+        })?;
         let mut table = Table::new(number, line.kind, data, keys);
         table.data_len = line.data_len;
         table.added_keys(&bytes);
