@@ -52,6 +52,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("unknown_sink", 422, "No such sink is configured"),
     ("unknown_level", 422, "No such level is configured"),
     ("too_many_pending", 429, "As many messages wait as the limit allows"),
+    ("too_many_in_flight", 429, "As many messages of the queue are in flight as the limit allows"),
     ("internal", 500, "A fault of the server"),
     ("store_damaged", 500, "What is stored cannot be trusted"),
     ("busy", 503, "Too much at once for the memory set aside"),
@@ -175,6 +176,8 @@ impl From<Error> for Fault {
                     StoreErrorKind::Unavailable => "store_unavailable",
                     StoreErrorKind::Full => "disk_full",
                     StoreErrorKind::TooMany => "too_many_pending",
+                    StoreErrorKind::TooManyInFlight => "too_many_in_flight",
+                    StoreErrorKind::TooLarge => "body_too_large",
                     StoreErrorKind::Damaged => "store_damaged",
                     StoreErrorKind::Closed => "store_closed",
                 };

@@ -111,6 +111,10 @@ impl Shared {
                     number
                 }
             };
+            if !entry::fits(message) {
+                let what = format!("message {:?} has a body or properties too large for this store", message.id);
+                return Err(StoreError::new(StoreErrorKind::TooLarge, what));
+            }
             let start = bytes.len();
             entry::encode_fresh(message, now.wall(), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });

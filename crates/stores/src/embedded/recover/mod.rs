@@ -20,6 +20,7 @@ use self::segments::unused_segments;
 use super::{
     Options, Shared,
     backup::MARKER,
+    damage::SetAside,
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::{Buffer, Engine},
@@ -196,6 +197,9 @@ impl<'a> Opening<'a> {
             graveyard: Vec::new(),
             arriving: None,
             splitting: None,
+            arriving_soon: None,
+            splitting_soon: None,
+            damaged: SetAside::default(),
             ended_over: Vec::new(),
             slice_files: Vec::new(),
             checkpointed_at: 0,
