@@ -151,7 +151,9 @@ pub(super) fn survey(
         let place = Place { file: table, off8: key.off8 };
         let read = read_entry(data, place);
         match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(NearKey::of)) {
-            Ok(Ok(next)) if next.id.hash64() == key.hash => return Ok((damaged, Some((place.offset(), next)))),
+            Ok(Ok(next)) if next.id.hash64() == key.hash => {
+                return Ok((damaged, Some((place.offset(), next))));
+            }
             Err(error) if error.kind() != std::io::ErrorKind::InvalidData => {
                 return Err(std::io::Error::new(error.kind(), error.to_string()));
             }
@@ -173,9 +175,11 @@ fn id_at(data: &dyn DiskFile, place: Place) -> std::io::Result<Option<MessageId>
 impl Shared {
     /// Sets aside what cannot be read in a table from `from` on. Says where to go on.
     pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
-        let known = self.engine().tables.get(&table).map(|known| {
-            (known.data.clone(), known.keys.clone(), known.keys_len, known.data_len)
-        });
+        let known = self
+            .engine()
+            .tables
+            .get(&table)
+            .map(|known| (known.data.clone(), known.keys.clone(), known.keys_len, known.data_len));
         let Some((data, keys, keys_len, end)) = known else { return Ok(u64::MAX) };
         let bytes = read_all(&*keys, 0, keys_len)?;
         let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
@@ -197,10 +201,11 @@ impl Shared {
                 (one.clone(), lane, engine.file(one.place))
             };
             let (one, lane, file) = found;
-            let bytes = file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.place)).map_err(|error| {
-                let what = format!("reading a damaged message failed: {error}");
-                StoreError::new(StoreErrorKind::Unavailable, what)
-            })?;
+            let bytes =
+                file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.place)).map_err(|error| {
+                    let what = format!("reading a damaged message failed: {error}");
+                    StoreError::new(StoreErrorKind::Unavailable, what)
+                })?;
             let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
             self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;
             let mut engine = self.engine();

@@ -186,10 +186,7 @@ impl Shared {
                 Ok(Some(_)) if held.version == 0 => unsent.push(*token),
                 Ok(Some((stored, _))) => {
                     let why = "its lease ended";
-                    entries.push((
-                        *token,
-                        lost_entry(stored, now.wall(), held.alone, true, held.lane, why),
-                    ));
+                    entries.push((*token, lost_entry(stored, now.wall(), held.alone, true, held.lane, why)));
                 }
                 Ok(None) => {}
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey, options::STEP,
-        table::read_entry,
+        Shared, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey,
+        options::STEP, table::read_entry,
     },
     Moving,
     runs::Source,
@@ -53,8 +53,21 @@ impl Shared {
         for (one, file) in moving {
             if !one.data.is_empty() {
                 loaded.push(one);
-            } else if let Some(Ok(data)) = file.map(|file| read_entry(&*file, one.from)) {
-                loaded.push(Moving { data: Bytes::from(data), ..one });
+                continue;
+            }
+            match file.map(|file| read_entry(&*file, one.from)) {
+                Some(Ok(data)) => loaded.push(Moving { data: Bytes::from(data), ..one }),
+                // Left where it is, it would keep its segment and all later ones from being cut.
+                Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.engine().set_aside(Damaged {
+                        hash: one.hash,
+                        place: one.from,
+                        lane: one.lane,
+                        ready: one.key.ready,
+                        id: Some(one.key.id),
+                    });
+                }
+                _ => {}
             }
         }
         self.write_run(&self.limbo(), &mut loaded, Source::Memory)

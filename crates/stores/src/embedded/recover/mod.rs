@@ -20,7 +20,7 @@ use self::segments::unused_segments;
 use super::{
     Options, Shared,
     backup::MARKER,
-    damage::SetAside,
+    damage::{Damaged, SetAside},
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::{Buffer, Engine},
@@ -102,6 +102,8 @@ struct Opening<'a> {
     claims: Option<ClaimLog>,
     /// Keys on their way into the index.
     staged: Vec<(u64, Place, Marks)>,
+    /// What cannot be read of the runs.
+    damaged: Vec<Damaged>,
 }
 
 impl<'a> Opening<'a> {
@@ -209,7 +211,7 @@ impl<'a> Opening<'a> {
             keeper_waits: false,
             options,
         };
-        Ok(Self { dir, disk, names, manifest, engine, claims: None, staged: Vec::new() })
+        Ok(Self { dir, disk, names, manifest, engine, claims: None, staged: Vec::new(), damaged: Vec::new() })
     }
 
     fn file(&self, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
