@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Lane, Now, Receipt, Timestamp,
+    Lane, Monotonic, Now, Receipt, Timestamp,
     store::{Claim, Claimed, Holder, Leased, StoreError, StoreErrorKind},
 };
 
@@ -58,10 +58,9 @@ impl Engine {
             // What lies on disk is brought in only when its turn comes.
             let first =
                 self.lanes.get(number).and_then(|lane| lane.near.first_key_value()).map(|(key, _)| key);
-            if unread
-                .as_ref()
-                .is_some_and(|unread| unread.ready <= now && first.is_none_or(|first| unread < first))
-            {
+            let goes_first =
+                |unread: &NearKey| unread.ready <= now && first.is_none_or(|first| unread < first);
+            if unread.as_ref().is_some_and(goes_first) {
                 unread = refill(self);
             }
             let Some(lane) = self.lanes.get_mut(number) else { break };
@@ -83,25 +82,9 @@ impl Engine {
             lane.pending = lane.pending.saturating_sub(1);
             lane.in_flight += 1;
             let token = self.flight.token();
-            let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
-            held.push((
-                token,
-                Held {
-                    id: key.id,
-                    hash: near.hash,
-                    place: near.place,
-                    lane: number,
-                    ready: key.ready,
-                    version: peek.map_or(0, Peek::version),
-                    holder: claim.holder,
-                    alone,
-                    lease_end: end,
-                    head: peek.map_or_else(Box::default, |peek| Held::remembered(peek.head())),
-                    bytes: peek.map_or(0, |peek| peek.len() as u32),
-                    rank: key.rank,
-                },
-            ));
-            popped.push(Popped { token, near, ready: key.ready });
+            let ready = key.ready;
+            held.push((token, held_as(key, &near, number, claim.holder, end)));
+            popped.push(Popped { token, near, ready });
             if alone {
                 break;
             }
@@ -127,6 +110,25 @@ impl Engine {
         // Each message taken makes one more held and one less free: so half of the difference.
         let share = free.saturating_sub(held).div_ceil(2);
         share.max(LANE_IN_FLIGHT_MIN.saturating_sub(held))
+    }
+}
+
+/// What is remembered of a message that is claimed until `end`. What is not in memory is filled in once it is read.
+fn held_as(key: NearKey, near: &Near, lane: u32, holder: Holder, end: Monotonic) -> Held {
+    let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
+    Held {
+        id: key.id,
+        hash: near.hash,
+        place: near.place,
+        lane,
+        ready: key.ready,
+        version: peek.map_or(0, Peek::version),
+        holder,
+        alone: near.suspect,
+        lease_end: end,
+        head: peek.map_or_else(Box::default, |peek| Held::remembered(peek.head())),
+        bytes: peek.map_or(0, |peek| peek.len() as u32),
+        rank: key.rank,
     }
 }
 

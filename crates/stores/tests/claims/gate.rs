@@ -3,7 +3,10 @@
 use std::{
     io,
     path::Path,
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::ThreadId,
 };
 
@@ -14,6 +17,7 @@ use tokio::sync::Notify;
 struct Shared {
     /// The thread whose reads fail.
     fails_for: Mutex<Option<ThreadId>>,
+    failed: AtomicUsize,
     /// Reads that still pass; `None`: all of them.
     passes: Mutex<Option<usize>>,
     opened: Condvar,
@@ -34,6 +38,11 @@ impl Gate {
     /// Whether reads of tables by this thread fail from now on. The store's own threads read what they want.
     pub(super) fn fail_reads(&self, fails: bool) {
         *self.0.fails_for.lock().unwrap() = fails.then(|| std::thread::current().id());
+    }
+
+    /// How many reads have failed.
+    pub(super) fn failed(&self) -> usize {
+        self.0.failed.load(Ordering::SeqCst)
     }
 
     /// Lets so many more reads of tables pass, and then none.
@@ -60,6 +69,7 @@ impl DiskFile for GatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.is_table {
             if *self.shared.fails_for.lock().unwrap() == Some(std::thread::current().id()) {
+                self.shared.failed.fetch_add(1, Ordering::SeqCst);
                 return Err(io::Error::other("the disk does not answer"));
             }
             let mut passes = self.shared.passes.lock().unwrap();
