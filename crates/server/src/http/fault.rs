@@ -225,6 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_queue_with_too_many_in_flight_is_told_to_wait() {
+        let error = duly::StoreError::new(StoreErrorKind::TooManyInFlight, "acknowledge some");
+        let response = Fault::from(Error::Store(error)).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(response.headers().contains_key(header::RETRY_AFTER));
+    }
+
+    #[test]
     fn every_code_has_its_page() {
         let page = include_str!("../../../../docs/reference/errors.md");
         for (code, status, _) in CODES {
