@@ -1,6 +1,7 @@
 //! Damaged folders: a torn end is cut, and nothing that was answered is ever lost without a word.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod claims;
 mod folder;
 
 use std::{path::Path, sync::Arc};

@@ -76,7 +76,8 @@ fn the_readme_names_tests_that_exist() {
 fn the_list_of_faults_names_tests_that_exist() {
     let sources = sources();
     let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
-    let page = sources.iter().find(|source| source.path == Path::new("docs/faults.md")).expect("docs/faults.md");
+    let page =
+        sources.iter().find(|source| source.path == Path::new("docs/faults.md")).expect("docs/faults.md");
     let named: BTreeSet<&str> = rules::named_tests(page).collect();
     assert!(named.len() > 50, "the page names the test of each fault: {}", named.len());
     let missing: Vec<_> = named.difference(&tests).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    Lane, Lost, MessageId, Now, Record, State, Timestamp,
+    DeadReason, Lane, Lost, MessageId, Now, Record, State, Timestamp,
     store::{Changed, Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -59,6 +59,8 @@ impl Found {
 enum Wish {
     End(State),
     Replace(Vec<u8>),
+    /// It stays as it is.
+    Refuse,
 }
 
 /// An insert on its way in.
@@ -111,6 +113,11 @@ impl Shared {
                     number
                 }
             };
+            if !entry::fits(message) {
+                let what =
+                    format!("message {:?} has a body or properties too large for this store", message.id);
+                return Err(StoreError::new(StoreErrorKind::TooLarge, what));
+            }
             let start = bytes.len();
             entry::encode_fresh(message, now.wall(), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
@@ -286,6 +293,10 @@ impl Shared {
     pub(super) async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.change_each(now, ids, State::Dead, |found, _| {
             let mut stored = found.stored()?;
+            if stored.dead.is_some_and(|(reason, _)| reason == DeadReason::Damaged) {
+                // Nobody knows what its content was.
+                return Ok(Wish::Refuse);
+            }
             stored.message.due = now.wall();
             stored.ready = now.wall();
             stored.attempts = 0;
@@ -319,7 +330,10 @@ impl Shared {
                     continue;
                 }
                 match self.find(id).await? {
-                    Some(found) if found.state() == from => ready.push((at, wish(&found, at)?, found)),
+                    Some(found) if found.state() == from => match wish(&found, at)? {
+                        Wish::Refuse => answers[at] = Some(Changed::TooLate(from)),
+                        wish => ready.push((at, wish, found)),
+                    },
                     Some(found) => answers[at] = Some(Changed::TooLate(found.state())),
                     None => {
                         let ended = self.find_ended(id, now.wall())?;
@@ -372,5 +386,6 @@ fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish
     match wish {
         Wish::End(state) => engine.end(found.hash, found.place, bytes, state, None, peek.head()),
         Wish::Replace(mut entry) => engine.change(found.hash, found.place, bytes, &mut entry),
+        Wish::Refuse => {}
     }
 }

@@ -14,7 +14,7 @@ use super::{
         settle::lost_entry,
         table::{read_all, read_entry},
     },
-    Opening, damaged, io_error, numbered,
+    Opening, io_error, numbered,
     replay::version_of,
 };
 
@@ -58,7 +58,7 @@ impl Opening<'_> {
             if note.client {
                 self.hold(note, *place, bytes);
             } else {
-                self.lose(note, *place, bytes, note.alone || !blamed)?;
+                self.lose(note, *place, bytes, note.alone || !blamed);
             }
         }
         self.open_claim_log()
@@ -69,9 +69,13 @@ impl Opening<'_> {
         let places: Vec<Place> = self.engine.index.candidates(note.hash).map(|(place, _)| place).collect();
         for place in places {
             let Some(file) = self.engine.file(place) else { continue };
-            let bytes = read_entry(&*file, place).map_err(|error| {
-                io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
-            })?;
+            let bytes = match read_entry(&*file, place) {
+                // Damaged: found again when its turn comes, and set aside then.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
+                read => read.map_err(|error| {
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                })?,
+            };
             if version_of(&bytes) == note.version {
                 return Ok(Some((place, bytes)));
             }
@@ -100,24 +104,24 @@ impl Opening<'_> {
             holder: Holder::Client,
             alone: note.alone,
             lease_end,
-            head: peek.head().into(),
+            head: Held::remembered(peek.head()),
             bytes: bytes.len() as u32,
             rank: key.rank,
         };
         self.engine.flight.hold(lease_end, vec![(note.token, held)]);
     }
 
-    fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) -> Result<(), StoreError> {
+    fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) {
         let data = Bytes::copy_from_slice(bytes);
         let number = Peek::framed(bytes).map_or(0, Peek::lane);
         let lane = self.engine.lanes.get(number).map(|state| state.lane.clone());
         let stored = lane.and_then(|lane| entry::decode(&data, &lane).ok());
-        let stored = stored.ok_or_else(|| damaged("a claimed message cannot be read"))?;
+        // What cannot be read waits again, and is set aside when its turn comes.
+        let Some(stored) = stored else { return };
         let why = "the process ended with the message in hand";
         let mut new = lost_entry(stored, self.engine.now.wall(), note.alone, counts, number, why);
         self.uncount(note.hash, place, bytes);
         self.engine.change(note.hash, place, bytes.len() as u64, &mut new);
-        Ok(())
     }
 
     fn open_claim_log(&mut self) -> Result<(), StoreError> {

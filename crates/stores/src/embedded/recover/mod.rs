@@ -20,6 +20,7 @@ use self::segments::unused_segments;
 use super::{
     Options, Shared,
     backup::MARKER,
+    damage::{Damaged, SetAside},
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::{Buffer, Engine},
@@ -101,6 +102,8 @@ struct Opening<'a> {
     claims: Option<ClaimLog>,
     /// Keys on their way into the index.
     staged: Vec<(u64, Place, Marks)>,
+    /// What cannot be read of the runs.
+    damaged: Vec<Damaged>,
 }
 
 impl<'a> Opening<'a> {
@@ -196,6 +199,9 @@ impl<'a> Opening<'a> {
             graveyard: Vec::new(),
             arriving: None,
             splitting: None,
+            arriving_soon: None,
+            splitting_soon: None,
+            damaged: SetAside::default(),
             ended_over: Vec::new(),
             slice_files: Vec::new(),
             checkpointed_at: 0,
@@ -205,7 +211,7 @@ impl<'a> Opening<'a> {
             keeper_waits: false,
             options,
         };
-        Ok(Self { dir, disk, names, manifest, engine, claims: None, staged: Vec::new() })
+        Ok(Self { dir, disk, names, manifest, engine, claims: None, staged: Vec::new(), damaged: Vec::new() })
     }
 
     fn file(&self, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {

@@ -12,7 +12,7 @@ use super::{
         entry::{self, Peek},
         index::Place,
         journal::{End, FRAME_HEADER, Kind, Record, Segment, read_segment},
-        table::{read_all, read_entry},
+        table::{TableKind, read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,
 };
@@ -171,7 +171,9 @@ impl Opening<'_> {
         self.engine.journal.count(place.file, true);
         match known {
             Some((old, old_bytes)) => {
-                self.uncount(hash, old, &old_bytes);
+                // Of what is damaged this entry tells the lane and the time: it is a later one of the same message.
+                let counted_as = if old_bytes.is_empty() { bytes } else { &old_bytes };
+                self.uncount_as(hash, old, counted_as, old_bytes.is_empty());
                 self.engine.leave(old, old_bytes.len() as u64);
                 let marks = self.engine.settle_down(hash, place, bytes);
                 self.engine.index.replace(hash, old, place, Some(marks));
@@ -193,9 +195,10 @@ impl Opening<'_> {
             .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
             .and_then(|id| std::str::from_utf8(id).ok());
         if let Some((place, old)) = self.find(hash, id.ok_or_else(unread)?)?
-            && version_of(&old) == version
+            && (old.is_empty() || version_of(&old) == version)
         {
-            self.uncount(hash, place, &old);
+            let counted_as = if old.is_empty() { peek.head() } else { &old };
+            self.uncount_as(hash, place, counted_as, old.is_empty());
             self.engine.leave(place, old.len() as u64);
             self.engine.index.remove(hash, place);
         }
@@ -213,8 +216,16 @@ impl Opening<'_> {
     }
 
     pub(super) fn uncount(&mut self, hash: u64, place: Place, bytes: &[u8]) {
-        let Ok(peek) = Peek::framed(bytes) else { return };
-        if peek.is_dead() {
+        self.uncount_as(hash, place, bytes, false);
+    }
+
+    /// Takes the message at `place` out of the counts, by what `bytes` tell of it: its entry, or if that is damaged another one
+    /// of the same message, or a head.
+    fn uncount_as(&mut self, hash: u64, place: Place, bytes: &[u8], is_damaged: bool) {
+        let Ok(peek) = Peek::of_head(bytes) else { return };
+        let in_dead_table =
+            self.engine.tables.get(&place.file).is_some_and(|table| table.kind == TableKind::Dead);
+        if if is_damaged { in_dead_table } else { peek.is_dead() } {
             self.engine.dead_count = self.engine.dead_count.saturating_sub(1);
             if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
                 lane.dead = lane.dead.saturating_sub(1);
@@ -224,14 +235,20 @@ impl Opening<'_> {
         }
     }
 
-    /// The live entry of an id, read from its place.
+    /// The live entry of an id, read from its place; without its bytes if it is damaged. The hash alone tells then that it is
+    /// the one, and a later record of the journal or the next claim finds out about it.
     pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
         let places: Vec<Place> = self.engine.index.candidates(hash).map(|(place, _)| place).collect();
         for place in places {
             let Some(file) = self.engine.file(place) else { continue };
-            let bytes = read_entry(&*file, place).map_err(|error| {
-                io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
-            })?;
+            let bytes = match read_entry(&*file, place) {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return Ok(Some((place, Vec::new())));
+                }
+                read => read.map_err(|error| {
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                })?,
+            };
             if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {
                 return Ok(Some((place, bytes)));
             }
