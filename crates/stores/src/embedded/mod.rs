@@ -157,6 +157,16 @@ impl Shared {
         Err(StoreError::new(StoreErrorKind::Closed, "the journal could not be synced"))
     }
 
+    /// Waits until everything seen so far is durable. Nobody is told of a change that a power cut could still undo.
+    async fn sync_barrier(&self) -> Result<(), StoreError> {
+        let commit = {
+            let mut engine = self.engine();
+            self.wake(&mut engine);
+            engine.journal.commit()
+        };
+        self.committed(&commit).await
+    }
+
     /// Waits until `place` can be read back.
     async fn written(&self, place: Place) -> Result<(), StoreError> {
         let commit = {
@@ -294,9 +304,11 @@ impl Store for EmbeddedStore {
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let (shared, query) = (self.shared.clone(), query.clone());
         let listed = tokio::task::spawn_blocking(move || shared.list(&query)).await;
-        listed.map_err(|error| {
+        let page = listed.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}"))
-        })?
+        })??;
+        self.shared.sync_barrier().await?;
+        Ok(page)
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
