@@ -3,6 +3,8 @@
 
 #[path = "power/answers.rs"]
 mod answers;
+#[path = "power/recovery.rs"]
+mod recovery;
 
 use std::{sync::Arc, time::Duration};
 

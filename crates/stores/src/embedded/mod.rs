@@ -22,6 +22,7 @@ mod numbers;
 mod options;
 mod recover;
 mod rows;
+mod segment;
 mod settle;
 mod table;
 mod wheel;
