@@ -225,7 +225,12 @@ impl EmbeddedStore {
             shared.close_because("its threads could not be started".into());
             StoreError::new(StoreErrorKind::Unavailable, format!("starting a thread failed: {error}"))
         })?;
-        Ok(Self { shared, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) })
+        let store =
+            Self { shared: shared.clone(), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
+        let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
+        let caught_up = caught_up.map_err(std::io::Error::other).flatten();
+        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        Ok(store)
     }
 
     /// Whether a store was ever made in `dir`. Changes nothing.

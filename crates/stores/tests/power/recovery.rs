@@ -1,10 +1,10 @@
 //! Opening after a crash is itself work on the disk: it may be cut short, and what it found must be durable before
 //! anything is built on it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use duly_core::{Message, MessageId, SinkName, Store, Topic, schedule::Random, store::Insert};
-use duly_stores::EmbeddedStore;
+use duly_stores::{EmbeddedStore, embedded::disk::Disk};
 use testkit::disk::{PowerDisk, Traffic};
 
 use crate::{open, port, tiny};
@@ -92,6 +92,44 @@ fn a_power_cut_during_recovery_loses_nothing() {
                     break;
                 }
             }
+        }
+    });
+}
+
+/// How many files of a kind there are.
+fn files(disk: &PowerDisk, kind: &str) -> usize {
+    disk.list("/data".as_ref()).unwrap().iter().filter(|name| name.starts_with(kind)).count()
+}
+
+#[test]
+fn lives_too_short_for_a_checkpoint_do_not_make_the_journal_longer() {
+    testkit::block_on(async {
+        let (disk, traffic) = (PowerDisk::default(), Traffic::default());
+        for life in 0..60 {
+            // No time passes: the checkpoint that every half minute brings is never due.
+            let store = open(&disk, &traffic).await;
+            let id = MessageId::parse(&format!("m{life}")).unwrap();
+            let topic = Topic::parse("work").unwrap();
+            let due = traffic.now().wall().saturating_add(Duration::from_secs(3600));
+            let message = Message::new(id, SinkName::parse("queue").unwrap(), topic, due);
+            store.insert(traffic.now(), vec![Insert { message, made_id: false }]).await.unwrap();
+            assert_eq!(store.books().await.unwrap().pending, life + 1);
+            store.abandon();
+            let (segments, claims) = (files(&disk, "journal-"), files(&disk, "claims-"));
+            assert!(segments <= 20 && claims <= 20, "life {life}: {segments} segments, {claims} claims logs");
+        }
+    });
+}
+
+#[test]
+fn idle_lives_leave_no_claims_logs_behind() {
+    testkit::block_on(async {
+        let (disk, traffic) = (PowerDisk::default(), Traffic::default());
+        go_on(&disk, &traffic, 1).await;
+        for life in 0..60 {
+            open(&disk, &traffic).await.abandon();
+            let claims = files(&disk, "claims-");
+            assert!(claims <= 20, "life {life}: {claims} claims logs");
         }
     });
 }

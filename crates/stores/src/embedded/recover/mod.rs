@@ -1,6 +1,7 @@
 //! Opening: the manifest's files, then the journal's tail, then what was claimed when the process ended.
 
 mod claims;
+mod relief;
 mod replay;
 mod segments;
 mod tables;

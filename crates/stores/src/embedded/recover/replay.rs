@@ -12,7 +12,7 @@ use super::{
         entry::{self, Peek},
         index::Place,
         journal::{Kind, Segment},
-        segment::{End, FRAME_HEADER, Found, Record, read_segment},
+        segment::{End, FRAME_HEADER, Found, RECORD_HEADER, Record, read_segment},
         table::{read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,
@@ -94,6 +94,7 @@ impl Opening<'_> {
             if let (Some(start), End::Clean(end) | End::Torn(end)) = (found.last, found.end) {
                 last = Some(LastFrame::of(&name, &file, &bytes, start, end));
             }
+            self = self.relieve()?;
         }
         if next < self.manifest.next_frame {
             let found = over.unwrap_or_else(|| "the journal ends".into());
@@ -114,6 +115,10 @@ impl Opening<'_> {
         let salted = number >= self.manifest.salted_from;
         let mut fault = None;
         let found = read_segment(bytes, number, salted, next, |record| {
+            if record.frame >= self.manifest.next_frame {
+                // What no checkpoint covers brings the next one nearer, whoever wrote it.
+                self.engine.journal.appended += (RECORD_HEADER + record.body.len()) as u64;
+            }
             match self.apply(number, &record) {
                 Ok(()) => true,
                 Err(error) => {
