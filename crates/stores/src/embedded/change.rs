@@ -157,7 +157,7 @@ impl Shared {
             }
             let (answer, commit) = self.insert_known(now, insert, item.hash, &mut bytes[item.entry]).await?;
             answers.push(answer);
-            last = commit.unwrap_or(last);
+            last = commit;
         }
         Ok(last)
     }
@@ -169,7 +169,7 @@ impl Shared {
         insert: &Insert,
         hash: u64,
         entry: &mut [u8],
-    ) -> Result<(Inserted, Option<Arc<Commit>>), StoreError> {
+    ) -> Result<(Inserted, Arc<Commit>), StoreError> {
         let content = insert.message.content_hash();
         loop {
             let before = self.places(hash);
@@ -181,17 +181,16 @@ impl Shared {
                 } else {
                     Inserted::Conflict
                 };
-                return Ok((answer, None));
+                // It may have been moved to a table, from where it can be read before its frame is durable.
+                return Ok((answer, self.engine().journal.commit()));
             }
             if let Some((record, first_content)) = self.find_ended(&insert.message.id, now.wall())?
                 && record.state == State::Delivered
             {
                 let same = first_content == content;
                 let (due, state) = (record.message.due, record.state);
-                return Ok((
-                    if same { Inserted::Duplicate { due, state } } else { Inserted::Conflict },
-                    None,
-                ));
+                let answer = if same { Inserted::Duplicate { due, state } } else { Inserted::Conflict };
+                return Ok((answer, self.engine().journal.commit()));
             }
             let mut engine = self.engine();
             engine.check_open()?;
@@ -201,7 +200,7 @@ impl Shared {
                 engine.accept(hash, entry);
                 self.wake(&mut engine);
                 let commit = engine.journal.commit();
-                return Ok((Inserted::Accepted, Some(commit)));
+                return Ok((Inserted::Accepted, commit));
             }
         }
     }
@@ -322,7 +321,6 @@ impl Shared {
         wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
     ) -> Result<Vec<Changed>, StoreError> {
         let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
-        let mut changed = None;
         while answers.iter().any(Option::is_none) {
             let mut ready = Vec::new();
             for (at, id) in ids.iter().enumerate() {
@@ -361,14 +359,12 @@ impl Shared {
                 let peek = found.peek()?;
                 answers[at] = Some(Changed::Done { maybe_delivered: peek.maybe_delivered() });
                 apply(&mut engine, &found, peek, wish);
-                changed = Some(engine.journal.commit());
             }
             self.wake(&mut engine);
             drop(engine);
         }
-        if let Some(commit) = changed {
-            self.committed(&commit).await?;
-        }
+        // For what was changed here, and for what was found to be changed already: that may be as new.
+        self.sync_barrier().await?;
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Changed::Unknown)).collect())
     }
 }

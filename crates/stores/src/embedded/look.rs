@@ -22,6 +22,7 @@ impl Shared {
                 None => self.find_ended(id, now)?.map(|(record, _)| record),
             });
         }
+        self.sync_barrier().await?;
         Ok(records)
     }
 

@@ -1,12 +1,17 @@
 //! What was claimed when the process ended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
 use bytes::Bytes;
 use duly_core::store::{Holder, StoreError};
 
 use super::{
     super::{
+        disk::Disk,
+        engine::Engine,
         entry::{self, Peek},
         flight::{ClaimLog, Flight, Held, Note, read_notes},
         index::{Marks, Place},
@@ -61,7 +66,7 @@ impl Opening<'_> {
                 self.lose(note, *place, bytes, note.alone || !blamed);
             }
         }
-        self.open_claim_log()
+        self.write_held()
     }
 
     /// The entry that a note speaks of, if it is still that version of it.
@@ -124,17 +129,29 @@ impl Opening<'_> {
         self.engine.change(note.hash, place, bytes.len() as u64, &mut new);
     }
 
-    fn open_claim_log(&mut self) -> Result<(), StoreError> {
-        let number = self.engine.file_number();
-        let file = self.file(&format!("claims-{number}"))?;
-        match file.allocate(ClaimLog::room(self.engine.options.segment_bytes)) {
+    /// Begins the log of this opening.
+    pub(super) fn new_claim_log(
+        disk: &dyn Disk,
+        dir: &Path,
+        engine: &mut Engine,
+    ) -> Result<ClaimLog, StoreError> {
+        let number = engine.file_number();
+        let name = format!("claims-{number}");
+        let file =
+            disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))?;
+        match file.allocate(ClaimLog::room(engine.options.segment_bytes)) {
             // What is there must open also on a full disk.
             Err(error) if !super::super::keeper::is_full(&error) => {
                 return Err(io_error("laying down the claims log", &error));
             }
             _ => {}
         }
-        let log = ClaimLog::new(file);
+        engine.claim_files.push(number);
+        Ok(ClaimLog::new(file))
+    }
+
+    /// Writes what is still claimed to the log of this opening.
+    fn write_held(&self) -> Result<(), StoreError> {
         let held = self.engine.flight.iter().map(|(token, held)| Note {
             hash: held.hash,
             token,
@@ -145,9 +162,6 @@ impl Opening<'_> {
             alone: held.alone,
             released: false,
         });
-        log.write(held).map_err(|error| io_error("writing the claims log", &error))?;
-        self.engine.claim_files.push(number);
-        self.claims = Some(log);
-        Ok(())
+        self.claims.write(held).map_err(|error| io_error("writing the claims log", &error))
     }
 }

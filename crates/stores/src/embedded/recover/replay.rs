@@ -11,7 +11,8 @@ use super::{
         engine::read_lane,
         entry::{self, Peek},
         index::Place,
-        journal::{End, FRAME_HEADER, Kind, Record, Segment, read_segment},
+        journal::{Kind, Segment},
+        segment::{End, FRAME_HEADER, Found, RECORD_HEADER, Record, read_segment},
         table::{TableKind, read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,
@@ -20,14 +21,39 @@ use super::{
 /// More versions than can be given out and not be synced.
 const VERSIONS_FORGOTTEN_MAX: u64 = 1 << 20;
 
+/// The last whole frame of the journal, and the room for the header of the next.
+struct LastFrame {
+    name: String,
+    file: Arc<dyn DiskFile>,
+    start: u64,
+    end: u64,
+    bytes: Vec<u8>,
+}
+
+impl LastFrame {
+    fn of(name: &str, file: &Arc<dyn DiskFile>, segment: &[u8], start: usize, end: u64) -> Self {
+        let whole = segment.len().min(end as usize);
+        let mut bytes = segment[start..whole].to_vec();
+        // A torn frame may lie there, or lay there and was not cut for good.
+        bytes.resize(bytes.len() + FRAME_HEADER.min(segment.len() - whole), 0);
+        Self { name: name.to_owned(), file: file.clone(), start: start as u64, end, bytes }
+    }
+
+    /// Makes it durable that the frame is there, and that none follows it. The process before may have ended between its
+    /// write and its sync; and after a failed sync a second one proves nothing, unless the bytes are written again.
+    fn make_durable(&self) -> Result<(), StoreError> {
+        let done = self.file.write_at(&self.bytes, self.start).and_then(|()| self.file.sync());
+        done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), &error))
+    }
+}
+
 impl Opening<'_> {
-    pub(super) fn replay_journal(&mut self) -> Result<(), StoreError> {
+    pub(super) fn replay_journal(mut self) -> Result<Self, StoreError> {
         let own = self.engine.journal.current();
         let mut next = self.manifest.first_frame;
         let mut over: Option<String> = None;
-        let mut last = String::new();
-        let mut torn = Vec::new();
-        let mut read = Vec::new();
+        let mut last: Option<LastFrame> = None;
+        let mut read = 0;
         let start = self.manifest.journal_start;
         let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
         for number in numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number))
@@ -37,52 +63,38 @@ impl Opening<'_> {
             let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
             let bytes =
                 read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
-            self.engine
-                .journal
-                .segments
-                .insert(read.len(), Segment { number, file: file.clone(), live: 0, first: next });
-            read.push(number);
-            let mut fault = None;
-            let before = next;
-            let (end, after) =
-                read_segment(&bytes, number, next, |record| match self.apply(number, &record) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        fault = Some(error);
-                        false
-                    }
-                });
-            if let Some(error) = fault {
-                return Err(error);
-            }
-            next = after;
-            if (next > before || matches!(end, End::Damaged(_)))
+            let segment = Segment { number, file: file.clone(), salt: 0, live: 0, first: next };
+            self.engine.journal.segments.insert(read, segment);
+            read += 1;
+            let found = self.replay_segment(number, &bytes, next)?;
+            next = found.next;
+            if (found.last.is_some() || matches!(found.end, End::Damaged(_) | End::Headless(_)))
                 && let Some(earlier) = &over
             {
                 return Err(damaged(format!(
                     "{earlier}, although {name} goes on after it; restore the folder from a backup"
                 )));
             }
-            match end {
-                End::Clean(0) => {
-                    over.get_or_insert(format!("{name} has no frame {next} at byte 0"));
+            match found.end {
+                End::Clean(at) if found.last.is_none() => {
+                    over.get_or_insert(format!("{name} has no frame {next} at byte {at}"));
                 }
-                End::Clean(at) => last = format!("{name} has no frame {next} at byte {at}"),
+                End::Clean(_) => {}
                 End::Torn(at) => {
                     over = Some(format!("{name} has a bad frame at byte {at}"));
-                    torn.push((name, file, at));
+                    tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
                 }
-                End::Damaged(0) if !last.is_empty() => {
+                End::Damaged(at) => return Err(bad_frame(&name, at, &found, last.as_ref())),
+                End::Headless(at) => {
                     return Err(damaged(format!(
-                        "{last}, although {name} goes on after it; restore the folder from a backup"
-                    )));
-                }
-                End::Damaged(at) => {
-                    return Err(damaged(format!(
-                        "{name} has a bad frame at byte {at} with valid ones after it; restore the folder from a backup"
+                        "{name} has a bad header at byte {at}; restore the folder from a backup"
                     )));
                 }
             }
+            if let (Some(start), End::Clean(end) | End::Torn(end)) = (found.last, found.end) {
+                last = Some(LastFrame::of(&name, &file, &bytes, start, end));
+            }
+            self = self.relieve()?;
         }
         if next < self.manifest.next_frame {
             let found = over.unwrap_or_else(|| "the journal ends".into());
@@ -94,17 +106,32 @@ impl Opening<'_> {
         // Versions given out in frames that a power cut forgot are not given out again.
         self.engine.next_version += VERSIONS_FORGOTTEN_MAX;
         self.engine.journal.start_at(next);
-        self.cut(torn)
+        last.map_or(Ok(()), |last| last.make_durable())?;
+        self.remove_empty()?;
+        Ok(self)
     }
 
-    /// Cuts the torn frame at the end, and removes segments without a whole one: empty, in front of what is written
-    /// next, they would look like damage.
-    fn cut(&mut self, torn: Vec<(String, Arc<dyn DiskFile>, u64)>) -> Result<(), StoreError> {
-        for (name, file, at) in torn {
-            let cut = file.write_at(&[0; FRAME_HEADER], at).and_then(|()| file.sync());
-            cut.map_err(|error| io_error(&format!("cutting the torn end of {name}"), &error))?;
-            tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
-        }
+    fn replay_segment(&mut self, number: u32, bytes: &[u8], next: u64) -> Result<Found, StoreError> {
+        let salted = number >= self.manifest.salted_from;
+        let mut fault = None;
+        let found = read_segment(bytes, number, salted, next, |record| {
+            if record.frame >= self.manifest.next_frame {
+                // What no checkpoint covers brings the next one nearer, whoever wrote it.
+                self.engine.journal.appended += (RECORD_HEADER + record.body.len()) as u64;
+            }
+            match self.apply(number, &record) {
+                Ok(()) => true,
+                Err(error) => {
+                    fault = Some(error);
+                    false
+                }
+            }
+        });
+        fault.map_or(Ok(found), Err)
+    }
+
+    /// Removes segments without a whole frame: empty, in front of what is written next, they would look like damage.
+    fn remove_empty(&mut self) -> Result<(), StoreError> {
         let own = self.engine.journal.current();
         let segments = &mut self.engine.journal.segments;
         let firsts: Vec<u64> = segments.iter().skip(1).map(|segment| segment.first).collect();
@@ -255,6 +282,19 @@ impl Opening<'_> {
         }
         Ok(None)
     }
+}
+
+/// A frame is bad, and the journal goes on after it.
+fn bad_frame(name: &str, at: u64, found: &Found, last: Option<&LastFrame>) -> StoreError {
+    let what = match last {
+        // The frames here are whole, and one that should be before them is missing.
+        Some(last) if found.last.is_none() => format!(
+            "{} has no frame {} at byte {}, although {name} goes on after it",
+            last.name, found.next, last.end
+        ),
+        _ => format!("{name} has a bad frame at byte {at} with valid ones after it"),
+    };
+    damaged(format!("{what}; restore the folder from a backup"))
 }
 
 fn hash_of(peek: Peek<'_>) -> Option<u64> {
