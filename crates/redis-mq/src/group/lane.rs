@@ -295,13 +295,13 @@ pub(crate) struct Failed<'a> {
     pub(crate) alone: bool,
 }
 
-fn dead_words(dead: &DeadLetterPolicy) -> (&'static str, String) {
+pub(crate) fn dead_words(dead: &DeadLetterPolicy) -> (&'static str, String) {
     let most = dead.max_len.map_or_else(String::new, |most| most.to_string());
     (if dead.keep { "keep" } else { "drop" }, most)
 }
 
 /// A reason is for people: the beginning says what it was.
-fn shorten(why: &str) -> &str {
+pub(crate) fn shorten(why: &str) -> &str {
     const MOST: usize = 1_000;
     let end = why.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MOST).last();
     &why[..end.unwrap_or(0)]

@@ -8,7 +8,7 @@ use redis_link::Link;
 
 use crate::{DeadLetterPolicy, EntryId, Error, Priority, RedisMq, keys::Keys, settings::check_event};
 
-pub(crate) use lane::{Failed, Fate, Lane, Page, Taken, Whose, read};
+pub(crate) use lane::{Failed, Fate, Lane, Page, Taken, Whose, dead_words, read, shorten};
 
 /// Entries of one group by their ids, and how the group stands: for operators, and for handlers that leave the answer to
 /// somebody else. Made by [`RedisMq::group`].
