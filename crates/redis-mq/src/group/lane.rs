@@ -206,9 +206,15 @@ impl Lane {
         call.arg(&self.consumer).arg(0).arg(0).invoke_async(link).await
     }
 
-    /// Trims a little. Answers how many went, whether there may be more, which group holds it up, and how many are too many.
-    pub(crate) async fn trim(&self, link: &mut Link, trim: &Trim) -> RedisResult<(u64, bool, String, u64)> {
+    /// Trims a little.
+    pub(crate) async fn trim(
+        &self,
+        link: &mut Link,
+        trim: &Trim,
+        marks: impl Iterator<Item = &Mark>,
+    ) -> RedisResult<Trimmed> {
         const LOOK: usize = 500;
+        const REMOVE: usize = 10_000;
         let text = |limit: Option<u64>| limit.map_or_else(String::new, |limit| limit.to_string());
         let unacknowledged = match trim.unacknowledged {
             Unacknowledged::Keep => "keep",
@@ -216,8 +222,14 @@ impl Lane {
         };
         let mut call = scripts::TRIM.key(&self.stream);
         call.arg(text(trim.max_len)).arg(text(trim.max_age.map(millis))).arg(unacknowledged).arg(LOOK);
-        let (went, more, group, over): (u64, u8, String, u64) = call.invoke_async(link).await?;
-        Ok((went, more == 1, group, over))
+        call.arg(REMOVE).arg(&self.group);
+        for Mark { id, added } in marks {
+            call.arg(id).arg(added);
+        }
+        let told: (u64, u8, String, u64, String, String) = call.invoke_async(link).await?;
+        let (_, more, held_up_by, over, id, added) = told;
+        let mark = added.parse().ok().map(|added| Mark { id, added });
+        Ok(Trimmed { more: more == 1, held_up_by, over, mark })
     }
 
     /// These are done. Answers how many were pending.
@@ -281,8 +293,7 @@ impl Lane {
 
     /// Length, lag, pending, age of the oldest pending, waiting, consumers, dead letters.
     pub(crate) async fn stats(&self, link: &mut Link) -> RedisResult<(u64, u64, u64, i64, u64, u64, u64)> {
-        const COUNT_MAX: usize = 10_000;
-        self.call(&scripts::STATS).arg(COUNT_MAX).invoke_async(link).await
+        self.call(&scripts::STATS).invoke_async(link).await
     }
 }
 
@@ -293,6 +304,26 @@ pub(crate) struct Failed<'a> {
     pub(crate) wait: Duration,
     /// Whether it was handled alone.
     pub(crate) alone: bool,
+}
+
+/// A place in a stream: an entry, and how many had been added up to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) id: String,
+    pub(crate) added: u64,
+}
+
+/// What trimming did.
+#[derive(Debug)]
+pub(crate) struct Trimmed {
+    /// Whether there may be more to remove.
+    pub(crate) more: bool,
+    /// Which group needs what should go; empty if none does.
+    pub(crate) held_up_by: String,
+    /// How many entries are too many.
+    pub(crate) over: u64,
+    /// Where this group stands now.
+    pub(crate) mark: Option<Mark>,
 }
 
 pub(crate) fn dead_words(dead: &DeadLetterPolicy) -> (&'static str, String) {
