@@ -79,8 +79,10 @@ pub(crate) enum Whose {
     Own,
     /// What anybody left.
     All,
-    /// What anybody has, also what waits for its next try.
+    /// What anybody has, also what waits for its next try: for a consumer that begins to work in a group that keeps order.
     Every,
+    /// What a consumer that works in such a group has without knowing of it; and what others left.
+    Missed,
 }
 
 type Packed = (String, Vec<Vec<u8>>, u32, u32, i64);
@@ -181,6 +183,7 @@ impl Lane {
             Whose::Own => "own",
             Whose::All => "all",
             Whose::Every => "every",
+            Whose::Missed => "missed",
         };
         let mut call = self.call(&scripts::TAKE);
         call.arg(&self.consumer).arg(millis(idle)).arg(from).arg(count).arg(whose);
@@ -189,9 +192,45 @@ impl Lane {
     }
 
     /// Writes down that one which is not new is begun, a suspect alone; false if it is no longer this consumer's.
-    pub(crate) async fn begin(&self, link: &mut Link, id: &str, is_suspect: bool) -> RedisResult<bool> {
+    pub(crate) async fn begin(
+        &self,
+        link: &mut Link,
+        id: &str,
+        is_suspect: bool,
+        attempt: &str,
+    ) -> RedisResult<bool> {
         let mut call = self.call(&scripts::BEGIN);
-        call.arg(&self.consumer).arg(id).arg(u8::from(is_suspect)).invoke_async(link).await
+        call.arg(&self.consumer).arg(id).arg(u8::from(is_suspect)).arg(attempt).invoke_async(link).await
+    }
+
+    /// Where a group that keeps order stands.
+    pub(crate) async fn place(&self, link: &mut Link) -> RedisResult<NextRead> {
+        self.next_or_place(link, "where", "", 0).await
+    }
+
+    /// New entries of a group that keeps order, if it stands at `place`.
+    pub(crate) async fn next(&self, link: &mut Link, place: &str, count: usize) -> RedisResult<NextRead> {
+        // They pass through a script.
+        const COUNT_MAX: usize = 64;
+        self.next_or_place(link, "next", place, count.min(COUNT_MAX)).await
+    }
+
+    async fn next_or_place(
+        &self,
+        link: &mut Link,
+        what: &str,
+        place: &str,
+        count: usize,
+    ) -> RedisResult<NextRead> {
+        let mut call = scripts::NEXT.key(&self.stream);
+        call.key(self.keys.reader(&self.group)).arg(&self.group).arg(&self.consumer);
+        call.arg(what).arg(place).arg(count);
+        let (word, told, place): (String, Vec<Told>, String) = call.invoke_async(link).await?;
+        Ok(match word.as_str() {
+            "read" => NextRead::Read(Page::new(told), place),
+            "moved" => NextRead::Moved,
+            _ => NextRead::Lost,
+        })
     }
 
     /// Whether this consumer is the one that works in a group that keeps order, from now on and for so long.
@@ -247,7 +286,7 @@ impl Lane {
         let (keep, most) = dead_words(dead);
         let mut call = self.call(&scripts::FAIL);
         call.arg(&self.consumer).arg(failed.id).arg(shorten(failed.why)).arg(millis(failed.wait));
-        call.arg(retry.attempts).arg(keep).arg(most).arg(u8::from(failed.alone));
+        call.arg(retry.attempts).arg(keep).arg(most).arg(u8::from(failed.alone)).arg(failed.attempt);
         call.invoke_async(link).await.map(Fate::of)
     }
 
@@ -304,6 +343,19 @@ pub(crate) struct Failed<'a> {
     pub(crate) wait: Duration,
     /// Whether it was handled alone.
     pub(crate) alone: bool,
+    /// The attempt that failed: told twice, it is counted once.
+    pub(crate) attempt: &'a str,
+}
+
+/// What a read of a group that keeps order was answered.
+#[derive(Debug)]
+pub(crate) enum NextRead {
+    /// New entries, and where the group stands now.
+    Read(Page, String),
+    /// The group stands elsewhere: a read was executed whose answer this consumer does not have.
+    Moved,
+    /// Another consumer works in the group.
+    Lost,
 }
 
 /// A place in a stream: an entry, and how many had been added up to it.
@@ -336,6 +388,23 @@ pub(crate) fn shorten(why: &str) -> &str {
     const MOST: usize = 1_000;
     let end = why.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MOST).last();
     &why[..end.unwrap_or(0)]
+}
+
+/// Waits so long until one of these streams has an entry after its place. At most one is told, and it is nobody's yet.
+pub(crate) async fn wait_for_any(
+    places: &[(&str, &str)],
+    link: &mut Link,
+    wait: Duration,
+) -> RedisResult<()> {
+    let mut read = redis::cmd("XREAD");
+    read.arg("COUNT").arg(1).arg("BLOCK").arg(millis(wait).max(1)).arg("STREAMS");
+    for (stream, _) in places {
+        read.arg(stream);
+    }
+    for (_, place) in places {
+        read.arg(place);
+    }
+    read.query_async::<redis::Value>(link).await.map(drop)
 }
 
 /// New entries of several streams of one topic, a page for each; waits so long for the first of them.

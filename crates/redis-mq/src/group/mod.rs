@@ -8,7 +8,9 @@ use redis_link::Link;
 
 use crate::{DeadLetterPolicy, EntryId, Error, Priority, RedisMq, keys::Keys, settings::check_event};
 
-pub(crate) use lane::{Failed, Fate, Lane, Mark, Page, Taken, Whose, dead_words, read, shorten};
+pub(crate) use lane::{
+    Failed, Fate, Lane, Mark, NextRead, Page, Taken, Whose, dead_words, read, shorten, wait_for_any,
+};
 
 /// Entries of one group by their ids, and how the group stands: for operators, and for handlers that leave the answer to
 /// somebody else. Made by [`RedisMq::group`].

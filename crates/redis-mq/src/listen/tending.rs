@@ -44,7 +44,7 @@ pub(super) async fn beat(work: Arc<Work>, mut ended: watch::Receiver<bool>) {
 }
 
 /// Acknowledges what is done, as many at once as there are, until it is told that there is no more.
-pub(super) async fn acknowledge(work: Arc<Work>, mut done: mpsc::UnboundedReceiver<Acks>) {
+pub(super) async fn acknowledge(work: Arc<Work>, done: &mut mpsc::UnboundedReceiver<Acks>) {
     const TOGETHER: usize = 256;
     const IDS_MAX: usize = 1_000;
     let (mut some, mut is_end) = (Vec::new(), false);

@@ -8,16 +8,21 @@ use redis::Script;
 macro_rules! of_a_group {
     ($name:ident, $file:literal) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!("#!lua\n", include_str!("prelude.lua"), "\n", include_str!($file)))
+            Script::new(concat!(
+                "#!lua\n",
+                include_str!("prelude.lua"),
+                "\n",
+                include_str!($file)
+            ))
         });
     };
 }
 
 /// With keys of its own.
 macro_rules! alone {
-    ($name:ident, $file:literal) => {
+    ($name:ident, $file:literal, $header:literal) => {
         pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!("#!lua\n", include_str!($file))));
+            LazyLock::new(|| Script::new(concat!($header, "\n", include_str!($file))));
     };
 }
 
@@ -32,6 +37,8 @@ of_a_group!(BEAT, "beat.lua");
 of_a_group!(LEAVE, "leave.lua");
 of_a_group!(CONSUMERS, "consumers.lua");
 of_a_group!(STATS, "stats.lua");
-alone!(TRIM, "trim.lua");
-alone!(REPLAY, "replay.lua");
-alone!(READER, "reader.lua");
+alone!(TRIM, "trim.lua", "#!lua");
+alone!(NEXT, "next.lua", "#!lua");
+alone!(READER, "reader.lua", "#!lua");
+// Adds an entry.
+alone!(REPLAY, "replay.lua", "#!lua");
