@@ -152,8 +152,16 @@ impl Lane {
         create.arg("CREATE").arg(&self.stream).arg(&self.group).arg(from).arg("MKSTREAM");
         match create.exec_async(link).await {
             Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
+            // Without memory Redis refuses that also for a group that is there.
+            Err(error) if error.code() == Some("OOM") && self.is_there(link).await => Ok(()),
             done => done,
         }
+    }
+
+    async fn is_there(&self, link: &mut Link) -> bool {
+        let mut consumers = redis::cmd("XINFO");
+        consumers.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
+        consumers.exec_async(link).await.is_ok()
     }
 
     /// New entries, without waiting.

@@ -108,3 +108,28 @@ async fn a_lag_that_redis_does_not_know_is_told_without_reading_what_is_behind()
     assert_eq!(group.stats().await.unwrap().lag, 0);
     mq.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_acknowledged_tried_again_and_trimmed_when_redis_has_no_memory_left() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let trim = Trim { max_len: Some(1), ..Trim::default() };
+    let mq = connect(&redis, Settings { trim, ..quick() }).await;
+    for number in 0..5 {
+        mq.send("order", &number).await.unwrap();
+    }
+    redis.run::<()>(&["XGROUP", "CREATE", "order", "redis-mq", "0"]);
+    redis.run::<()>(&["CONFIG", "SET", "maxmemory", "100kb"]);
+    assert!(mq.send("order", &5).await.is_err(), "it takes nothing more");
+    let handler = |entry: Entry<u8>| async move {
+        if entry.value == 2 && entry.attempt() == 1 { Err("not today") } else { Ok(()) }
+    };
+    mq.listener("order", handler).start().await.unwrap();
+    wait_until("what is done goes", || {
+        redis.run::<usize>(&["XLEN", "order"]) == 1 && crate::pending(&redis, "order") == 0
+    });
+    redis.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    mq.shutdown().await.unwrap();
+}

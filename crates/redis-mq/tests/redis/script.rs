@@ -7,7 +7,7 @@ const PRELUDE: &str = include_str!("../../src/scripts/prelude.lua");
 
 /// A script of a consumer group.
 pub(crate) fn of_a_group(text: &str) -> Script {
-    Script::new(&format!("#!lua\n{PRELUDE}\n{text}"))
+    Script::new(&format!("#!lua flags=allow-oom\n{PRELUDE}\n{text}"))
 }
 
 /// A script that can give a timer up.
@@ -17,7 +17,7 @@ pub(crate) fn of_timers(text: &str) -> Script {
 
 /// A script with keys of its own.
 pub(crate) fn alone(text: &str) -> Script {
-    Script::new(&format!("#!lua\n{text}"))
+    Script::new(&format!("#!lua flags=allow-oom\n{text}"))
 }
 
 /// Makes the server know it, so that the first call is not answered with `NOSCRIPT`, and answers what calls of it have on the wire.
