@@ -55,6 +55,30 @@ fn read_by_one(redis: &Redis) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_that_comes_after_a_failure_hides_no_entry_that_was_trimmed_away() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let id = read_by_one(&redis);
+    redis.run::<usize>(&["ZADD", "due", "0", &id]);
+    redis.run::<usize>(&["XTRIM", "order", "MAXLEN", "0"]);
+    let (beat, due) = (
+        script::of_a_group(include_str!("../../src/scripts/beat.lua")),
+        script::of_a_group(include_str!("../../src/scripts/due.lua")),
+    );
+    let keyed = |script: &redis::Script, words: &[&str]| -> redis::Value {
+        let mut call = script.prepare_invoke();
+        call.key("order").key("tries").key("due").key("order_dlq").arg(words);
+        call.invoke(&mut redis.connection()).unwrap()
+    };
+    keyed(&beat, &["redis-mq", "one", &id]);
+    let answer = keyed(&due, &["redis-mq", "one", "10"]);
+    let (entries, trimmed, _): (Vec<String>, Vec<String>, i64) = redis::from_redis_value(answer).unwrap();
+    assert_eq!((entries, trimmed), (vec![], vec![id]), "it is told that it is lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_suspect_that_is_begun_twice_by_one_call_is_blamed_once() {
     if !installed() {
         return;
