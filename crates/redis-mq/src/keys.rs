@@ -64,7 +64,8 @@ impl Keys {
 
     /// Which consumer of a group that keeps order is at work.
     pub(crate) fn reader(&self, group: &str) -> String {
-        format!("{{{}}}:mq:reader:{group}", self.topic)
+        let what = if self.of_dead { "dead-reader" } else { "reader" };
+        format!("{{{}}}:mq:{what}:{group}", self.topic)
     }
 }
 
@@ -77,6 +78,17 @@ mod tests {
         let of = |url| Keys::new("order", &Address::parse(url).unwrap()).dead();
         assert_eq!(of("redis://a"), "order_dlq");
         assert_eq!(of("redis-cluster://a"), "{order}_dlq");
+    }
+
+    #[test]
+    fn a_topic_and_its_dead_letters_share_no_name_but_that_of_the_dead_letters() {
+        let keys = Keys::new("order", &Address::parse("redis://a").unwrap());
+        let dead = keys.clone().of_dead_letters();
+        let all = |keys: &Keys| {
+            let normal = Priority::Normal;
+            [keys.stream(normal), keys.tries("g", normal), keys.due("g", normal), keys.reader("g")]
+        };
+        assert!(all(&keys).iter().all(|name| !all(&dead).contains(name)));
     }
 
     #[test]

@@ -88,7 +88,8 @@
 //! | `<topic>_dlq`, on a Cluster `{<topic>}_dlq` | [dead letters](DeadLetter) |
 //! | `{<topic>}:mq:tries:…` | failures of entries that are not settled |
 //! | `{<topic>}:mq:due:…` | entries that wait for their next try |
-//! | `{<topic>}:mq:reader:…` | who works in a group that keeps order |
+//! | `{<topic>}:mq:reader:…`, `{<topic>}:mq:dead-reader:…` | who works in a group that keeps order, of the topic and of its dead letters |
+//! | `redis-mq:timers:{…}:…` | [timers](expiry), and those that were given up |
 //!
 //! Entries have the fields `body` (JSON), `content-type`, one for each property, `duly-id`, `duly-due` (milliseconds
 //! since 1970) and `duly-attempt`, the same that Duly's server writes by its sink `redis_streams`; so either may send what the
@@ -98,7 +99,7 @@
 //!
 //! Through the [`metrics`] facade, with the labels `topic` and `group`: `redis_mq_backlog`, `redis_mq_lag`, `redis_mq_pending`, `redis_mq_waiting`,
 //! `redis_mq_oldest_pending_seconds`, `redis_mq_dead_letters`, `redis_mq_trim_held_up`, `redis_mq_handling_seconds`, `redis_mq_handled_total`,
-//! `redis_mq_failures_total`, `redis_mq_dead_letters_total`, `redis_mq_trimmed_unhandled_total`. Install a recorder before listeners start.
+//! `redis_mq_failures_total`, `redis_mq_dead_letters_total`, `redis_mq_trimmed_unhandled_total`; and by `prefix`, `redis_mq_dead_timers_total`. Install a recorder before listeners start.
 //!
 //! # Locks, and keys that expire
 //!
@@ -136,7 +137,8 @@ pub use delayed::{Changed, MessageId};
 pub use entry::{Entry, EntryId};
 pub use error::Error;
 pub use expiry::{
-    Cancelled, Expired, ExpiredKey, Expiring, ExpiryListener, ExpiryTimers, Gap, Timer, TimerListener,
+    Cancelled, DeadTimer, Expired, ExpiredKey, Expiring, ExpiryListener, ExpiryTimers, Gap, Timer,
+    TimerListener, TimerReplayed,
 };
 pub use group::{Group, Settled, Stats};
 pub use listen::{

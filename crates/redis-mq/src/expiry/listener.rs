@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Display,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -174,8 +175,11 @@ impl Hear for Hearer {
     fn missed(&self, gap: Gap) {
         let Gap { server, why } = &gap;
         tracing::warn!(server, prefix = self.prefix, "keys that expired may have been missed: {why}");
-        if let Some(tell) = &self.gap {
-            tell(&gap);
+        // A panic of whoever is told must not end the subscription.
+        if let Some(tell) = &self.gap
+            && catch_unwind(AssertUnwindSafe(|| tell(&gap))).is_err()
+        {
+            tracing::error!(server, prefix = self.prefix, "whoever is told of a gap panicked");
         }
     }
 }

@@ -48,11 +48,14 @@
 //! - **Nothing is missed.** What became due while nobody listened runs when somebody does; never before its time, by the clock of Redis.
 //! - **At least once**, and exactly once as long as no process dies or is paused with one in hand for longer than its lease (the
 //!   [processing timeout](crate::Settings::processing_timeout) and a little more). A handler that fails is called again, with growing waits.
+//! - **Not for ever**: after a hundred tries, unless [said otherwise](TimerListener::attempts), it is [given up](ExpiryTimers::dead), and kept with the
+//!   reason until it is [replayed](ExpiryTimers::replay).
 //! - **Taken back exactly**: [`cancel`](ExpiryTimers::cancel) says done, too late, or unknown.
 //! - It is as durable as the Redis it is in: turn on its append-only file, and eviction off.
 //!
 //! To the shadow, `DEL` and `EXPIRE` of the key by somebody else are unknown: cancel or set the timer instead. All timers of a prefix are in one slot.
 
+mod dead;
 mod hearing;
 mod listener;
 mod masters;
@@ -67,6 +70,7 @@ mod working;
 use crate::RedisMq;
 
 pub use self::{
+    dead::{DeadTimer, TimerReplayed},
     hearing::Gap,
     listener::{ExpiredKey, ExpiryListener},
     running::Expiring,

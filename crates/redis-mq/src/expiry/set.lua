@@ -7,6 +7,11 @@
 -- KEYS[4]  the key
 -- ARGV[1]  the value
 -- ARGV[2]  until it expires, milliseconds
+-- Another kind of thing, such as a stream, would be gone.
+local kind = redis.call('TYPE', KEYS[4]).ok
+if kind ~= 'none' and kind ~= 'string' then
+  return redis.error_reply('WRONGTYPE the key of a timer holds a ' .. kind)
+end
 local time = redis.call('TIME')
 -- Rounded up: never early.
 local due = tonumber(time[1]) * 1000 + math.ceil(tonumber(time[2]) / 1000) + tonumber(ARGV[2])

@@ -1,21 +1,19 @@
-#!lua flags=allow-oom
--- Ends a claim: done, or again later. A claim that was lost, and a timer that was set anew meanwhile, are left alone.
+-- Ends a claim: done, again later, or given up. A claim that was lost, and a timer that was set anew meanwhile, are left alone.
 --
--- KEYS     as in set.lua, without the key
+-- KEYS     as in dead.lua
 -- ARGV[1]  the name of the claim
 -- ARGV[2]  the key
--- ARGV[3]  "" if it is done, or milliseconds until it is due again
+-- ARGV[3]  "" if it is done, milliseconds until it is due again, or "dead"
+-- ARGV[4]  why it is given up    ARGV[5]  'keep' or 'drop' what is given up    ARGV[6]  the most dead timers, or ''
 -- result   1 settled, 0 lost
 local tries, due, claim = string.match(redis.call('HGET', KEYS[3], ARGV[2]) or '', '^(%d+) (%d+) (.*)$')
 if claim ~= ARGV[1] then return 0 end
 if ARGV[3] == '' then
-  redis.call('ZREM', KEYS[1], ARGV[2])
-  redis.call('HDEL', KEYS[2], ARGV[2])
-  redis.call('HDEL', KEYS[3], ARGV[2])
+  forget(ARGV[2])
+elseif ARGV[3] == 'dead' then
+  bury(ARGV[2], tries, due, ARGV[4], ARGV[5], ARGV[6])
 else
-  local time = redis.call('TIME')
-  local again = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[3])
-  redis.call('ZADD', KEYS[1], string.format('%.0f', again), ARGV[2])
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms() + tonumber(ARGV[3])), ARGV[2])
   redis.call('HSET', KEYS[3], ARGV[2], tries .. ' ' .. due .. ' -')
 end
 return 1

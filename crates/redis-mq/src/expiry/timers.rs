@@ -18,6 +18,9 @@ use crate::{Error, RedisMq};
 /// The longest that a timer waits: ten years.
 const TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
+/// How often a timer is tried unless said otherwise: with the usual waits for eight hours, longer than a night in which somebody sleeps.
+const ATTEMPTS: u32 = 100;
+
 /// A timer whose time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expired<T> {
@@ -59,10 +62,10 @@ pub enum Cancelled {
 /// Keys with a time to live and a value, of one prefix. Cloning shares it.
 #[derive(Clone)]
 pub struct ExpiryTimers {
-    mq: RedisMq,
-    shadow: Shadow,
+    pub(super) mq: RedisMq,
+    pub(super) shadow: Shadow,
     /// Something is due sooner than this process may know.
-    hint: Arc<Notify>,
+    pub(super) hint: Arc<Notify>,
 }
 
 impl RedisMq {
@@ -103,7 +106,8 @@ impl ExpiryTimers {
         })
     }
 
-    /// The timer, if there is one that is not done. Unlike the key, it is there until a handler has answered `Ok`.
+    /// The timer, if there is one that is not done. Unlike the key, it is there until a handler has answered `Ok`, or it
+    /// is given up.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Timer<T>>, Error> {
         self.mq.check_open()?;
         let Some((value, tries, left)) = self.shadow.get(key).await? else { return Ok(None) };
@@ -116,8 +120,8 @@ impl ExpiryTimers {
     /// due while there was none. Begins with [`start`](TimerListener::start).
     ///
     /// What it answers with `Ok` is done. If it answers with an error, panics, takes longer than the
-    /// [processing timeout](crate::Settings::processing_timeout), or its process dies, it is called again, until it succeeds. A value
-    /// that is no `T` counts as a failure.
+    /// [processing timeout](crate::Settings::processing_timeout), or its process dies, it is called again, until it succeeds or has been
+    /// called [often enough](TimerListener::attempts). A value that is no `T` counts as a failure.
     pub fn listener<T, H, F, E>(&self, handler: H) -> TimerListener<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -135,7 +139,8 @@ impl ExpiryTimers {
                 typed(Expired { key, value, due_ms, tries }).await
             })
         });
-        TimerListener { timers: self.clone(), handler, retry: Retry::default(), of: PhantomData }
+        let timers = self.clone();
+        TimerListener { timers, handler, retry: Retry::default(), attempts: ATTEMPTS, of: PhantomData }
     }
 }
 
@@ -151,20 +156,29 @@ pub struct TimerListener<T> {
     timers: ExpiryTimers,
     handler: Handler<Expired<Vec<u8>>>,
     retry: Retry,
+    attempts: u32,
     of: PhantomData<fn(T)>,
 }
 
 impl<T> TimerListener<T> {
-    /// How long to wait before a timer whose handler failed is tried again: `first`, then doubling up to `longest`, for ever. One second
+    /// How long to wait before a timer whose handler failed is tried again: `first`, then doubling up to `longest`. One second
     /// and five minutes.
     pub fn retry(mut self, first: Duration, longest: Duration) -> Self {
         self.retry = Retry { first, longest };
         self
     }
 
+    /// How often a timer is tried in all, also when the process dies with it. Then it is given up: it is among the
+    /// [dead](ExpiryTimers::dead) ones with the reason, as the [settings](crate::Settings::dead_letters) say, until somebody
+    /// [replays](ExpiryTimers::replay) it. 0: it is tried for ever. 100, which with the usual waits takes eight hours.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
     /// Begins. From here on it goes on by itself, also if Redis is away for a while.
     pub async fn start(self) -> Result<Expiring, Error> {
-        let Self { timers: ExpiryTimers { mq, shadow, hint }, handler, retry, .. } = self;
+        let Self { timers: ExpiryTimers { mq, shadow, hint }, handler, retry, attempts, .. } = self;
         mq.check_open()?;
         let inner = &*mq.inner;
         let (expiring, told) = Expiring::new();
@@ -178,7 +192,7 @@ impl<T> TimerListener<T> {
         // Whether they come or not: then it is a little later at worst.
         let hints = Arc::new(Hints { prefix: shadow.prefix().to_owned(), hint: hint.clone() });
         let hearing = tokio::spawn(Hearing::new(masters, Setting::Assume, hints).run(told.stop.clone()));
-        let worker = Worker::new(shadow, handler, retry, &inner.settings, hint);
+        let worker = Worker::new(shadow, handler, (retry, attempts), &inner.settings, hint);
         tokio::spawn(async move {
             worker.run(told.stop).await;
             let _ = hearing.await;

@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
+use metrics::{Counter, counter};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
     Expired,
     outcome::{self, Handler, Retry},
-    shadow::{Claimed, Shadow},
+    shadow::{Claimed, Claims, End, Limit, Shadow},
 };
 use crate::{Settings, clock};
 
@@ -36,7 +37,8 @@ pub(super) struct Worker {
     lease: Duration,
     hint: Arc<Notify>,
     room: Arc<Semaphore>,
-    drawn: u64,
+    /// The name of this process in its claims, which no other has.
+    process: String,
     claims: AtomicU64,
 }
 
@@ -44,27 +46,32 @@ struct Doing {
     shadow: Shadow,
     handler: Handler<Expired<Vec<u8>>>,
     retry: Retry,
-    limit: Duration,
+    limit: Limit,
+    /// How long a call may take.
+    within: Duration,
+    buried: Counter,
 }
 
 impl Worker {
     pub(super) fn new(
         shadow: Shadow,
         handler: Handler<Expired<Vec<u8>>>,
-        retry: Retry,
+        (retry, attempts): (Retry, u32),
         settings: &Settings,
         hint: Arc<Notify>,
     ) -> Self {
-        let limit = settings.processing_timeout;
+        let limit = Limit { attempts, dead: settings.dead_letters.clone() };
+        let within = settings.processing_timeout;
+        let buried = counter!("redis_mq_dead_timers_total", "prefix" => shadow.prefix().to_owned());
         Self {
-            doing: Arc::new(Doing { shadow, handler, retry, limit }),
+            doing: Arc::new(Doing { shadow, handler, retry, limit, within, buried }),
             poll: settings.poll_interval,
             batch: settings.concurrency,
             // What becomes of a timer must be told within the lease, too.
             lease: settings.abandoned_after() + TELL_AGAIN_AFTER.iter().sum::<Duration>(),
             hint,
             room: Arc::new(Semaphore::new(settings.concurrency)),
-            drawn: clock::draw(),
+            process: format!("{:016x}", clock::draw()),
             claims: AtomicU64::new(0),
         }
     }
@@ -95,6 +102,9 @@ impl Worker {
         }
         let all = u32::try_from(self.batch).unwrap_or(u32::MAX);
         let _ = self.room.acquire_many(all).await;
+        if let Err(error) = self.doing.shadow.leave(&self.process).await {
+            tracing::debug!("the last claims are forgotten when their lease ends: {error}");
+        }
     }
 
     /// Begins with what is due, as far as there is room, and says when to look again. The set is the truth; no event is needed.
@@ -107,9 +117,18 @@ impl Worker {
         while let Ok(more) = self.room.clone().try_acquire_owned() {
             room.push(more);
         }
-        let serial = self.claims.fetch_add(1, Ordering::Relaxed);
-        let name: Arc<str> = format!("{:016x}-{serial}", self.drawn).into();
-        let (claimed, next) = self.doing.shadow.claim(room.len(), self.lease, &name).await?;
+        // Under the same name until it is answered: then what a lost answer told is told again, and counted once.
+        let serial = self.claims.load(Ordering::Relaxed);
+        let name: Arc<str> = format!("{}-{serial}", self.process).into();
+        let doing = &self.doing;
+        let Claims { claimed, buried, next } =
+            doing.shadow.claim(room.len(), self.lease, (&self.process, &name), &doing.limit).await?;
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        if buried > 0 {
+            doing.buried.increment(buried);
+            let prefix = doing.shadow.prefix();
+            tracing::error!(prefix, buried, "timers are given up: nothing was heard of whoever handled them");
+        }
         let may_be_more = claimed.len() == room.len();
         for (one, room) in claimed.into_iter().zip(room) {
             let (doing, name) = (self.doing.clone(), name.clone());
@@ -126,17 +145,24 @@ impl Doing {
     async fn handle(&self, claimed: Claimed, name: &str) {
         let Claimed { key, value, tries, due_ms } = claimed;
         let expired = Expired { key: key.clone(), value, due_ms, tries };
-        let again = match outcome::run((self.handler)(expired), self.limit).await {
-            Ok(()) => None,
+        let end = match outcome::run((self.handler)(expired), self.within).await {
+            Ok(()) => End::Done,
+            Err(why) if self.limit.attempts > 0 && tries >= self.limit.attempts => {
+                tracing::error!(key, tries, "a timer is given up: {why}");
+                End::Dead(why)
+            }
             Err(why) => {
                 let wait = self.retry.after(tries);
                 tracing::error!(key, tries, "a timer was not handled and is tried again in {wait:?}: {why}");
-                Some(wait)
+                End::Again(wait)
             }
         };
         for wait in TELL_AGAIN_AFTER {
-            match self.shadow.settle(name, &key, again).await {
-                Ok(true) => return,
+            match self.shadow.settle(name, &key, &end, &self.limit).await {
+                Ok(true) => {
+                    self.buried.increment(u64::from(matches!(end, End::Dead(_))));
+                    return;
+                }
                 Ok(false) => {
                     tracing::warn!(
                         key,

@@ -79,8 +79,10 @@ pub(crate) enum Whose {
     Own,
     /// What anybody left.
     All,
-    /// What anybody has, also what waits for its next try.
+    /// What anybody has, also what waits for its next try: for a consumer that begins to work in a group that keeps order.
     Every,
+    /// What a consumer that works in such a group has without knowing of it; and what others left.
+    Missed,
 }
 
 type Packed = (String, Vec<Vec<u8>>, u32, u32, i64);
@@ -150,8 +152,16 @@ impl Lane {
         create.arg("CREATE").arg(&self.stream).arg(&self.group).arg(from).arg("MKSTREAM");
         match create.exec_async(link).await {
             Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
+            // Without memory Redis refuses that also for a group that is there.
+            Err(error) if error.code() == Some("OOM") && self.is_there(link).await => Ok(()),
             done => done,
         }
+    }
+
+    async fn is_there(&self, link: &mut Link) -> bool {
+        let mut consumers = redis::cmd("XINFO");
+        consumers.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
+        consumers.exec_async(link).await.is_ok()
     }
 
     /// New entries, without waiting.
@@ -181,6 +191,7 @@ impl Lane {
             Whose::Own => "own",
             Whose::All => "all",
             Whose::Every => "every",
+            Whose::Missed => "missed",
         };
         let mut call = self.call(&scripts::TAKE);
         call.arg(&self.consumer).arg(millis(idle)).arg(from).arg(count).arg(whose);
@@ -189,9 +200,45 @@ impl Lane {
     }
 
     /// Writes down that one which is not new is begun, a suspect alone; false if it is no longer this consumer's.
-    pub(crate) async fn begin(&self, link: &mut Link, id: &str, is_suspect: bool) -> RedisResult<bool> {
+    pub(crate) async fn begin(
+        &self,
+        link: &mut Link,
+        id: &str,
+        is_suspect: bool,
+        attempt: &str,
+    ) -> RedisResult<bool> {
         let mut call = self.call(&scripts::BEGIN);
-        call.arg(&self.consumer).arg(id).arg(u8::from(is_suspect)).invoke_async(link).await
+        call.arg(&self.consumer).arg(id).arg(u8::from(is_suspect)).arg(attempt).invoke_async(link).await
+    }
+
+    /// Where a group that keeps order stands.
+    pub(crate) async fn place(&self, link: &mut Link) -> RedisResult<NextRead> {
+        self.next_or_place(link, "where", "", 0).await
+    }
+
+    /// New entries of a group that keeps order, if it stands at `place`.
+    pub(crate) async fn next(&self, link: &mut Link, place: &str, count: usize) -> RedisResult<NextRead> {
+        // They pass through a script.
+        const COUNT_MAX: usize = 64;
+        self.next_or_place(link, "next", place, count.min(COUNT_MAX)).await
+    }
+
+    async fn next_or_place(
+        &self,
+        link: &mut Link,
+        what: &str,
+        place: &str,
+        count: usize,
+    ) -> RedisResult<NextRead> {
+        let mut call = scripts::NEXT.key(&self.stream);
+        call.key(self.keys.reader(&self.group)).arg(&self.group).arg(&self.consumer);
+        call.arg(what).arg(place).arg(count);
+        let (word, told, place): (String, Vec<Told>, String) = call.invoke_async(link).await?;
+        Ok(match word.as_str() {
+            "read" => NextRead::Read(Page::new(told), place),
+            "moved" => NextRead::Moved,
+            _ => NextRead::Lost,
+        })
     }
 
     /// Whether this consumer is the one that works in a group that keeps order, from now on and for so long.
@@ -206,9 +253,15 @@ impl Lane {
         call.arg(&self.consumer).arg(0).arg(0).invoke_async(link).await
     }
 
-    /// Trims a little. Answers how many went, whether there may be more, which group holds it up, and how many are too many.
-    pub(crate) async fn trim(&self, link: &mut Link, trim: &Trim) -> RedisResult<(u64, bool, String, u64)> {
+    /// Trims a little.
+    pub(crate) async fn trim(
+        &self,
+        link: &mut Link,
+        trim: &Trim,
+        marks: impl Iterator<Item = &Mark>,
+    ) -> RedisResult<Trimmed> {
         const LOOK: usize = 500;
+        const REMOVE: usize = 10_000;
         let text = |limit: Option<u64>| limit.map_or_else(String::new, |limit| limit.to_string());
         let unacknowledged = match trim.unacknowledged {
             Unacknowledged::Keep => "keep",
@@ -216,8 +269,14 @@ impl Lane {
         };
         let mut call = scripts::TRIM.key(&self.stream);
         call.arg(text(trim.max_len)).arg(text(trim.max_age.map(millis))).arg(unacknowledged).arg(LOOK);
-        let (went, more, group, over): (u64, u8, String, u64) = call.invoke_async(link).await?;
-        Ok((went, more == 1, group, over))
+        call.arg(REMOVE).arg(&self.group);
+        for Mark { id, added } in marks {
+            call.arg(id).arg(added);
+        }
+        let told: (u64, u8, String, u64, String, String) = call.invoke_async(link).await?;
+        let (_, more, held_up_by, over, id, added) = told;
+        let mark = added.parse().ok().map(|added| Mark { id, added });
+        Ok(Trimmed { more: more == 1, held_up_by, over, mark })
     }
 
     /// These are done. Answers how many were pending.
@@ -235,7 +294,7 @@ impl Lane {
         let (keep, most) = dead_words(dead);
         let mut call = self.call(&scripts::FAIL);
         call.arg(&self.consumer).arg(failed.id).arg(shorten(failed.why)).arg(millis(failed.wait));
-        call.arg(retry.attempts).arg(keep).arg(most).arg(u8::from(failed.alone));
+        call.arg(retry.attempts).arg(keep).arg(most).arg(u8::from(failed.alone)).arg(failed.attempt);
         call.invoke_async(link).await.map(Fate::of)
     }
 
@@ -281,8 +340,7 @@ impl Lane {
 
     /// Length, lag, pending, age of the oldest pending, waiting, consumers, dead letters.
     pub(crate) async fn stats(&self, link: &mut Link) -> RedisResult<(u64, u64, u64, i64, u64, u64, u64)> {
-        const COUNT_MAX: usize = 10_000;
-        self.call(&scripts::STATS).arg(COUNT_MAX).invoke_async(link).await
+        self.call(&scripts::STATS).invoke_async(link).await
     }
 }
 
@@ -293,18 +351,68 @@ pub(crate) struct Failed<'a> {
     pub(crate) wait: Duration,
     /// Whether it was handled alone.
     pub(crate) alone: bool,
+    /// The attempt that failed: told twice, it is counted once.
+    pub(crate) attempt: &'a str,
 }
 
-fn dead_words(dead: &DeadLetterPolicy) -> (&'static str, String) {
+/// What a read of a group that keeps order was answered.
+#[derive(Debug)]
+pub(crate) enum NextRead {
+    /// New entries, and where the group stands now.
+    Read(Page, String),
+    /// The group stands elsewhere: a read was executed whose answer this consumer does not have.
+    Moved,
+    /// Another consumer works in the group.
+    Lost,
+}
+
+/// A place in a stream: an entry, and how many had been added up to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) id: String,
+    pub(crate) added: u64,
+}
+
+/// What trimming did.
+#[derive(Debug)]
+pub(crate) struct Trimmed {
+    /// Whether there may be more to remove.
+    pub(crate) more: bool,
+    /// Which group needs what should go; empty if none does.
+    pub(crate) held_up_by: String,
+    /// How many entries are too many.
+    pub(crate) over: u64,
+    /// Where this group stands now.
+    pub(crate) mark: Option<Mark>,
+}
+
+pub(crate) fn dead_words(dead: &DeadLetterPolicy) -> (&'static str, String) {
     let most = dead.max_len.map_or_else(String::new, |most| most.to_string());
     (if dead.keep { "keep" } else { "drop" }, most)
 }
 
 /// A reason is for people: the beginning says what it was.
-fn shorten(why: &str) -> &str {
+pub(crate) fn shorten(why: &str) -> &str {
     const MOST: usize = 1_000;
     let end = why.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MOST).last();
     &why[..end.unwrap_or(0)]
+}
+
+/// Waits so long until one of these streams has an entry after its place. At most one is told, and it is nobody's yet.
+pub(crate) async fn wait_for_any(
+    places: &[(&str, &str)],
+    link: &mut Link,
+    wait: Duration,
+) -> RedisResult<()> {
+    let mut read = redis::cmd("XREAD");
+    read.arg("COUNT").arg(1).arg("BLOCK").arg(millis(wait).max(1)).arg("STREAMS");
+    for (stream, _) in places {
+        read.arg(stream);
+    }
+    for (_, place) in places {
+        read.arg(place);
+    }
+    read.query_async::<redis::Value>(link).await.map(drop)
 }
 
 /// New entries of several streams of one topic, a page for each; waits so long for the first of them.

@@ -8,7 +8,9 @@ use redis_link::Link;
 
 use crate::{DeadLetterPolicy, EntryId, Error, Priority, RedisMq, keys::Keys, settings::check_event};
 
-pub(crate) use lane::{Failed, Fate, Lane, Page, Taken, Whose, read};
+pub(crate) use lane::{
+    Failed, Fate, Lane, Mark, NextRead, Page, Taken, Whose, dead_words, read, shorten, wait_for_any,
+};
 
 /// Entries of one group by their ids, and how the group stands: for operators, and for handlers that leave the answer to
 /// somebody else. Made by [`RedisMq::group`].
@@ -40,7 +42,8 @@ impl Settled {
 pub struct Stats {
     /// Entries in the stream, handled or not.
     pub length: u64,
-    /// Entries that the group has not read yet. Where Redis does not know, counted up to 10,000.
+    /// Entries that the group has not read yet. Where Redis does not know, as after entries
+    /// were deleted by their ids, the most that it can be.
     pub lag: u64,
     /// Entries that were read and are not settled.
     pub pending: u64,

@@ -6,6 +6,7 @@ mod notice;
 mod ordered;
 mod reading;
 mod reclaiming;
+mod recovery;
 mod retrying;
 mod running;
 mod tending;
@@ -150,7 +151,8 @@ impl Subscription {
 
     /// Entries for which `key` answers the same are handled one after the other, in the order of the stream, also when one of them is
     /// tried again; others at the same time, and those without a key in any order. One consumer of the group works at a time and the
-    /// others stand by, so every consumer of the group must ask for this.
+    /// others stand by, so every consumer of the group must ask for this. Whatever a lost connection or a process that died leaves
+    /// pending is found, and handled before what stands behind it.
     ///
     /// A process that is stopped for longer than its lease (the processing timeout and a quarter) and then goes on may still
     /// finish the entry that it had in hand while the next one works.

@@ -2,6 +2,7 @@
 //!
 //! Redis hands the entries of a group to whoever reads next, so two consumers could have two entries of one key at the same
 //! time. In a group that keeps order one consumer works, many keys at once; the others stand by and take its place when it is gone.
+//! What is pending and in nobody's hand is found by `recovery`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,19 +11,24 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use futures_util::FutureExt;
 use redis::RedisResult;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
-    KeyOf, reclaiming,
+    KeyOf,
+    hand::Hand,
+    reading::BACKOFF,
+    reclaiming,
+    recovery::Place,
     work::{Left, Manner, Work},
 };
 use crate::{
     clock,
-    group::{Lane, Taken, Whose},
+    group::{Lane, Taken},
 };
 
 /// How many entries are in hand for each that is handled, waiting for others of their key.
@@ -36,6 +42,29 @@ struct Item {
     _hold: OwnedSemaphorePermit,
 }
 
+impl Item {
+    /// Whether it stands behind that one in the same stream.
+    fn is_behind(&self, other: &Self) -> bool {
+        self.lane.priority == other.lane.priority && self.place() > other.place()
+    }
+
+    fn place(&self) -> Option<(u64, u64)> {
+        let (millis, serial) = self.taken.raw.id.as_str().split_once('-')?;
+        Some((millis.parse().ok()?, serial.parse().ok()?))
+    }
+}
+
+/// Whether it is this consumer that works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// It is.
+    Leads,
+    /// From now on.
+    TookOver,
+    /// It is another.
+    StandsBy,
+}
+
 /// What waits for others of its key.
 pub(super) struct Ordered {
     key: KeyOf,
@@ -43,18 +72,33 @@ pub(super) struct Ordered {
     pub(super) hold: Arc<Semaphore>,
     hold_max: usize,
     queues: Mutex<HashMap<Vec<u8>, VecDeque<Item>>>,
+    /// All that is in the queues, or handled, or waits here for its next try.
+    pub(super) held: Hand,
     /// Whether it is this consumer that works.
-    leads: AtomicBool,
-    work: Arc<Work>,
+    pub(super) leads: AtomicBool,
+    /// Where the group stands in each stream, as far as this consumer knows, by priority.
+    pub(super) places: Mutex<[Place; 3]>,
+    /// When to look next for what others left.
+    pub(super) sweep: Mutex<Instant>,
+    pub(super) work: Arc<Work>,
     stop: watch::Receiver<bool>,
 }
 
 impl Ordered {
     pub(super) fn new(key: KeyOf, work: Arc<Work>, stop: watch::Receiver<bool>) -> Arc<Self> {
         let hold_max = work.settings.concurrency * HELD_PER_CALL;
-        let hold = Arc::new(Semaphore::new(hold_max));
-        let (queues, leads) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { key, hold, hold_max, queues, leads, work, stop })
+        Arc::new(Self {
+            key,
+            hold: Arc::new(Semaphore::new(hold_max)),
+            hold_max,
+            queues: Mutex::default(),
+            held: Hand::default(),
+            leads: AtomicBool::new(false),
+            places: Mutex::default(),
+            sweep: Mutex::new(clock::instant()),
+            work,
+            stop,
+        })
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<Vec<u8>, VecDeque<Item>>> {
@@ -65,32 +109,19 @@ impl Ordered {
         self.work.settings.abandoned_after().max(Duration::from_millis(500))
     }
 
-    /// Whether it is this consumer's turn. If it has just become so, what the last one left comes first.
-    pub(super) async fn leads(self: &Arc<Self>, work: &Arc<Work>) -> RedisResult<bool> {
+    /// Whether it is this consumer's turn. If it has just become so, nothing is known of any stream.
+    pub(super) async fn lead(&self) -> RedisResult<Lead> {
         if self.leads.load(Ordering::Acquire) {
-            return Ok(true);
+            return Ok(Lead::Leads);
         }
-        let lanes = work.lanes();
-        let Some(first) = lanes.first() else { return Ok(false) };
-        if !first.lead(&mut work.link.clone(), self.lease()).await? {
-            return Ok(false);
+        let lanes = self.work.lanes();
+        let Some(first) = lanes.first() else { return Ok(Lead::StandsBy) };
+        if !first.lead(&mut self.work.link.clone(), self.lease()).await? {
+            return Ok(Lead::StandsBy);
         }
+        self.forget_all();
         self.leads.store(true, Ordering::Release);
-        for lane in &lanes {
-            let mut from = Some("0-0".to_owned());
-            while let Some(begin) = from {
-                let link = &mut work.link.clone();
-                let (page, next) = lane.take(link, Whose::Every, Duration::ZERO, &begin, 64).await?;
-                from = next;
-                work.lost(lane, &page.trimmed);
-                let here = work.hand.all(lane.priority);
-                let is_new = |taken: &Taken| !here.iter().any(|id| id == taken.raw.id.as_str());
-                let left: Vec<_> = page.entries.into_iter().filter(is_new).collect();
-                work.hand.take(lane.priority, left.iter().map(|taken| taken.raw.id.as_str()));
-                self.push_all(lane, left, false).await;
-            }
-        }
-        Ok(true)
+        Ok(Lead::TookOver)
     }
 
     /// Says again and again that it is this one, until the listener has ended.
@@ -107,48 +138,66 @@ impl Ordered {
             match lane.lead(&mut self.work.link.clone(), self.lease()).await {
                 Ok(true) => sure_until = asked + self.lease(),
                 Err(_) if clock::instant() < sure_until => {}
-                Ok(false) | Err(_) => {
-                    tracing::warn!(
-                        topic = lane.topic,
-                        group = lane.group,
-                        "another consumer keeps the order now"
-                    );
-                    self.leads.store(false, Ordering::Release);
+                Ok(false) | Err(_) => self.lost_lead(lane),
+            }
+        }
+    }
+
+    pub(super) fn lost_lead(&self, lane: &Lane) {
+        if self.leads.swap(false, Ordering::AcqRel) {
+            tracing::warn!(topic = lane.topic, group = lane.group, "another consumer keeps the order now");
+        }
+    }
+
+    /// Entries in their order, to be handled after those of their key that stand before them.
+    pub(super) async fn push(self: &Arc<Self>, lane: &Arc<Lane>, entries: Vec<Taken>, is_new: bool) {
+        let ids = || entries.iter().map(|taken| taken.raw.id.as_str().to_owned()).collect::<Vec<_>>();
+        self.held.take(lane.priority, ids().iter().map(String::as_str));
+        for (at, taken) in entries.iter().enumerate() {
+            let hold = self.hold.clone().acquire_owned().await;
+            let (Ok(_hold), false) = (hold, self.is_over()) else {
+                // They stay pending, and whoever works next begins with them.
+                let rest = ids().split_off(at);
+                if is_new {
+                    self.work.hand_back(lane, &rest).await;
+                } else {
+                    self.work.let_go(lane, rest.iter().map(String::as_str));
                 }
-            }
+                return self.held.release(lane.priority, rest.iter().map(String::as_str));
+            };
+            let item = Item { lane: lane.clone(), taken: taken.clone(), is_new, _hold };
+            self.enqueue(self.key_of(&item), item);
         }
     }
 
-    /// New entries, in their order.
-    pub(super) async fn push(self: &Arc<Self>, lane: &Arc<Lane>, entries: Vec<Taken>) {
-        self.push_all(lane, entries, true).await;
+    fn key_of(&self, Item { lane, taken, .. }: &Item) -> Vec<u8> {
+        // One without a key is alone with its id.
+        let key = catch_unwind(AssertUnwindSafe(|| (self.key)(&taken.raw))).unwrap_or_else(|_| {
+            tracing::error!(topic = lane.topic, id = %taken.raw.id, "what tells the key panicked: it has none");
+            None
+        });
+        key.unwrap_or_else(|| taken.raw.id.as_str().as_bytes().to_vec())
     }
 
-    async fn push_all(self: &Arc<Self>, lane: &Arc<Lane>, entries: Vec<Taken>, is_new: bool) {
-        for taken in entries {
-            let Ok(_hold) = self.hold.clone().acquire_owned().await else { return };
-            // One without a key is alone with its id.
-            let key = catch_unwind(AssertUnwindSafe(|| (self.key)(&taken.raw))).unwrap_or_else(|_| {
-                tracing::error!(topic = lane.topic, id = %taken.raw.id, "what tells the key panicked: it has none");
-                None
-            });
-            let key = key.unwrap_or_else(|| taken.raw.id.as_str().as_bytes().to_vec());
-            let item = Item { lane: lane.clone(), taken, is_new, _hold };
-            let mut queues = self.queues();
-            if let Some(queue) = queues.get_mut(&key) {
-                queue.push_back(item);
-                continue;
-            }
-            queues.insert(key.clone(), VecDeque::new());
-            tokio::spawn(self.clone().empty(key, item));
+    fn enqueue(self: &Arc<Self>, key: Vec<u8>, item: Item) {
+        let mut queues = self.queues();
+        if let Some(queue) = queues.get_mut(&key) {
+            // One that was found again may stand before some that wait.
+            let at = queue.iter().position(|other| other.is_behind(&item)).unwrap_or(queue.len());
+            queue.insert(at, item);
+            return;
         }
+        queues.insert(key.clone(), VecDeque::new());
+        tokio::spawn(self.clone().empty(key, item));
     }
 
     /// One key: one after the other, until there is none.
     async fn empty(self: Arc<Self>, key: Vec<u8>, first: Item) {
         let mut next = Some(first);
         while let Some(item) = next {
+            let (priority, id) = (item.lane.priority, item.taken.raw.id.clone());
             self.finish(item).await;
+            self.held.release(priority, std::iter::once(id.as_str()));
             let mut queues = self.queues();
             next = queues.get_mut(&key).and_then(VecDeque::pop_front);
             if next.is_none() {
@@ -157,8 +206,16 @@ impl Ordered {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         *self.stop.borrow() || !self.leads.load(Ordering::Acquire)
+    }
+
+    async fn pause(&self, wait: Duration) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = clock::sleep(wait) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
     }
 
     /// Until it is done, or given up, or this consumer has to stop: others of its key wait for that.
@@ -166,37 +223,62 @@ impl Ordered {
         let Item { lane, mut taken, mut is_new, .. } = item;
         let work = &self.work;
         let id = taken.raw.id.clone();
+        let mut backoff = BACKOFF.0;
         loop {
             if let Some(wait) = taken.wait.filter(|wait| !wait.is_zero()) {
-                let mut stop = self.stop.clone();
-                tokio::select! {
-                    () = clock::sleep(wait) => {}
-                    _ = stop.wait_for(|stop| *stop) => {}
-                }
+                self.pause(wait).await;
+            }
+            if self.is_over() && taken.wait.is_none() {
+                // Handed back, it would be no suspect any more.
+                return work.let_go(&lane, std::iter::once(id.as_str()));
             }
             if self.is_over() {
                 return work.hand_back(&lane, &[id.as_str().to_owned()]).await;
             }
-            let again = taken.clone();
             work.hand.take(lane.priority, std::iter::once(id.as_str()));
-            let left = if taken.wait.is_none() {
-                reclaiming::handle(work, &lane, taken).await
-            } else {
-                let Ok(_room) = work.room.acquire().await else { return };
-                let ours =
-                    is_new || lane.begin(&mut work.link.clone(), id.as_str(), false).await.unwrap_or(false);
-                if !ours {
-                    return work.hand.release(lane.priority, std::iter::once(id.as_str()));
+            let handled = AssertUnwindSafe(self.handle(&lane, taken.clone(), is_new)).catch_unwind().await;
+            // Not the handler's panic: nobody knows what became of it.
+            match handled.unwrap_or(Left::Unsettled) {
+                Left::Over => return,
+                Left::Again(wait) => {
+                    taken.failures += 1;
+                    taken.raw.attempt += 1;
+                    taken.wait = Some(wait.max(Duration::from_millis(1)));
+                    backoff = BACKOFF.0;
                 }
-                work.run(&lane, vec![taken], Manner::Among).await
-            };
-            let Left::Again(wait) = left else { return };
-            taken = again;
-            taken.failures += 1;
-            taken.raw.attempt += 1;
-            taken.wait = Some(wait.max(Duration::from_millis(1)));
+                Left::Unsettled => {
+                    // A suspect stays one.
+                    taken.wait = taken.wait.map(|_| Duration::ZERO);
+                    self.pause(backoff).await;
+                    backoff = (backoff * 2).min(BACKOFF.1);
+                }
+            }
             is_new = false;
         }
+    }
+
+    async fn handle(&self, lane: &Arc<Lane>, taken: Taken, is_new: bool) -> Left {
+        let work = &self.work;
+        if taken.wait.is_none() {
+            return reclaiming::handle(work, lane, taken).await;
+        }
+        let id = taken.raw.id.clone();
+        let Ok(_room) = work.room.acquire().await else { return Left::Over };
+        let attempt = work.attempt(Manner::Among);
+        if !is_new {
+            match lane.begin(&mut work.link.clone(), id.as_str(), false, &attempt.name).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    work.hand.release(lane.priority, std::iter::once(id.as_str()));
+                    return Left::Over;
+                }
+                Err(error) => {
+                    tracing::warn!(topic = lane.topic, %id, "a try is not begun yet: {error}");
+                    return Left::Unsettled;
+                }
+            }
+        }
+        work.run(lane, vec![taken], &attempt).await
     }
 
     /// Waits until nothing is in hand.

@@ -9,7 +9,10 @@ use redis::RedisResult;
 use redis_link::Link;
 use tokio::sync::watch;
 
-use super::{ordered::Ordered, work::Work};
+use super::{
+    ordered::{Lead, Ordered},
+    work::Work,
+};
 use crate::{
     Priority, clock,
     group::{Lane, Page, Taken, read},
@@ -46,12 +49,19 @@ impl Reader {
     }
 
     /// Until it is told to stop.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) {
+        // After a panic nobody knows what was read.
+        if let Some(ordered) = &self.ordered {
+            ordered.doubt();
+        }
         let mut wait = BACKOFF.0;
         while !*self.stop.borrow() {
             match self.step().await {
                 Ok(()) => wait = BACKOFF.0,
                 Err(error) => {
+                    if let Some(ordered) = &self.ordered {
+                        ordered.doubt();
+                    }
                     for lane in self.work.lanes() {
                         self.work.mend(&lane, &error).await;
                     }
@@ -70,16 +80,31 @@ impl Reader {
     }
 
     async fn step(&mut self) -> RedisResult<()> {
-        if let Some(ordered) = self.ordered.clone()
-            && !ordered.leads(&self.work).await?
-        {
-            self.pause(self.work.settings.poll_interval).await;
-            return Ok(());
+        let ordered = self.ordered.clone();
+        if let Some(ordered) = &ordered {
+            match ordered.lead().await? {
+                Lead::Leads => {}
+                // Whoever worked before may have known of more streams.
+                Lead::TookOver => self.look = clock::instant(),
+                Lead::StandsBy => {
+                    self.pause(self.work.settings.poll_interval).await;
+                    return Ok(());
+                }
+            }
         }
         self.look_for_lanes().await?;
+        if let Some(ordered) = &ordered {
+            ordered.recover().await?;
+        }
         let Some(count) = self.room().await else { return Ok(()) };
         let lanes = self.work.lanes();
-        let pages = self.read(&lanes, count).await?;
+        let pages = match &ordered {
+            Some(ordered) => {
+                self.round = self.round.wrapping_add(1);
+                ordered.read(&mut self.link, &lanes, order(&lanes, self.round), count).await?
+            }
+            None => self.read(&lanes, count).await?,
+        };
         for (lane, page) in lanes.iter().zip(pages) {
             self.begin(lane, page).await;
         }
@@ -157,7 +182,7 @@ impl Reader {
         let ids = page.entries.iter().map(|taken| taken.raw.id.as_str());
         self.work.hand.take(lane.priority, ids);
         if let Some(ordered) = &self.ordered {
-            ordered.push(lane, page.entries).await;
+            ordered.push(lane, page.entries, true).await;
             return;
         }
         let together = if self.work.handler.takes_many { self.work.settings.batch } else { 1 };

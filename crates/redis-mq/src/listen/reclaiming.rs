@@ -98,17 +98,20 @@ pub(super) async fn handle(work: &Arc<Work>, lane: &Arc<Lane>, suspect: Taken) -
     let id = suspect.raw.id.clone();
     if work.settings.retry.is_over(failures, crashes) {
         let why = format!("the process that handled it died {crashes} times while it handled nothing else");
-        work.bury(lane, &id, &why).await;
-        return Left::Over;
+        return work.bury(lane, &id, &why).await;
     }
     let Ok(_all) = work.room.clone().acquire_many_owned(work.all_room()).await else { return Left::Over };
-    match lane.begin(&mut work.link.clone(), id.as_str(), true).await {
-        Ok(true) => return work.run(lane, vec![suspect], Manner::Alone).await,
-        Ok(false) => {}
+    let attempt = work.attempt(Manner::Alone);
+    match lane.begin(&mut work.link.clone(), id.as_str(), true, &attempt.name).await {
+        Ok(true) => work.run(lane, vec![suspect], &attempt).await,
+        Ok(false) => {
+            work.hand.release(lane.priority, std::iter::once(id.as_str()));
+            Left::Over
+        }
         Err(error) => {
             tracing::warn!(topic = lane.topic, %id, "an entry that was taken over is not begun yet: {error}");
+            work.let_go(lane, std::iter::once(id.as_str()));
+            Left::Unsettled
         }
     }
-    work.hand.release(lane.priority, std::iter::once(id.as_str()));
-    Left::Over
 }

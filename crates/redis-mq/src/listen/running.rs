@@ -1,12 +1,25 @@
 //! A listener that runs: its tasks, and its end.
 
-use std::sync::{Arc, RwLock};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
 
+use futures_util::FutureExt;
 use redis_link::{Link, Reach};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use super::{Subscription, ordered::Ordered, reading::Reader, reclaiming, retrying, tending, work::Work};
-use crate::{Error, Priority, group::Lane, meter::Meter};
+use super::{
+    Subscription,
+    ordered::Ordered,
+    reading::{BACKOFF, Reader},
+    reclaiming, retrying, tending,
+    work::{Work, words},
+};
+use crate::{Error, Priority, clock, group::Lane, meter::Meter};
 
 /// How much longer than it was told to wait a read may take.
 const READ_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -41,6 +54,10 @@ pub(super) async fn start(subscription: Subscription) -> Result<Listener, Error>
         hand: Default::default(),
         acks,
         again: Notify::new(),
+        unsettled: AtomicBool::new(false),
+        drawn: clock::draw(),
+        attempts: AtomicU64::new(0),
+        stop: stopped.stop.clone(),
     });
     let ordered = subscription.ordered.map(|key| Ordered::new(key, work.clone(), stopped.stop.clone()));
     tokio::spawn(run(work, ordered, link, keys.is_of_dead_letters(), acked, stopped));
@@ -60,17 +77,28 @@ async fn run(
     Stopped { stop, ended }: Stopped,
 ) {
     let (over, is_over) = watch::channel(false);
-    let acking = tokio::spawn(tending::acknowledge(work.clone(), acked));
-    tokio::spawn(tending::beat(work.clone(), is_over.clone()));
-    let mut tasks = vec![tokio::spawn(tending::tidy(work.clone(), stop.clone()))];
+    let acked = Arc::new(tokio::sync::Mutex::new(acked));
+    let duty = (work.clone(), acked);
+    let acking = supervise("acknowledge", duty, |(work, acked)| async move {
+        tending::acknowledge(work, &mut *acked.lock().await).await;
+    });
+    supervise("heartbeat", (work.clone(), is_over.clone()), |(work, over)| tending::beat(work, over));
+    let duty = (work.clone(), stop.clone());
+    let mut tasks = vec![supervise("tidy", duty.clone(), |(work, stop)| tending::tidy(work, stop))];
     if let Some(ordered) = &ordered {
-        tokio::spawn(ordered.clone().keep_leading(is_over));
+        supervise("lead", (ordered.clone(), is_over), |(ordered, over)| ordered.keep_leading(over));
     } else {
         let left_here = reclaiming::left_here(&work).await;
-        tasks.push(tokio::spawn(reclaiming::run(work.clone(), left_here, stop.clone())));
-        tasks.push(tokio::spawn(retrying::run(work.clone(), stop.clone())));
+        let left_here = Arc::new(Mutex::new(left_here));
+        tasks.push(supervise("reclaim", (duty.clone(), left_here), |((work, stop), left_here)| {
+            let left_here = std::mem::take(&mut *left_here.lock().unwrap_or_else(PoisonError::into_inner));
+            reclaiming::run(work, left_here, stop)
+        }));
+        tasks.push(supervise("retry", duty, |(work, stop)| retrying::run(work, stop)));
     }
-    Reader::new(work.clone(), ordered.clone(), link, stop, knows_all).run().await;
+    let reader = Reader::new(work.clone(), ordered.clone(), link, stop, knows_all);
+    let reader = Arc::new(tokio::sync::Mutex::new(reader));
+    let _ = supervise("read", reader, |reader| async move { reader.lock().await.run().await }).await;
     for task in tasks {
         let _ = task.await;
     }
@@ -91,6 +119,28 @@ async fn run(
         }
     }
     drop(ended);
+}
+
+/// Runs a duty on a task of its own, until it has ended. One that panics, which is a bug here or in what is given to us, such as a
+/// recorder of metrics, is begun again: nobody would notice that it is gone.
+fn supervise<T, F>(
+    duty: &'static str,
+    given: T,
+    begin: impl Fn(T) -> F + Send + Sync + 'static,
+) -> tokio::task::JoinHandle<()>
+where
+    T: Clone + Send + Sync + 'static,
+    F: Future<Output = ()> + Send,
+{
+    tokio::spawn(async move {
+        loop {
+            // Within the future, so that one that panics at once is caught, too.
+            let run = async { begin(given.clone()).await };
+            let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { return };
+            tracing::error!(duty, "a task of a listener panicked and is started again: {}", words(&*panic));
+            clock::sleep(BACKOFF.1).await;
+        }
+    })
 }
 
 /// A listener that was started. Dropping it changes nothing: it listens on.
@@ -159,5 +209,22 @@ impl Stopper {
 
     pub(crate) async fn gone(mut self) {
         while self.ended.changed().await.is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_started_again_and_one_that_ends_is_not() {
+        let runs = Arc::new(AtomicU64::new(0));
+        let duty = supervise("test", runs.clone(), |runs| async move {
+            assert!(runs.fetch_add(1, Ordering::Relaxed) > 0, "a bug");
+        });
+        duty.await.unwrap();
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
     }
 }

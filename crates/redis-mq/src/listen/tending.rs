@@ -1,6 +1,10 @@
 //! The tasks that keep what is in hand, acknowledge what is done, and tidy.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use redis::RedisResult;
 use tokio::sync::{mpsc, watch};
@@ -9,7 +13,10 @@ use super::{
     notice::{Stalled, tell},
     work::{Acks, Work},
 };
-use crate::{Stats, clock, group::Lane};
+use crate::{
+    Stats, clock,
+    group::{Lane, Mark},
+};
 
 /// Says again and again that what is in hand is worked on, until the listener is dropped.
 pub(super) async fn beat(work: Arc<Work>, mut ended: watch::Receiver<bool>) {
@@ -37,7 +44,7 @@ pub(super) async fn beat(work: Arc<Work>, mut ended: watch::Receiver<bool>) {
 }
 
 /// Acknowledges what is done, as many at once as there are, until it is told that there is no more.
-pub(super) async fn acknowledge(work: Arc<Work>, mut done: mpsc::UnboundedReceiver<Acks>) {
+pub(super) async fn acknowledge(work: Arc<Work>, done: &mut mpsc::UnboundedReceiver<Acks>) {
     const TOGETHER: usize = 256;
     const IDS_MAX: usize = 1_000;
     let (mut some, mut is_end) = (Vec::new(), false);
@@ -63,9 +70,9 @@ pub(super) async fn acknowledge(work: Arc<Work>, mut done: mpsc::UnboundedReceiv
 
 /// Trims, measures, and takes out who is gone, until it is told to stop.
 pub(super) async fn tidy(work: Arc<Work>, mut stop: watch::Receiver<bool>) {
-    let mut told = None;
+    let mut known = Known::default();
     while !*stop.borrow() {
-        if let Err(error) = tidy_once(&work, &mut told).await {
+        if let Err(error) = tidy_once(&work, &mut known).await {
             tracing::debug!("cannot tidy, trying again: {error}");
         }
         tokio::select! {
@@ -75,10 +82,39 @@ pub(super) async fn tidy(work: Arc<Work>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Who was told of, and when: a group that falls behind is told of once in a while.
-type Told = Option<(Stalled, std::time::Instant)>;
+/// How many places of a stream are remembered.
+const MARKS_MAX: usize = 64;
 
-async fn tidy_once(work: &Work, told: &mut Told) -> RedisResult<()> {
+/// A group, whether it holds up trimming, and when that was told.
+type Told = (String, bool, Instant);
+
+/// What is kept from one round to the next.
+#[derive(Default)]
+struct Known {
+    /// Which groups were told of, and when: one that falls behind is told of once in a while.
+    told: Vec<Told>,
+    /// Where the group stood in each stream, by priority, from the oldest on: what is needed that is younger is among the newest.
+    marks: [VecDeque<Mark>; 3],
+}
+
+impl Known {
+    fn remember(&mut self, lane: &Lane, mark: Option<Mark>) {
+        let marks = &mut self.marks[lane.priority as usize];
+        let Some(mark) = mark else { return marks.clear() };
+        match marks.back() {
+            Some(last) if last.id == mark.id => return,
+            // It counts anew: another stream has the name now.
+            Some(last) if last.added > mark.added => marks.clear(),
+            _ => {}
+        }
+        if marks.len() == MARKS_MAX {
+            marks.pop_front();
+        }
+        marks.push_back(mark);
+    }
+}
+
+async fn tidy_once(work: &Work, known: &mut Known) -> RedisResult<()> {
     let mut all = Stats::default();
     let mut held_up = None;
     for lane in work.lanes() {
@@ -90,7 +126,7 @@ async fn tidy_once(work: &Work, told: &mut Told) -> RedisResult<()> {
                 "consumer {name:?} is gone for long and taken out"
             );
         }
-        held_up = trim(work, &lane).await?.or(held_up);
+        held_up = trim(work, &lane, known).await?.or(held_up);
         let stats = Stats::of(&lane, link).await?;
         all.lag += stats.lag;
         all.pending += stats.pending;
@@ -106,40 +142,40 @@ async fn tidy_once(work: &Work, told: &mut Told) -> RedisResult<()> {
         let (event, group) = (lane.topic.clone(), lane.group.clone());
         behind.then(|| Stalled { event, group, entries: all.backlog(), holds_up_trimming: false })
     });
-    report(work, stalled, told);
+    report(work, stalled, &mut known.told);
     Ok(())
 }
 
 /// Trims what may go. If a group holds it up: which.
-async fn trim(work: &Work, lane: &Lane) -> RedisResult<Option<Stalled>> {
+async fn trim(work: &Work, lane: &Lane, known: &mut Known) -> RedisResult<Option<Stalled>> {
     let trim = &work.settings.trim;
     if trim.max_len.is_none() && trim.max_age.is_none() {
         return Ok(None);
     }
     loop {
-        let (_, more, group, entries) = lane.trim(&mut work.link.clone(), trim).await?;
-        if !more {
-            let event = lane.topic.clone();
+        let marks = known.marks[lane.priority as usize].iter();
+        let trimmed = lane.trim(&mut work.link.clone(), trim, marks).await?;
+        known.remember(lane, trimmed.mark);
+        if !trimmed.more {
+            let (event, group, entries) = (lane.topic.clone(), trimmed.held_up_by, trimmed.over);
             let stalled = Stalled { event, group, entries, holds_up_trimming: true };
             return Ok(Some(stalled).filter(|stalled| !stalled.group.is_empty()));
         }
     }
 }
 
-fn report(work: &Work, stalled: Option<Stalled>, told: &mut Told) {
+fn report(work: &Work, stalled: Option<Stalled>, told: &mut Vec<Told>) {
     const AGAIN_AFTER: Duration = Duration::from_secs(60);
-    let Some(stalled) = stalled else {
-        *told = None;
-        return;
-    };
-    let is_known = told.as_ref().is_some_and(|(known, when)| {
-        known.group == stalled.group && clock::instant().saturating_duration_since(*when) < AGAIN_AFTER
-    });
-    if is_known {
+    // Also of one that catches up and falls behind by turns, or by turns with another.
+    told.retain(|(_, _, when)| clock::instant().saturating_duration_since(*when) < AGAIN_AFTER);
+    let Some(stalled) = stalled else { return };
+    let is_it =
+        |(group, holds_up, _): &Told| *group == stalled.group && *holds_up == stalled.holds_up_trimming;
+    if told.iter().any(is_it) {
         return;
     }
     let Stalled { event, group, entries, holds_up_trimming } = &stalled;
     tracing::warn!(event, group, entries, holds_up_trimming, "a group falls behind: see to its consumers");
     tell(&work.notices.stalled, &stalled);
-    *told = Some((stalled, clock::instant()));
+    told.push((stalled.group, stalled.holds_up_trimming, clock::instant()));
 }

@@ -3,7 +3,10 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -49,6 +52,12 @@ pub(super) struct Work {
     pub(super) acks: mpsc::UnboundedSender<Acks>,
     /// Something is to be tried again, perhaps sooner than what was known of.
     pub(super) again: Notify,
+    /// An entry was let go that is not settled: where order is kept, it comes before what is read from then on.
+    pub(super) unsettled: AtomicBool,
+    /// Names of attempts begin with what was drawn at the start, and count up.
+    pub(super) drawn: u64,
+    pub(super) attempts: AtomicU64,
+    pub(super) stop: watch::Receiver<bool>,
 }
 
 /// What became of an entry that is not done.
@@ -56,6 +65,8 @@ pub(super) struct Work {
 pub(super) enum Left {
     /// Nothing of it is left to do here.
     Over,
+    /// Redis could not be told: it is pending as before, and nobody has it in hand.
+    Unsettled,
     /// It is to be tried again after so long.
     Again(Duration),
 }
@@ -69,7 +80,20 @@ pub(super) enum Manner {
     Alone,
 }
 
+/// One attempt to handle entries.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) manner: Manner,
+    /// No other has it, whichever process it is of: so Redis can be told of it twice.
+    pub(super) name: String,
+}
+
 impl Work {
+    pub(super) fn attempt(&self, manner: Manner) -> Attempt {
+        let serial = self.attempts.fetch_add(1, Ordering::Relaxed);
+        Attempt { manner, name: format!("{:016x}-{serial}", self.drawn) }
+    }
+
     pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -95,13 +119,20 @@ impl Work {
     pub(super) fn begin(self: &Arc<Self>, lane: &Arc<Lane>, entries: Vec<Taken>, room: OwnedSemaphorePermit) {
         let (this, lane) = (self.clone(), lane.clone());
         tokio::spawn(async move {
-            this.run(&lane, entries, Manner::Among).await;
+            let ids: Vec<EntryId> = entries.iter().map(|taken| taken.raw.id.clone()).collect();
+            let attempt = this.attempt(Manner::Among);
+            let run = AssertUnwindSafe(this.run(&lane, entries, &attempt)).catch_unwind();
+            if let Err(panic) = run.await {
+                // Not the handler's. Kept in hand, they would be nobody's for ever.
+                tracing::error!(topic = lane.topic, "what became of entries is lost: {}", words(&*panic));
+                this.let_go(&lane, ids.iter().map(EntryId::as_str));
+            }
             drop(room);
         });
     }
 
     /// One call of the handler, and what follows from it. What is left is told of the last entry.
-    pub(super) async fn run(&self, lane: &Arc<Lane>, entries: Vec<Taken>, manner: Manner) -> Left {
+    pub(super) async fn run(&self, lane: &Arc<Lane>, entries: Vec<Taken>, attempt: &Attempt) -> Left {
         let (mut wanted, mut done, mut left) = (Vec::with_capacity(entries.len()), Vec::new(), Left::Over);
         for taken in entries {
             match catch_unwind(AssertUnwindSafe(|| self.wants(&taken.raw))) {
@@ -109,7 +140,7 @@ impl Work {
                 Ok(false) => done.push(taken.raw.id.as_str().to_owned()),
                 Err(panic) => {
                     let end = Ended::failed(format!("the filter panicked: {}", words(&*panic)));
-                    left = self.not_done(lane, &taken.raw.id, taken.failures, end, manner).await;
+                    left = self.not_done(lane, &taken.raw.id, taken.failures, end, attempt).await;
                 }
             }
         }
@@ -122,18 +153,18 @@ impl Work {
                     for ((id, failures), end) in known.into_iter().zip(ends) {
                         match end {
                             Ended::Done => done.push(id.as_str().to_owned()),
-                            end => left = self.not_done(lane, &id, failures, end, manner).await,
+                            end => left = self.not_done(lane, &id, failures, end, attempt).await,
                         }
                     }
                 }
-                Called::Failed(why) => left = self.failed_as_a_whole(lane, known, why, manner).await,
+                Called::Failed(why) => left = self.failed_as_a_whole(lane, known, why, attempt).await,
             }
             self.meter.handled(done.len() - others, clock::instant() - began);
         }
         if done.is_empty() {
             return left;
         }
-        match manner {
+        match attempt.manner {
             // Nobody to tell: the listener is gone, and the entries come again.
             Manner::Among => drop(self.acks.send(Some((lane.clone(), done)))),
             // At once: if the process died before, the entry would be blamed for it.
@@ -166,10 +197,10 @@ impl Work {
         lane: &Arc<Lane>,
         known: Vec<(EntryId, u32)>,
         why: String,
-        manner: Manner,
+        attempt: &Attempt,
     ) -> Left {
         if let [(id, failures)] = known.as_slice() {
-            return self.not_done(lane, id, *failures, Ended::failed(why), manner).await;
+            return self.not_done(lane, id, *failures, Ended::failed(why), attempt).await;
         }
         tracing::warn!(
             topic = lane.topic,
@@ -196,15 +227,28 @@ impl Work {
                 );
             }
         }
-        self.hand.release(lane.priority, ids.iter().map(String::as_str));
+        self.let_go(lane, ids.iter().map(String::as_str));
         self.again.notify_one();
     }
 
-    async fn not_done(&self, lane: &Lane, id: &EntryId, failures: u32, end: Ended, manner: Manner) -> Left {
+    /// These are no longer in hand, and are not settled.
+    pub(super) fn let_go<'a>(&self, lane: &Lane, ids: impl Iterator<Item = &'a str>) {
+        self.hand.release(lane.priority, ids);
+        self.unsettled.store(true, Ordering::Release);
+    }
+
+    async fn not_done(
+        &self,
+        lane: &Lane,
+        id: &EntryId,
+        failures: u32,
+        end: Ended,
+        attempt: &Attempt,
+    ) -> Left {
         self.meter.failed();
         let (topic, group) = (&lane.topic, &lane.group);
         // What was begun alone is counted already.
-        let more = u32::from(manner == Manner::Among);
+        let more = u32::from(attempt.manner == Manner::Among);
         let (mut why, mut wait, mut is_dead) = (String::new(), self.settings.retry.wait(failures + 1), false);
         match end {
             Ended::Done => return Left::Over,
@@ -225,8 +269,8 @@ impl Work {
                 lane.bury(&mut link, &lane.consumer, (id.as_str(), &why, more), &self.settings.dead_letters)
                     .await
             } else {
-                let alone = manner == Manner::Alone;
-                let failed = Failed { id: id.as_str(), why: &why, wait, alone };
+                let alone = attempt.manner == Manner::Alone;
+                let failed = Failed { id: id.as_str(), why: &why, wait, alone, attempt: &attempt.name };
                 lane.fail(&mut link, failed, (&self.settings.retry, &self.settings.dead_letters)).await
             };
             match written {
@@ -240,9 +284,13 @@ impl Work {
                 }
             }
         }
-        self.hand.release(lane.priority, std::iter::once(id.as_str()));
         self.tell_fate(lane, id, fate, &why);
-        if let Some((Fate::Again, _)) = fate {
+        let Some((fate, _)) = fate else {
+            self.let_go(lane, std::iter::once(id.as_str()));
+            return Left::Unsettled;
+        };
+        self.hand.release(lane.priority, std::iter::once(id.as_str()));
+        if fate == Fate::Again {
             self.again.notify_one();
             return Left::Again(wait);
         }
@@ -270,28 +318,37 @@ impl Work {
     }
 
     /// What was taken over and has come to its end already.
-    pub(super) async fn bury(&self, lane: &Lane, id: &EntryId, why: &str) {
+    pub(super) async fn bury(&self, lane: &Lane, id: &EntryId, why: &str) -> Left {
         let mut link = self.link.clone();
         let about = (id.as_str(), why, 0);
         match lane.bury(&mut link, &lane.consumer, about, &self.settings.dead_letters).await {
-            Ok(fate) => self.tell_fate(lane, id, Some(fate), why),
-            Err(error) => tracing::warn!(topic = lane.topic, %id, "cannot be given up yet: {error}"),
-        }
-        self.hand.release(lane.priority, std::iter::once(id.as_str()));
-    }
-
-    pub(super) async fn acknowledge(&self, lane: &Lane, ids: &[String]) {
-        for pause in WAITS {
-            match lane.ack(&mut self.link.clone(), ids).await {
-                Ok(_) => break,
-                Err(error) => {
-                    let count = ids.len();
-                    tracing::warn!(topic = lane.topic, count, "entries are not acknowledged yet: {error}");
-                    clock::sleep(pause).await;
-                }
+            Ok(fate) => {
+                self.tell_fate(lane, id, Some(fate), why);
+                self.hand.release(lane.priority, std::iter::once(id.as_str()));
+                Left::Over
+            }
+            Err(error) => {
+                tracing::warn!(topic = lane.topic, %id, "cannot be given up yet: {error}");
+                self.let_go(lane, std::iter::once(id.as_str()));
+                Left::Unsettled
             }
         }
-        // What could not be told comes again: at least once.
+    }
+
+    /// Tells Redis until it has heard: what is done stays in hand, or it would be handled again.
+    pub(super) async fn acknowledge(&self, lane: &Lane, ids: &[String]) {
+        let mut waits = WAITS.iter();
+        while let Err(error) = lane.ack(&mut self.link.clone(), ids).await {
+            let count = ids.len();
+            tracing::warn!(topic = lane.topic, count, "entries are not acknowledged yet: {error}");
+            let pause = match (waits.next(), WAITS.last()) {
+                (Some(pause), _) => *pause,
+                (None, Some(longest)) if !*self.stop.borrow() => *longest,
+                // What could not be told comes again: at least once.
+                _ => return self.let_go(lane, ids.iter().map(String::as_str)),
+            };
+            clock::sleep(pause).await;
+        }
         self.hand.release(lane.priority, ids.iter().map(String::as_str));
     }
 
@@ -328,7 +385,7 @@ impl Work {
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> &str {
+pub(super) fn words(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -7,10 +7,12 @@
 local mine, lost = {}, {}
 for i = 3, #ARGV do
   local holder = held(ARGV[1], ARGV[i])
-  if holder and holder[2] == ARGV[2] then
-    mine[#mine + 1] = ARGV[i]
-  else
+  if not holder or holder[2] ~= ARGV[2] then
     lost[#lost + 1] = ARGV[i]
+  elseif not redis.call('ZSCORE', KEYS[3], ARGV[i]) then
+    -- One that has failed since and waits is left alone: claimed after it was trimmed away, it would be out of the group and
+    -- nobody be told.
+    mine[#mine + 1] = ARGV[i]
   end
 end
 if #mine > 0 then

@@ -4,6 +4,7 @@
 -- ARGV[5] ms to wait   ARGV[6] most attempts, 0 for no limit
 -- ARGV[7] 'keep' or 'drop' what is given up    ARGV[8] the most dead letters, or ''
 -- ARGV[9] '1' if it was handled alone: that was begun, and has ended
+-- ARGV[10] the name of the attempt, which no other has: told twice, it is counted once and answered alike
 -- Result  {'again' | 'dead' | 'lost' (somebody else has it) | 'gone' (nobody has it) | 'trimmed', attempts}
 local group, consumer, id = ARGV[1], ARGV[2], ARGV[3]
 local holder, fields = held(group, id), fields_of(id)
@@ -18,15 +19,24 @@ if not fields then
   settle(group, id)
   return {'trimmed', 0}
 end
+local counted = redis.call('HGET', KEYS[2], id .. '?')
+if counted then
+  local name, told = string.match(counted, '^(.*) (%d+)$')
+  if name == ARGV[10] then
+    return {'again', tonumber(told)}
+  end
+end
 local failures = redis.call('HINCRBY', KEYS[2], id, 1)
 local _, crashes = tries(id)
 if ARGV[9] == '1' and crashes > 0 then
   crashes = redis.call('HINCRBY', KEYS[2], id .. '!', -1)
+  redis.call('HSET', KEYS[2], id .. '@', ARGV[10] .. ' ended')
 end
 local attempts, most = failures + crashes, tonumber(ARGV[6])
 if most > 0 and attempts >= most then
   bury(group, consumer, id, fields, attempts, ARGV[4], ARGV[7], ARGV[8])
   return {'dead', attempts}
 end
+redis.call('HSET', KEYS[2], id .. '?', ARGV[10] .. ' ' .. attempts)
 redis.call('ZADD', KEYS[3], now_ms() + tonumber(ARGV[5]), id)
 return {'again', attempts}

@@ -1,6 +1,8 @@
 -- What the scripts of a group share. They are given these keys, all in the slot of the topic:
 -- KEYS[1]  the stream
--- KEYS[2]  tries: how often handlers failed on an entry, by its id; how often it was begun alone and not ended, by id .. '!'
+-- KEYS[2]  tries: how often handlers failed on an entry, by its id; how often it was begun alone and not ended, by id .. '!'.
+--          So that a call that is repeated after a lost answer counts once: by id .. '@' the attempt that was begun alone last (and
+--          ' ended' if it has), by id .. '?' the attempt whose failure was counted last, and the attempts that were told then
 -- KEYS[3]  due: pending entries that nobody works on, by when (ms) they are to be handled
 -- KEYS[4]  the stream of dead letters
 local function now_ms()
@@ -28,7 +30,7 @@ end
 -- It is over: nothing of it stays in the group.
 local function settle(group, id)
   redis.call('XACK', KEYS[1], group, id)
-  redis.call('HDEL', KEYS[2], id, id .. '!')
+  redis.call('HDEL', KEYS[2], id, id .. '!', id .. '@', id .. '?')
   redis.call('ZREM', KEYS[3], id)
 end
 

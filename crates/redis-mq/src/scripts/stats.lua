@@ -1,7 +1,7 @@
 -- How a group stands.
 --
--- ARGV[1] the group    ARGV[2] how many entries to count at most where Redis does not know
--- Result  {entries in the stream, not read yet, pending, ms since the oldest pending was sent or -1, waiting for their next try,
+-- ARGV[1] the group
+-- Result  {entries in the stream, not read yet (the most that it can be, where Redis does not know), pending, ms since the oldest pending was sent or -1, waiting for their next try,
 --          consumers, dead letters}
 local known = {}
 if redis.call('EXISTS', KEYS[1]) == 1 then
@@ -20,10 +20,21 @@ local length = redis.call('XLEN', KEYS[1])
 if not known.name then
   return {length, length, 0, -1, 0, 0, dead}
 end
--- After entries were removed Redis may not know how far behind a group is.
+-- After entries were deleted by id Redis may not know how far behind a group is. Counting would read all of them, so it is the most that it
+-- can be: all that was added since it read.
 local lag = known.lag
 if not lag then
-  lag = #redis.call('XRANGE', KEYS[1], '(' .. known['last-delivered-id'], '+', 'COUNT', ARGV[2])
+  lag = length
+  if #redis.call('XRANGE', KEYS[1], '(' .. known['last-delivered-id'], '+', 'COUNT', 1) == 0 then
+    lag = 0
+  elseif known['entries-read'] then
+    local told = redis.call('XINFO', 'STREAM', KEYS[1])
+    for i = 1, #told, 2 do
+      if told[i] == 'entries-added' then
+        lag = math.min(length, told[i + 1] - known['entries-read'])
+      end
+    end
+  end
 end
 local oldest = -1
 local summary = redis.call('XPENDING', KEYS[1], ARGV[1])

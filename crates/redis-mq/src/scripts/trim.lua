@@ -1,9 +1,14 @@
 -- Removes the oldest entries: those past the length or the age, up to the first that a group has not acknowledged.
 --
+-- Redis has no command that tells ids or positions without the entries themselves. So nothing is looked at as long as counters tell that
+-- all groups need only what stays; otherwise the entries that go are looked at, one at a time, and the first that stays.
+--
 -- KEYS[1] the stream
 -- ARGV[1] the most entries, or ''      ARGV[2] the most ms, or ''
 -- ARGV[3] 'keep' what a group has not acknowledged, or 'drop' it     ARGV[4] how many entries to look at
--- Result  {how many went, '1' if there may be more, the group that holds it up or '', how many entries too many}
+-- ARGV[5] how many entries to remove with one call     ARGV[6] the group that asks
+-- ARGV[7..] marks, from the oldest: an id, and how many entries had been added to the stream up to it
+-- Result  {how many went, '1' if there may be more, the group that holds it up or '', how many entries too many, a mark: id and count or ''}
 local function parts(id)
   local ms, seq = string.match(id, '^(%d+)%-(%d+)$')
   return ms, seq
@@ -24,63 +29,126 @@ local function before(a, b)
   return less(a_ms, b_ms)
 end
 
-local length = redis.call('XLEN', KEYS[1])
-local excess = 0
-if ARGV[1] ~= '' then
-  excess = math.max(0, length - tonumber(ARGV[1]))
+local went = 0
+-- Removes; whole nodes first, as many as may go with one call. False if there is more.
+local function trim(how, limit)
+  local some = redis.call('XTRIM', KEYS[1], how, '~', limit, 'LIMIT', ARGV[5])
+  went = went + some
+  if some * 2 > tonumber(ARGV[5]) then
+    return false
+  end
+  went = went + redis.call('XTRIM', KEYS[1], how, '=', limit)
+  return true
 end
-local oldest = ''
+local function first_id()
+  local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  return first and first[1]
+end
+local most = tonumber(ARGV[1])
+local function excess()
+  return most and math.max(0, redis.call('XLEN', KEYS[1]) - most) or 0
+end
+local oldest
 if ARGV[2] ~= '' then
   local time = redis.call('TIME')
   oldest = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(ARGV[2])) .. '-0'
 end
 
--- The first entry that a group still needs, and whose: its oldest pending one, or all after the last that it was given.
-local groups = {}
-for _, told in ipairs(length > 0 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
+if ARGV[3] == 'drop' then
+  local is_all = not oldest or trim('MINID', oldest)
+  is_all = is_all and (excess() == 0 or trim('MAXLEN', most))
+  return {went, is_all and '0' or '1', '', 0, '', ''}
+end
+
+-- What each group still needs: its pending entries, and all after the last that it was given. The one that needs the oldest holds up the rest.
+local groups, holder, needed, added, mark = {}, nil, nil, nil, {'', ''}
+for _, told in ipairs(redis.call('XLEN', KEYS[1]) > 0 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
   local group = {}
   for i = 1, #told, 2 do
     group[told[i]] = told[i + 1]
   end
-  local summary = redis.call('XPENDING', KEYS[1], group.name)
-  groups[#groups + 1] = {name = group.name, last = group['last-delivered-id'], pending = summary[2] or nil}
+  group.last = group['last-delivered-id']
+  group.oldest = redis.call('XPENDING', KEYS[1], group.name)[2] or nil
+  local from = group.oldest
+  if not from then
+    local ms, seq = parts(group.last)
+    -- The next after the last. A number of Lua has fewer digits than an id may have: then the last one stays, too.
+    from = #seq > 15 and group.last or ms .. '-' .. string.format('%.0f', tonumber(seq) + 1)
+  end
+  -- Whoever asks is at work; of those that need the same, another is named.
+  if not needed or before(from, needed) or (from == needed and holder == ARGV[6]) then
+    needed, holder = from, group.name
+  end
+  if group['entries-read'] and group.lag then
+    added = group['entries-read'] + group.lag
+    if group.name == ARGV[6] then
+      mark = {group.last, string.format('%.0f', group['entries-read'])}
+    end
+  end
+  groups[#groups + 1] = group
 end
-if #groups == 0 and ARGV[3] == 'keep' then
-  return {0, '0', '', 0}
+if #groups == 0 then
+  return {0, '0', '', 0, '', ''}
 end
-local function needed_by(id)
+
+-- Whether all that any group needs is among the newest `most`, and nothing has to be looked at.
+local function is_recent()
+  local safe, first = nil, nil
+  for i = 7, #ARGV - 1, 2 do
+    if not safe and added and added - tonumber(ARGV[i + 1]) <= most then
+      safe = ARGV[i]
+    end
+  end
   for _, group in ipairs(groups) do
-    local is_new = before(group.last, id)
-    local is_pending = group.pending and not before(id, group.pending)
-    if is_new or is_pending then
-      return group.name
+    if not group.lag or group.lag > most then
+      return false
+    end
+    if group.oldest then
+      first = first or first_id()
+      -- A mark of which nothing stands in the stream may be of another one, that had this name before.
+      if not safe or not first or before(safe, first) or not before(safe, group.oldest) then
+        return false
+      end
+    end
+  end
+  return true
+end
+-- Whether more than `most` entries stand behind what is needed.
+local function is_behind()
+  for _, group in ipairs(groups) do
+    if group.lag and group.lag >= most then
+      return true
     end
   end
 end
 
-local look = tonumber(ARGV[4])
-local entries = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', look + 1)
-local cut, holder = nil, ''
-local went = 0
-for i = 1, #entries do
-  local id = entries[i][1]
-  if i > look or not (i <= excess or (oldest ~= '' and before(id, oldest))) then
-    cut = id
-    break
+local is_all = true
+if oldest then
+  is_all = trim('MINID', before(needed, oldest) and needed or oldest)
+end
+if is_all and excess() > 0 then
+  if is_recent() then
+    is_all = trim('MAXLEN', most)
+  elseif is_behind() then
+    is_all = trim('MINID', needed)
+  else
+    local look = math.min(excess(), tonumber(ARGV[4]))
+    local first, count = first_id(), 0
+    while first and count < look and before(first, needed) do
+      count = count + 1
+      local next = redis.call('XRANGE', KEYS[1], '(' .. first, '+', 'COUNT', 1)[1]
+      first = next and next[1]
+    end
+    if count > 0 then
+      went = went + redis.call('XTRIM', KEYS[1], 'MAXLEN', '=', redis.call('XLEN', KEYS[1]) - count)
+    end
+    is_all = count < tonumber(ARGV[4])
   end
-  local group = ARGV[3] == 'keep' and needed_by(id)
-  if group then
-    cut, holder = id, group
-    break
-  end
-  went = i
 end
-if went == 0 then
-  return {0, '0', holder, excess}
+local over, first = excess(), nil
+local is_held_up = is_all and over > 0
+if is_all and not is_held_up and oldest and before(needed, oldest) then
+  first = first_id()
+  is_held_up = first and before(first, oldest)
 end
-if cut then
-  redis.call('XTRIM', KEYS[1], 'MINID', '=', cut)
-else
-  redis.call('XTRIM', KEYS[1], 'MAXLEN', '=', 0)
-end
-return {went, went == look and '1' or '0', holder, math.max(0, excess - went)}
+return {went, is_all and '0' or '1', is_held_up and holder or '', over, mark[1], mark[2]}

@@ -195,6 +195,12 @@ pub(crate) fn check_event(event: &str) -> Result<(), Error> {
     if event.chars().any(|c| c.is_control() || c == '{' || c == '}') {
         return Err(Error::Invalid("the name of an event has no braces and no control characters".into()));
     }
+    // Outside of a cluster that is the stream of another topic's dead letters: trimming it would lose them.
+    if let Some(topic) = event.strip_suffix("_dlq") {
+        return Err(Error::Invalid(format!(
+            "no event is called {event:?}: there are the dead letters of {topic:?}, which dead_letters() reads"
+        )));
+    }
     Ok(())
 }
 
@@ -232,7 +238,7 @@ mod tests {
         let two = Settings { batch: 0, group: String::new(), ..Settings::default() };
         let words = two.check().unwrap_err().to_string();
         assert!(words.contains("batch") && words.contains("group"), "{words}");
-        for event in ["", "a{b}", "a\nb", &"x".repeat(256)] {
+        for event in ["", "a{b}", "a\nb", "order_dlq", &"x".repeat(256)] {
             assert!(check_event(event).is_err(), "{event}");
         }
         check_event("order.paid").unwrap();

@@ -94,9 +94,10 @@ pub enum Unacknowledged {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeadLetterPolicy {
-    /// Keep them, in the stream `<topic>_dlq`. If not, what is given up is acknowledged and logged. On.
+    /// Keep them, in the stream `<topic>_dlq`, and timers among the [dead](crate::ExpiryTimers::dead) ones of their prefix. If not, what is
+    /// given up is acknowledged and logged. On.
     pub keep: bool,
-    /// Keep about so many of a topic, the newest. No limit unless set.
+    /// Keep about so many of a topic or a prefix, the newest. No limit unless set.
     pub max_len: Option<u64>,
 }
 

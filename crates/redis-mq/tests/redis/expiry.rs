@@ -10,7 +10,7 @@ use redis_mq::{Error, ExpiredKey, RedisMq, Settings};
 use testkit::servers::redis::{Cluster, Redis, Sentinels, installed};
 use tokio::sync::mpsc;
 
-use crate::{connect, next, wait_until};
+use crate::{connect, next, quick, wait_until};
 
 /// How often each key was handled, by whomever.
 #[derive(Clone, Default)]
@@ -303,5 +303,33 @@ async fn the_master_that_the_sentinels_name_is_followed() {
     let new = tokio::task::block_in_place(|| sentinels.fail_over());
     hears_again(&mut hearing, || sentinels.pair()[new].run::<()>(&["SET", "session:2", "1", "PX", "1"]))
         .await;
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_panics_when_told_of_a_gap_is_still_called_with_what_expires() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let (told, mut telling) = mpsc::unbounded_channel();
+    let handler = move |expired: ExpiredKey| {
+        let told = heard.send(expired.key).map_err(|_| "nobody listens");
+        async move { told }
+    };
+    mq.expiry_listener("a:", handler)
+        .on_gap(move |gap| {
+            let _ = told.send(gap.server.clone());
+            panic!("a bug");
+        })
+        .start()
+        .await
+        .unwrap();
+    redis.run::<usize>(&["CLIENT", "KILL", "TYPE", "PUBSUB"]);
+    next(&mut telling).await;
+    redis.run::<()>(&["SET", "a:1", "x", "PX", "1"]);
+    assert_eq!(next(&mut hearing).await, "a:1");
     mq.shutdown().await.unwrap();
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod alarms;
+mod bodies;
 mod chaos;
 mod dead_letters;
 mod delayed;
@@ -10,11 +11,14 @@ mod failing;
 mod killed;
 mod listening;
 mod lock;
+mod lost_answers;
 mod measuring;
 mod ordering;
 mod places;
 mod reclaiming;
+mod recovery;
 mod retrying;
+mod script;
 mod sending;
 mod server;
 mod settling;

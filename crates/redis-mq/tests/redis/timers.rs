@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use redis_mq::{Cancelled, Error, Expired, ExpiryTimers, RedisMq, Settings};
+use redis_mq::{Cancelled, Error, Expired, ExpiryTimers, RedisMq, Settings, TimerReplayed};
 use testkit::servers::redis::{Cluster, Redis, installed};
 use tokio::sync::mpsc;
 
@@ -323,4 +323,90 @@ async fn timers_outlive_redis_and_go_on_when_it_is_back() {
     redis.restart();
     assert_eq!(next(&mut doing).await.value.number, 1);
     let _ = mq.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timer_that_always_fails_is_given_up_with_the_reason_and_can_be_replayed() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let timers = mq.expiry_timers("order:").unwrap();
+    let (begun, mut beginning) = mpsc::unbounded_channel();
+    let (mend, mended) = tokio::sync::watch::channel(false);
+    let handler = move |expired: Expired<Order>| {
+        let _ = begun.send(expired.tries);
+        let is_mended = *mended.borrow();
+        async move { if is_mended { Ok(()) } else { Err("not today") } }
+    };
+    let wait = Duration::from_millis(20);
+    timers.listener(handler).retry(wait, wait).attempts(3).start().await.unwrap();
+    timers.set("order:1", &Order { number: 1 }, Duration::from_millis(1)).await.unwrap();
+    assert_eq!(
+        [next(&mut beginning).await, next(&mut beginning).await, next(&mut beginning).await],
+        [1, 2, 3]
+    );
+    let dead = || redis.run::<usize>(&["XLEN", "redis-mq:timers:{order:}:order::dead"]);
+    wait_until("it is given up", || dead() == 1);
+    assert_eq!(timers.get::<Order>("order:1").await.unwrap(), None);
+    let letter = timers.dead(None, 10).await.unwrap().remove(0);
+    assert_eq!((letter.key.as_str(), letter.tries, letter.reason.as_str()), ("order:1", 3, "not today"));
+    assert_eq!(letter.json::<Order>().unwrap(), Order { number: 1 });
+    assert!(timers.dead(Some(&letter.id), 10).await.unwrap().is_empty());
+
+    // One that was set since comes first.
+    timers.set("order:1", &Order { number: 2 }, SOON).await.unwrap();
+    assert_eq!(timers.replay(&letter.id).await.unwrap(), TimerReplayed::SetAnew);
+    timers.cancel("order:1").await.unwrap();
+    mend.send_replace(true);
+    assert_eq!(timers.replay(&letter.id).await.unwrap(), TimerReplayed::Done);
+    assert_eq!(timers.replay(&letter.id).await.unwrap(), TimerReplayed::Unknown);
+    assert_eq!(next(&mut beginning).await, 1, "its tries begin anew");
+    assert_eq!(timers.dead_count().await.unwrap(), 0);
+    mq.shutdown().await.unwrap();
+    let left: Vec<String> = redis.run(&["KEYS", "redis-mq:timers:*"]);
+    assert_eq!(left, ["redis-mq:timers:{order:}:order::dead"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timer_with_which_every_process_dies_is_given_up_as_well() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let timers = mq.expiry_timers("order:").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "timers::as_a_process_that_never_finishes_a_timer"]).env(URL, redis.url());
+    let child = Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    timers.set("order:1", &Order { number: 1 }, Duration::from_millis(1)).await.unwrap();
+    while timers.get::<Order>("order:1").await.unwrap().unwrap().tries == 0 {}
+    drop(child);
+    let never = |_: Expired<Order>| async { Err::<(), _>("it must not be called") };
+    timers.listener(never).attempts(1).start().await.unwrap();
+    let dead = || redis.run::<usize>(&["XLEN", "redis-mq:timers:{order:}:order::dead"]);
+    wait_until("it is given up", || dead() == 1);
+    let letter = timers.dead(None, 10).await.unwrap().remove(0);
+    assert!(letter.reason.contains("nothing was heard"), "{letter:?}");
+    assert_eq!(letter.tries, 1);
+    assert!(timers.remove_dead(&letter.id).await.unwrap());
+    assert_eq!(timers.dead_count().await.unwrap(), 0);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timer_overwrites_no_key_that_is_something_else() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    mq.send("order:placed", &1).await.unwrap();
+    let timers = mq.expiry_timers("order:").unwrap();
+    let refused = timers.set("order:placed", &1, SOON).await;
+    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    assert_eq!(redis.run::<usize>(&["XLEN", "order:placed"]), 1);
+    assert_eq!(timers.get::<u8>("order:placed").await.unwrap(), None);
+    mq.shutdown().await.unwrap();
 }

@@ -24,8 +24,9 @@ async fn trimming_never_passes_what_a_group_has_not_acknowledged_and_names_who_h
             .start()
             .await
             .unwrap();
-        for number in 0..700 {
-            mq.send("order", &Order { number }).await.unwrap();
+        let orders: Vec<_> = (0..700).map(|number| Order { number }).collect();
+        for sent in mq.send_batch("order", &orders).await.unwrap() {
+            sent.unwrap();
         }
         let mut stalled = next(&mut telling).await;
         while !stalled.holds_up_trimming {
@@ -39,13 +40,48 @@ async fn trimming_never_passes_what_a_group_has_not_acknowledged_and_names_who_h
         let read: Vec<(String, StreamRangeReply)> =
             server.of("order").run(&["XREADGROUP", "GROUP", "slow", "me", "STREAMS", "order", ">"]);
         let ids: Vec<&str> = read[0].1.ids.iter().map(|entry| entry.id.as_str()).collect();
-        for id in ids.iter().enumerate().filter(|(at, _)| *at != 600).map(|(_, id)| *id) {
-            server.of("order").run::<usize>(&["XACK", "order", "slow", id]);
-        }
+        let others = ids.iter().enumerate().filter(|(at, _)| *at != 600).map(|(_, id)| *id);
+        let words: Vec<&str> = ["XACK", "order", "slow"].into_iter().chain(others).collect();
+        assert_eq!(server.of("order").run::<usize>(&words), 699);
         wait_until("what both have done is gone", || server.len("order") == 100);
         server.of("order").run::<usize>(&["XACK", "order", "slow", ids[600]]);
         wait_until("the rest went, too", || server.len("order") == 10);
         mq.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_groups_that_need_an_entry_the_one_that_is_furthest_behind_is_named() {
+    for server in both() {
+        let trim = Trim { max_len: Some(10), ..Trim::default() };
+        let settings = Settings { trim, processing_timeout: Duration::from_secs(60), ..quick() };
+        let mq = server.connect(settings).await;
+        server.of("order").run::<()>(&["XGROUP", "CREATE", "order", "slow", "0", "MKSTREAM"]);
+        for number in 0..50 {
+            mq.send("order", &Order { number }).await.unwrap();
+        }
+        let (told, mut telling) = mpsc::unbounded_channel();
+        let (go, gone) = tokio::sync::watch::channel(false);
+        // It has the first entry in hand, as a busy one has.
+        let busy = move |_: Entry<Order>| {
+            let mut gone = gone.clone();
+            async move { gone.wait_for(|go| *go).await.map(drop).map_err(|_| "nobody lets it go") }
+        };
+        mq.listener("order", busy)
+            .on_stalled(move |stalled| drop(told.send(stalled.clone())))
+            .start()
+            .await
+            .unwrap();
+        let stalled = next(&mut telling).await;
+        assert_eq!((stalled.group.as_str(), stalled.entries, stalled.holds_up_trimming), ("slow", 40, true));
+        server.of("order").run::<()>(&["XGROUP", "SETID", "order", "slow", "$"]);
+        let stalled = next(&mut telling).await;
+        assert_eq!((stalled.group.as_str(), stalled.holds_up_trimming), ("redis-mq", true));
+        assert_eq!(server.len("order"), 50);
+        go.send_replace(true);
+        wait_until("what both have done is gone", || server.len("order") == 10);
+        mq.shutdown().await.unwrap();
+        assert!(telling.try_recv().is_err(), "once a minute at most");
     }
 }
 

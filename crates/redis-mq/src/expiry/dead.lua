@@ -1,0 +1,31 @@
+-- Gives a timer up: written to the dead ones and forgotten in one. For claim.lua and settle.lua, which have these keys:
+-- KEYS[1]  due     KEYS[2]  values    KEYS[3]  states, as in set.lua    KEYS[4]  the stream of dead timers
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function forget(key)
+  redis.call('ZREM', KEYS[1], key)
+  redis.call('HDEL', KEYS[2], key)
+  redis.call('HDEL', KEYS[3], key)
+end
+
+-- `keep` is 'keep' or 'drop', `most` a length or ''.
+local function bury(key, tries, due, reason, keep, most)
+  if keep == 'keep' then
+    local entry = {KEYS[4]}
+    if most ~= '' then
+      entry[2], entry[3], entry[4] = 'MAXLEN', '~', most
+    end
+    local fields = {
+      '*', 'key', key, 'body', redis.call('HGET', KEYS[2], key) or '', 'duly-due', due,
+      'duly-dead-reason', reason, 'duly-dead-at', string.format('%.0f', now_ms()), 'duly-dead-attempts', tries,
+    }
+    for i = 1, #fields do
+      entry[#entry + 1] = fields[i]
+    end
+    redis.call('XADD', unpack(entry))
+  end
+  forget(key)
+end
