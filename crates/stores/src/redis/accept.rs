@@ -49,7 +49,8 @@ impl RedisStore {
     ) -> Result<Vec<Inserted>, StoreError> {
         let turn = self.replicated_turn().await?;
         let link = turn.connection.clone();
-        let answers = self.run_all_over(link, (&scripts::INSERT, now), shards, |_| (), put, inserted).await?;
+        let answers = self.run_all_over(link, (&scripts::INSERT, now), shards, |_| (), put, inserted).await;
+        let answers = answers.inspect_err(|_| self.replicas.forget_idle())?;
         self.await_replicas(turn).await?;
         Ok(answers)
     }

@@ -38,20 +38,19 @@ impl RedisStore {
     }
 
     pub(super) async fn by_part(&self) -> Health {
-        if let Err(error) = self.all_books().await {
-            return Health::failing(error);
-        }
         let mut health = Health::good();
-        let fault = self.faults.first().or_else(|| self.last_sweep.fault());
-        if let Some(fault) = fault {
-            // Without room, what is there still goes out.
-            if fault.kind != StoreErrorKind::Full {
-                health.claiming = Err(fault.clone());
+        let Some(fault) = self.faults.first().or_else(|| self.last_sweep.fault()) else {
+            if let Err(error) = self.all_books().await {
+                return Health::failing(error);
             }
-            health.accepting = Err(fault);
-        } else {
             health.accepting = self.check_replicas().await;
+            return health;
+        };
+        // Without room, what is there still goes out.
+        if fault.kind != StoreErrorKind::Full {
+            health.claiming = Err(fault.clone());
         }
+        health.accepting = Err(fault);
         health
     }
 }

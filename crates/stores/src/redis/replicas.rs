@@ -47,6 +47,11 @@ impl Replicas {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
 
+    /// One failed: those that stood beside it lead to the same server, and would fail the next batches one by one.
+    pub(super) fn forget_idle(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn tell(&self, outcome: &Result<(), StoreError>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = outcome.as_ref().err().cloned();
     }
@@ -93,8 +98,9 @@ impl RedisStore {
         let wanted = u64::from(self.options.wait_replicas);
         let mut cmd = redis::cmd("WAIT");
         cmd.arg(wanted).arg(within.as_millis() as u64);
+        let have = cmd.query_async::<u64>(&mut turn.connection).await;
         // A connection that failed is not put back.
-        let have: u64 = cmd.query_async(&mut turn.connection).await.map_err(|error| sorted(&error))?;
+        let have = have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
         self.replicas.put_back(turn.connection);
         if have >= wanted {
             return Ok(());
@@ -116,7 +122,7 @@ impl RedisStore {
         let mut turn = self.replicated_by(permit).await?;
         // So that the connection has heard of all that was written by now.
         let ping = redis::cmd("PING").query_async::<()>(&mut turn.connection).await;
-        ping.map_err(|error| sorted(&error))?;
+        ping.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
         self.replicas_have_it(turn, CHECK_WITHIN).await
     }
 }

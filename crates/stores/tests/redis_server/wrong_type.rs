@@ -85,9 +85,36 @@ fn a_shard_that_is_damaged_keeps_its_own_messages_back_and_no_others() {
             assert_eq!(got, 200 - in_three, "{name}");
             let swept = store.sweep(now(1), &[lane("work")]).await.unwrap();
             assert!(swept.again_within.is_some(), "{name}");
+            let error = store.health().await.whole().unwrap_err();
+            assert!(error.what.contains(&key), "{error}");
             insert(&store, vec![message("another", 0)]).await.unwrap();
             assert_ne!(id("another").hash64() % 16, 3);
             assert_eq!(claim(&store, 2, 50).await.unwrap().messages.len(), 1, "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
+    if !redis::installed() {
+        return;
+    }
+    for name in ["nodes", "alive", "store"] {
+        block_on(async {
+            let (server, store) = single().await;
+            let sink = SinkName::parse("events").unwrap();
+            let lanes = [Lane::Sink(sink.clone())];
+            store.sweep(now(0), &lanes).await.unwrap();
+            let key = format!("duly:{{main}}:{name}");
+            server.run::<()>(&["DEL", &key]);
+            server.run::<()>(&["XADD", &key, "*", "a", "b"]);
+            let to = |text: &str| Message::new(id(text), sink.clone(), "orders".parse().unwrap(), ms(0));
+            insert(&store, vec![to("a"), to("b")]).await.unwrap();
+            let swept = store.sweep(now(1), &lanes).await.unwrap();
+            assert_eq!(swept.next, [(lanes[0].clone(), ms(0))], "{name}");
+            let claim = Claim { lane: lanes[0].clone(), limit: 10, lease: LEASE, holder: Holder::Process };
+            assert_eq!(store.claim(now(1), claim).await.unwrap().messages.len(), 2, "{name}");
+            assert!(store.health().await.whole().is_err(), "{name}");
         });
     }
 }
