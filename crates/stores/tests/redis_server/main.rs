@@ -12,4 +12,5 @@ mod nodes;
 mod opening;
 mod proxy;
 mod replicas;
+mod topics;
 mod wrong_type;

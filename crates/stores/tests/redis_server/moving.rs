@@ -17,21 +17,21 @@ use testkit::{
 
 use crate::bed::{id, insert, ms, now, open};
 
-fn sink() -> SinkName {
+pub(crate) fn sink() -> SinkName {
     SinkName::parse("events").unwrap()
 }
 
-fn to(topic: &str, text: &str, due: u64) -> Message {
+pub(crate) fn to(topic: &str, text: &str, due: u64) -> Message {
     let mut message = Message::new(id(text), sink(), topic.parse().unwrap(), ms(due));
     message.body = Body::text(format!("body of {text}"));
     message
 }
 
-fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn Mover> {
+pub(crate) fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn Mover> {
     store.mover(sink(), limits).unwrap()
 }
 
-async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn Mover>) {
+pub(crate) async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn Mover>) {
     let redis = Redis::single();
     let store = Arc::new(open(&redis.url(), Options::new(1)).await.unwrap());
     let mover = mover(&store, StreamLimits::default());
@@ -126,57 +126,6 @@ fn two_messages_of_the_same_content_are_two_entries() {
         insert(&store, vec![equal("a"), equal("b")]).await.unwrap();
         assert_eq!(names(&mover.move_due(now(0), 1000).await.unwrap()), ["a", "b"]);
         assert_eq!(redis.run::<usize>(&["XLEN", "orders"]), 2);
-    });
-}
-
-#[test]
-fn a_topic_that_names_a_key_of_the_store_is_left_for_the_sink_to_refuse() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let (redis, store, mover) = bed().await;
-        let kept =
-            ["duly:{main}:paused", "duly:{main:3}:new", "redis-mq:lock:{a}", "{orders}:mq:due:normal:g"];
-        let all = kept.iter().zip(0..).map(|(topic, n)| to(topic, &format!("k{n}"), 0));
-        insert(&store, all.chain([to("orders", "a", 0)]).collect()).await.unwrap();
-        let mut moved = Vec::new();
-        for _ in 0..3 {
-            let again = mover.move_due(now(1), 1000).await.unwrap();
-            assert_eq!(again.left, Left::ToClaim);
-            moved.extend(again.messages);
-        }
-        assert_eq!(moved.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["a"]);
-        for key in kept {
-            assert_eq!(redis.run::<usize>(&["EXISTS", key]), 0, "{key}");
-        }
-        let claim = Claim {
-            lane: Lane::Sink(sink()),
-            limit: 10,
-            lease: Duration::from_secs(10),
-            holder: Holder::Process,
-        };
-        assert_eq!(store.claim(now(1), claim).await.unwrap().messages.len(), kept.len());
-    });
-}
-
-#[test]
-fn only_topics_that_the_sink_takes_are_moved() {
-    if !redis::installed() {
-        return;
-    }
-    block_on(async {
-        let redis = Redis::single();
-        let store = Arc::new(open(&redis.url(), Options::new(1)).await.unwrap());
-        let topics = duly_core::TopicPatterns::new(["orders*"]).unwrap();
-        let mover = mover(&store, StreamLimits { topics, ..StreamLimits::default() });
-        insert(&store, vec![to("orders.paid", "a", 0), to("mail", "b", 0)]).await.unwrap();
-        let mut moved = Vec::new();
-        for _ in 0..3 {
-            moved.extend(mover.move_due(now(1), 1000).await.unwrap().messages);
-        }
-        assert_eq!(moved.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["a"]);
-        assert_eq!(redis.run::<usize>(&["EXISTS", "mail"]), 0);
     });
 }
 
