@@ -11,6 +11,7 @@
 
 mod clock;
 mod content;
+mod health;
 mod id;
 mod invalid;
 mod limits;
@@ -19,6 +20,7 @@ mod message;
 mod mover;
 mod names;
 mod node;
+mod pattern;
 mod receipt;
 mod record;
 mod retry;
@@ -39,6 +41,7 @@ pub use message::{Message, Priority};
 pub use mover::{Left, Moved, MovedMessage, Mover};
 pub use names::{Key, Lane, SinkName, Tag, Topic};
 pub use node::{NodeStatus, ShardOwner, ShardStatus};
+pub use pattern::{TopicPatterns, matches_pattern};
 pub use receipt::Receipt;
 pub use record::{Attempt, DeadReason, Lost, Outcome, Record, State};
 pub use retry::{Backoff, RetryOverride, RetryPolicy};

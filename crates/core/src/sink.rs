@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::{Message, Outcome};
+use crate::{Invalid, Message, Outcome, Topic};
 
 /// One message on its way out.
 #[derive(Debug, Clone)]
@@ -59,6 +59,12 @@ pub trait Sink: Send + Sync + 'static {
 
     /// Whether the target could take messages now, without delivering one.
     async fn probe(&self) -> Result<(), SinkError>;
+
+    /// Whether the sink takes messages of this topic at all. Asked before one is accepted, so that what it would refuse for ever is
+    /// refused at once; asks the target nothing.
+    fn check_topic(&self, _topic: &Topic) -> Result<(), Invalid> {
+        Ok(())
+    }
 
     /// The store has recorded that these were delivered: they will not be tried again, and what the sink keeps to know a
     /// second try by may go.

@@ -9,6 +9,8 @@ use crate::{
     ShardStatus, SinkName, Spread, State, Timestamp, Topic,
 };
 
+pub use crate::health::Health;
+
 /// Where messages wait until they are due.
 ///
 /// The contract, each line proved by the case of that name in `testkit::store`:
@@ -128,6 +130,12 @@ pub trait Store: Send + Sync + 'static {
     async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
         let _ = now;
         Ok(Vec::new())
+    }
+
+    /// Whether it could take a message and give out what is due, now. Cheap: from what it knows, or by one small question to the
+    /// server behind it. Unless a store knows better, it is as well as [`books`](Self::books) answers.
+    async fn health(&self) -> Health {
+        self.books().await.map_or_else(Health::failing, |_| Health::good())
     }
 
     /// What it measures of itself; a store that measures nothing says so.

@@ -19,6 +19,7 @@ use crate::{
     engine::{Driver, Hints, Note, Parts, Worker},
     events::Bell,
     open, seconds, tally,
+    topic_guard::TopicGuard,
 };
 
 /// Puts a [`Duly`] together: where messages wait, where they go, and how.
@@ -240,7 +241,8 @@ impl Builder {
             let worker = Worker::Sink(sink.clone(), mover);
             let _ = parts.notes.send(Note::AddLane { lane, settings, worker, paused });
         }
-        Ok(Duly::new(parts, driver, sinks.into_keys().collect(), self, seed))
+        let sinks = sinks.into_iter().map(|(name, (sink, _))| (name, sink)).collect();
+        Ok(Duly::new(parts, driver, sinks, self, seed))
     }
 
     #[expect(clippy::type_complexity, reason = "used once, right above")]
@@ -262,6 +264,7 @@ impl Builder {
                 let detail = format!("the timeout, {timeout:?}, must be shorter than the lease, {lease:?}");
                 return Err(Invalid::new("bad_timeout", format!("{path}.timeout"), detail));
             }
+            let sink = TopicGuard::around(sink, &options.topics);
             if sinks.insert(name, (sink, options)).is_some() {
                 return Err(Invalid::new("sink_twice", path, "two sinks have this name"));
             }

@@ -1,7 +1,7 @@
 //! The library's front: sending, and the clean end.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,8 +11,8 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, ShardStatus, SinkName,
-    State, Timestamp, Topic,
+    Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, ShardStatus, Sink,
+    SinkName, State, Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted, StoreError},
 };
@@ -43,7 +43,7 @@ pub struct Duly {
 
 pub(crate) struct Inner {
     pub(crate) parts: Parts,
-    pub(crate) sinks: HashSet<SinkName>,
+    pub(crate) sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
     pub(crate) retry: RetryPolicy,
@@ -86,7 +86,7 @@ impl Duly {
     pub(crate) fn new(
         parts: Parts,
         driver: tokio::task::AbortHandle,
-        sinks: HashSet<SinkName>,
+        sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
         from: Builder,
         seed: u64,
     ) -> Self {
@@ -172,10 +172,13 @@ impl Duly {
             MessageId::made(now.wall(), u128::from(random.draw()) << 64 | u128::from(random.draw()))
         };
         let insert = message.accept(now, &inner.levels, &inner.limits, made)?;
-        let sink = &insert.message.sink;
-        if !sink.is_queue() && !inner.sinks.contains(sink) {
-            let detail = format!("no sink {:?} is configured", sink.as_str());
-            return Err(Invalid::new("unknown_sink", "sink", detail).into());
+        let name = &insert.message.sink;
+        if !name.is_queue() {
+            let Some(sink) = inner.sinks.get(name) else {
+                let detail = format!("no sink {:?} is configured", name.as_str());
+                return Err(Invalid::new("unknown_sink", "sink", detail).into());
+            };
+            sink.check_topic(&insert.message.topic)?;
         }
         Ok(insert)
     }
@@ -265,9 +268,7 @@ impl Duly {
 
     /// The sinks it knows, in order, whether this process delivers to them or not.
     pub fn sinks(&self) -> Vec<&SinkName> {
-        let mut sinks: Vec<_> = self.inner.sinks.iter().collect();
-        sinks.sort_unstable();
-        sinks
+        self.inner.sinks.keys().collect()
     }
 
     /// Stops cleanly: accepts nothing more, lets handlers and sinks finish within their time of grace, hands the rest
@@ -317,7 +318,7 @@ impl Drop for Inner {
 
 impl std::fmt::Debug for Duly {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Duly").field("sinks", &self.inner.sinks).finish_non_exhaustive()
+        f.debug_struct("Duly").field("sinks", &self.sinks()).finish_non_exhaustive()
     }
 }
 

@@ -83,6 +83,7 @@ mod stats;
 mod tally;
 mod task;
 mod tasks;
+mod topic_guard;
 
 pub use builder::Builder;
 pub use clock::{ManualClock, SystemClock};
@@ -105,7 +106,8 @@ pub use duly_core::{
     Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Fence, Histogram, Invalid, Key, Lane,
     Left, Limits, MessageId, Monotonic, Moved, MovedMessage, Mover, NodeStatus, Now, Outcome, Priority,
     Properties, Record, RetryOverride, RetryPolicy, ShardOwner, ShardStatus, Sink, SinkError, SinkErrorKind,
-    SinkName, Sleep, Spread, State, Store, Tag, Timestamp, Topic, parse_delay, parse_time,
+    SinkName, Sleep, Spread, State, Store, Tag, Timestamp, Topic, TopicPatterns, matches_pattern,
+    parse_delay, parse_time,
     schedule::{LaneLook, Pace, Rate, Target},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
 };

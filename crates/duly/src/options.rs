@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    RetryPolicy,
+    RetryPolicy, TopicPatterns,
     schedule::{LaneSettings, Rate, Work},
 };
 
@@ -24,11 +24,22 @@ pub struct SinkOptions {
     pub timeout: Duration,
     /// Its own retries, if not the general ones.
     pub retry: Option<RetryPolicy>,
+    /// The topics that it takes; all, unless told otherwise. A message to another is refused when it is sent, and again before it would
+    /// be delivered.
+    pub topics: TopicPatterns,
 }
 
 impl Default for SinkOptions {
     fn default() -> Self {
-        Self { in_flight: 1_024, concurrency: 4, batch: 256, rate: None, timeout: seconds(8), retry: None }
+        Self {
+            in_flight: 1_024,
+            concurrency: 4,
+            batch: 256,
+            rate: None,
+            timeout: seconds(8),
+            retry: None,
+            topics: TopicPatterns::default(),
+        }
     }
 }
 

@@ -6,8 +6,10 @@ mod address;
 mod clients;
 mod link;
 mod parts;
+mod reserved;
 
 pub use address::Address;
 pub use clients::{Clients, Reach};
-pub use link::{Link, Master};
+pub use link::{Link, Master, Server};
 pub use parts::Part;
+pub use reserved::reserved_for;

@@ -6,8 +6,7 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig, MultiplexedConnection, PubSub},
     cluster_async::ClusterConnection,
     sentinel::SentinelClient,
@@ -21,8 +20,8 @@ const WAITING_MAX: usize = 4096;
 /// A connection. Clones share it.
 #[derive(Clone)]
 pub enum Link {
-    /// One server.
-    Single(Client, ConnectionManager),
+    /// One server, or whichever is behind its address.
+    Single(Server),
     /// A cluster, and one of its nodes for hints.
     Cluster(Client, ClusterConnection),
     /// Whichever server the sentinels call the master.
@@ -35,7 +34,8 @@ impl Link {
         match (Clients::new(address, reach)?, address) {
             (Clients::Single(client), _) => {
                 let manager = client.get_connection_manager_with_config(manager_config(reach)).await?;
-                Ok(Self::Single(*client, manager))
+                let current = Arc::new(Mutex::new((0, manager)));
+                Ok(Self::Single(Server { client: *client, current, reach: reach.clone() }))
             }
             (Clients::Cluster(client), Address::Cluster(nodes)) => {
                 let one = reach.client(&nodes[0])?;
@@ -56,11 +56,64 @@ impl Link {
     /// A connection of its own that listens.
     pub async fn listener(&self) -> RedisResult<PubSub> {
         match self {
-            Self::Single(client, _) | Self::Cluster(client, _) => client.get_async_pubsub().await,
+            Self::Single(Server { client, .. }) | Self::Cluster(client, _) => client.get_async_pubsub().await,
             Self::Sentinel(master) => {
                 let client = master.client.lock().await.async_get_client().await?;
                 client.get_async_pubsub().await
             }
+        }
+    }
+
+    /// A connection of its own that ends when it breaks: what is asked over it is asked of the server that heard all that went before.
+    /// Not to a cluster.
+    pub async fn dedicated(&self) -> RedisResult<MultiplexedConnection> {
+        match self {
+            Self::Single(Server { client, reach, .. }) => {
+                client.get_multiplexed_async_connection_with_config(&connection_config(reach)).await
+            }
+            Self::Sentinel(master) => {
+                let client = master.client.lock().await.async_get_client().await?;
+                client.get_multiplexed_async_connection_with_config(&connection_config(&master.reach)).await
+            }
+            Self::Cluster(..) => {
+                Err((ErrorKind::InvalidClientConfig, "a cluster has no connection to all of it").into())
+            }
+        }
+    }
+}
+
+fn connection_config(reach: &Reach) -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_response_timeout(Some(reach.answer_within))
+        .set_connection_timeout(Some(reach.connect_within))
+        .set_pipeline_buffer_size(WAITING_MAX)
+}
+
+/// Whether a server says that it is a replica: whoever wants the master must connect anew. Servers' errors come as values.
+fn is_read_only(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.code() == "READONLY")
+}
+
+/// One server by its address, which may be a virtual one that moves to another server.
+#[derive(Clone)]
+pub struct Server {
+    client: Client,
+    current: Arc<Mutex<(u64, ConnectionManager)>>,
+    reach: Reach,
+}
+
+impl Server {
+    fn connection(&self) -> (u64, ConnectionManager) {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A server that was demoted keeps its connections: leaves this one, unless that was done before.
+    fn leave(&self, number: u64) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 == number
+            && let Ok(manager) = self.client.get_connection_manager_lazy(manager_config(&self.reach))
+        {
+            *current = (number + 1, manager);
         }
     }
 }
@@ -98,39 +151,45 @@ impl Master {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(Some(self.reach.answer_within))
-            .set_connection_timeout(Some(self.reach.connect_within))
-            .set_pipeline_buffer_size(WAITING_MAX);
-        let connection = client.get_async_connection_with_config(&config).await?;
+        let connection = client.get_async_connection_with_config(&connection_config(&self.reach)).await?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, Some(connection.clone()));
         Ok((current.0, connection))
     }
 
-    /// Forgets a connection that failed, unless that was done before.
-    fn judge<T>(&self, number: u64, answer: RedisResult<T>) -> RedisResult<T> {
-        let gone = |error: &RedisError| {
-            error.is_io_error() || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-        };
-        if answer.as_ref().is_err_and(gone) {
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.0 == number {
-                current.1 = None;
-            }
+    /// Forgets a connection that failed or leads to a replica, unless that was done before.
+    fn forget(&self, number: u64) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 == number {
+            current.1 = None;
         }
-        answer
+    }
+
+    /// Whether another connection may fare better after this answer.
+    fn is_lost<T>(answer: &RedisResult<T>, is_read_only: impl Fn(&T) -> bool) -> bool {
+        answer.as_ref().map_or_else(RedisError::is_io_error, is_read_only)
     }
 }
 
 impl ConnectionLike for Link {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
-            Self::Single(_, manager) => manager.req_packed_command(cmd),
+            Self::Single(server) => Box::pin(async move {
+                let (number, mut manager) = server.connection();
+                let answer = manager.req_packed_command(cmd).await;
+                if answer.as_ref().is_ok_and(is_read_only) {
+                    server.leave(number);
+                }
+                answer
+            }),
             Self::Cluster(_, cluster) => cluster.req_packed_command(cmd),
             Self::Sentinel(master) => Box::pin(async move {
                 let (number, mut connection) = master.connection().await?;
-                master.judge(number, connection.req_packed_command(cmd).await)
+                let answer = connection.req_packed_command(cmd).await;
+                if Master::is_lost(&answer, is_read_only) {
+                    master.forget(number);
+                }
+                answer
             }),
         }
     }
@@ -142,18 +201,29 @@ impl ConnectionLike for Link {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
-            Self::Single(_, manager) => manager.req_packed_commands(pipeline, offset, count),
+            Self::Single(server) => Box::pin(async move {
+                let (number, mut manager) = server.connection();
+                let answer = manager.req_packed_commands(pipeline, offset, count).await;
+                if answer.as_ref().is_ok_and(|values| values.iter().any(is_read_only)) {
+                    server.leave(number);
+                }
+                answer
+            }),
             Self::Cluster(_, cluster) => cluster.req_packed_commands(pipeline, offset, count),
             Self::Sentinel(master) => Box::pin(async move {
                 let (number, mut connection) = master.connection().await?;
-                master.judge(number, connection.req_packed_commands(pipeline, offset, count).await)
+                let answer = connection.req_packed_commands(pipeline, offset, count).await;
+                if Master::is_lost(&answer, |values| values.iter().any(is_read_only)) {
+                    master.forget(number);
+                }
+                answer
             }),
         }
     }
 
     fn get_db(&self) -> i64 {
         match self {
-            Self::Single(_, manager) => manager.get_db(),
+            Self::Single(server) => server.connection().1.get_db(),
             Self::Cluster(_, cluster) => cluster.get_db(),
             Self::Sentinel(_) => 0,
         }

@@ -40,7 +40,8 @@ impl Opened {
             return None;
         }
         let max_age = streams.max_age.map(|span| span.0);
-        store.mover(name.clone(), redis::StreamLimits { max_len: streams.max_len, max_age })
+        let topics = config.sinks.get(name)?.options.topics.clone();
+        store.mover(name.clone(), redis::StreamLimits { max_len: streams.max_len, max_age, topics })
     }
 }
 

@@ -12,3 +12,4 @@ mod receiving;
 mod sending;
 mod stopping;
 mod tasks;
+mod topics;

@@ -1,6 +1,8 @@
 //! Who calls.
 
-use super::{Role, pattern};
+use duly::matches_pattern;
+
+use super::Role;
 
 /// Who calls: what the token allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,7 @@ impl Caller {
 
     /// Whether it may touch this topic.
     pub fn may_touch(&self, topic: &str) -> bool {
-        self.sees_all() || self.topics.iter().any(|own| pattern::matches(own, topic))
+        self.sees_all() || self.topics.iter().any(|own| matches_pattern(own, topic))
     }
 }
 

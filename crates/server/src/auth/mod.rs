@@ -2,7 +2,6 @@
 
 mod caller;
 mod host;
-mod pattern;
 mod role;
 mod token;
 

@@ -64,7 +64,7 @@ fn roles(node: &Node) -> Result<Vec<Role>, String> {
     if roles.is_empty() { Err("a token without a role may do nothing".into()) } else { Ok(roles) }
 }
 
-fn topics(node: &Node) -> Result<Vec<String>, String> {
+pub(super) fn topics(node: &Node) -> Result<Vec<String>, String> {
     let patterns = node.words()?;
     if patterns.is_empty() {
         return Err("an empty list would be all topics; write [\"*\"] or leave it out".into());

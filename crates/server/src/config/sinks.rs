@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use duly::{Rate, RetryPolicy, SinkName, SinkOptions, millis, seconds};
+use duly::{Rate, RetryPolicy, SinkName, SinkOptions, TopicPatterns, millis, seconds};
 use duly_sinks::SinkConfig;
 use serde_json::Value as Json;
 
 use super::{
-    SinkSetup,
+    SinkSetup, credentials,
     resolve::{Sinks, retry},
     section::Section,
     target,
@@ -18,7 +18,7 @@ use super::{
 /// What all lanes together may hold claimed.
 const IN_FLIGHT_MAX: usize = 100_000;
 /// The settings that every sink has, whatever its kind.
-const GENERAL: [&str; 6] = ["in_flight", "concurrency", "batch", "rate", "timeout", "retry"];
+const GENERAL: [&str; 7] = ["in_flight", "concurrency", "batch", "rate", "timeout", "retry", "topics"];
 
 pub(super) fn all(section: &mut Section<'_>, lease: Duration, general: &RetryPolicy) -> Sinks {
     let sinks = section.named_tables(|name, section| {
@@ -56,6 +56,7 @@ fn options(
         rate: rate(section),
         timeout: section.span("timeout", target.usual_timeout(lease), millis(1)..=duly::hours(12)),
         retry: own_retry(section, general),
+        topics: topics(section),
     };
     if section.reading.is_faulty(&section.at("timeout")) {
         return options;
@@ -99,6 +100,16 @@ impl Target {
         let usual = self.call.map_or(SinkOptions::default().timeout, |call| call + seconds(1));
         if usual < lease { usual } else { lease.mul_f64(0.9) }
     }
+}
+
+/// `topics = ["orders*"]`: all topics, unless it is written.
+fn topics(section: &mut Section<'_>) -> TopicPatterns {
+    let read = |node: &Node| {
+        let patterns = credentials::topics(node)?;
+        TopicPatterns::new(patterns).map_err(|fault| fault.detail)
+    };
+    let shown = |topics: &TopicPatterns| topics.as_slice().to_vec().into();
+    section.optional("topics", read, shown).unwrap_or_default()
 }
 
 /// `rate = 100`, or `rate = { per_second = 100, burst = 20 }`.

@@ -50,6 +50,8 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("bad_span", 422, "The span of the forecast cannot be meant"),
     ("too_many", 422, "More at once than the limit"),
     ("unknown_sink", 422, "No such sink is configured"),
+    ("topic_not_allowed", 422, "The sink does not take this topic"),
+    ("reserved_topic", 422, "This topic is the name of something that Duly keeps itself"),
     ("unknown_level", 422, "No such level is configured"),
     ("too_many_pending", 429, "As many messages wait as the limit allows"),
     ("too_many_in_flight", 429, "As many messages of the queue are in flight as the limit allows"),

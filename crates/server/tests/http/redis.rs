@@ -139,6 +139,49 @@ async fn streams_of_the_same_redis_are_filled_by_the_store_and_those_of_another_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_names_a_key_of_the_store_is_refused_and_delivery_goes_on() {
+    if !redis::installed() {
+        return;
+    }
+    let server = Redis::single();
+    let bed = Bed::with(|config| {
+        in_redis(&server, config);
+        let url = Some(server.url().as_str().into());
+        let topics = duly::TopicPatterns::new(["order*", "duly:*"]).unwrap();
+        let setup = SinkSetup {
+            options: duly::SinkOptions { topics, ..Default::default() },
+            config: duly_sinks::SinkConfig::RedisStreams(duly_sinks::RedisStreamsConfig {
+                url,
+                ..Default::default()
+            }),
+        };
+        config.sinks.insert("events".parse().unwrap(), setup);
+    })
+    .await;
+    for (topic, code) in [("duly:{main}:paused", "reserved_topic"), ("mail", "topic_not_allowed")] {
+        let message = json!({"sink": "events", "topic": topic, "id": "bad"});
+        let answer = bed.post("/v1/messages", message.to_string()).await;
+        assert_eq!((answer.status, answer.code().as_str()), (422, code), "{answer:?}");
+        assert_eq!(answer.json()["path"], "topic");
+        let batch = bed.post("/v1/messages/batch", json!([message]).to_string()).await;
+        assert_eq!(batch.json()[0]["error"]["code"], code, "{batch:?}");
+        assert_eq!(bed.get("/v1/messages/bad").await.status, 404, "nothing was stored");
+    }
+    assert_eq!(server.run::<usize>(&["EXISTS", "duly:{main}:paused"]), 0);
+    bed.send(json!({"sink": "events", "topic": "order", "id": "good"})).await;
+    bed.send(json!({"topic": "order"})).await;
+    assert_eq!(bed.receive("order", 1).await.len(), 1);
+    let mut state = json!(null);
+    for _ in 0..10_000 {
+        state = bed.get("/v1/messages/good").await.json()["state"].clone();
+        if state == "delivered" {
+            break;
+        }
+    }
+    assert_eq!(state, "delivered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_idle_node_asks_less_than_once_a_second_and_shard() {
     if !redis::installed() {
         return;

@@ -32,12 +32,21 @@ pub(super) struct Append {
 pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
     let properties = &delivery.message.properties;
     let refused = |detail| Some(SinkError::new(SinkErrorKind::Refused, detail));
+    if let Some(detail) = reserved(delivery.message.topic.as_str()) {
+        return refused(detail);
+    }
     if properties.len() > PROPERTIES_MAX {
         return refused(format!("{} properties, and {PROPERTIES_MAX} fit", properties.len()));
     }
     let is_taken = |name: &str| name == BODY || name == CONTENT_TYPE || name.starts_with(OURS);
     let (name, _) = properties.iter().find(|(name, _)| is_taken(name))?;
     refused(format!("an entry has the field {name:?} already: give the property another name"))
+}
+
+/// Why no stream may have this name, if none may.
+pub(super) fn reserved(topic: &str) -> Option<String> {
+    let owner = redis_link::reserved_for(topic)?;
+    Some(format!("{topic:?} names a key that {owner} keeps itself: choose another topic"))
 }
 
 impl Append {

@@ -10,7 +10,7 @@ mod slot;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Monotonic, Sink, SinkError, SinkErrorKind, Topic};
 
 use append::Append;
 pub use config::RedisStreamsConfig;
@@ -98,6 +98,13 @@ impl Sink for RedisStreamsSink {
             self.link.drop_wire(&wire).await;
         }
         asked
+    }
+
+    fn check_topic(&self, topic: &Topic) -> Result<(), Invalid> {
+        match append::reserved(topic.as_str()) {
+            Some(detail) => Err(Invalid::new("reserved_topic", "topic", detail)),
+            None => Ok(()),
+        }
     }
 
     async fn settled(&self, delivered: &[Delivery]) {

@@ -173,3 +173,22 @@ async fn a_failover_is_followed_to_the_new_master() {
     one(&sink, "orders", "a").await.unwrap();
     assert_eq!(ids(&sentinels.pair()[1], "orders"), ["a", "b"]);
 }
+
+#[tokio::test]
+async fn a_topic_that_names_a_key_of_duly_or_redis_mq_is_refused_and_its_neighbours_go_out() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let sink = sink_to(&redis);
+    for key in ["duly:{main}:paused", "duly:{main:0}:wait", "redis-mq:lock:{a}", "{orders}:mq:tries:normal:g"]
+    {
+        let fault = sink.check_topic(&key.parse().unwrap()).unwrap_err();
+        assert_eq!((fault.code, fault.path.as_str()), ("reserved_topic", "topic"), "{key}");
+        let ends = sink.deliver(&[to("orders", "a"), to(key, "b"), to("orders", "c")]).await;
+        assert!(ends[0].is_ok() && ends[2].is_ok(), "{ends:?}");
+        assert_eq!(ends[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);
+        assert_eq!(redis.run::<usize>(&["EXISTS", key]), 0, "{key}");
+    }
+    sink.check_topic(&"orders".parse().unwrap()).unwrap();
+}

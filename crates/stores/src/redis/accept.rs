@@ -1,16 +1,19 @@
 //! Taking messages.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use duly_core::{
     Message, Now, State,
     store::{Insert, Inserted, StoreError, StoreErrorKind},
 };
 
-use super::{RedisStore, call::by_shard, keys::time, look::Bodies, packed, scripts};
-
-/// How long replicas may take to say that they have a message.
-const REPLICAS_WITHIN: Duration = Duration::from_secs(2);
+use super::{
+    RedisStore,
+    call::{OfShard, by_shard},
+    keys::time,
+    look::Bodies,
+    packed, scripts,
+};
 
 impl RedisStore {
     pub(super) async fn accept(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
@@ -24,30 +27,32 @@ impl RedisStore {
             cmd.arg(message.id.as_str()).arg(packed.as_slice());
         };
         self.room.send(count);
-        let answers = self.run_all((&scripts::INSERT, now), shards, |_| (), put, inserted).await;
+        let answers = if self.options.wait_replicas == 0 {
+            self.run_all((&scripts::INSERT, now), shards, |_| (), put, inserted).await
+        } else {
+            self.insert_replicated(now, shards, put).await
+        };
         self.room.answer(count);
-        let answers = answers?;
-        self.await_replicas().await?;
-        Ok(answers)
+        answers.map_err(|error| match error.kind {
+            // The disk of whoever asks is not full, and what is delivered makes room.
+            StoreErrorKind::Full => StoreError::new(StoreErrorKind::Unavailable, error.what),
+            _ => error,
+        })
     }
 
-    /// Waits until as many replicas have what was just written as the options ask for.
-    async fn await_replicas(&self) -> Result<(), StoreError> {
-        let wanted = u64::from(self.options.wait_replicas);
-        if wanted == 0 {
-            return Ok(());
-        }
-        // The same connection as the writes: Redis waits for what came over it.
-        let mut cmd = redis::cmd("WAIT");
-        let have: u64 = self.ask(cmd.arg(wanted).arg(REPLICAS_WITHIN.as_millis() as u64)).await?;
-        if have < wanted {
-            let what = format!(
-                "Redis has it, but only {have} of {wanted} replicas said so within {REPLICAS_WITHIN:?}; send it again with the \
-                 same id when they are back"
-            );
-            return Err(StoreError::new(StoreErrorKind::Unavailable, what));
-        }
-        Ok(())
+    /// Writes, and waits for the replicas, over one connection that nothing else goes over.
+    async fn insert_replicated<T>(
+        &self,
+        now: Now,
+        shards: Vec<OfShard<T>>,
+        put: impl Fn(&mut redis::Cmd, &T) + Sync,
+    ) -> Result<Vec<Inserted>, StoreError> {
+        let turn = self.replicated_turn().await?;
+        let link = turn.connection.clone();
+        let answers = self.run_all_over(link, (&scripts::INSERT, now), shards, |_| (), put, inserted).await;
+        let answers = answers.inspect_err(|_| self.replicas.forget_idle())?;
+        self.await_replicas(turn).await?;
+        Ok(answers)
     }
 
     /// The exact look, for when the limit may be near. Known ids need no room.

@@ -6,8 +6,8 @@ use duly_core::{
     MessageId, Now, Timestamp,
     store::{StoreError, StoreErrorKind},
 };
-use futures_util::future::try_join_all;
-use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, Value};
+use futures_util::future::{join_all, try_join_all};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, Value, aio::ConnectionLike};
 
 use super::{
     RedisStore,
@@ -19,6 +19,9 @@ use super::{
 /// How many items a script takes at once, and how many bytes: it must not hold Redis up for more than a millisecond or two.
 pub(super) const ITEMS_MAX: usize = 200;
 const BYTES_MAX: usize = 256 * 1024;
+/// How long a part of the store that failed before may take to answer a sweep. Shorter than the shortest leases: a node says with every
+/// sweep that it is there.
+const PROBE_WITHIN: Duration = Duration::from_millis(500);
 /// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
 const HINT_WITHIN: Duration = Duration::from_secs(3);
 
@@ -26,6 +29,22 @@ const HINT_WITHIN: Duration = Duration::from_secs(3);
 pub(super) struct OfShard<T> {
     shard: u16,
     parts: Vec<Part<T>>,
+}
+
+/// What came of one shard: the answers by place, up to the error if there was one.
+pub(super) struct ShardAnswers<A> {
+    pub(super) shard: u16,
+    pub(super) answers: Vec<(usize, A)>,
+    pub(super) error: Option<StoreError>,
+}
+
+/// How a script is asked about items, and how its answers are understood.
+struct Asking<'a, T, A> {
+    script: &'a Script,
+    now: Now,
+    begin: &'a (dyn Fn(&mut Cmd) + Sync),
+    put: &'a (dyn Fn(&mut Cmd, &T) + Sync),
+    read: &'a (dyn Fn(&[u8]) -> Option<A> + Sync),
 }
 
 struct Part<T> {
@@ -100,9 +119,18 @@ impl RedisStore {
 
     /// Runs a script; Redis may have forgotten it.
     pub(super) async fn run(&self, script: &Script, cmd: &Cmd) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.run_over(self.link.clone(), script, cmd).await
+    }
+
+    /// The same over another connection than that of all calls.
+    async fn run_over(
+        &self,
+        mut link: impl ConnectionLike,
+        script: &Script,
+        cmd: &Cmd,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         let forgotten = ErrorKind::Server(ServerErrorKind::NoScript);
         self.check_open()?;
-        let mut link = self.link.clone();
         let mut answer = cmd.query_async::<Value>(&mut link).await;
         if answer.as_ref().is_err_and(|error| error.kind() == forgotten) {
             answer = script.in_full(cmd).query_async(&mut link).await;
@@ -122,38 +150,91 @@ impl RedisStore {
         commands.query_async(&mut self.link.clone()).await.map_err(|error| self.fault(&error))
     }
 
+    /// Asks a part of the store that failed before: whoever asks does not wait for long.
+    pub(super) async fn soon<T>(
+        &self,
+        asking: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let late = |_| StoreError::new(StoreErrorKind::Unavailable, "it still does not answer");
+        tokio::time::timeout(PROBE_WITHIN, asking).await.map_err(late).and_then(|answer| answer)
+    }
+
     /// Runs a script for many items, and gives its answers in their order.
     ///
     /// `begin` adds the arguments before the items, `put` those of an item, `read` understands an answer.
     pub(super) async fn run_all<T, A>(
         &self,
+        call: (&Script, Now),
+        shards: Vec<OfShard<T>>,
+        begin: impl Fn(&mut Cmd) + Sync,
+        put: impl Fn(&mut Cmd, &T) + Sync,
+        read: impl Fn(&[u8]) -> Option<A> + Sync,
+    ) -> Result<Vec<A>, StoreError> {
+        self.run_all_over(self.link.clone(), call, shards, begin, put, read).await
+    }
+
+    /// The same over another connection than that of all calls.
+    pub(super) async fn run_all_over<T, A>(
+        &self,
+        link: impl ConnectionLike + Clone,
         (script, now): (&Script, Now),
         shards: Vec<OfShard<T>>,
-        begin: impl Fn(&mut Cmd),
-        put: impl Fn(&mut Cmd, &T),
-        read: impl Fn(&[u8]) -> Option<A>,
+        begin: impl Fn(&mut Cmd) + Sync,
+        put: impl Fn(&mut Cmd, &T) + Sync,
+        read: impl Fn(&[u8]) -> Option<A> + Sync,
     ) -> Result<Vec<A>, StoreError> {
-        let (begin, put, read) = (&begin, &put, &read);
-        let of_shard = |OfShard { shard, parts }| async move {
+        let ask = Asking { script, now, begin: &begin, put: &put, read: &read };
+        let (ask, link) = (&ask, &link);
+        let of_shard = |of: OfShard<T>| async move {
             let mut answers = Vec::new();
-            for part in parts {
-                let mut cmd = self.call(script, shard, now);
-                begin(&mut cmd);
-                part.items.iter().for_each(|(_, item)| put(&mut cmd, item));
-                let said = self.run(script, &cmd).await?;
-                if said.len() != part.items.len() {
-                    return Err(garbled("an answer"));
-                }
-                for ((place, _), said) in part.items.iter().zip(&said) {
-                    answers.push((*place, read(said).ok_or_else(|| garbled("an answer"))?));
-                }
-            }
-            Ok::<_, StoreError>(answers)
+            self.run_parts(link, ask, of, &mut answers).await.map(|()| answers)
         };
         let mut answers: Vec<_> =
             try_join_all(shards.into_iter().map(of_shard)).await?.into_iter().flatten().collect();
         answers.sort_by_key(|(place, _)| *place);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    /// Runs a script for many items, and gives what came of each shard by itself.
+    pub(super) async fn run_by_shard<T, A>(
+        &self,
+        (script, now): (&Script, Now),
+        shards: Vec<OfShard<T>>,
+        begin: impl Fn(&mut Cmd) + Sync,
+        put: impl Fn(&mut Cmd, &T) + Sync,
+        read: impl Fn(&[u8]) -> Option<A> + Sync,
+    ) -> Vec<ShardAnswers<A>> {
+        let ask = &Asking { script, now, begin: &begin, put: &put, read: &read };
+        let of_shard = |of: OfShard<T>| async move {
+            let (shard, mut answers) = (of.shard, Vec::new());
+            let asking = self.run_parts(&self.link, ask, of, &mut answers);
+            let asked = if self.faults.is_failing(shard) { self.soon(asking).await } else { asking.await };
+            ShardAnswers { shard, answers, error: asked.err() }
+        };
+        join_all(shards.into_iter().map(of_shard)).await
+    }
+
+    /// One part after the other. What was answered before an error is kept.
+    async fn run_parts<T, A>(
+        &self,
+        link: &(impl ConnectionLike + Clone),
+        ask: &Asking<'_, T, A>,
+        OfShard { shard, parts }: OfShard<T>,
+        answers: &mut Vec<(usize, A)>,
+    ) -> Result<(), StoreError> {
+        for part in parts {
+            let mut cmd = self.call(ask.script, shard, ask.now);
+            (ask.begin)(&mut cmd);
+            part.items.iter().for_each(|(_, item)| (ask.put)(&mut cmd, item));
+            let said = self.run_over(link.clone(), ask.script, &cmd).await?;
+            if said.len() != part.items.len() {
+                return Err(garbled("an answer"));
+            }
+            for ((place, _), said) in part.items.iter().zip(&said) {
+                answers.push((*place, (ask.read)(said).ok_or_else(|| garbled("an answer"))?));
+            }
+        }
+        Ok(())
     }
 
     /// Sorts an error, and shouts once if the data is gone.

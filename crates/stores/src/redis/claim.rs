@@ -7,7 +7,7 @@ use duly_core::{
     Fence, Lane, Now, Receipt, Timestamp,
     store::{Claim, Claimed, Holder, Leased, StoreError},
 };
-use futures_util::future::{join_all, try_join, try_join_all};
+use futures_util::future::{join_all, try_join};
 
 use super::{
     RedisStore,
@@ -24,6 +24,9 @@ use crate::server::{
 /// The first of one lane in one shard, with their members of `wait`.
 type Seen = turn::Seen<Vec<u8>>;
 
+/// A shard, and the token by which this node may claim from it, where that takes one.
+type Owned = (u16, Option<u64>);
+
 /// What one shard gave.
 #[derive(Default)]
 struct Given {
@@ -37,13 +40,12 @@ impl RedisStore {
     pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
         let lane = lane_text(&claim.lane);
         self.serve(now, &lane).await?;
-        let shards = self.shards_of(&claim.lane, &lane);
-        let paused = redis::cmd("SISMEMBER").arg(&self.keys.paused).arg(&lane).to_owned();
-        let (paused, seen) =
-            try_join(self.ask::<bool>(&paused), self.peek(&lane, claim.limit, &shards)).await?;
+        let shards = self.faults.reachable(self.shards_of(&claim.lane, &lane), |(shard, _)| *shard);
+        let (paused, seen) = try_join(self.is_paused(&lane), self.peek(&lane, claim.limit, &shards)).await?;
         if paused {
             return Ok(Claimed::default());
         }
+        let (shards, seen): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
         let chosen = chosen(&seen, now.wall(), claim.limit);
         let next = next_beside(&seen, &chosen);
         let given =
@@ -62,7 +64,7 @@ impl RedisStore {
     }
 
     /// The shards of a lane that this node may claim from, and by which right.
-    pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<(u16, Option<u64>)> {
+    pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
         match lane {
             Lane::Queue(_) => (0..self.keys.shards()).map(|shard| (shard, None)).collect(),
             Lane::Sink(_) => {
@@ -71,18 +73,18 @@ impl RedisStore {
         }
     }
 
-    /// The first of a lane in each of the shards, and one more to know what comes next.
+    /// The first of a lane in each of the shards that answer, and one more to know what comes next.
     async fn peek(
         &self,
         lane: &str,
         limit: usize,
-        shards: &[(u16, Option<u64>)],
-    ) -> Result<Vec<Seen>, StoreError> {
+        shards: &[Owned],
+    ) -> Result<Vec<(Owned, Seen)>, StoreError> {
         let tag = tag(lane);
         let (from, to) = ([b"[", tag.as_slice()].concat(), [b"(", tag.as_slice(), b"\xff"].concat());
         let count = each(limit, shards.len().max(1)) + 1;
         let (from, to, tag) = (&from, &to, &tag);
-        let of_shard = |shard| async move {
+        let in_shard = |shard| async move {
             let mut cmd = redis::cmd("ZRANGEBYLEX");
             cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
             let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
@@ -91,7 +93,9 @@ impl RedisStore {
             let turns = members.into_iter().map(read).collect::<Option<_>>();
             Ok::<_, StoreError>(Seen { turns: turns.ok_or_else(|| garbled("a place in a lane"))?, cut })
         };
-        try_join_all(shards.iter().map(|(shard, _)| of_shard(*shard))).await
+        let of_shard = |owned: Owned| async move { (owned, in_shard(owned.0).await) };
+        let said = join_all(shards.iter().map(|owned| of_shard(*owned))).await;
+        self.faults.answered(said, |(shard, _)| *shard)
     }
 
     async fn lease_in(
@@ -99,12 +103,13 @@ impl RedisStore {
         now: Now,
         claim: &Claim,
         lane: &str,
-        owned: (u16, Option<u64>),
+        owned: Owned,
         turns: Vec<&(Turn, Vec<u8>)>,
     ) -> Given {
-        let mut given = Given::default();
+        let (shard, mut given) = (owned.0, Given::default());
         if let Err(fault) = self.lease_parts(now, claim, lane, owned, &turns, &mut given).await {
-            // Somebody else may have what is left; when it is asked again, it says so.
+            // Its messages wait until a sweep has reached it. If it is not this shard's fault alone, the next claim says so.
+            let _ = self.faults.note(shard, fault.clone());
             given = Given { next: Some(now.wall()), fault: Some(fault), ..given };
         }
         given
@@ -115,7 +120,7 @@ impl RedisStore {
         now: Now,
         claim: &Claim,
         lane: &str,
-        (shard, right): (u16, Option<u64>),
+        (shard, right): Owned,
         turns: &[&(Turn, Vec<u8>)],
         given: &mut Given,
     ) -> Result<(), StoreError> {

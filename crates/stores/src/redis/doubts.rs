@@ -66,18 +66,28 @@ impl RedisStore {
         let mut doubts = self.doubts.take();
         doubts.sort_by_key(|doubt| doubt.shard);
         let parts = doubts.chunk_by(|a, b| a.shard == b.shard).flat_map(|shard| shard.chunks(ITEMS_MAX));
-        let mut done = 0;
+        let mut failed = None;
         for part in parts {
-            let mut cmd = self.call(&scripts::RECOVER, part[0].shard, now);
-            for Doubt { id, number, .. } in part {
-                cmd.arg(id.as_str()).arg(0).arg([b"h", number.to_be_bytes().as_slice()].concat());
+            let shard = part[0].shard;
+            if failed.is_some() || self.faults.is_failing(shard) {
+                self.doubts.put_back(part);
+                continue;
             }
-            if let Err(error) = self.run(&scripts::RECOVER, &cmd).await {
-                self.doubts.put_back(&doubts[done..]);
-                return Err(error);
+            if let Err(error) = self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
+                self.doubts.put_back(part);
+                failed = self.faults.note(shard, error).err();
             }
-            done += part.len();
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Every process counts its calls from 1: only with the instance a number says whose call it was.
+    fn recovery(&self, now: Now, shard: u16, part: &[Doubt]) -> redis::Cmd {
+        let mut cmd = self.call(&scripts::RECOVER, shard, now);
+        let instance = self.options.instance.to_be_bytes();
+        for Doubt { id, number, .. } in part {
+            cmd.arg(id.as_str()).arg(0).arg([b"h", instance.as_slice(), &number.to_be_bytes()].concat());
+        }
+        cmd
     }
 }

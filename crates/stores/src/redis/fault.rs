@@ -12,6 +12,13 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
         ),
         (Some("DULYGONE"), _) => return gone(error),
+        (Some("WRONGTYPE"), _) => (
+            Damaged,
+            "a key of this store holds something of another type: something else wrote to it; find it by TYPE and remove it",
+        ),
+        (Some("NOREPLICAS"), _) => {
+            (Unavailable, "Redis has fewer replicas than its min-replicas-to-write and refuses changes")
+        }
         (Some("NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
             (Unavailable, "Redis does not accept the user or password in store.redis")
         }
@@ -35,11 +42,17 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
     StoreError::new(kind, format!("{what} ({error})"))
 }
 
+const GONE: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
+                    Restore it, or start Duly again to begin with an empty store";
+
 /// Somebody emptied Redis.
 pub(super) fn gone(seen: impl std::fmt::Display) -> StoreError {
-    let what = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
-                Restore it, or start Duly again to begin with an empty store";
-    StoreError::new(StoreErrorKind::Damaged, format!("{what} ({seen})"))
+    StoreError::new(StoreErrorKind::Damaged, format!("{GONE} ({seen})"))
+}
+
+/// Whether this is what [`gone`] says.
+pub(super) fn is_gone(error: &StoreError) -> bool {
+    error.what.starts_with(GONE)
 }
 
 /// What a script or a packed message says is no such thing.
@@ -62,7 +75,11 @@ mod tests {
         };
         assert_eq!(sorted(&server("OOM command not allowed")).kind, StoreErrorKind::Full);
         assert_eq!(sorted(&server("DULYGONE gone")).kind, StoreErrorKind::Damaged);
+        assert!(is_gone(&sorted(&server("DULYGONE gone"))));
         assert_eq!(sorted(&server("MISCONF disk")).kind, StoreErrorKind::Unavailable);
+        assert_eq!(sorted(&server("NOREPLICAS not enough")).kind, StoreErrorKind::Unavailable);
+        let wrong = sorted(&server("WRONGTYPE Operation against a key"));
+        assert!(wrong.kind == StoreErrorKind::Damaged && !is_gone(&wrong));
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
         assert_eq!(sorted(&io).kind, StoreErrorKind::Unavailable);
     }

@@ -71,9 +71,8 @@ impl RedisStore {
     }
 
     pub(super) async fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
-        let paused = redis::cmd("SMEMBERS").arg(&self.keys.paused).to_owned();
         let shards = try_join_all((0..self.keys.shards()).map(|shard| self.lanes_in(shard, now)));
-        let (paused, shards) = try_join(self.ask::<Vec<Vec<u8>>>(&paused), shards).await?;
+        let ((paused, _), shards) = try_join(self.paused_lanes(), shards).await?;
         let mut lanes: BTreeMap<Lane, LaneStatus> = BTreeMap::new();
         for name in paused {
             let lane = lane_of(&name).ok_or_else(|| garbled("a lane"))?;

@@ -6,6 +6,7 @@ mod change;
 mod claim;
 mod doubts;
 mod fault;
+mod health;
 mod hints;
 mod inspect;
 mod keys;
@@ -16,9 +17,13 @@ mod mover;
 mod nodes;
 mod open;
 mod options;
+mod outcomes;
 mod packed;
+mod paused;
+mod replicas;
 mod scripts;
 mod settle;
+mod shard_faults;
 mod shards;
 mod sweep;
 
@@ -32,19 +37,22 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
-        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
+        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 
-use self::{doubts::Doubts, hints::Hints, keys::Keys, link::Link};
+use self::{
+    doubts::Doubts, health::LastSweep, hints::Hints, keys::Keys, link::Link, outcomes::Outcomes,
+    paused::Paused, replicas::Replicas, shard_faults::ShardFaults,
+};
 pub use self::{
     inspect::{Finding, Inspection, inspect},
     link::{check_address, same_place},
     mover::StreamLimits,
     options::Options,
 };
-use crate::server::{lane::lane_text, rights::Nodes, room::Room, time::StoreTime};
+use crate::server::{rights::Nodes, room::Room, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {
@@ -59,7 +67,12 @@ pub struct RedisStore {
     nodes: Nodes,
     room: Room,
     doubts: Doubts,
+    outcomes: Outcomes,
     hints: Hints,
+    paused: Paused,
+    faults: ShardFaults,
+    replicas: Replicas,
+    last_sweep: LastSweep,
     closed: AtomicBool,
     shouted: AtomicBool,
 }
@@ -139,8 +152,7 @@ impl Store for RedisStore {
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
-        let word = if paused { "SADD" } else { "SREM" };
-        self.ask(redis::cmd(word).arg(&self.keys.paused).arg(lane_text(lane))).await
+        self.pause(lane, paused).await
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
@@ -156,7 +168,11 @@ impl Store for RedisStore {
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
-        self.sweep_all(now, lanes).await
+        let swept = self.sweep_all(now, lanes).await;
+        if let Err(error) = &swept {
+            self.last_sweep.tell(Err(error.clone()));
+        }
+        swept
     }
 
     async fn hint(&self) -> Hint {
@@ -169,6 +185,10 @@ impl Store for RedisStore {
 
     async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
         self.shard_statuses(now).await
+    }
+
+    async fn health(&self) -> Health {
+        self.by_part().await
     }
 
     fn measures(&self) -> Measures {

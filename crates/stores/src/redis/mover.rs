@@ -8,8 +8,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Lane, Left, Moved, MovedMessage, Mover, Now, SinkName, Timestamp, Topic, store::StoreError};
-use futures_util::future::{join_all, try_join_all};
+use duly_core::{
+    Lane, Left, Moved, MovedMessage, Mover, Now, SinkName, Timestamp, Topic, TopicPatterns, store::StoreError,
+};
+use futures_util::future::join_all;
+use redis_link::reserved_for;
 
 use super::{
     RedisStore,
@@ -33,13 +36,15 @@ const KNOWN_MAX: usize = 40;
 /// A shard, and the token by which this node delivers the lane from it.
 type Owned = (u16, u64);
 
-/// How long streams may become.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Which streams there may be, and how long they may become.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamLimits {
     /// The most entries of a stream, about. No limit if not set.
     pub max_len: Option<u64>,
     /// How old the oldest entry of a stream may be, about. No limit if not set.
     pub max_age: Option<Duration>,
+    /// The topics whose messages are moved. What is to go elsewhere is left for the sink, which refuses it.
+    pub topics: TopicPatterns,
 }
 
 /// Moves what is due for one sink.
@@ -84,13 +89,18 @@ impl Mover for StreamMover {
     async fn move_due(&self, now: Now, limit: usize) -> Result<Moved, StoreError> {
         self.store.serve(now, &self.lane_text).await?;
         let owned = self.store.nodes.rights(&self.lane_text);
+        let owned = self.store.faults.reachable(owned, |(shard, _)| *shard);
         let share = limit.checked_div(owned.len()).unwrap_or_default();
         let shares: Vec<(Owned, usize)> = if share >= SHARE_MIN {
             owned.into_iter().map(|owned| (owned, share)).collect()
         } else {
             self.turns(now, limit, &owned).await?
         };
-        let of_shard = |(owned, share): (Owned, usize)| self.move_in(now, owned, share);
+        let of_shard = |(owned, share): (Owned, usize)| async move {
+            let moved = self.move_in(now, owned, share).await;
+            // A shard that fails alone is left out from the next time on, until a sweep has reached it.
+            moved.inspect_err(|error| _ = self.store.faults.note(owned.0, error.clone()))
+        };
         let mut moved = Moved::default();
         let mut failed: Option<StoreError> = None;
         for done in join_all(shares.into_iter().map(of_shard)).await {
@@ -124,7 +134,7 @@ impl StreamMover {
         let from = [b"[", self.tag.as_slice()].concat();
         let to = [b"(", self.tag.as_slice(), &six(after)].concat();
         let (from, to) = (&from, &to);
-        let first = |shard: u16| async move {
+        let in_shard = |shard: u16| async move {
             let mut cmd = redis::cmd("ZRANGEBYLEX");
             cmd.arg(self.store.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
             let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
@@ -132,12 +142,16 @@ impl StreamMover {
                 members.iter().map(|member| read_turn(member, self.tag.len()).map(|turn| (turn, shard)));
             turns.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
         };
-        let all = try_join_all(owned.iter().map(|(shard, _)| first(*shard))).await?;
-        let mut turns: Vec<_> = all.into_iter().flatten().collect();
+        let first = |shard: u16| async move { (shard, in_shard(shard).await) };
+        let all = join_all(owned.iter().map(|(shard, _)| first(*shard))).await;
+        let all = self.store.faults.answered(all, |shard| *shard)?;
+        let answered: Vec<u16> = all.iter().map(|(shard, _)| *shard).collect();
+        let mut turns: Vec<_> = all.into_iter().flat_map(|(_, turns)| turns).collect();
         turns.sort();
         turns.truncate(limit);
         let share = |shard: u16| turns.iter().filter(|(_, of)| *of == shard).count();
-        Ok(owned.iter().map(|owned| (*owned, share(owned.0))).collect())
+        let owned = owned.iter().filter(|(shard, _)| answered.contains(shard));
+        Ok(owned.map(|owned| (*owned, share(owned.0))).collect())
     }
 
     /// Moves up to `share` from one shard, in small scripts one after the other: the shards do not wait for each other.
@@ -152,17 +166,22 @@ impl StreamMover {
                 Err(_) if !all.messages.is_empty() => return Ok(InShard { next: Some(now.wall()), ..all }),
                 Err(error) => return Err(error),
             };
-            let Said { in_shard, missing } = said;
+            let Said { mut in_shard, missing } = said;
+            let count = missing.len();
+            let missing: Vec<Topic> = missing.into_iter().filter(|topic| self.takes(topic)).collect();
+            if missing.len() < count {
+                in_shard.left = Left::ToClaim;
+            }
             let went_on = !in_shard.messages.is_empty() || !missing.is_empty();
             all.messages.extend(in_shard.messages);
             all.next = in_shard.next;
             all.left = if in_shard.left == Left::ToClaim { Left::ToClaim } else { all.left };
             let more = all.next.is_some_and(|next| next <= now.wall()) && all.messages.len() < share;
+            self.learn(&missing);
             if !more || !went_on || all.left == Left::ToClaim {
                 return Ok(all);
             }
             streams = if missing.is_empty() { self.known() } else { missing };
-            self.learn(&streams);
         }
     }
 
@@ -207,6 +226,11 @@ impl StreamMover {
             left: if left.is_empty() { Left::Movable } else { Left::ToClaim },
         };
         Some(Said { in_shard, missing: missing.iter().map(topic).collect::<Option<_>>()? })
+    }
+
+    /// Whether a stream may have this name. A key of the store would become a stream, and whoever reads it would fail.
+    fn takes(&self, topic: &Topic) -> bool {
+        reserved_for(topic.as_str()).is_none() && self.limits.topics.allows(topic.as_str())
     }
 
     fn known(&self) -> Vec<Topic> {

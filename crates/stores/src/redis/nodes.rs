@@ -52,14 +52,17 @@ impl RedisStore {
         let there = self.be_there(now, Coming::Again, &serves).await?;
         let instances: Vec<[u8; 8]> = there.iter().map(|member| member.instance.to_be_bytes()).collect();
         let wishes = self.nodes.lock().share_out(there, serves, self.keys.shards());
-        let asking = wishes.iter().map(|(shard, wishes)| self.own(now, *shard, &instances, wishes));
-        // All of them to their ends: an answer that nobody takes is one that did not come.
+        let asked = wishes.iter().filter(|(shard, _)| !self.faults.is_failing(**shard));
+        let asking = asked.map(|(shard, wishes)| self.own(now, *shard, &instances, wishes));
+        // All of them to their ends: an answer that nobody takes is one that did not come. A shard that fails alone is asked again
+        // once it works.
         join_all(asking).await.into_iter().collect::<Result<(), _>>()?;
         let mut state = self.nodes.lock();
         state.tidy();
         // A lease is renewed well before it ends, also when one sweep or two fail.
         let often = self.options.lease / 4;
-        Ok(if state.is_waiting() { ASK_AGAIN.min(often) } else { often })
+        let is_waiting = state.is_waiting() && self.faults.first().is_none();
+        Ok(if is_waiting { ASK_AGAIN.min(often) } else { often })
     }
 
     /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
@@ -84,7 +87,10 @@ impl RedisStore {
         for Wish { lane, wanted } in wishes {
             cmd.arg(lane).arg(u8::from(*wanted));
         }
-        let said = self.run(&scripts::OWN, &cmd).await?;
+        let said = match self.run(&scripts::OWN, &cmd).await {
+            Ok(said) => said,
+            Err(error) => return self.faults.note(shard, error),
+        };
         let token = |said: &Vec<u8>| if said.is_empty() { Some(0) } else { number(said) };
         let tokens: Option<Vec<_>> = said.iter().map(token).collect();
         let tokens =

@@ -15,12 +15,17 @@ use super::{
     call::{ITEMS_MAX, number},
     doubts::Doubts,
     fault::{garbled, sorted},
+    health::LastSweep,
     hints::Hints,
     inspect::findings,
     keys::Keys,
     link::{Link, connect},
     nodes::Coming,
+    outcomes::Outcomes,
+    paused::Paused,
+    replicas::Replicas,
     scripts,
+    shard_faults::ShardFaults,
 };
 use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
 
@@ -88,6 +93,7 @@ impl RedisStore {
         check_server(&mut link, &options).await?;
         let keys = Keys::new(&options.prefix, options.shards);
         let generation = generation(&mut link, &keys, &options).await?;
+        let faults = ShardFaults::new(matches!(link, Link::Cluster(..)));
         let ended_max = options.retention_max.div_ceil(usize::from(options.shards));
         let store = Self {
             link,
@@ -98,7 +104,12 @@ impl RedisStore {
             nodes: Nodes::default(),
             room: Room::default(),
             doubts: Doubts::default(),
+            outcomes: Outcomes::default(),
             hints: Hints::default(),
+            paused: Paused::default(),
+            faults,
+            replicas: Replicas::default(),
+            last_sweep: LastSweep::default(),
             closed: AtomicBool::new(false),
             shouted: AtomicBool::new(false),
             options,
@@ -107,6 +118,7 @@ impl RedisStore {
         store.recover(now, &there).await?;
         let books = store.all_books().await?;
         store.room.tell(store.room.ask(), books.pending + books.in_flight);
+        store.paused_lanes().await?;
         Ok(store)
     }
 

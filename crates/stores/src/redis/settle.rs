@@ -7,16 +7,44 @@ use duly_core::{
     store::{Settle, Settled, StoreError, Verdict},
 };
 
-use super::{RedisStore, call::by_shard, keys::six, packed::pack_attempt, scripts};
+use super::{
+    RedisStore,
+    call::{ShardAnswers, by_shard},
+    keys::six,
+    packed::pack_attempt,
+    scripts,
+};
 
 impl RedisStore {
     pub(super) async fn settle_all(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let items = batch.iter().map(|settle| (&settle.receipt, packed_verdict(now, &settle.verdict)));
+        let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt);
+        let mut answers: Vec<Option<Settled>> = batch.iter().map(recorded).collect();
+        let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
+        let items = open.iter().map(|place| {
+            let Settle { receipt, verdict } = &batch[*place];
+            (receipt, packed_verdict(now, verdict))
+        });
         let shards = by_shard(&self.keys, items, |(receipt, _)| &receipt.id, |(_, verdict)| verdict.len());
         let put = |cmd: &mut redis::Cmd, (receipt, verdict): &(&Receipt, Vec<u8>)| {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(verdict.as_slice());
         };
-        self.run_all((&scripts::SETTLE, now), shards, |_| (), put, settled).await
+        let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
+        let failed = self.take_answers(done, |place, settled| answers[open[place]] = Some(settled));
+        let told = batch.iter().zip(answers);
+        if let Err(error) = failed {
+            // All of it is asked about again.
+            told.for_each(|(settle, answer)| {
+                answer.inspect(|settled| self.outcomes.recorded(&settle.receipt, *settled));
+            });
+            return Err(error);
+        }
+        let answer = |(settle, answer): (&Settle, Option<Settled>)| {
+            answer.unwrap_or_else(|| {
+                self.outcomes.defer(&settle.receipt, packed_verdict(now, &settle.verdict));
+                Settled::Lost
+            })
+        };
+        Ok(told.map(answer).collect())
     }
 
     pub(super) async fn extend_all(
@@ -34,7 +62,29 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, receipt: &&Receipt| {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt));
         };
-        self.run_all((&scripts::EXTEND, now), shards, begin, put, settled).await
+        let done = self.run_by_shard((&scripts::EXTEND, now), shards, begin, put, settled).await;
+        let mut answers = vec![Settled::Lost; receipts.len()];
+        self.take_answers(done, |place, settled| answers[place] = settled)?;
+        Ok(answers)
+    }
+
+    /// Takes the answers of all shards. A shard that fails alone is an error the first time; when it had failed before, there are no answers
+    /// of it, and the others do not wait for it any longer.
+    fn take_answers(
+        &self,
+        done: Vec<ShardAnswers<Settled>>,
+        mut take: impl FnMut(usize, Settled),
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        for ShardAnswers { shard, answers, error } in done {
+            answers.into_iter().for_each(|(place, settled)| take(place, settled));
+            if let Some(error) = error {
+                let was_failing = self.faults.is_failing(shard);
+                let is_alone = self.faults.note(shard, error.clone()).is_ok();
+                failed = failed.or((!was_failing || !is_alone).then_some(error));
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// The end of a lease in the store's time, and its span, both in microseconds.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use duly_core::{Now, ShardOwner, ShardStatus, Timestamp, store::StoreError};
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 
 use super::{RedisStore, nodes::read_member};
 use crate::server::lane::lane_of;
@@ -23,8 +23,8 @@ impl RedisStore {
         commands.cmd("HGETALL").arg(&self.keys.nodes);
         let after = format!("({}", self.time.tick(now));
         commands.cmd("ZRANGEBYSCORE").arg(&self.keys.alive).arg(after).arg("+inf");
-        commands.cmd("SMEMBERS").arg(&self.keys.paused);
-        let (told, alive, paused): (Fields, Members, Members) = self.ask_all(&commands).await?;
+        let asked = self.ask_all::<(Fields, Members)>(&commands);
+        let ((told, alive), (paused, _)) = try_join(asked, self.paused_lanes()).await?;
         let there = told.into_iter().filter(|(instance, _)| alive.contains(instance));
         let names: HashMap<_, _> = there
             .filter_map(|(instance, told)| {

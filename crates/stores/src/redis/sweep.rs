@@ -1,18 +1,23 @@
 //! The bounded look that backs up wake-ups: one script per shard.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use duly_core::{
     Lane, Now, Timestamp,
     store::{StoreError, Sweep},
 };
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{join_all, join3};
 
 use super::{
     RedisStore,
     call::{number, time_in},
     fault::garbled,
+    paused::Told,
     scripts,
+    shard_faults::Part,
 };
 use crate::server::lane::lane_text;
 
@@ -30,51 +35,90 @@ struct Said {
     /// Nothing of any lane that is not named is due before then.
     bound: Option<Timestamp>,
     next: HashMap<Vec<u8>, Timestamp>,
+    /// The lanes that this node owns there, each with its token.
+    owned: HashMap<String, u64>,
 }
 
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let asked = self.room.ask();
         self.clear_doubts(now).await?;
+        self.settle_deferred(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
-        let again_within = self.announce(now, names.iter().cloned().collect()).await?;
-        let paused = redis::cmd("SMEMBERS").arg(&self.keys.paused).to_owned();
-        let (paused, said) =
-            try_join(self.ask::<Vec<Vec<u8>>>(&paused), self.sweep_shards(now, &names)).await?;
+        let again_within = self.say_to_be_there(now, names.iter().cloned().collect()).await?;
+        let sweeping = (self.paused_lanes(), self.sweep_shards(now, &names), self.check_writes());
+        let (paused, said, writes) = join3(sweeping.0, sweeping.1, sweeping.2).await;
+        let ((paused, told), said) = (paused?, said?);
+        self.last_sweep.tell(writes);
         self.hints.swept();
-        self.room.tell(asked, said.iter().map(|said| said.held).sum());
-        let is_paused = |name: &String| paused.iter().any(|paused| paused == name.as_bytes());
+        if said.len() == usize::from(self.keys.shards()) {
+            self.room.tell(asked, said.iter().map(|(_, said)| said.held).sum());
+        }
+        for (shard, said) in &said {
+            self.nodes.lock().compare(*shard, &said.owned, self.keys.shards());
+        }
+        let is_paused = |name: &String| paused.contains(name.as_bytes());
         let next = |(lane, name): (&Lane, &String)| {
             let of = |said: &Said| said.next.get(name.as_bytes()).copied().or(said.bound);
             // What other nodes deliver is theirs to look at.
-            let own = |shard: &u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, *shard);
-            let times = (0..).zip(&said).filter(|(shard, _)| own(shard)).filter_map(|(_, said)| of(said));
+            let own = |shard: u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, shard);
+            let times = said.iter().filter(|(shard, _)| own(*shard)).filter_map(|(_, said)| of(said));
             times.min().filter(|_| !is_paused(name)).map(|next| (lane.clone(), next))
         };
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
             next: all().filter_map(next).collect(),
-            leases_ended: said.iter().map(|said| said.ended).sum(),
+            leases_ended: said.iter().map(|(_, said)| said.ended).sum(),
             next_lease_end: said
                 .iter()
-                .filter_map(|said| said.next_end)
+                .filter_map(|(_, said)| said.next_end)
                 .min()
                 .map(|end| self.time.mono(now, end)),
-            again_within: Some(if said.iter().any(|said| said.ended == LEASES_MAX) {
+            again_within: Some(if said.iter().any(|(_, said)| said.ended == LEASES_MAX) {
                 Duration::ZERO
             } else {
                 again_within
             }),
-            paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
+            paused: (told == Told::Now)
+                .then(|| all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
     }
 
-    async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<Said>, StoreError> {
-        if names.len() <= LANES_MAX {
-            return try_join_all((0..self.keys.shards()).map(|shard| self.sweep_named(now, shard, names)))
-                .await;
+    /// Says that this node is there. If only that fails, it goes on with the shards that it has.
+    async fn say_to_be_there(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
+        let announcing = self.announce(now, serves);
+        let announced =
+            if self.faults.is_failing(Part::Nodes) { self.soon(announcing).await } else { announcing.await };
+        match announced {
+            Ok(again_within) => {
+                self.faults.works(Part::Nodes);
+                Ok(again_within)
+            }
+            Err(error) => {
+                self.faults.note(Part::Nodes, error)?;
+                Ok(self.options.lease / 4)
+            }
         }
-        try_join_all((0..self.keys.shards()).map(|shard| self.sweep_soonest(now, shard, names))).await
+    }
+
+    /// What the shards say that answer.
+    async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<(u16, Said)>, StoreError> {
+        let of_shard = |shard| async move {
+            let sweeping = async {
+                if names.len() <= LANES_MAX {
+                    self.sweep_named(now, shard, names).await
+                } else {
+                    self.sweep_soonest(now, shard, names).await
+                }
+            };
+            if self.faults.is_failing(shard) {
+                (shard, self.soon(sweeping).await)
+            } else {
+                (shard, sweeping.await)
+            }
+        };
+        let said = join_all((0..self.keys.shards()).map(of_shard)).await;
+        self.faults.answered(said, |shard| *shard)
     }
 
     async fn sweep_named(&self, now: Now, shard: u16, names: &[String]) -> Result<Said, StoreError> {
@@ -118,12 +162,21 @@ impl RedisStore {
 
 /// What every shard says, and what follows it.
 fn read(answer: &[Vec<u8>]) -> Result<(Said, &[Vec<u8>]), StoreError> {
-    let [ended, next_end, pending, in_flight, rest @ ..] = answer else { return Err(garbled("an answer")) };
+    let [ended, next_end, pending, in_flight, lanes, rest @ ..] = answer else {
+        return Err(garbled("an answer"));
+    };
     let count = |text: &[u8]| number(text).ok_or_else(|| garbled("an answer"));
+    let lanes = count(lanes)? as usize;
+    let (pairs, rest) = rest.split_at_checked(2 * lanes).ok_or_else(|| garbled("an answer"))?;
+    let owned = pairs.chunks_exact(2).map(|pair| {
+        let lane = String::from_utf8(pair[0].clone()).map_err(|_| garbled("a lane"))?;
+        Ok((lane, count(&pair[1])?))
+    });
     let said = Said {
         ended: count(ended)? as usize,
         next_end: if next_end.is_empty() { None } else { Some(count(next_end)?) },
         held: count(pending)? + count(in_flight)?,
+        owned: owned.collect::<Result<_, StoreError>>()?,
         ..Said::default()
     };
     Ok((said, rest))

@@ -126,6 +126,22 @@ impl State {
         }
     }
 
+    /// What the server says that this node has of a shard, by lane. Where that is not what is known here, the server is asked about it
+    /// again: after a crash it may have forgotten the second in which a right changed hands, and then this node may have one that it
+    /// takes to be given back, so that nobody would deliver by it.
+    pub(crate) fn compare(&mut self, shard: u16, owned: &HashMap<String, u64>, shards: u16) {
+        for lane in owned.keys().filter(|lane| is_to_a_sink(lane)) {
+            if !self.rights.contains_key(lane) {
+                self.rights.insert(lane.clone(), vec![Right::default(); usize::from(shards)]);
+            }
+        }
+        for (lane, rights) in &mut self.rights {
+            if let Some(right) = rights.get_mut(usize::from(shard)) {
+                right.unsure |= right.token != owned.get(lane).copied().unwrap_or_default();
+            }
+        }
+    }
+
     /// Whether something is not yet as it is to be.
     pub(crate) fn is_waiting(&self) -> bool {
         self.rights.values().flatten().any(|right| !right.is_settled())
@@ -207,6 +223,30 @@ mod tests {
         }
         assert!(!state.is_waiting());
         assert_eq!(asked(&state.share_out(many(), serves(), 4)), []);
+    }
+
+    #[test]
+    fn a_right_that_the_server_knows_otherwise_is_asked_about_again() {
+        let mut state = State::default();
+        let alone = || vec![member("a", 1, true)];
+        for (shard, wishes) in &state.share_out(alone(), serves(), 2) {
+            state.tell(*shard, wishes, &[7]);
+        }
+        let owned = |lane: &str, token| HashMap::from([(lane.to_owned(), token)]);
+        state.compare(0, &owned(LANE, 7), 2);
+        state.compare(1, &owned(LANE, 7), 2);
+        assert_eq!(asked(&state.share_out(alone(), serves(), 2)), [], "both know the same");
+        state.compare(0, &owned(LANE, 5), 2);
+        state.compare(1, &HashMap::new(), 2);
+        let wishes = state.share_out(alone(), serves(), 2);
+        assert_eq!(asked(&wishes), [(0, true), (1, true)]);
+        for (shard, wishes) in &wishes {
+            state.tell(*shard, wishes, &[9]);
+        }
+        // A lane that this node does not know of any more is given back.
+        state.compare(1, &HashMap::from([(LANE.to_owned(), 9), ("sgone".to_owned(), 3)]), 2);
+        let wishes = state.share_out(alone(), serves(), 2);
+        assert_eq!(wishes[&1], [Wish { lane: "sgone".into(), wanted: false }]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use duly_core::{
     Lost, State, Store,
-    store::{Changed, StoreErrorKind},
+    store::{Changed, Settle, Settled, StoreErrorKind, Verdict},
 };
 use duly_stores::redis::Options;
 use testkit::{
@@ -58,7 +58,8 @@ fn out_of_memory_nothing_new_is_taken_and_what_is_there_goes_out() {
             }
         }
         let (accepted, error) = refused.unwrap();
-        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        assert!(error.what.contains("out of memory"), "{error}");
         let books = store.books().await.unwrap();
         assert_eq!((books.accepted, books.pending), (accepted as u64, accepted as u64), "no half effect");
         assert_eq!(store.get(&[id(&format!("m{accepted:05}"))]).await.unwrap(), [None]);
@@ -107,7 +108,9 @@ fn a_shard_that_was_removed_is_noticed_too() {
     block_on(async {
         let (server, store) = single().await;
         server.run::<()>(&["DEL", "duly:{main:3}:meta"]);
-        assert_eq!(store.sweep(now(1), &[]).await.unwrap_err().kind, StoreErrorKind::Damaged);
+        store.sweep(now(1), &[]).await.expect("the other shards go on");
+        let error = store.health().await.whole().unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
         let store = open(&server.url(), Options::new(2)).await.unwrap();
         store.sweep(now(1), &[]).await.unwrap();
     });
@@ -175,6 +178,106 @@ fn a_claim_whose_answer_was_lost_is_handed_back_and_counts_nothing() {
         let again = claim(&store, 3, 10).await.unwrap().messages;
         assert_eq!((again.len(), again[0].attempt, again[0].lost), (1, 1, Lost::No));
         assert!(store.books().await.unwrap().balance());
+    });
+}
+
+#[test]
+fn a_claim_that_the_client_sends_twice_gives_the_same_messages_again() {
+    use std::io::{Read, Write};
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let server = Redis::single();
+        let proxy = Proxy::start(server.port()).await;
+        let store = open(&proxy.url(), Options::new(1)).await.unwrap();
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        let claimed = claim(&store, 1, 10).await.unwrap().messages;
+        deliver(&store, 1, &claimed).await.unwrap();
+        insert(&store, vec![message("b", 0)]).await.unwrap();
+        store.sweep(now(1), &[]).await.unwrap();
+        proxy.cut_after("EVALSHA");
+        assert_eq!(claim(&store, 1, 10).await.unwrap_err().kind, StoreErrorKind::Unavailable);
+        let claims = || server.run::<Vec<Vec<u8>>>(&["HVALS", &shard_key("b", "claim")]);
+        let made = claims();
+        assert_eq!(made.len(), 1, "Redis made the claim");
+
+        // So a client of a Cluster does by itself when a connection breaks: the same bytes again.
+        let mut wire = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        wire.write_all(&proxy.caught()).unwrap();
+        wire.write_all(b"*1\r\n$4\r\nQUIT\r\n").unwrap();
+        let mut answer = Vec::new();
+        wire.read_to_end(&mut answer).unwrap();
+        let has = |word: &[u8]| answer.windows(word.len()).any(|part| part == word);
+        assert!(has(b"body"), "the message is in the second answer: {:?}", String::from_utf8_lossy(&answer));
+        let token = u64::from_be_bytes(made[0][..8].try_into().unwrap()).to_string();
+        assert!(has(token.as_bytes()), "with the token of the first");
+        assert_eq!(claims(), made);
+        let books = store.books().await.unwrap();
+        assert!(books.balance() && (books.pending, books.in_flight) == (0, 1), "{books:?}");
+    });
+}
+
+#[test]
+fn a_claim_in_doubt_takes_nothing_from_another_node_whose_call_had_the_same_number() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let server = Redis::single();
+        let proxy = testkit::servers::proxy::Proxy::to(server.port());
+        let named = |name: &str, instance| Options { node: name.into(), ..Options::new(instance) };
+        let through = format!("redis://127.0.0.1:{}", proxy.port());
+        let (one, two) = (
+            open(&through, named("one", 1)).await.unwrap(),
+            open(&server.url(), named("two", 2)).await.unwrap(),
+        );
+        insert(&two, vec![message("a", 0)]).await.unwrap();
+        // The first call of one process never arrives; that of the other has the same number.
+        proxy.cut_before(b"EVALSHA", 1);
+        assert_eq!(claim(&one, 1, 10).await.unwrap_err().kind, StoreErrorKind::Unavailable);
+        let held = claim(&two, 1, 10).await.unwrap().messages;
+        assert_eq!(held.len(), 1);
+        let mut swept = one.sweep(now(2), &[]).await;
+        for _ in 0..100 {
+            if swept.is_ok() {
+                break;
+            }
+            swept = one.sweep(now(2), &[]).await;
+        }
+        swept.unwrap();
+        assert!(claim(&one, 3, 10).await.unwrap().messages.is_empty(), "it is with the other node");
+        let verdict = Verdict::Delivered { receipt: None };
+        let settle = Settle { receipt: held[0].receipt.clone(), verdict };
+        assert_eq!(two.settle(now(3), vec![settle]).await.unwrap(), [Settled::Done]);
+    });
+}
+
+#[test]
+fn a_master_that_was_demoted_behind_its_address_is_left_for_the_new_one() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (old, new) = (Redis::single(), Redis::single());
+        let proxy = Proxy::start(old.port()).await;
+        let store = open(&proxy.url(), Options::new(1)).await.unwrap();
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        crate::replicas::follow(&new, &old);
+        // The address moves; the connection to the old master stands, and that is a replica now.
+        new.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+        proxy.move_to(new.port());
+        crate::replicas::follow(&old, &new);
+        let mut answer = insert(&store, vec![message("b", 0)]).await;
+        for _ in 0..20 {
+            if answer.is_ok() {
+                break;
+            }
+            answer = insert(&store, vec![message("b", 0)]).await;
+        }
+        answer.unwrap();
+        store.sweep(now(1), &[lane("work")]).await.unwrap();
+        assert_eq!(claim(&store, 1, 10).await.unwrap().messages.len(), 2);
     });
 }
 

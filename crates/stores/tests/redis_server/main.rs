@@ -2,10 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod bed;
+mod cluster;
 mod faults;
+mod health;
 mod lists;
 mod memory;
 mod moving;
 mod nodes;
 mod opening;
 mod proxy;
+mod replicas;
+mod topics;
+mod wrong_type;

@@ -17,21 +17,21 @@ use testkit::{
 
 use crate::bed::{id, insert, ms, now, open};
 
-fn sink() -> SinkName {
+pub(crate) fn sink() -> SinkName {
     SinkName::parse("events").unwrap()
 }
 
-fn to(topic: &str, text: &str, due: u64) -> Message {
+pub(crate) fn to(topic: &str, text: &str, due: u64) -> Message {
     let mut message = Message::new(id(text), sink(), topic.parse().unwrap(), ms(due));
     message.body = Body::text(format!("body of {text}"));
     message
 }
 
-fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn Mover> {
+pub(crate) fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn Mover> {
     store.mover(sink(), limits).unwrap()
 }
 
-async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn Mover>) {
+pub(crate) async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn Mover>) {
     let redis = Redis::single();
     let store = Arc::new(open(&redis.url(), Options::new(1)).await.unwrap());
     let mover = mover(&store, StreamLimits::default());
@@ -347,7 +347,11 @@ fn streams_keep_to_their_limits() {
     }
     block_on(async {
         let (redis, store, _) = bed().await;
-        let limits = StreamLimits { max_len: Some(500), max_age: Some(Duration::from_secs(3600)) };
+        let limits = StreamLimits {
+            max_len: Some(500),
+            max_age: Some(Duration::from_secs(3600)),
+            ..StreamLimits::default()
+        };
         let mover = mover(&store, limits);
         for n in 1..=500 {
             redis.run::<()>(&["XADD", "old", &format!("{n}-0"), "body", "x"]);

@@ -251,6 +251,34 @@ fn what_is_in_flight_arrives_before_its_shard_changes_hands() {
 }
 
 #[test]
+fn a_shard_whose_hand_over_redis_forgot_is_handed_over_again() {
+    on_redis!(redis, {
+        let one = node(&redis, "one", 1).await;
+        sweep(&one, 0).await;
+        let owner = |shard: usize| format!("duly:{{main:{shard}}}:owner");
+        let before: Vec<Vec<u8>> =
+            (0..SHARDS).map(|shard| redis.run(&["HGET", &owner(shard), "sorders"])).collect();
+        let two = node(&redis, "two", 2).await;
+        settle_down(&[&one, &two], 1).await;
+        assert_eq!(owned(&two.shards(now(1)).await.unwrap(), "two").len(), SHARDS / 2);
+        // Redis was killed and lost the second in which shards changed hands: the first node has all of them, and takes
+        // itself to have given half of them back.
+        let mut connection = redis.connection();
+        for (shard, right) in before.iter().enumerate() {
+            let mut cmd = ::redis::cmd("HSET");
+            cmd.arg(owner(shard)).arg("sorders").arg(right).exec(&mut connection).unwrap();
+        }
+        fill(&one, 0, 400).await;
+        claim(&two, 1).await;
+        settle_down(&[&two, &one], 2).await;
+        settle_down(&[&two, &one], 3).await;
+        let (of_one, of_two) = (claim(&one, 3).await, claim(&two, 3).await);
+        assert_eq!((shards(&of_one).len(), shards(&of_two).len()), (SHARDS / 2, SHARDS / 2));
+        assert_eq!(of_one.messages.len() + of_two.messages.len(), 400);
+    });
+}
+
+#[test]
 fn a_node_that_goes_leaves_everything_to_the_others_at_once() {
     on_redis!(redis, {
         let (one, two) = (node(&redis, "one", 1).await, node(&redis, "two", 2).await);

@@ -5,6 +5,9 @@
 -- ARGV    lane, end of the leases in microseconds of the store's time, their span in microseconds, holder
 --         (0 process, 1 client), instance, number of the call, the token by which this node owns the lane in this shard
 --         ("" if nobody owns it), then members of `wait`
+-- A client sends the same call again when its connection breaks before the answer. What it claimed the first time is its own, by the
+-- token of that time, and it takes nothing more: instance and number say that it is the same call.
+--
 -- result  nothing, if another node owns the lane; else the token of these claims, when the next of the lane is ready ("" if none), then per member the packed message,
 --         or "" where another was faster
 local lane, lease_end, span, holder, instance, number, fence = unpack(ARGV, FIRST, FIRST + 6)
@@ -21,6 +24,28 @@ for i = FIRST + 7, #ARGV do
 end
 local there = call('ZMSCORE', wait, unpack(members))
 local packed = call('HMGET', msg, unpack(ids))
+
+local first_token, again = nil, {}
+local absent, absent_ids = {}, {}
+for i, id in ipairs(ids) do
+  if not there[i] then absent[#absent + 1], absent_ids[#absent + 1] = i, id end
+end
+if #absent > 0 then
+  for n, held in ipairs(call('HMGET', claim, unpack(absent_ids))) do
+    if held then
+      local its_token, _, _, _, _, its_instance, _, its_number = unpacked(CLAIM, held)
+      if its_instance == instance and its_number == number then
+        first_token, again[absent[n]] = its_token, true
+      end
+    end
+  end
+end
+if first_token then
+  local first = first_of(lane)
+  local answers = { string.format('%.0f', first_token), first and string.format('%.0f', first) or '' }
+  for i = 1, #members do answers[i + 2] = again[i] and packed[i] or '' end
+  return answers
+end
 
 local token = next_token()
 local answers, taken = { string.format('%.0f', token), '' }, 0

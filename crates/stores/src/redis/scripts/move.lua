@@ -16,7 +16,10 @@ local MISSING_MAX = 40
 local STEP_MAX = 100
 local lane, limit, bytes_max = ARGV[FIRST], tonumber(ARGV[FIRST + 2]), tonumber(ARGV[FIRST + 3])
 if call('HGET', owner, lane) ~= ARGV[FIRST + 1] then return {} end
-if call('SISMEMBER', KEYS[PAUSED], lane) == 1 then return { '', '', '' } end
+local paused = redis.pcall('SISMEMBER', KEYS[PAUSED], lane)
+if paused == 1 then return { '', '', '' } end
+-- Something else wrote to that key: a claim goes by what was known before.
+if paused ~= 0 then return { '', 'r', '' } end
 
 local own = tag(lane)
 local members = call('ZRANGEBYLEX', wait, '[' .. own, '(' .. own .. six(now + 1), 'LIMIT', 0, limit)

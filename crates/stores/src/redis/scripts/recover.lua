@@ -3,8 +3,9 @@
 --
 -- KEYS    as in prelude.lua
 -- ARGV    per claim: id, token, what. What is "l" lost with its process, "d" handed back with doubt because another one is
---         the suspect, "e" and the end of its lease on the new clock, in microseconds of the store's time, or "h" and the
---         number of the call whose answer never came: handed back, as it was before. Only then the token is not known: 0
+--         the suspect, "e" and the end of its lease on the new clock, in microseconds of the store's time, or "h", the
+--         instance and the number of the call whose answer never came: handed back, as it was before. Only then the token is not
+--         known: 0. Every process counts its calls from 1, so the number alone may be another's
 -- result  how many were still there
 local found = 0
 for i = FIRST, #ARGV, 3 do
@@ -12,7 +13,7 @@ for i = FIRST, #ARGV, 3 do
   local held, packed = call('HGET', claim, id), call('HGET', msg, id)
   if held and packed then
     local token, _, span, holder, lost, instance, due, number = unpacked(CLAIM, held)
-    if what == 'h' .. number then
+    if what == 'h' .. instance .. number then
       land(open(id, packed))
       put(open(id, packed))
       found = found + 1

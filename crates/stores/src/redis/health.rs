@@ -1,0 +1,56 @@
+//! Whether the store could take a message, and give out what is due.
+
+use std::sync::{Mutex, PoisonError};
+
+use duly_core::store::{Health, StoreError, StoreErrorKind};
+use futures_util::future::try_join_all;
+
+use super::{RedisStore, link::Link};
+
+/// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
+/// questions as ever and refuses changes.
+#[derive(Debug, Default)]
+pub(super) struct LastSweep(Mutex<Option<StoreError>>);
+
+impl LastSweep {
+    pub(super) fn tell(&self, outcome: Result<(), StoreError>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+    }
+
+    fn fault(&self) -> Option<StoreError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl RedisStore {
+    /// A write that Redis refuses whenever it would refuse a message.
+    pub(super) async fn check_writes(&self) -> Result<(), StoreError> {
+        let keys = match self.link {
+            Link::Cluster(..) => {
+                let shards = self.faults.reachable((0..self.keys.shards()).collect(), |shard| *shard);
+                shards.into_iter().map(|shard| self.keys.one(shard, "meta")).collect()
+            }
+            _ => vec![self.keys.store.as_str()],
+        };
+        let write =
+            |key| async move { self.ask::<()>(redis::cmd("HSET").arg(key).arg("checked").arg(1)).await };
+        try_join_all(keys.into_iter().map(write)).await.map(drop)
+    }
+
+    pub(super) async fn by_part(&self) -> Health {
+        let mut health = Health::good();
+        let Some(fault) = self.faults.first().or_else(|| self.last_sweep.fault()) else {
+            if let Err(error) = self.all_books().await {
+                return Health::failing(error);
+            }
+            health.accepting = self.check_replicas().await;
+            return health;
+        };
+        // Without room, what is there still goes out.
+        if fault.kind != StoreErrorKind::Full {
+            health.claiming = Err(fault.clone());
+        }
+        health.accepting = Err(fault);
+        health
+    }
+}

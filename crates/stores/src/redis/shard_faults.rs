@@ -1,0 +1,159 @@
+//! Parts of the store that fail while others work: those go on without them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use duly_core::store::{StoreError, StoreErrorKind};
+
+use super::fault::is_gone;
+
+/// A part of the store whose keys may fail alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Who is there.
+    Nodes,
+    /// The set of paused lanes.
+    Paused,
+    /// One shard.
+    Shard(u16),
+}
+
+impl From<u16> for Part {
+    fn from(shard: u16) -> Self {
+        Self::Shard(shard)
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nodes => f.write_str("the nodes of the store"),
+            Self::Paused => f.write_str("the set of paused lanes"),
+            Self::Shard(shard) => write!(f, "shard {shard}"),
+        }
+    }
+}
+
+/// The parts that failed when they were last asked. Claims leave them out; the sweep asks them again.
+#[derive(Debug)]
+pub(super) struct ShardFaults {
+    /// Each shard may be behind a server of its own, as in a Cluster. Else a server that cannot be reached is all of the store.
+    by_server: bool,
+    failing: Mutex<BTreeMap<Part, StoreError>>,
+}
+
+impl ShardFaults {
+    pub(super) fn new(by_server: bool) -> Self {
+        Self { by_server, failing: Mutex::default() }
+    }
+
+    /// Takes note of an error of one part. Gives it back if it is not of that part alone.
+    pub(super) fn note(&self, part: impl Into<Part>, error: StoreError) -> Result<(), StoreError> {
+        let part = part.into();
+        let is_alone = match error.kind {
+            StoreErrorKind::Damaged => matches!(part, Part::Shard(_)) || !is_gone(&error),
+            StoreErrorKind::Unavailable => self.by_server,
+            _ => false,
+        };
+        if !is_alone {
+            return Err(error);
+        }
+        let error = StoreError::new(error.kind, format!("{part}: {}", error.what));
+        if self.lock().insert(part, error.clone()).is_none() {
+            tracing::error!(%error, "part of the store failed");
+        }
+        Ok(())
+    }
+
+    /// A part answered.
+    pub(super) fn works(&self, part: impl Into<Part>) {
+        let part = part.into();
+        if self.lock().remove(&part).is_some() {
+            tracing::info!(%part, "part of the store works again");
+        }
+    }
+
+    pub(super) fn is_failing(&self, part: impl Into<Part>) -> bool {
+        self.lock().contains_key(&part.into())
+    }
+
+    /// What is wrong with the first part that fails.
+    pub(super) fn first(&self) -> Option<StoreError> {
+        self.lock().values().next().cloned()
+    }
+
+    /// Those whose shards did not fail when they were last asked; all, if all of them did.
+    pub(super) fn reachable<T>(&self, all: Vec<T>, shard: impl Fn(&T) -> u16) -> Vec<T> {
+        let failing = self.lock();
+        let works = |one: &T| !failing.contains_key(&Part::Shard(shard(one)));
+        if failing.is_empty() || !all.iter().any(works) {
+            return all;
+        }
+        all.into_iter().filter(works).collect()
+    }
+
+    /// What shards said, of those that answered. An error if none did, or if the error is not a shard's alone.
+    pub(super) fn answered<S, T>(
+        &self,
+        said: Vec<(S, Result<T, StoreError>)>,
+        shard: impl Fn(&S) -> u16,
+    ) -> Result<Vec<(S, T)>, StoreError> {
+        let (mut answers, mut failed) = (Vec::with_capacity(said.len()), None);
+        for (of, said) in said {
+            match said {
+                Ok(said) => {
+                    self.works(shard(&of));
+                    answers.push((of, said));
+                }
+                Err(error) => {
+                    self.note(shard(&of), error.clone())?;
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if answers.is_empty() => Err(error),
+            _ => Ok(answers),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, StoreError>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::fault::gone;
+
+    fn error(kind: StoreErrorKind) -> StoreError {
+        StoreError::new(kind, "it")
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_a_shards_alone_only_where_servers_are_many() {
+        let (one, many) = (ShardFaults::new(false), ShardFaults::new(true));
+        one.note(3, error(StoreErrorKind::Unavailable)).unwrap_err();
+        many.note(3, error(StoreErrorKind::Unavailable)).unwrap();
+        assert_eq!(one.reachable(vec![1, 3], |shard| *shard), [1, 3]);
+        assert_eq!(many.reachable(vec![1, 3], |shard| *shard), [1]);
+        assert_eq!(many.reachable(vec![3], |shard| *shard), [3], "there is nobody else to ask");
+        many.works(3);
+        assert_eq!((many.reachable(vec![1, 3], |shard| *shard), many.first()), (vec![1, 3], None));
+    }
+
+    #[test]
+    fn a_damaged_key_is_of_its_part_alone_and_data_that_is_gone_is_not() {
+        let faults = ShardFaults::new(false);
+        faults.note(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
+        faults.note(Part::Nodes, gone("x")).unwrap_err();
+        faults.note(0, gone("x")).unwrap();
+        let said = vec![(0u16, Err(gone("x"))), (1, Ok(7))];
+        assert_eq!(faults.answered(said, |shard| *shard).unwrap(), [(1, 7)]);
+        let said = vec![(0u16, Err::<u8, _>(gone("x"))), (1, Err(gone("x")))];
+        assert!(is_gone(&faults.answered(said, |shard| *shard).unwrap_err()), "all of them");
+    }
+}

@@ -1,0 +1,85 @@
+//! Messages that replicas must have before they are accepted.
+
+use std::{sync::Arc, time::Duration};
+
+use duly_core::{Store, store::StoreErrorKind};
+use duly_stores::redis::Options;
+use testkit::{
+    block_on,
+    servers::{
+        redis::{self, Redis},
+        wait_until,
+    },
+};
+
+use crate::bed::{claim, deliver, insert, lane, message, now, open};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Makes a server the replica of another, and returns when it has all that the other has.
+pub(crate) fn follow(replica: &Redis, master: &Redis) {
+    replica.run::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    wait_until("the replica follows", PATIENCE, || {
+        replica.run::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    });
+    wait_until("the master knows it", PATIENCE, || {
+        master.run::<String>(&["INFO", "replication"]).contains("state=online")
+    });
+}
+
+fn options(name: &str, instance: u64) -> Options {
+    Options { wait_replicas: 1, node: name.into(), ..Options::new(instance) }
+}
+
+#[test]
+fn delivery_goes_on_while_a_message_waits_for_a_replica_that_hangs() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (master, replica) = (Redis::single(), Redis::single());
+        follow(&replica, &master);
+        let store = Arc::new(open(&master.url(), options("one", 1)).await.unwrap());
+        insert(&store, (0..5).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        replica.pause();
+        let accepting = {
+            let store = store.clone();
+            tokio::spawn(async move { insert(&store, vec![message("late", 0)]).await })
+        };
+        wait_until("Redis waits for the replica", PATIENCE, || {
+            master.run::<String>(&["INFO", "clients"]).contains("blocked_clients:1")
+        });
+        let claimed = claim(&store, 1, 5).await.unwrap().messages;
+        assert_eq!(claimed.len(), 5);
+        deliver(&store, 1, &claimed).await.unwrap();
+        store.sweep(now(1), &[lane("work")]).await.unwrap();
+        assert!(!accepting.is_finished(), "delivery waited for the replica, too");
+        replica.cont();
+        // Whether the replica was in time or not: the message is there.
+        let _ = accepting.await.unwrap();
+        assert_eq!(claim(&store, 1, 5).await.unwrap().messages.len(), 1);
+    });
+}
+
+#[test]
+fn a_message_that_is_known_already_is_confirmed_only_by_replicas_that_have_it() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (master, replica) = (Redis::single(), Redis::single());
+        follow(&replica, &master);
+        let one = open(&master.url(), options("one", 1)).await.unwrap();
+        let two = open(&master.url(), options("two", 2)).await.unwrap();
+        insert(&one, vec![message("a", 0)]).await.unwrap();
+        insert(&two, vec![message("b", 0)]).await.unwrap();
+        replica.pause();
+        let refused = insert(&one, vec![message("c", 0)]).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::Unavailable);
+        // Over another connection nothing of it was written: what came over that one the replica has.
+        let refused = insert(&two, vec![message("c", 0)]).await.unwrap_err();
+        assert!(refused.what.contains("0 of 1 replicas"), "{refused}");
+        replica.cont();
+        insert(&two, vec![message("c", 0)]).await.unwrap();
+    });
+}

@@ -1,0 +1,120 @@
+//! Keys of the store that something else made into another type.
+
+use std::sync::Arc;
+
+use duly_core::{
+    Lane, Message, SinkName, Store,
+    store::{Claim, Holder, StoreErrorKind},
+};
+use duly_stores::redis::{Options, StreamLimits};
+use testkit::{block_on, servers::redis};
+
+use crate::bed::{claim, id, insert, lane, message, message_in, ms, now, open, single};
+
+#[test]
+fn lanes_are_claimed_from_though_the_set_of_paused_ones_is_no_set() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        store.set_paused(&lane("held"), true).await.unwrap();
+        store.sweep(now(0), &[lane("work"), lane("held")]).await.unwrap();
+        insert(&store, (0..50).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        insert(&store, vec![message_in("held", "h", 0)]).await.unwrap();
+        server.run::<()>(&["DEL", "duly:{main}:paused"]);
+        server.run::<()>(&["XADD", "duly:{main}:paused", "*", "a", "b"]);
+
+        assert_eq!(claim(&store, 1, 100).await.unwrap().messages.len(), 50);
+        let swept = store.sweep(now(1), &[lane("work"), lane("held")]).await.unwrap();
+        assert_eq!(swept.paused, None, "what it says is not known");
+        let held = Claim { lane: lane("held"), limit: 1, lease: LEASE, holder: Holder::Process };
+        let held = store.claim(now(1), held).await.unwrap();
+        assert!(held.messages.is_empty(), "what was paused before stays so");
+        let error = store.set_paused(&lane("work"), true).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("duly:{main}:paused"), "{error}");
+    });
+}
+
+const LEASE: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[test]
+fn a_sink_is_delivered_to_though_the_set_of_paused_lanes_is_no_set() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let server = redis::Redis::single();
+        let store = Arc::new(open(&server.url(), Options::new(1)).await.unwrap());
+        let sink = SinkName::parse("events").unwrap();
+        let mover = store.mover(sink.clone(), StreamLimits::default()).unwrap();
+        insert(&store, vec![Message::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
+            .await
+            .unwrap();
+        server.run::<()>(&["XADD", "duly:{main}:paused", "*", "a", "b"]);
+        let moved = mover.move_due(now(1), 100).await.unwrap();
+        let claim = Claim { lane: Lane::Sink(sink), limit: 10, lease: LEASE, holder: Holder::Process };
+        let claimed = store.claim(now(1), claim).await.unwrap();
+        assert_eq!(moved.messages.len() + claimed.messages.len(), 1);
+    });
+}
+
+#[test]
+fn a_shard_that_is_damaged_keeps_its_own_messages_back_and_no_others() {
+    if !redis::installed() {
+        return;
+    }
+    for name in ["wait", "claim", "lease", "count"] {
+        block_on(async {
+            let (server, store) = single().await;
+            insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+            let key = format!("duly:{{main:3}}:{name}");
+            server.run::<()>(&["DEL", &key]);
+            server.run::<()>(&["XADD", &key, "*", "a", "b"]);
+            let mut got = 0;
+            loop {
+                let claimed = claim(&store, 1, 50).await.unwrap().messages;
+                if claimed.is_empty() {
+                    break;
+                }
+                assert!(claimed.iter().all(|leased| leased.receipt.shard != 3), "{name}");
+                got += claimed.len();
+            }
+            let in_three = (0..200).filter(|n| id(&format!("m{n}")).hash64() % 16 == 3).count();
+            assert_eq!(got, 200 - in_three, "{name}");
+            let swept = store.sweep(now(1), &[lane("work")]).await.unwrap();
+            assert!(swept.again_within.is_some(), "{name}");
+            let error = store.health().await.whole().unwrap_err();
+            assert!(error.what.contains(&key), "{error}");
+            insert(&store, vec![message("another", 0)]).await.unwrap();
+            assert_ne!(id("another").hash64() % 16, 3);
+            assert_eq!(claim(&store, 2, 50).await.unwrap().messages.len(), 1, "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
+    if !redis::installed() {
+        return;
+    }
+    for name in ["nodes", "alive", "store"] {
+        block_on(async {
+            let (server, store) = single().await;
+            let sink = SinkName::parse("events").unwrap();
+            let lanes = [Lane::Sink(sink.clone())];
+            store.sweep(now(0), &lanes).await.unwrap();
+            let key = format!("duly:{{main}}:{name}");
+            server.run::<()>(&["DEL", &key]);
+            server.run::<()>(&["XADD", &key, "*", "a", "b"]);
+            let to = |text: &str| Message::new(id(text), sink.clone(), "orders".parse().unwrap(), ms(0));
+            insert(&store, vec![to("a"), to("b")]).await.unwrap();
+            let swept = store.sweep(now(1), &lanes).await.unwrap();
+            assert_eq!(swept.next, [(lanes[0].clone(), ms(0))], "{name}");
+            let claim = Claim { lane: lanes[0].clone(), limit: 10, lease: LEASE, holder: Holder::Process };
+            assert_eq!(store.claim(now(1), claim).await.unwrap().messages.len(), 2, "{name}");
+            assert!(store.health().await.whole().is_err(), "{name}");
+        });
+    }
+}
