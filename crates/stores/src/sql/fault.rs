@@ -68,9 +68,9 @@ impl From<sqlx::Error> for Fault {
                 match (number, code.as_str()) {
                     (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
                     (Some(1062), _) | (None, "23505") => Self::Known,
-                    // The server goes down, or is coming up.
-                    (Some(1053 | 1077 | 1079 | 1927 | 1152), _)
-                    | (None, "57P01" | "57P02" | "57P03" | "08000" | "08003" | "08006" | "25P03") => {
+                    // The server goes down, is coming up, or has ended a session that was idle (4031, 25P03, 57P05).
+                    (Some(1053 | 1077 | 1079 | 1927 | 1152 | 4031), _)
+                    | (None, "57P01" | "57P02" | "57P03" | "57P05" | "08000" | "08003" | "08006" | "25P03") => {
                         Self::Lost(error)
                     }
                     _ => Self::Other(refusal(number, &code, &error)),
