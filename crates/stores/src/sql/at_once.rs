@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Fence, Message, MessageId, Now};
+use duly_core::{Fence, Lane, Message, MessageId, Now, SinkName};
 
 use super::{
     SqlStore,
@@ -39,7 +39,16 @@ impl SqlStore {
             ") AS turn (id, at) JOIN delay_message AS message ON message.message_id = turn.id AND \
              message.queue_at + 0 = turn.at WHERE message.queue_no + 0 > 0 AND message.lane_no = ",
         );
-        take.bind(taking.lane_no).push(" FOR UPDATE OF message SKIP LOCKED), ");
+        take.bind(taking.lane_no);
+        // A number that this node knows from before a failover may be another lane's by now.
+        match &taking.claim.lane {
+            Lane::Queue(topic) => {
+                take.push(" AND message.sink = ").bind(SinkName::QUEUE);
+                take.push(" AND message.topic = ").bind(topic.as_str())
+            }
+            Lane::Sink(sink) => take.push(" AND message.sink = ").bind(sink.as_str()),
+        };
+        take.push(" FOR UPDATE OF message SKIP LOCKED), ");
         take.push("taken AS (UPDATE delay_message SET ");
         self.claimed_by(&mut take, now, taking, token);
         take.push(" FROM due WHERE ctid = due.place RETURNING ").push(&Bodies::With.columns());

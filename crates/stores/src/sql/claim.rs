@@ -121,6 +121,9 @@ impl SqlStore {
         for (shard, token) in &given.lost {
             self.nodes.lost(taking.lane, *shard, *token);
         }
+        if given.missed && given.leased.is_empty() {
+            self.move_strays(now, taking).await?;
+        }
         given.leased.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(given)
     }
@@ -207,7 +210,9 @@ impl SqlStore {
                 && !row.is_raw
                 && row.record.ready == turn.ready
                 && taking.versions.as_ref().is_none_or(is_known);
-            if !waits || row.lane_no != taking.lane_no {
+            // A number that this node knows from before a failover may be another lane's by now.
+            let is_of_lane = row.lane_no == taking.lane_no && row.record.message.lane() == taking.claim.lane;
+            if !waits || !is_of_lane {
                 given.missed = true;
                 continue;
             }

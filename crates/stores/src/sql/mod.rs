@@ -30,6 +30,7 @@ mod schema;
 mod settle;
 mod shards;
 mod statement;
+mod strays;
 mod sweep;
 mod text;
 mod there;
@@ -71,6 +72,7 @@ use self::{
 pub(crate) use self::{
     claim::{Owned, TOGETHER_MAX, Taking},
     indexed::{Entry, NEAR},
+    look::ASKED_MAX,
 };
 use crate::server::{rights::Nodes, room::Room, time::StoreTime};
 

@@ -62,6 +62,11 @@ pub(super) fn queue_no(lane_no: i64, shard: u16) -> i64 {
     lane_no * 256 + i64::from(shard)
 }
 
+/// The lane and the shard of [`queue_no`].
+pub(super) fn place_of(queue: i64) -> (i64, u16) {
+    (queue / 256, (queue % 256) as u16)
+}
+
 /// All of one row.
 #[derive(Debug, Clone)]
 pub(super) struct Row {

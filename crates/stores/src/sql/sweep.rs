@@ -14,7 +14,7 @@ use super::{
     keep::Kept,
     link::{Session, Statement},
     nodes::Chore,
-    row::{Bodies, ENDED, IN_FLIGHT, queue_no},
+    row::{Bodies, ENDED, IN_FLIGHT, place_of, queue_no},
     settle::lose,
     work::{look, transact},
     write::{Found, Locked},
@@ -88,6 +88,19 @@ impl SqlStore {
             again_within: Some(again),
             paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
+    }
+
+    /// The queues of these lanes whose first message was ready before `now`, as far as this node may claim from them.
+    pub(crate) async fn overdue_in(
+        &self,
+        now: Timestamp,
+        lanes: &[Lane],
+    ) -> Result<Vec<(i64, u16)>, StoreError> {
+        let queues: Vec<_> =
+            self.queues_of(lanes).into_iter().map(|(_, (lane_no, shard))| queue_no(lane_no, shard)).collect();
+        let before = now.as_millis() as i64 * 1000;
+        let firsts = self.firsts_of(&queues).await?;
+        Ok(firsts.into_iter().filter(|(_, at)| *at < before).map(|(queue, _)| place_of(queue)).collect())
     }
 
     /// When each lane is next due, as far as this node may claim from it.
