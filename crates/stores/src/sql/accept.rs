@@ -40,6 +40,7 @@ impl SqlStore {
             }
         }
         self.room.answer(count);
+        self.writes.insert(&taken);
         taken?;
         answers.into_iter().map(|answer| answer.ok_or_else(|| garbled("an answer"))).collect()
     }

@@ -36,6 +36,7 @@ mod text;
 mod there;
 mod work;
 mod write;
+mod writes;
 
 use std::{
     fmt,
@@ -47,8 +48,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
-        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
+        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 
@@ -68,6 +69,7 @@ use self::{
     lanes::Lanes,
     link::{Dialect, Link},
     nodes::Presence,
+    writes::Writes,
 };
 pub(crate) use self::{
     claim::{Owned, TOGETHER_MAX, Taking},
@@ -98,6 +100,7 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     tokens: Tokens,
+    writes: Writes,
     closed: AtomicBool,
 }
 
@@ -230,8 +233,12 @@ impl Store for SqlStore {
         self.shard_statuses(now).await
     }
 
+    async fn health(&self) -> Health {
+        self.by_part().await
+    }
+
     fn measures(&self) -> Measures {
-        Measures { clock_skew_us: self.time.skew_us(), ..Measures::default() }
+        Measures { full: self.writes.is_full(), clock_skew_us: self.time.skew_us(), ..Measures::default() }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

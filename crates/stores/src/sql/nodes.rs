@@ -66,7 +66,7 @@ struct Said {
     /// Whether this node is the first by name.
     is_first: bool,
     /// When what is now and then to be done was last done.
-    chores: [Option<Monotonic>; 2],
+    chores: [Option<Monotonic>; 3],
 }
 
 /// What a sweep does now and then.
@@ -76,6 +76,8 @@ pub(super) enum Chore {
     CountHeld = 0,
     /// Remove counters that are over.
     TidyCounters = 1,
+    /// See whether there is room again, after there was none.
+    LookForRoom = 2,
 }
 
 impl Chore {
@@ -83,6 +85,7 @@ impl Chore {
         match self {
             Self::CountHeld => Duration::from_secs(2),
             Self::TidyCounters => Duration::from_secs(60),
+            Self::LookForRoom => Duration::from_secs(1),
         }
     }
 }
@@ -297,7 +300,9 @@ impl SqlStore {
         }
         let told = self.told(serves);
         let unconfirmed = self.lanes.unconfirmed();
-        match transact!(self, |session| self.sign_in(&mut session, now, coming, &told))? {
+        let signed_in = transact!(self, |session| self.sign_in(&mut session, now, coming, &told));
+        self.writes.heartbeat(&signed_in);
+        match signed_in? {
             Ok(SignedIn { there, found, life_end }) => {
                 let wrote = self.presence.lock().life_end.replace(life_end);
                 let is_lost = wrote.is_some_and(|wrote| found.is_none_or(|found| found < wrote));

@@ -26,6 +26,7 @@ use super::{
     nodes::{Coming, Presence},
     schema,
     work::look,
+    writes::Writes,
 };
 use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
 
@@ -114,6 +115,7 @@ impl SqlStore {
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),
             tokens: Tokens::default(),
+            writes: Writes::default(),
             closed: AtomicBool::new(false),
             options,
         })

@@ -52,6 +52,9 @@ impl SqlStore {
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         self.number_lanes(names.iter().cloned()).await?;
         let mut again = self.announce(now, names.iter().cloned().collect()).await?;
+        if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
+            self.look_for_room().await;
+        }
         let looked = look!(self, |session| self.look_around(&mut session))?;
         if looked.strangers && self.adopt(now).await? == adopt::TOGETHER_MAX {
             again = Duration::ZERO;

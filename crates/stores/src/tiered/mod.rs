@@ -139,6 +139,10 @@ impl Store for TieredStore {
         self.sql.shards(now).await
     }
 
+    async fn health(&self) -> duly_core::store::Health {
+        self.sql.health().await
+    }
+
     fn measures(&self) -> Measures {
         Measures { index: Some(self.health.measures()), ..self.sql.measures() }
     }

@@ -12,3 +12,4 @@ mod plans;
 mod pool;
 mod receipts;
 mod server;
+mod writes;
