@@ -9,6 +9,7 @@ use crate::{
     ShardStatus, SinkName, Spread, State, Timestamp, Topic,
 };
 
+pub use crate::budget::ClaimBudget;
 pub use crate::{durability::Durability, health::Health};
 
 /// Where messages wait until they are due.
@@ -33,6 +34,7 @@ pub use crate::{durability::Durability, health::Health};
 /// - `claim_says_when_to_look_again`: nothing of the lane is due before [`Claimed::next`].
 /// - `an_earlier_insert_after_a_look_is_found`, also after wall time stepped back.
 /// - `a_paused_lane_gives_nothing`.
+/// - `a_claim_stops_at_its_byte_budget`: at [`Claim::BYTES_MAX`], but with at least one message; the rest is there for the next.
 ///
 /// **Settling**
 /// - `settle_with_a_lost_lease_changes_nothing`: the caller is told [`Settled::Lost`].
@@ -96,6 +98,15 @@ pub trait Store: Send + Sync + 'static {
     /// What is known of each id.
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError>;
 
+    /// The same without the bodies, for whoever decides by the rest: many bodies may be more than fits into memory.
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let mut records = Vec::with_capacity(ids.len());
+        for part in ids.chunks(BODIES_AT_ONCE) {
+            records.extend(self.get(part).await?.into_iter().map(|record| record.map(Record::without_body)));
+        }
+        Ok(records)
+    }
+
     /// A page of what matches, by `(due, id)` within a state. Bodies are left out.
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
@@ -146,6 +157,9 @@ pub trait Store: Send + Sync + 'static {
     /// Finishes background work and lets go of what is open. Nothing is lost without it.
     async fn close(&self) -> Result<(), StoreError>;
 }
+
+/// So many bodies are in memory at once when records are read for the sake of everything else.
+const BODIES_AT_ONCE: usize = 16;
 
 /// One message to take.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use duly_core::{
     Now, Receipt, Timestamp,
-    store::{Claim, Claimed, Holder, Leased, StoreError, StoreErrorKind},
+    store::{Claim, ClaimBudget, Claimed, Holder, Leased, StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -43,6 +43,7 @@ impl Engine {
         let before = if patient { self.unopened() } else { None };
         let mut popped = Vec::new();
         let mut held = Vec::new();
+        let mut budget = ClaimBudget::default();
         let mut unread = self.refill(number, now)?;
         while popped.len() < limit {
             // What lies on disk is brought in only when its turn comes.
@@ -62,6 +63,9 @@ impl Engine {
             }
             let alone = first.get().suspect;
             if alone && !popped.is_empty() {
+                break;
+            }
+            if !budget.takes(first.get().data.as_ref().map_or(0, Bytes::len)) {
                 break;
             }
             let (key, near) = first.remove_entry();
@@ -201,8 +205,13 @@ impl Shared {
         let mut messages = Vec::with_capacity(popped.len());
         let mut notes = Vec::with_capacity(popped.len());
         let mut late = Vec::new();
+        let (mut budget, mut over) = (ClaimBudget::default(), Vec::new());
         let lease_ms = u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX);
         for (one, file) in popped.into_iter().zip(files) {
+            if !over.is_empty() {
+                over.push(one.token);
+                continue;
+            }
             let read = one.near.data.is_none();
             let data = match one.near.data {
                 Some(data) => data,
@@ -211,6 +220,11 @@ impl Shared {
                     None => continue,
                 },
             };
+            if !budget.takes(data.len()) {
+                // How large it is was not known before it was read.
+                over.push(one.token);
+                continue;
+            }
             let stored = entry::decode(&data, &claim.lane).map_err(|_| damaged(one.near.place))?;
             if read {
                 late.push((one.token, stored.version, data.clone()));
@@ -236,9 +250,11 @@ impl Shared {
         if !late.is_empty() {
             self.complete(late);
         }
+        let next = if over.is_empty() { next } else { Some(now.wall()) };
+        self.take_back(&over);
         if let Err(error) = self.claims.write(notes) {
-            let receipts: Vec<Receipt> = messages.into_iter().map(|leased| leased.receipt).collect();
-            self.undo(&receipts);
+            let tokens: Vec<_> = messages.into_iter().map(|leased| leased.receipt.token).collect();
+            self.take_back(&tokens);
             let full = super::keeper::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             return Err(StoreError::new(kind, format!("the claim could not be recorded: {error}")));
@@ -329,10 +345,13 @@ impl Shared {
     }
 
     /// Takes claims back that were never given out.
-    fn undo(&self, receipts: &[Receipt]) {
+    fn take_back(&self, tokens: &[u64]) {
+        if tokens.is_empty() {
+            return;
+        }
         let mut engine = self.engine();
-        for receipt in receipts {
-            if let Some(held) = engine.let_go(receipt.token) {
+        for token in tokens {
+            if let Some(held) = engine.let_go(*token) {
                 engine.hand_back(&held);
             }
         }

@@ -44,7 +44,7 @@ impl RedisStore {
         if paused {
             return Ok(Claimed::default());
         }
-        let chosen = chosen(&seen, now.wall(), claim.limit);
+        let chosen = self.within_budget(&shards, chosen(&seen, now.wall(), claim.limit)).await?;
         let next = next_beside(&seen, &chosen);
         let given =
             chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));

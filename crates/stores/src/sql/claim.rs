@@ -16,9 +16,8 @@ use super::{
     count::Tally,
     fault::Fault,
     link::{Dialect, Session, Statement},
-    row::{Bodies, Row, queue_no},
+    row::{Row, queue_no},
     work::{look, transact},
-    write::Locked,
 };
 use crate::server::{
     lane::lane_text,
@@ -195,7 +194,7 @@ impl SqlStore {
         }
         let slot = self.slots.take();
         let ids: Vec<_> = turns.keys().copied().collect();
-        let found = self.lock(session, &ids, Bodies::With, Locked::Skip).await?;
+        let found = self.lock_within_budget(session, &ids, |id| turns.get(id).map(|(turn, _)| *turn)).await?;
         given.missed = found.rows.len() < ids.len();
         let mut tally = Tally::default();
         for bad in found.bad.iter().filter(|bad| bad.queue_no.is_some_and(|queue| queue > 0)) {

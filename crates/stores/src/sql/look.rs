@@ -27,22 +27,25 @@ const WALKED_MAX: usize = 5_000;
 const STEP: usize = 100;
 
 impl SqlStore {
-    pub(super) async fn records(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+    pub(super) async fn records(
+        &self,
+        ids: &[MessageId],
+        bodies: Bodies,
+    ) -> Result<Vec<Option<Record>>, StoreError> {
         self.check_open()?;
         let mut known: HashMap<MessageId, Record> = HashMap::new();
         for part in ids.chunks(STEP) {
-            let found = look!(self, |session| self.find(&mut session, part))?;
+            let found = look!(self, |session| self.find(&mut session, part, bodies))?;
             known.extend(found.rows.into_iter().map(|row| (row.id().clone(), row.record)));
         }
         Ok(ids.iter().map(|id| known.get(id).cloned()).collect())
     }
 
-    async fn find(&self, session: &mut Session, ids: &[MessageId]) -> Result<Found, Fault> {
+    async fn find(&self, session: &mut Session, ids: &[MessageId], bodies: Bodies) -> Result<Found, Fault> {
         let ids: Vec<_> = ids.iter().collect();
         let mut found = Found::default();
         for list in lists(&ids) {
-            let mut select =
-                Statement::new(self.dialect(), &Bodies::With.select_with_acceptance(self.dialect()));
+            let mut select = Statement::new(self.dialect(), &bodies.select_with_acceptance(self.dialect()));
             select.push("WHERE message_id IN (").bind_all(list).push(")");
             found.read_with_acceptance(&session.rows(select).await?)?;
         }
@@ -179,11 +182,7 @@ impl SqlStore {
     }
 
     /// The next queues behind `after` that hold something, by their numbers, each with the time of its first entry.
-    pub(super) async fn queues_after(
-        &self,
-        after: i64,
-        limit: usize,
-    ) -> Result<Vec<(i64, i64)>, StoreError> {
+    pub(super) async fn queues_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, i64)>, StoreError> {
         let rows = look!(self, |session| session.rows(self.walk(after, limit)))?;
         Ok(rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?))).collect::<Result<_, Fault>>()?)
     }
@@ -193,7 +192,8 @@ impl SqlStore {
         let mut select = Statement::new(self.dialect(), "");
         if self.dialect() == Dialect::Mysql {
             // A loose index scan.
-            select.push("SELECT queue_no, MIN(queue_at) FROM delay_message FORCE INDEX (delay_message_queue) ");
+            select
+                .push("SELECT queue_no, MIN(queue_at) FROM delay_message FORCE INDEX (delay_message_queue) ");
             select.push("WHERE queue_no > ").bind(after).push(" GROUP BY queue_no ORDER BY queue_no LIMIT ");
         } else {
             // PostgreSQL does not skip from group to group of an index, unless it is made to.

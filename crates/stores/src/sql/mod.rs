@@ -4,6 +4,7 @@ mod accept;
 mod address;
 mod adopt;
 mod at_once;
+mod budget;
 mod call;
 mod change;
 mod claim;
@@ -69,6 +70,7 @@ use self::{
     lanes::Lanes,
     link::{Dialect, Link},
     nodes::Presence,
+    row::Bodies,
     writes::Writes,
 };
 pub(crate) use self::{
@@ -194,7 +196,12 @@ impl Store for SqlStore {
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records(ids).await
+        self.records(ids, Bodies::With).await
+    }
+
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let records = self.records(ids, Bodies::Without).await?;
+        Ok(records.into_iter().map(|record| record.map(Record::without_body)).collect())
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The columns that are read, in the order of [`Row::read`].
-const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
+pub(super) const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
      max_lateness_ms, retry, ready_time_ms, attempts, history, maybe_delivered, lost, end_time_ms, dead_reason, receipt, \
      content_hash, lane_no, queue_no, queue_at, version, token, lease_span_us, holder, claim_call, status, ";
 

@@ -103,6 +103,10 @@ impl Store for TieredStore {
         self.sql.get(ids).await
     }
 
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.sql.get_without_bodies(ids).await
+    }
+
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         self.sql.list(query).await
     }
