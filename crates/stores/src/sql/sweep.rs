@@ -8,7 +8,7 @@ use duly_core::{
 };
 
 use super::{
-    SqlStore, adopt,
+    SqlStore,
     count::{BOOKS, Book, Tally},
     fault::Fault,
     keep::Kept,
@@ -56,7 +56,7 @@ impl SqlStore {
             self.look_for_room().await;
         }
         let looked = look!(self, |session| self.look_around(&mut session))?;
-        if looked.strangers && self.adopt(now).await? == adopt::TOGETHER_MAX {
+        if looked.strangers && self.adopt(now).await? {
             again = Duration::ZERO;
         }
         let tick = self.time.tick(now);
