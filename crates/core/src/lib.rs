@@ -9,8 +9,10 @@
 //! 4. [`Sink`], the port through which it leaves;
 //! 5. [`Clock`], the only door for time.
 
+mod budget;
 mod clock;
 mod content;
+mod durability;
 mod health;
 mod id;
 mod invalid;

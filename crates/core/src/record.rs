@@ -1,6 +1,6 @@
 //! The life of a message as a store remembers it.
 
-use crate::{Message, Timestamp};
+use crate::{Body, Message, Timestamp};
 
 /// Where a message stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -180,6 +180,13 @@ pub struct Record {
 }
 
 impl Record {
+    /// All but the body, which may be large.
+    #[must_use]
+    pub fn without_body(mut self) -> Self {
+        self.message.body = Body::default();
+        self
+    }
+
     /// The record of a message that was accepted at `accepted`, as far as that is known, and to which nothing has happened since.
     pub fn accepted(message: Message, accepted: Option<Timestamp>) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! The port behind which messages wait until they are due.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -9,7 +9,8 @@ use crate::{
     ShardStatus, SinkName, Spread, State, Timestamp, Topic,
 };
 
-pub use crate::health::Health;
+pub use crate::budget::ClaimBudget;
+pub use crate::{durability::Durability, health::Health};
 
 /// Where messages wait until they are due.
 ///
@@ -33,6 +34,7 @@ pub use crate::health::Health;
 /// - `claim_says_when_to_look_again`: nothing of the lane is due before [`Claimed::next`].
 /// - `an_earlier_insert_after_a_look_is_found`, also after wall time stepped back.
 /// - `a_paused_lane_gives_nothing`.
+/// - `a_claim_stops_at_its_byte_budget`: at [`Claim::BYTES_MAX`], but with at least one message; the rest is there for the next.
 ///
 /// **Settling**
 /// - `settle_with_a_lost_lease_changes_nothing`: the caller is told [`Settled::Lost`].
@@ -96,6 +98,15 @@ pub trait Store: Send + Sync + 'static {
     /// What is known of each id.
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError>;
 
+    /// The same without the bodies, for whoever decides by the rest: many bodies may be more than fits into memory.
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let mut records = Vec::with_capacity(ids.len());
+        for part in ids.chunks(BODIES_AT_ONCE) {
+            records.extend(self.get(part).await?.into_iter().map(|record| record.map(Record::without_body)));
+        }
+        Ok(records)
+    }
+
     /// A page of what matches, by `(due, id)` within a state. Bodies are left out.
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
@@ -146,6 +157,9 @@ pub trait Store: Send + Sync + 'static {
     /// Finishes background work and lets go of what is open. Nothing is lost without it.
     async fn close(&self) -> Result<(), StoreError>;
 }
+
+/// So many bodies are in memory at once when records are read for the sake of everything else.
+const BODIES_AT_ONCE: usize = 16;
 
 /// One message to take.
 #[derive(Debug, Clone)]
@@ -424,41 +438,6 @@ pub struct Hint {
     pub lane: Lane,
     /// When.
     pub due: Timestamp,
-}
-
-/// What an accepted message survives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Nothing: it is gone with the process.
-    Memory,
-    /// Our crash and a power cut: synced to this machine's disk.
-    Disk,
-    /// Our crash; the crash of the server behind as far as that one is durable.
-    Server,
-    /// Our crash and the database's: committed there.
-    Database,
-}
-
-impl Durability {
-    /// Whether the store is a server's, behind a network, so that each question to it costs somebody else something.
-    pub fn is_elsewhere(self) -> bool {
-        matches!(self, Self::Server | Self::Database)
-    }
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "memory: lost when the process ends",
-            Self::Disk => {
-                "disk: synced before every acknowledgement; survives kill -9, OS crash and power cut"
-            }
-            Self::Server => "server: survives our crash, and the server's as far as it is durable",
-            Self::Database => {
-                "database: committed before every acknowledgement; survives our crash and the database's"
-            }
-        })
-    }
 }
 
 /// Why a store could not do its work, sorted by what the caller does next.

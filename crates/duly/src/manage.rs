@@ -21,6 +21,11 @@ impl Duly {
         Ok(self.inner.parts.store.get(ids).await?)
     }
 
+    /// The same without the bodies, for whoever decides by the rest.
+    pub async fn get_many_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Error> {
+        Ok(self.inner.parts.store.get_without_bodies(ids).await?)
+    }
+
     /// A page of messages in one state, by due time. Bodies are left out.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
         Ok(self.inner.parts.store.list(query).await?)
@@ -118,7 +123,7 @@ impl Duly {
             return;
         }
         let parts = &self.inner.parts;
-        for record in parts.store.get(&ids).await.into_iter().flatten().flatten() {
+        for record in parts.store.get_without_bodies(&ids).await.into_iter().flatten().flatten() {
             let lane = record.message.lane();
             if parts.bell.heard() {
                 parts.bell.ring(event(record.message.id, lane.clone(), record.message.due));

@@ -17,7 +17,7 @@ use crate::{Duly, Error, events::Event, handed::InHand, seconds, tally::add};
 
 /// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
 const LOOK: Duration = seconds(2);
-/// One receive gives at most so many.
+/// One receive gives at most so many, and of large ones fewer: no more bytes than one claim gives.
 const RECEIVE_MAX: usize = 1_000;
 
 /// What a receiver wants.
@@ -217,7 +217,7 @@ impl Duly {
             return known;
         }
         // It is settled: that it cannot be told of is no error of it.
-        for record in parts.store.get(&unknown).await.into_iter().flatten().flatten() {
+        for record in parts.store.get_without_bodies(&unknown).await.into_iter().flatten().flatten() {
             let hand = InHand {
                 tally: parts.bell.tally.lane(&record.message.lane()),
                 attempt: record.attempts.max(1),
@@ -240,7 +240,7 @@ impl Duly {
         let parts = &self.inner.parts;
         self.inner.handed.take(&receipts);
         let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
-        let records = parts.store.get(&ids).await?;
+        let records = parts.store.get_without_bodies(&ids).await?;
         let now = parts.clock.now();
         let mut settings = self.queue_settings();
         if let (Some(delay), duly_core::schedule::Work::Handler { again, .. }) = (delay, &mut settings.work) {

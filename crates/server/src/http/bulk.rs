@@ -159,7 +159,7 @@ async fn by_ids(
     for step in ids.chunks(STEP) {
         let step = own(app, who, step, answer).await?;
         if answer.dry_run {
-            for record in app.duly.get_many(&step).await? {
+            for record in app.duly.get_many_without_bodies(&step).await? {
                 let changed = match record.map(|record| record.state) {
                     None => Changed::Unknown,
                     Some(state) if state == change.from() => Changed::Done { maybe_delivered: false },
@@ -183,7 +183,7 @@ async fn own(app: &App, who: &Who, ids: &[MessageId], answer: &mut BulkAnswer) -
         return Ok(ids.to_vec());
     }
     let mut own = Vec::new();
-    for record in app.duly.get_many(ids).await? {
+    for record in app.duly.get_many_without_bodies(ids).await? {
         match record {
             Some(record) if who.sees(record.message.topic.as_str()) => own.push(record.message.id),
             _ => count(answer, Changed::Unknown),

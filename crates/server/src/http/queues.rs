@@ -185,7 +185,7 @@ async fn sorted(app: &App, who: &Who, topic: &str, receipts: Vec<String>) -> Ans
     let of_queue = |record: Option<Record>| {
         record.is_some_and(|r| matches!(r.message.lane(), Lane::Queue(own) if own.as_str() == topic))
     };
-    let own = app.duly.get_many(&ids).await?.into_iter().map(of_queue);
+    let own = app.duly.get_many_without_bodies(&ids).await?.into_iter().map(of_queue);
     let all: Vec<_> = receipts.into_iter().zip(own).collect();
     let own = all.iter().filter(|(_, own)| *own).map(|(receipt, _)| receipt.clone()).collect();
     Ok(Sorted { all, own })

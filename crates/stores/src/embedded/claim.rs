@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use duly_core::{
     Lane, Monotonic, Now, Receipt, Timestamp,
-    store::{Claim, Claimed, Holder, Leased, StoreError, StoreErrorKind},
+    store::{Claim, ClaimBudget, Claimed, Holder, Leased, StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -45,6 +45,7 @@ impl Engine {
         let before = if patient { self.unopened_soon() } else { None };
         let mut popped = Vec::new();
         let mut held = Vec::new();
+        let mut budget = ClaimBudget::default();
         let mut failed = None;
         // If the backlog cannot be read now, what is in memory goes out all the same.
         let mut refill = |engine: &mut Self| {
@@ -71,6 +72,9 @@ impl Engine {
             }
             let alone = first.get().suspect;
             if alone && !popped.is_empty() {
+                break;
+            }
+            if !budget.takes(first.get().data.as_ref().map_or(0, Bytes::len)) {
                 break;
             }
             let (key, near) = first.remove_entry();
@@ -161,8 +165,13 @@ impl Shared {
         let mut notes = Vec::with_capacity(popped.len());
         let mut late = Vec::new();
         let mut failed = None;
+        let (mut budget, mut over) = (ClaimBudget::default(), Vec::new());
         let lease_ms = u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX);
         for (one, file) in popped.into_iter().zip(files) {
+            if !over.is_empty() {
+                over.push(one.token);
+                continue;
+            }
             let read = one.near.data.is_none();
             let loaded = self.load(one.near.data, one.near.place, one.near.hash, file, &claim.lane).await;
             let (stored, data) = match loaded {
@@ -174,6 +183,11 @@ impl Shared {
                     continue;
                 }
             };
+            if !budget.takes(data.len()) {
+                // How large it is was not known before it was read.
+                over.push(one.token);
+                continue;
+            }
             if read {
                 late.push((one.token, stored.version, data));
             }
@@ -198,9 +212,11 @@ impl Shared {
         if !late.is_empty() {
             self.complete(late);
         }
+        let next = if over.is_empty() { next } else { Some(now.wall()) };
+        self.take_back(&over);
         if let Err(error) = self.claims.write(notes) {
-            let receipts: Vec<Receipt> = messages.into_iter().map(|leased| leased.receipt).collect();
-            self.undo(&receipts);
+            let tokens: Vec<_> = messages.into_iter().map(|leased| leased.receipt.token).collect();
+            self.take_back(&tokens);
             let full = super::keeper::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             return Err(StoreError::new(kind, format!("the claim could not be recorded: {error}")));
@@ -339,10 +355,13 @@ impl Shared {
     }
 
     /// Takes claims back that were never given out.
-    fn undo(&self, receipts: &[Receipt]) {
+    fn take_back(&self, tokens: &[u64]) {
+        if tokens.is_empty() {
+            return;
+        }
         let mut engine = self.engine();
-        for receipt in receipts {
-            if let Some(held) = engine.let_go(receipt.token) {
+        for token in tokens {
+            if let Some(held) = engine.let_go(*token) {
                 engine.hand_back(&held);
             }
         }

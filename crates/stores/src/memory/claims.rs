@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly_core::{
     Attempt, Body, Lost, MessageId, Monotonic, Now, Outcome, Receipt, Record, State,
-    store::{Claim, Claimed, Holder, Leased, Settle, Settled, Verdict},
+    store::{Claim, ClaimBudget, Claimed, Holder, Leased, Settle, Settled, Verdict},
 };
 
 use super::shelf::{Entry, Lease, Shelf};
@@ -30,9 +30,11 @@ impl Shelf {
             .map(|(.., id)| id)
             .take(claim.limit)
             .peekable();
+        let bytes = |id: &MessageId| self.entries.get(id).map_or(0, |entry| entry.record.message.bytes());
+        let mut budget = ClaimBudget::default();
         match due.peek() {
             Some(first) if was_lost(first) => vec![(*first).clone()],
-            _ => due.take_while(|id| !was_lost(id)).cloned().collect(),
+            _ => due.take_while(|id| !was_lost(id) && budget.takes(bytes(id))).cloned().collect(),
         }
     }
 

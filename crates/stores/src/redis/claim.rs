@@ -46,7 +46,7 @@ impl RedisStore {
             return Ok(Claimed::default());
         }
         let (shards, seen): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
-        let chosen = chosen(&seen, now.wall(), claim.limit);
+        let chosen = self.within_budget(&shards, chosen(&seen, now.wall(), claim.limit)).await;
         let next = next_beside(&seen, &chosen);
         let given =
             chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod accept;
+mod budget;
 mod call;
 mod change;
 mod claim;
@@ -145,6 +146,10 @@ impl Store for RedisStore {
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
         self.records(ids, look::Bodies::With).await
+    }
+
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records(ids, look::Bodies::Without).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {

@@ -58,6 +58,22 @@ pub(crate) fn chosen<T>(seen: &[Seen<T>], now: Timestamp, limit: usize) -> BTree
     chosen
 }
 
+/// Those of the chosen that `fits` lets through, asked in the order in which a lane gives its messages out.
+pub(crate) fn within<'s, T>(
+    chosen: BTreeMap<usize, Vec<&'s (Turn, T)>>,
+    mut fits: impl FnMut(&MessageId) -> bool,
+) -> BTreeMap<usize, Vec<&'s (Turn, T)>> {
+    let of_shard =
+        |(shard, turns): (usize, Vec<&'s (Turn, T)>)| turns.into_iter().map(move |turn| (shard, turn));
+    let mut all: Vec<_> = chosen.into_iter().flat_map(of_shard).collect();
+    all.sort_by(|(_, (a, _)), (_, (b, _))| a.cmp(b));
+    let mut kept: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for (shard, turn) in all.into_iter().filter(|(_, (turn, _))| fits(&turn.id)) {
+        kept.entry(shard).or_default().push(turn);
+    }
+    kept
+}
+
 /// When the first is ready in the shards of which nothing was chosen; the others say it themselves.
 pub(crate) fn next_beside<T>(
     seen: &[Seen<T>],

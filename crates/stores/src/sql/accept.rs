@@ -40,6 +40,7 @@ impl SqlStore {
             }
         }
         self.room.answer(count);
+        self.writes.insert(&taken);
         taken?;
         answers.into_iter().map(|answer| answer.ok_or_else(|| garbled("an answer"))).collect()
     }
@@ -151,7 +152,7 @@ impl SqlStore {
         self.room.tell(asked, books.pending + books.in_flight);
         let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.into_iter().collect();
-        let known = self.records(&ids).await?;
+        let known = self.records(&ids, Bodies::Without).await?;
         let is_new = |state: Option<State>| state.is_none_or(|state| state == State::Cancelled);
         let new = known.into_iter().filter(|known| is_new(known.as_ref().map(|record| record.state))).count();
         if books.pending + new as u64 > max {

@@ -6,13 +6,9 @@ use sqlx::{ConnectOptions, mysql::MySqlConnectOptions, postgres::PgConnectOption
 
 /// So many statements each connection remembers.
 const STATEMENTS_MAX: usize = 100;
-/// How PostgreSQL is to treat us. What others commit meanwhile is seen, nobody waits for a lock for long, and somebody who sleeps in
-/// the middle of a transaction does not hold its rows for ever.
-const SETTINGS: [(&str, &str); 3] = [
-    ("default_transaction_isolation", "read committed"),
-    ("lock_timeout", "5s"),
-    ("idle_in_transaction_session_timeout", "15s"),
-];
+/// How PostgreSQL is to treat us: what others commit meanwhile is seen, and nobody waits for a lock for long.
+const SETTINGS: [(&str, &str); 2] =
+    [("default_transaction_isolation", "read committed"), ("lock_timeout", "5s")];
 
 /// The makes of databases that Duly speaks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! Rows that somebody else put into `delay_message`, by an `INSERT` of their own: looked at, and taken in or buried.
 
-use duly_core::{Attempt, DeadReason, Now, Outcome, store::StoreError};
+use duly_core::{
+    Attempt, DeadReason, Now, Outcome,
+    store::{ClaimBudget, StoreError},
+};
 
 use super::{
     SqlStore,
@@ -10,36 +13,60 @@ use super::{
     row::{Bad, Bodies, DEAD, NO_MESSAGE, Row, millis},
     text::history_text,
     work::{look, transact},
-    write::Found,
+    write::{Found, filled},
 };
 use crate::server::lane::lane_text;
 
 /// So many are looked at in one transaction.
-pub(super) const TOGETHER_MAX: usize = 200;
+const TOGETHER_MAX: usize = 200;
 
 impl SqlStore {
-    /// Takes in rows that nobody has looked at. Gives how many there were.
-    pub(super) async fn adopt(&self, now: Now) -> Result<usize, StoreError> {
+    /// Takes in rows that nobody has looked at. Gives whether there may be more.
+    pub(super) async fn adopt(&self, now: Now) -> Result<bool, StoreError> {
+        let (ids, is_cut) = look!(self, |session| self.strangers(&mut session))?;
         // Their lanes get numbers in transactions of their own, so nothing waits for this one.
-        let seen = look!(self, |session| self.strangers(&mut session, ""))?;
+        let seen = look!(self, |session| self.raw_rows(&mut session, &ids, ""))?;
         let good = seen.rows.iter().map(|row| row.record.message.lane());
         let bad = seen.bad.iter().filter_map(|bad| bad.lane.clone());
         self.number_lanes(good.chain(bad).map(|lane| lane_text(&lane)).collect::<Vec<_>>()).await?;
-        transact!(self, |session| self.adopt_in_one(&mut session, now))
+        let seen = transact!(self, |session| self.adopt_in_one(&mut session, now, &ids))?;
+        Ok(is_cut && seen > 0)
     }
 
-    async fn strangers(&self, session: &mut Session, locking: &str) -> Result<Found, Fault> {
-        let mut select = Statement::new(self.dialect(), &Bodies::With.select());
-        select.push("WHERE queue_no IS NULL LIMIT ").bind(TOGETHER_MAX as i64).push(locking);
+    /// Some of those rows, as many as fit into memory, by what stands there as their ids; and whether there may be more.
+    async fn strangers(&self, session: &mut Session) -> Result<(Vec<String>, bool), Fault> {
+        let mut select = Statement::new(self.dialect(), "SELECT message_id, CAST(OCTET_LENGTH(body) AS ");
+        select.push_as("SIGNED", "BIGINT").push(") FROM delay_message WHERE queue_no IS NULL LIMIT ");
+        select.bind(TOGETHER_MAX as i64);
+        let rows = session.rows(select).await?;
+        let (mut budget, mut ids) = (ClaimBudget::default(), Vec::new());
+        for row in &rows {
+            let bytes = usize::try_from(row.maybe_int(1)?.unwrap_or_default()).unwrap_or(usize::MAX);
+            if budget.takes(bytes) {
+                ids.push(row.text(0)?);
+            }
+        }
+        let is_cut = rows.len() == TOGETHER_MAX || ids.len() < rows.len();
+        ids.sort_unstable();
+        Ok((ids, is_cut))
+    }
+
+    async fn raw_rows(&self, session: &mut Session, ids: &[String], locking: &str) -> Result<Found, Fault> {
         let mut found = Found::default();
-        found.read(session.rows(select).await?)?;
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        for part in ids.chunks(100) {
+            let mut select = Statement::new(self.dialect(), &Bodies::With.select());
+            select.push_as("FORCE INDEX (PRIMARY) ", "").push("WHERE message_id IN (").bind_all(filled(part));
+            select.push(") AND queue_no IS NULL ORDER BY message_id").push(locking);
+            found.read(session.rows(select).await?)?;
+        }
         Ok(found)
     }
 
-    async fn adopt_in_one(&self, session: &mut Session, now: Now) -> Result<usize, Fault> {
+    async fn adopt_in_one(&self, session: &mut Session, now: Now, ids: &[String]) -> Result<usize, Fault> {
         let slot = self.slots.take();
         // Whoever has not committed them yet is left alone.
-        let Found { rows, mut bad } = self.strangers(session, " FOR UPDATE SKIP LOCKED").await?;
+        let Found { rows, mut bad } = self.raw_rows(session, ids, " FOR UPDATE SKIP LOCKED").await?;
         let (mut tally, mut taken, seen) = (Tally::default(), Vec::new(), rows.len() + bad.len());
         for mut row in rows {
             let message = &row.record.message;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Fence, Message, MessageId, Now};
+use duly_core::{Fence, Lane, Message, MessageId, Now, SinkName, store::Claim};
 
 use super::{
     SqlStore,
@@ -29,20 +29,34 @@ impl SqlStore {
         let slot = self.slots.take();
         let token = self.tokens.next(self.time.tick(now));
         let mut take =
-            Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS place FROM unnest(");
-        take.bind_array(turns.keys().map(|id| id.as_str()).collect::<Vec<_>>()).push(", ");
-        take.bind_array(
-            turns.values().map(|(turn, _)| turn.ready.as_millis() as i64 * 1000).collect::<Vec<_>>(),
-        );
+            Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS place, turn.number, ");
+        // Known without reading the body.
+        take.push("COALESCE(octet_length(message.body), 0)::BIGINT + COALESCE(octet_length(message.properties), 0) AS bytes FROM unnest(");
+        let mut in_order: Vec<_> = turns.values().map(|(turn, _)| *turn).collect();
+        in_order.sort_unstable();
+        take.bind_array(in_order.iter().map(|turn| turn.id.as_str()).collect::<Vec<_>>()).push(", ");
+        take.bind_array(in_order.iter().map(|turn| turn.ready.as_millis() as i64 * 1000).collect::<Vec<_>>());
         // Found by their ids: the index of places has many entries of rows that have left.
         take.push(
-            ") AS turn (id, at) JOIN delay_message AS message ON message.message_id = turn.id AND \
+            ") WITH ORDINALITY AS turn (id, at, number) JOIN delay_message AS message ON message.message_id = turn.id AND \
              message.queue_at + 0 = turn.at WHERE message.queue_no + 0 > 0 AND message.lane_no = ",
         );
-        take.bind(taking.lane_no).push(" FOR UPDATE OF message SKIP LOCKED), ");
-        take.push("taken AS (UPDATE delay_message SET ");
+        take.bind(taking.lane_no);
+        // A number that this node knows from before a failover may be another lane's by now.
+        match &taking.claim.lane {
+            Lane::Queue(topic) => {
+                take.push(" AND message.sink = ").bind(SinkName::QUEUE);
+                take.push(" AND message.topic = ").bind(topic.as_str())
+            }
+            Lane::Sink(sink) => take.push(" AND message.sink = ").bind(sink.as_str()),
+        };
+        take.push(" FOR UPDATE OF message SKIP LOCKED), ");
+        // As many as one claim gives, in their order, and at least one.
+        take.push("fits AS (SELECT place FROM (SELECT place, SUM(bytes) OVER (ORDER BY number) AS total, ");
+        take.push("ROW_NUMBER() OVER (ORDER BY number) AS nth FROM due) AS sums WHERE nth = 1 OR total <= ");
+        take.bind(Claim::BYTES_MAX as i64).push("), taken AS (UPDATE delay_message SET ");
         self.claimed_by(&mut take, now, taking, token);
-        take.push(" FROM due WHERE ctid = due.place RETURNING ").push(&Bodies::With.columns());
+        take.push(" FROM fits WHERE ctid = fits.place RETURNING ").push(&Bodies::With.columns());
         take.push("), counted AS (");
         self.count_taken(&mut take, session, &slot);
         take.push(") SELECT * FROM taken");

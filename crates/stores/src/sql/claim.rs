@@ -16,9 +16,8 @@ use super::{
     count::Tally,
     fault::Fault,
     link::{Dialect, Session, Statement},
-    row::{Bodies, Row, queue_no},
+    row::{Row, queue_no},
     work::{look, transact},
-    write::Locked,
 };
 use crate::server::{
     lane::lane_text,
@@ -121,6 +120,9 @@ impl SqlStore {
         for (shard, token) in &given.lost {
             self.nodes.lost(taking.lane, *shard, *token);
         }
+        if given.missed && given.leased.is_empty() {
+            self.move_strays(now, taking).await?;
+        }
         given.leased.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(given)
     }
@@ -192,7 +194,7 @@ impl SqlStore {
         }
         let slot = self.slots.take();
         let ids: Vec<_> = turns.keys().copied().collect();
-        let found = self.lock(session, &ids, Bodies::With, Locked::Skip).await?;
+        let found = self.lock_within_budget(session, &ids, |id| turns.get(id).map(|(turn, _)| *turn)).await?;
         given.missed = found.rows.len() < ids.len();
         let mut tally = Tally::default();
         for bad in found.bad.iter().filter(|bad| bad.queue_no.is_some_and(|queue| queue > 0)) {
@@ -207,7 +209,9 @@ impl SqlStore {
                 && !row.is_raw
                 && row.record.ready == turn.ready
                 && taking.versions.as_ref().is_none_or(is_known);
-            if !waits || row.lane_no != taking.lane_no {
+            // A number that this node knows from before a failover may be another lane's by now.
+            let is_of_lane = row.lane_no == taking.lane_no && row.record.message.lane() == taking.claim.lane;
+            if !waits || !is_of_lane {
                 given.missed = true;
                 continue;
             }

@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Known,
     /// The connection is gone. What was committed last may stand or not.
     Lost(sqlx::Error),
+    /// The server lets itself only be read. After a failover the address may lead to another one.
+    ReadOnly(StoreError),
     /// Anything else.
     Other(StoreError),
 }
@@ -35,6 +37,11 @@ impl Fault {
         )))
     }
 
+    /// Whether the connection is of no use any more.
+    pub(super) fn ends_connection(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::ReadOnly(_))
+    }
+
     /// Whether nobody knows what became of the last statement.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
@@ -46,7 +53,7 @@ impl Fault {
         let may = match self {
             // After the server was started anew, every connection that there is must be found broken once.
             Self::TakenBack(_) | Self::Known | Self::Lost(_) => tries < TRIES_MAX,
-            Self::Other(_) => false,
+            Self::ReadOnly(_) | Self::Other(_) => false,
         };
         let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
         // Those that met once would meet again if they waited equally long.
@@ -68,10 +75,13 @@ impl From<sqlx::Error> for Fault {
                 match (number, code.as_str()) {
                     (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
                     (Some(1062), _) | (None, "23505") => Self::Known,
-                    // The server goes down, or is coming up.
-                    (Some(1053 | 1077 | 1079 | 1927 | 1152), _)
-                    | (None, "57P01" | "57P02" | "57P03" | "08000" | "08003" | "08006" | "25P03") => {
+                    // The server goes down, is coming up, or has ended a session that was idle (4031, 25P03, 57P05).
+                    (Some(1053 | 1077 | 1079 | 1927 | 1152 | 4031), _)
+                    | (None, "57P01" | "57P02" | "57P03" | "57P05" | "08000" | "08003" | "08006" | "25P03") => {
                         Self::Lost(error)
+                    }
+                    (Some(1290 | 1792 | 1836), _) | (None, "25006") => {
+                        Self::ReadOnly(refusal(number, &code, &error))
                     }
                     _ => Self::Other(refusal(number, &code, &error)),
                 }
@@ -105,7 +115,7 @@ impl From<Fault> for StoreError {
                 "others put the same ids there again and again; nothing happened, try again".into(),
             ),
             Fault::Lost(error) => unavailable(format!("the connection to the database was lost: {error}")),
-            Fault::Other(error) => error,
+            Fault::ReadOnly(error) | Fault::Other(error) => error,
         }
     }
 }
@@ -138,7 +148,7 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
                 "a table of Duly's is gone or was changed: {said}; restore it from a backup, or start with an empty database"
             ),
         ),
-        (Some(1290 | 1836), _) | (None, "25006") => unavailable(format!(
+        (Some(1290 | 1792 | 1836), _) | (None, "25006") => unavailable(format!(
             "this database only lets itself be read: {said}; point Duly at the one that is written to"
         )),
         _ => unavailable(format!("the database refused: {said}")),

@@ -12,7 +12,7 @@ use super::{
     SqlStore,
     fault::Fault,
     link::{Answer, Session, Statement},
-    row::{Row, queue_no},
+    row::{Row, place_of, queue_no},
     work::{look, transact},
     write::lists,
 };
@@ -231,11 +231,15 @@ impl SqlStore {
         &self.generation
     }
 
-    /// The queues that may hold something, by lane and shard.
-    pub(crate) async fn every_queue(&self) -> Result<Vec<(i64, u16)>, StoreError> {
-        let lanes = look!(self, |session| self.every_lane(&mut session))?;
-        let shards = 0..self.options.shards;
-        Ok(lanes.into_iter().flat_map(|(no, _, _)| shards.clone().map(move |shard| (no, shard))).collect())
+    /// The next queues behind `after` that hold something, by lane and shard; none: there are no more.
+    pub(crate) async fn queues_behind(
+        &self,
+        after: Option<(i64, u16)>,
+        limit: usize,
+    ) -> Result<Vec<(i64, u16)>, StoreError> {
+        let after = after.map_or(0, |(lane_no, shard)| queue_no(lane_no, shard));
+        let queues = self.queues_after(after, limit).await?;
+        Ok(queues.into_iter().map(|(queue, _)| place_of(queue)).collect())
     }
 }
 

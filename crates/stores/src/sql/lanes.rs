@@ -1,7 +1,11 @@
-//! The numbers of lanes. A lane that was ever used keeps its number.
+//! The numbers of lanes. A lane's number follows from its name.
+//!
+//! A failover to a replica that is behind loses the latest rows of `duly_lane`. If the database counted lanes up, it would then give a
+//! number out again that other nodes still use for another lane. So the number of a new lane is a hash of its name, and whoever gives
+//! it a number gives it the same one. Lanes of stores that were made before have small numbers, and keep them.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -15,6 +19,20 @@ use super::{
 };
 use crate::server::lane::{lane_of, lane_text};
 
+/// So many lanes are asked for or numbered with one statement.
+const TOGETHER_MAX: usize = 100;
+/// How many numbers are tried for a name whose hash another lane has, too.
+const TRIES_MAX: i64 = 8;
+/// Numbers by hash have this bit, and no higher one: times 256 they fit a `BIGINT`, and they are larger than any that was counted up.
+const HASHED: i64 = 1 << 53;
+
+/// The number of a lane that has none yet.
+fn number_of(name: &str) -> i64 {
+    let digest = sha1_smol::Sha1::from(name).digest().bytes();
+    let hash = digest[..8].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+    (hash >> 11) as i64 | HASHED
+}
+
 /// Those that this process has asked for.
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<Known>);
@@ -23,6 +41,8 @@ pub(super) struct Lanes(Mutex<Known>);
 struct Known {
     numbers: HashMap<String, i64>,
     names: HashMap<i64, String>,
+    /// Learned since this node's last heartbeat, or before a failover: see [`SqlStore::confirm_lanes`].
+    unconfirmed: BTreeSet<String>,
 }
 
 impl Lanes {
@@ -32,8 +52,16 @@ impl Lanes {
 
     fn learn(&self, name: &str, number: i64) {
         let mut known = self.lock();
-        known.numbers.insert(name.to_owned(), number);
+        let before = known.numbers.insert(name.to_owned(), number);
+        if before == Some(number) {
+            return;
+        }
+        if let Some(before) = before.filter(|before| known.names.get(before).is_some_and(|of| of == name)) {
+            tracing::warn!(lane = name, before, number, "lane number changed");
+            known.names.remove(&before);
+        }
         known.names.insert(number, name.to_owned());
+        known.unconfirmed.insert(name.to_owned());
     }
 
     /// The number of a lane that was asked for before.
@@ -45,6 +73,36 @@ impl Lanes {
     pub(super) fn name(&self, number: i64) -> Option<String> {
         self.lock().names.get(&number).cloned()
     }
+
+    /// Makes the next look ask the database for these again.
+    fn forget(&self, names: &[String]) {
+        let mut known = self.lock();
+        for name in names {
+            if let Some(number) = known.numbers.remove(name)
+                && known.names.get(&number) == Some(name)
+            {
+                known.names.remove(&number);
+            }
+        }
+    }
+
+    /// The database has lost some of what it had committed: nothing of it is sure.
+    pub(super) fn doubt_all(&self) {
+        let known = &mut *self.lock();
+        known.unconfirmed = known.numbers.keys().cloned().collect();
+    }
+
+    /// Those that are to be confirmed.
+    pub(super) fn unconfirmed(&self) -> Vec<String> {
+        self.lock().unconfirmed.iter().cloned().collect()
+    }
+
+    fn confirm(&self, names: &[String]) {
+        let mut known = self.lock();
+        for name in names {
+            known.unconfirmed.remove(name);
+        }
+    }
 }
 
 impl SqlStore {
@@ -55,12 +113,16 @@ impl SqlStore {
     ) -> Result<(), StoreError> {
         let new: BTreeSet<_> = names.into_iter().filter(|name| self.lanes.number(name).is_none()).collect();
         let new: Vec<_> = new.into_iter().collect();
-        for part in new.chunks(100) {
+        for part in new.chunks(TOGETHER_MAX) {
             // Most often somebody else has given it a number.
             look!(self, |session| self.learn(&mut session, part))?;
-            let unknown: Vec<_> = part.iter().filter(|name| self.lanes.number(name).is_none()).collect();
-            if !unknown.is_empty() {
-                transact!(self, |session| self.give_numbers(&mut session, &unknown))?;
+            for tried in 0..TRIES_MAX {
+                let unknown = part.iter().filter(|name| self.lanes.number(name).is_none());
+                let wished: Vec<_> = unknown.map(|name| (name.clone(), number_of(name) + tried)).collect();
+                if wished.is_empty() {
+                    break;
+                }
+                transact!(self, |session| self.give_numbers(&mut session, &wished))?;
                 look!(self, |session| self.learn(&mut session, part))?;
             }
         }
@@ -72,25 +134,64 @@ impl SqlStore {
         self.lanes.number(name).ok_or_else(|| super::fault::garbled("a lane"))
     }
 
-    async fn learn(&self, session: &mut Session, names: &[String]) -> Result<(), Fault> {
-        let mut select =
-            Statement::new(self.dialect(), "SELECT lane_no, name FROM duly_lane WHERE name IN (");
-        select.bind_all(names.iter().map(String::as_bytes)).push(")");
-        for row in session.rows(select).await? {
-            self.lanes.learn(&name_in(row.bytes(1)?)?, row.int(0)?);
+    /// Asks the database for the numbers of these lanes, whatever is known of them.
+    pub(super) async fn relearn(&self, names: &[String]) -> Result<(), StoreError> {
+        self.lanes.forget(names);
+        self.number_lanes(names.iter().cloned()).await
+    }
+
+    /// Asks again for lanes that were learned before this node's latest heartbeat was committed, and puts back those that a failover
+    /// lost. A failover later on that loses one of them loses that heartbeat as well, which is [noticed](Lanes::doubt_all).
+    pub(super) async fn confirm_lanes(&self, names: Vec<String>) -> Result<(), StoreError> {
+        if names.is_empty() {
+            return Ok(());
         }
+        let before: BTreeMap<_, _> =
+            names.iter().filter_map(|name| Some((name.clone(), self.lanes.number(name)?))).collect();
+        let kept: BTreeSet<_> = if names.len() > TOGETHER_MAX {
+            look!(self, |session| self.every_name(&mut session))?.into_iter().collect()
+        } else {
+            look!(self, |session| self.learn(&mut session, &names))?.into_iter().collect()
+        };
+        let lost: Vec<_> = before.into_iter().filter(|(name, _)| !kept.contains(name)).collect();
+        for part in lost.chunks(TOGETHER_MAX) {
+            // With the number under which its messages wait, unless that is another's by now.
+            transact!(self, |session| self.give_numbers(&mut session, part))?;
+            self.relearn(&part.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).await?;
+        }
+        self.lanes.confirm(&names);
         Ok(())
     }
 
-    async fn give_numbers(&self, session: &mut Session, names: &[&String]) -> Result<(), Fault> {
-        let mut insert = Statement::new(self.dialect(), "INSERT ");
-        insert.push_as("IGNORE ", "").push("INTO duly_lane (name) VALUES ");
-        for (place, name) in names.iter().enumerate() {
-            insert.push(if place == 0 { "(" } else { ", (" }).bind(name.as_bytes()).push(")");
+    async fn learn(&self, session: &mut Session, names: &[String]) -> Result<Vec<String>, Fault> {
+        let mut select =
+            Statement::new(self.dialect(), "SELECT lane_no, name FROM duly_lane WHERE name IN (");
+        select.bind_all(names.iter().map(String::as_bytes)).push(")");
+        let mut learned = Vec::new();
+        for row in session.rows(select).await? {
+            let name = name_in(row.bytes(1)?)?;
+            self.lanes.learn(&name, row.int(0)?);
+            learned.push(name);
         }
-        insert.push_as("", " ON CONFLICT (name) DO NOTHING");
+        Ok(learned)
+    }
+
+    /// Gives lanes these numbers, as far as they have none and the numbers are free.
+    async fn give_numbers(&self, session: &mut Session, lanes: &[(String, i64)]) -> Result<(), Fault> {
+        let mut insert = Statement::new(self.dialect(), "INSERT ");
+        insert.push_as("IGNORE ", "").push("INTO duly_lane (lane_no, name) VALUES ");
+        for (place, (name, number)) in lanes.iter().enumerate() {
+            insert.push(if place == 0 { "(" } else { ", (" }).bind(*number).push(", ");
+            insert.bind(name.as_bytes()).push(")");
+        }
+        insert.push_as("", " ON CONFLICT DO NOTHING");
         session.run(insert).await?;
         Ok(())
+    }
+
+    async fn every_name(&self, session: &mut Session) -> Result<Vec<String>, Fault> {
+        let lanes = self.every_lane(session).await?;
+        Ok(lanes.into_iter().map(|(_, lane, _)| lane_text(&lane)).collect())
     }
 
     /// Every lane that ever was: number, lane, whether it is paused.
@@ -122,4 +223,37 @@ impl SqlStore {
 
 fn name_in(bytes: Vec<u8>) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(|_| Fault::garbled("a lane"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_by_hash_never_changes_and_fits_with_its_shard() {
+        assert_eq!(number_of("qwork"), 16_075_156_859_008_227);
+        for name in ["q", "sorders", "q\u{65e5}"] {
+            let queue = super::super::row::queue_no(number_of(name) + TRIES_MAX, 255);
+            assert!(queue > HASHED && queue < i64::MAX / 2, "{name}: {queue}");
+        }
+    }
+
+    #[test]
+    fn what_is_learned_anew_replaces_what_was_known() {
+        let lanes = Lanes::default();
+        lanes.learn("qa", 1);
+        lanes.learn("qb", 2);
+        lanes.confirm(&lanes.unconfirmed());
+        lanes.learn("qa", 1);
+        assert_eq!(lanes.unconfirmed(), [""; 0]);
+        lanes.learn("qa", 2);
+        assert_eq!(
+            (lanes.number("qa"), lanes.name(1), lanes.name(2).as_deref()),
+            (Some(2), None, Some("qa"))
+        );
+        lanes.forget(&["qb".into()]);
+        assert_eq!((lanes.number("qb"), lanes.name(2).as_deref()), (None, Some("qa")));
+        lanes.doubt_all();
+        assert_eq!(lanes.unconfirmed(), ["qa"]);
+    }
 }

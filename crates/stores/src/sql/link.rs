@@ -148,7 +148,7 @@ impl Session {
 
     /// The work failed. If the connection is good, what was done is taken back and the connection kept.
     pub(crate) async fn give_up(self, fault: &Fault) {
-        if !fault.is_lost() {
+        if !fault.ends_connection() {
             self.end().await;
         }
     }

@@ -1,6 +1,6 @@
 //! Looks that change nothing: records, lanes, books, forecast.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use duly_core::{
     Lane, MessageId, Now, Record, Timestamp,
@@ -11,7 +11,7 @@ use super::{
     SqlStore,
     count::{BOOKS, Book, DEAD_OF_LANE, HOUR_MS, HOURS, MINUTE_MS, MINUTES, PENDING_OF_LANE},
     fault::Fault,
-    link::{Session, Statement},
+    link::{Dialect, Session, Statement},
     row::{Bodies, IN_FLIGHT, queue_no},
     work::look,
     write::{Found, lists},
@@ -19,26 +19,33 @@ use super::{
 
 /// What is due in a lane is counted up to this in every shard: more is as much as anybody needs to know.
 const READY_MAX: i64 = 10_000;
+/// Up to so many queues are looked for by their numbers; of more, all that hold something are gone through.
+pub(crate) const ASKED_MAX: usize = 2_000;
+/// How many of them with one statement.
+const WALKED_MAX: usize = 5_000;
 /// Ids that are looked up at once: their bodies may be large.
 const STEP: usize = 100;
 
 impl SqlStore {
-    pub(super) async fn records(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+    pub(super) async fn records(
+        &self,
+        ids: &[MessageId],
+        bodies: Bodies,
+    ) -> Result<Vec<Option<Record>>, StoreError> {
         self.check_open()?;
         let mut known: HashMap<MessageId, Record> = HashMap::new();
         for part in ids.chunks(STEP) {
-            let found = look!(self, |session| self.find(&mut session, part))?;
+            let found = look!(self, |session| self.find(&mut session, part, bodies))?;
             known.extend(found.rows.into_iter().map(|row| (row.id().clone(), row.record)));
         }
         Ok(ids.iter().map(|id| known.get(id).cloned()).collect())
     }
 
-    async fn find(&self, session: &mut Session, ids: &[MessageId]) -> Result<Found, Fault> {
+    async fn find(&self, session: &mut Session, ids: &[MessageId], bodies: Bodies) -> Result<Found, Fault> {
         let ids: Vec<_> = ids.iter().collect();
         let mut found = Found::default();
         for list in lists(&ids) {
-            let mut select =
-                Statement::new(self.dialect(), &Bodies::With.select_with_acceptance(self.dialect()));
+            let mut select = Statement::new(self.dialect(), &bodies.select_with_acceptance(self.dialect()));
             select.push("WHERE message_id IN (").bind_all(list).push(")");
             found.read_with_acceptance(&session.rows(select).await?)?;
         }
@@ -138,9 +145,22 @@ impl SqlStore {
         self.firsts_of(&queues).await
     }
 
-    /// The same of queues by their numbers.
+    /// The same of queues by their numbers. The number of statements grows with the queues that hold something, not with those that are
+    /// asked for.
     pub(super) async fn firsts_of(&self, queues: &[i64]) -> Result<Vec<(i64, i64)>, StoreError> {
         let mut firsts = Vec::new();
+        if queues.len() > ASKED_MAX {
+            let asked: HashSet<_> = queues.iter().copied().collect();
+            let mut after = 0;
+            loop {
+                let page = self.queues_after(after, WALKED_MAX).await?;
+                firsts.extend(page.iter().filter(|(queue, _)| asked.contains(queue)));
+                match page.last().filter(|_| page.len() == WALKED_MAX) {
+                    Some((last, _)) => after = *last,
+                    None => return Ok(firsts),
+                }
+            }
+        }
         for part in queues.chunks(200) {
             let rows = look!(self, |session| session.rows(self.first_of_each(part)))?;
             for row in rows {
@@ -158,6 +178,33 @@ impl SqlStore {
             select.push("(SELECT queue_no, queue_at FROM delay_message WHERE queue_no = ").bind(*queue);
             select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT 1)");
         }
+        select
+    }
+
+    /// The next queues behind `after` that hold something, by their numbers, each with the time of its first entry.
+    pub(super) async fn queues_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, i64)>, StoreError> {
+        let rows = look!(self, |session| session.rows(self.walk(after, limit)))?;
+        Ok(rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?))).collect::<Result<_, Fault>>()?)
+    }
+
+    /// One seek in the index for each queue, however much waits there.
+    fn walk(&self, after: i64, limit: usize) -> Statement {
+        let mut select = Statement::new(self.dialect(), "");
+        if self.dialect() == Dialect::Mysql {
+            // A loose index scan.
+            select
+                .push("SELECT queue_no, MIN(queue_at) FROM delay_message FORCE INDEX (delay_message_queue) ");
+            select.push("WHERE queue_no > ").bind(after).push(" GROUP BY queue_no ORDER BY queue_no LIMIT ");
+        } else {
+            // PostgreSQL does not skip from group to group of an index, unless it is made to.
+            let first = "SELECT queue_no, queue_at FROM delay_message WHERE queue_no > ";
+            let in_order = " ORDER BY queue_no, queue_at LIMIT 1";
+            select.push("WITH RECURSIVE walk AS ((").push(first).bind(after).push(in_order);
+            select.push(") UNION ALL SELECT next.* FROM walk CROSS JOIN LATERAL (").push(first);
+            select.push("walk.queue_no").push(in_order);
+            select.push(") AS next) SELECT queue_no, queue_at FROM walk LIMIT ");
+        }
+        select.bind(limit as i64);
         select
     }
 

@@ -4,6 +4,7 @@ mod accept;
 mod address;
 mod adopt;
 mod at_once;
+mod budget;
 mod call;
 mod change;
 mod claim;
@@ -30,11 +31,13 @@ mod schema;
 mod settle;
 mod shards;
 mod statement;
+mod strays;
 mod sweep;
 mod text;
 mod there;
 mod work;
 mod write;
+mod writes;
 
 use std::{
     fmt,
@@ -46,8 +49,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
-        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
+        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 
@@ -67,10 +70,13 @@ use self::{
     lanes::Lanes,
     link::{Dialect, Link},
     nodes::Presence,
+    row::Bodies,
+    writes::Writes,
 };
 pub(crate) use self::{
     claim::{Owned, TOGETHER_MAX, Taking},
     indexed::{Entry, NEAR},
+    look::ASKED_MAX,
 };
 use crate::server::{rights::Nodes, room::Room, time::StoreTime};
 
@@ -96,6 +102,7 @@ pub struct SqlStore {
     slots: Slots,
     calls: Calls,
     tokens: Tokens,
+    writes: Writes,
     closed: AtomicBool,
 }
 
@@ -189,7 +196,12 @@ impl Store for SqlStore {
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records(ids).await
+        self.records(ids, Bodies::With).await
+    }
+
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let records = self.records(ids, Bodies::Without).await?;
+        Ok(records.into_iter().map(|record| record.map(Record::without_body)).collect())
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
@@ -228,8 +240,12 @@ impl Store for SqlStore {
         self.shard_statuses(now).await
     }
 
+    async fn health(&self) -> Health {
+        self.by_part().await
+    }
+
     fn measures(&self) -> Measures {
-        Measures { clock_skew_us: self.time.skew_us(), ..Measures::default() }
+        Measures { full: self.writes.is_full(), clock_skew_us: self.time.skew_us(), ..Measures::default() }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -43,6 +43,15 @@ pub(super) enum Coming {
     Again,
 }
 
+/// What a heartbeat saw and wrote.
+struct SignedIn {
+    /// All nodes that are there.
+    there: Vec<Member>,
+    /// Until when the heartbeat before it said that this node is there, if it was found.
+    found: Option<i64>,
+    life_end: i64,
+}
+
 /// When this node last said that it is there, and what.
 #[derive(Debug, Default)]
 pub(super) struct Presence(Mutex<Said>);
@@ -52,10 +61,12 @@ struct Said {
     at: Option<Monotonic>,
     serves: BTreeSet<String>,
     nodes: usize,
+    /// Until when the last heartbeat that was committed says that this node is there.
+    life_end: Option<i64>,
     /// Whether this node is the first by name.
     is_first: bool,
     /// When what is now and then to be done was last done.
-    chores: [Option<Monotonic>; 2],
+    chores: [Option<Monotonic>; 3],
 }
 
 /// What a sweep does now and then.
@@ -65,6 +76,8 @@ pub(super) enum Chore {
     CountHeld = 0,
     /// Remove counters that are over.
     TidyCounters = 1,
+    /// See whether there is room again, after there was none.
+    LookForRoom = 2,
 }
 
 impl Chore {
@@ -72,6 +85,7 @@ impl Chore {
         match self {
             Self::CountHeld => Duration::from_secs(2),
             Self::TidyCounters => Duration::from_secs(60),
+            Self::LookForRoom => Duration::from_secs(1),
         }
     }
 }
@@ -285,8 +299,21 @@ impl SqlStore {
             clock.hear(asked, look!(self, |session| self.server_time(&mut session))?);
         }
         let told = self.told(serves);
-        match transact!(self, |session| self.sign_in(&mut session, now, coming, &told))? {
-            Ok(there) => Ok(there),
+        let unconfirmed = self.lanes.unconfirmed();
+        let signed_in = transact!(self, |session| self.sign_in(&mut session, now, coming, &told));
+        self.writes.heartbeat(&signed_in);
+        match signed_in? {
+            Ok(SignedIn { there, found, life_end }) => {
+                let wrote = self.presence.lock().life_end.replace(life_end);
+                let is_lost = wrote.is_some_and(|wrote| found.is_none_or(|found| found < wrote));
+                if is_lost {
+                    // Either others took this node for gone, or a failover lost what it wrote last, and not only that.
+                    tracing::warn!("heartbeat missing in the database; lane numbers are read again");
+                    self.lanes.doubt_all();
+                }
+                self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
+                Ok(there)
+            }
             Err(refused) => {
                 if refused.kind == StoreErrorKind::Closed && !self.closed.swap(true, Ordering::Relaxed) {
                     tracing::error!("{refused}");
@@ -313,7 +340,7 @@ impl SqlStore {
         now: Now,
         coming: Coming,
         told: &str,
-    ) -> Result<Result<Vec<Member>, StoreError>, Fault> {
+    ) -> Result<Result<SignedIn, StoreError>, Fault> {
         let (me, name) = (self.options.instance as i64, self.options.node.as_str());
         let tick = self.time.tick(now) as i64;
         // One at a time: two that come at the same moment would not see each other.
@@ -321,11 +348,12 @@ impl SqlStore {
         session.rows(Statement::new(self.dialect(), turn)).await?;
         let select =
             "SELECT instance, name, protocol, life_end, told FROM duly_node ORDER BY instance FOR UPDATE";
-        let (mut there, mut gone) = (Vec::new(), Vec::new());
+        let (mut there, mut gone, mut found) = (Vec::new(), Vec::new(), None);
         for row in session.rows(Statement::new(self.dialect(), select)).await? {
             let instance = row.int(0)?;
             let other = String::from_utf8_lossy(&row.bytes(1)?).into_owned();
             if instance == me {
+                found = Some(row.int(3)?);
                 continue;
             }
             // One that comes with the name of a node was started again, so the one before it has ended.
@@ -359,7 +387,7 @@ impl SqlStore {
         );
         session.run(insert).await?;
         there.extend(read_member(me as u64, name.to_owned(), told, true));
-        Ok(Ok(there))
+        Ok(Ok(SignedIn { there, found, life_end: end }))
     }
 
     /// What this node tells of itself, in lines.

@@ -10,7 +10,7 @@ use duly_core::{
     Clock, Now,
     store::{StoreError, StoreErrorKind},
 };
-use sqlx::{Connection, Executor, pool::PoolOptions, postgres::PgPool};
+use sqlx::{AssertSqlSafe, Connection, Executor, pool::PoolOptions, postgres::PgPool};
 
 use super::{
     Options, SqlStore, Tokens,
@@ -26,6 +26,7 @@ use super::{
     nodes::{Coming, Presence},
     schema,
     work::look,
+    writes::Writes,
 };
 use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
 
@@ -96,7 +97,7 @@ impl SqlStore {
         let address =
             Address::parse(url).map_err(|what| StoreError::new(StoreErrorKind::Unavailable, what))?;
         let safety = inspect::check(&address, &options).await?;
-        let (link, listening) = connect(address, options.connections);
+        let (link, listening) = connect(address, options.connections, options.idle_max);
         let generation = schema::prepare(&link, &options, indexed).await?;
         Ok(Self {
             link,
@@ -114,6 +115,7 @@ impl SqlStore {
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),
             tokens: Tokens::default(),
+            writes: Writes::default(),
             closed: AtomicBool::new(false),
             options,
         })
@@ -133,28 +135,56 @@ impl SqlStore {
     }
 }
 
-/// Connections to the database, and one more to listen with where it can tell something.
-pub(super) fn connect(address: Address, connections: u32) -> (Link, Option<PgPool>) {
+/// Connections to the database, and one more to listen with where it can tell something. The database ends a session that is idle for
+/// `idle_max`: a client whose machine was lost never closes its connection, and the locks of its transaction would hold up every
+/// other node.
+pub(super) fn connect(address: Address, connections: u32, idle_max: Duration) -> (Link, Option<PgPool>) {
     match address {
         Address::Mysql(to) => {
-            let pool = pool::<sqlx::MySql>(connections).after_connect(|connection, _| {
+            let settings = mysql_settings(idle_max);
+            // An idle connection is closed from here before the server would, so that its log does not fill with aborted connections.
+            let pool = pool::<sqlx::MySql>(connections).idle_timeout(idle_max / 2);
+            let pool = pool.after_connect(move |connection, _| {
+                let settings = settings.clone();
                 Box::pin(async move {
                     // What others commit meanwhile is seen, and only rows that are really touched are locked.
                     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-                    // Somebody who sleeps in the middle of a transaction must not hold its rows for ever. MySQL has no word for that.
-                    connection
-                        .execute("SET SESSION innodb_lock_wait_timeout = 5 /*M! , SESSION idle_transaction_timeout = 15 */")
-                        .await?;
+                    sqlx::raw_sql(AssertSqlSafe(settings)).execute(connection).await?;
                     Ok(())
                 })
             });
             (Link::mysql(pool.connect_lazy_with(to)), None)
         }
         Address::Postgres(to) => {
+            let to = to.options(postgres_settings(idle_max));
             let listening: PgPool = pool(1).connect_lazy_with(to.clone());
             (Link::postgres(pool(connections).connect_lazy_with(to)), Some(listening))
         }
     }
+}
+
+/// Session variables that MySQL and MariaDB both know. `wait_timeout` ends an idle session whether it is in a transaction or not;
+/// `idle_transaction_timeout` exists in MariaDB only. The other two bound how long the server waits in the middle of a packet.
+fn mysql_settings(idle_max: Duration) -> String {
+    let seconds = idle_max.as_secs().max(1);
+    format!(
+        "SET SESSION innodb_lock_wait_timeout = 5, SESSION wait_timeout = {seconds}, SESSION net_read_timeout = {seconds}, \
+         SESSION net_write_timeout = {seconds}"
+    )
+}
+
+/// The first ends a transaction that is idle. The others end a session whose client does not answer any more although it holds no
+/// transaction: the advisory lock under which tables are made belongs to the session.
+fn postgres_settings(idle_max: Duration) -> [(&'static str, String); 5] {
+    const PROBES: u64 = 3;
+    let between = (idle_max.as_secs() / (PROBES + 1)).max(1);
+    [
+        ("idle_in_transaction_session_timeout", format!("{}ms", idle_max.as_millis())),
+        ("tcp_keepalives_idle", between.to_string()),
+        ("tcp_keepalives_interval", between.to_string()),
+        ("tcp_keepalives_count", PROBES.to_string()),
+        ("tcp_user_timeout", format!("{}ms", idle_max.as_millis())),
+    ]
 }
 
 fn pool<DB: sqlx::Database>(connections: u32) -> PoolOptions<DB> {

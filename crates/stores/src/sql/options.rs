@@ -27,11 +27,17 @@ pub struct Options {
     pub node: String,
     /// How long a node that says nothing is taken to be there: then others deliver what it did.
     pub lease: Duration,
+    /// How long the database keeps a connection that says nothing, also in the middle of a transaction: then it rolls back and frees its
+    /// locks. A node that is lost together with its machine closes no connection, and holds up the others for this long.
+    pub idle_max: Duration,
 }
 
 impl Options {
     /// The most shards of a store.
     pub const SHARDS_MAX: u16 = 256;
+
+    /// The shortest [`idle_max`](Self::idle_max): MySQL counts whole seconds.
+    const IDLE_MIN: Duration = Duration::from_secs(1);
 
     /// What fits most, for a process that drew this number at random.
     pub fn new(instance: u64) -> Self {
@@ -45,6 +51,7 @@ impl Options {
             instance,
             node: "node".into(),
             lease: Duration::from_secs(10),
+            idle_max: Duration::from_secs(15),
         }
     }
 
@@ -55,6 +62,13 @@ impl Options {
         }
         if self.connections == 0 {
             return Some("a store needs at least one connection".into());
+        }
+        if self.idle_max < Self::IDLE_MIN {
+            return Some(format!(
+                "a connection may be idle for at least {:?}, not {:?}",
+                Self::IDLE_MIN,
+                self.idle_max
+            ));
         }
         if self.node.is_empty() || self.node.len() > 255 || self.node.chars().any(char::is_control) {
             return Some(format!(

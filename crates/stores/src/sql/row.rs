@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The columns that are read, in the order of [`Row::read`].
-const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
+pub(super) const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
      max_lateness_ms, retry, ready_time_ms, attempts, history, maybe_delivered, lost, end_time_ms, dead_reason, receipt, \
      content_hash, lane_no, queue_no, queue_at, version, token, lease_span_us, holder, claim_call, status, ";
 
@@ -60,6 +60,11 @@ pub(super) const NO_MESSAGE: i64 = -4;
 /// The number of the queue in which messages of a lane wait in one shard.
 pub(super) fn queue_no(lane_no: i64, shard: u16) -> i64 {
     lane_no * 256 + i64::from(shard)
+}
+
+/// The lane and the shard of [`queue_no`].
+pub(super) fn place_of(queue: i64) -> (i64, u16) {
+    (queue / 256, (queue % 256) as u16)
 }
 
 /// All of one row.

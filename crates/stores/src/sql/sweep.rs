@@ -8,13 +8,13 @@ use duly_core::{
 };
 
 use super::{
-    SqlStore, adopt,
+    SqlStore,
     count::{BOOKS, Book, Tally},
     fault::Fault,
     keep::Kept,
     link::{Session, Statement},
     nodes::Chore,
-    row::{Bodies, ENDED, IN_FLIGHT, queue_no},
+    row::{Bodies, ENDED, IN_FLIGHT, place_of, queue_no},
     settle::lose,
     work::{look, transact},
     write::{Found, Locked},
@@ -52,8 +52,11 @@ impl SqlStore {
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         self.number_lanes(names.iter().cloned()).await?;
         let mut again = self.announce(now, names.iter().cloned().collect()).await?;
+        if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
+            self.look_for_room().await;
+        }
         let looked = look!(self, |session| self.look_around(&mut session))?;
-        if looked.strangers && self.adopt(now).await? == adopt::TOGETHER_MAX {
+        if looked.strangers && self.adopt(now).await? {
             again = Duration::ZERO;
         }
         let tick = self.time.tick(now);
@@ -88,6 +91,19 @@ impl SqlStore {
             again_within: Some(again),
             paused: Some(all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
+    }
+
+    /// The queues of these lanes whose first message was ready before `now`, as far as this node may claim from them.
+    pub(crate) async fn overdue_in(
+        &self,
+        now: Timestamp,
+        lanes: &[Lane],
+    ) -> Result<Vec<(i64, u16)>, StoreError> {
+        let queues: Vec<_> =
+            self.queues_of(lanes).into_iter().map(|(_, (lane_no, shard))| queue_no(lane_no, shard)).collect();
+        let before = now.as_millis() as i64 * 1000;
+        let firsts = self.firsts_of(&queues).await?;
+        Ok(firsts.into_iter().filter(|(_, at)| *at < before).map(|(queue, _)| place_of(queue)).collect())
     }
 
     /// When each lane is next due, as far as this node may claim from it.

@@ -3,7 +3,7 @@
 use duly_core::store::{StoreError, StoreErrorKind};
 
 use super::{
-    SqlStore,
+    Options, SqlStore,
     address::Address,
     fault::Fault,
     link::{Dialect, Link, Statement},
@@ -15,7 +15,7 @@ impl SqlStore {
     pub async fn is_at(url: &str) -> Result<bool, StoreError> {
         let address =
             Address::parse(url).map_err(|what| StoreError::new(StoreErrorKind::Unavailable, what))?;
-        let (link, _) = connect(address, 1);
+        let (link, _) = connect(address, 1, Options::new(0).idle_max);
         let found = has_table(&link).await;
         link.close().await;
         Ok(found?)

@@ -37,7 +37,7 @@ pub(super) fn lists<'i>(ids: &'i [&'i MessageId]) -> impl Iterator<Item = Vec<&'
 }
 
 /// Up to a hundred ids, the last one repeated up to the next of the sizes.
-fn filled<'i>(ids: &[&'i str]) -> Vec<&'i str> {
+pub(super) fn filled<'i>(ids: &[&'i str]) -> Vec<&'i str> {
     let size = SIZES.into_iter().rev().find(|size| ids.len() <= *size).unwrap_or(ids.len());
     let last = ids.last().copied();
     ids.iter().copied().chain(std::iter::repeat_n(last, size - ids.len()).flatten()).collect()

@@ -109,10 +109,11 @@ impl TieredStore {
         let leased: BTreeSet<_> = given.leased.iter().map(|(turn, _)| turn).collect();
         let (mut over, left): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| leased.contains(&entry.turn));
-        let mut dropped = 0;
+        let (mut dropped, mut is_left) = (0, false);
         if !left.is_empty() {
             // Somebody may be at work on them; only what is not so any more is dropped.
             let waiting = self.sql.still_waiting(&left).await?;
+            is_left = waiting.contains(&true);
             let stale = left.into_iter().zip(waiting).filter(|(_, waits)| !waits).map(|(entry, _)| entry);
             over.extend(stale.inspect(|_| dropped += 1));
         }
@@ -124,7 +125,7 @@ impl TieredStore {
         if given.leased.is_empty() && dropped > 0 {
             return Ok(None);
         }
-        let next = given.again(now).filter(|_| dropped == 0);
+        let next = given.again(now).filter(|_| dropped == 0 || is_left);
         Ok(Some(Claimed { messages: given.leased.into_iter().map(|(_, leased)| leased).collect(), next }))
     }
 }

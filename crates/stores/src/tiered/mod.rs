@@ -103,6 +103,10 @@ impl Store for TieredStore {
         self.sql.get(ids).await
     }
 
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.sql.get_without_bodies(ids).await
+    }
+
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         self.sql.list(query).await
     }
@@ -137,6 +141,10 @@ impl Store for TieredStore {
 
     async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
         self.sql.shards(now).await
+    }
+
+    async fn health(&self) -> duly_core::store::Health {
+        self.sql.health().await
     }
 
     fn measures(&self) -> Measures {

@@ -9,7 +9,7 @@ use crate::server::turn::Turn;
 
 /// How many entries and how many rows a step compares.
 const STEP: usize = 200;
-/// How many queues a step goes through, most of which may be empty.
+/// How many queues a step goes through.
 const QUEUES_MAX: usize = 64;
 
 /// How far it has come.
@@ -21,20 +21,30 @@ struct Place {
     /// The shard of the index, and the last member that was looked at.
     shard: u16,
     member: Vec<u8>,
-    /// The number of the queue among all, and the last row that was looked at.
-    queue: usize,
+    /// The queue, by lane and shard, and the last row that was looked at. Without a row, the queue is done.
+    queue: Option<(i64, u16)>,
     turn: Option<Turn>,
+    /// The last queue that was looked at because it was overdue.
+    overdue: (i64, u16),
 }
 
 impl TieredStore {
-    /// Whatever is overdue in MySQL is in the index, too, or comes there now.
+    /// Whatever is overdue in MySQL is in the index, too, or comes there now, a bounded number of queues at a time.
     pub(super) async fn find_forgotten(&self, now: Now, lanes: &[Lane]) -> Result<(), StoreError> {
         if !self.health.relied_on(now) {
             return Ok(());
         }
-        let overdue = self.sql.next_of(lanes).await?.into_iter().filter(|(_, first)| *first < now.wall());
-        let overdue: Vec<_> = overdue.map(|(lane, _)| lane).collect();
-        for (_, queue) in self.sql.queues_of(&overdue) {
+        let mut overdue = self.sql.overdue_in(now.wall(), lanes).await?;
+        // As many as a step may take, and the others in the next steps: a lane that nobody drains is always overdue.
+        let last = self.reconciler.0.lock().unwrap_or_else(PoisonError::into_inner).overdue;
+        overdue.sort_unstable();
+        let behind = overdue.partition_point(|queue| *queue <= last);
+        overdue.rotate_left(behind);
+        overdue.truncate(QUEUES_MAX);
+        if let Some(last) = overdue.last() {
+            self.reconciler.0.lock().unwrap_or_else(PoisonError::into_inner).overdue = *last;
+        }
+        for queue in overdue {
             let forgotten = self.sql.waiting_in(queue, None, now.wall(), STEP).await?;
             match self.index.add(&forgotten).await {
                 Ok(added) => self.health.restored(added),
@@ -58,7 +68,8 @@ impl TieredStore {
         if self.sql.is_first_node() {
             self.compare_rows(&mut place).await?;
         }
-        *self.reconciler.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        let mut known = self.reconciler.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Place { overdue: known.overdue, ..place };
         Ok(())
     }
 
@@ -90,14 +101,15 @@ impl TieredStore {
 
     /// A row without an entry comes back.
     async fn compare_rows(&self, place: &mut Place) -> Result<(), StoreError> {
-        let queues = self.sql.every_queue().await?;
         let until = self.health.lock().whole;
-        for _ in 0..QUEUES_MAX.min(queues.len()) {
-            let Some(queue) = queues.get(place.queue) else {
-                (place.queue, place.turn) = (0, None);
-                continue;
-            };
-            let rows = self.sql.waiting_in(*queue, place.turn.as_ref(), until, STEP).await?;
+        let mut queues: Vec<_> = place.queue.filter(|_| place.turn.is_some()).into_iter().collect();
+        queues.extend(self.sql.queues_behind(place.queue, QUEUES_MAX).await?);
+        if queues.is_empty() && place.queue.take().is_some() {
+            // Once around.
+            queues = self.sql.queues_behind(None, QUEUES_MAX).await?;
+        }
+        for queue in queues {
+            let rows = self.sql.waiting_in(queue, place.turn.as_ref(), until, STEP).await?;
             match self.index.add(&rows).await {
                 Ok(added) => self.health.restored(added),
                 Err(away) => {
@@ -105,12 +117,10 @@ impl TieredStore {
                     return Ok(());
                 }
             }
-            match rows.last().filter(|_| rows.len() == STEP) {
-                Some(last) => {
-                    place.turn = Some(last.turn.clone());
-                    return Ok(());
-                }
-                None => (place.queue, place.turn) = (place.queue + 1, None),
+            place.queue = Some(queue);
+            place.turn = rows.last().filter(|_| rows.len() == STEP).map(|last| last.turn.clone());
+            if place.turn.is_some() {
+                return Ok(());
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use duly_core::{
 };
 
 use super::{TieredStore, index::Away};
-use crate::sql::{Entry, NEAR};
+use crate::sql::{ASKED_MAX, Entry, NEAR};
 
 /// How often the index is looked after.
 pub(super) const TEND_EVERY: Duration = Duration::from_secs(1);
@@ -66,6 +66,10 @@ impl TieredStore {
             return None;
         }
         let queues = self.sql.queues_of(lanes);
+        if queues.len() > ASKED_MAX {
+            // A command for each would take longer than the one statement by which MySQL tells of all.
+            return None;
+        }
         let places: Vec<_> = queues.iter().map(|(_, place)| *place).collect();
         let firsts = self.index.firsts(&places).await.inspect_err(|away| self.health.away(away)).ok()?;
         let mut next: Vec<(Lane, Timestamp)> = Vec::new();
@@ -121,15 +125,15 @@ impl TieredStore {
         tracing::info!("building the index in Redis from MySQL");
         self.sql.set_index_epoch(epoch).await?;
         let until = now.wall().saturating_add(self.options.horizon);
-        for queue in self.sql.every_queue().await? {
-            let mut after = None;
-            loop {
-                let part = self.sql.waiting_in(queue, after.as_ref(), until, TOGETHER_MAX).await?;
-                self.sql.mark_unindexed(&part).await?;
-                if part.len() < TOGETHER_MAX {
-                    break;
-                }
-                after = part.last().map(|entry| entry.turn.clone());
+        let mut last = None;
+        loop {
+            let queues = self.sql.queues_behind(last, TOGETHER_MAX).await?;
+            for queue in &queues {
+                self.mark_queue(*queue, until).await?;
+            }
+            last = queues.last().copied();
+            if last.is_none() {
+                break;
             }
         }
         if let Err(away) = self.index.set_mark(epoch).await {
@@ -138,6 +142,19 @@ impl TieredStore {
         self.health.rebuilt();
         self.health.good(epoch, run);
         Ok(Ok(()))
+    }
+
+    /// Marks all of a queue that the index is to have.
+    async fn mark_queue(&self, queue: (i64, u16), until: Timestamp) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let part = self.sql.waiting_in(queue, after.as_ref(), until, TOGETHER_MAX).await?;
+            self.sql.mark_unindexed(&part).await?;
+            if part.len() < TOGETHER_MAX {
+                return Ok(());
+            }
+            after = part.last().map(|entry| entry.turn.clone());
+        }
     }
 
     /// Brings in what is marked, the soonest first. Gives whether there is more.

@@ -4,6 +4,7 @@
 mod bed;
 mod commits;
 mod contention;
+mod lanes;
 mod nodes;
 mod outages;
 mod outbox;
@@ -11,3 +12,4 @@ mod plans;
 mod pool;
 mod receipts;
 mod server;
+mod writes;

@@ -229,6 +229,31 @@ both! {
         assert!(shards(&moved).is_disjoint(&shards(&kept)));
     }
 
+    fn a_node_whose_machine_is_lost_in_the_middle_of_a_claim_holds_nobody_up(bed: shared) {
+        let short = |name, instance| Options { idle_max: Duration::from_secs(1), ..options(name, instance) };
+        let wire = bed.wire();
+        let one = bed.store_over(&wire, short("one", 1)).await;
+        let two = bed.store_with(short("two", 2)).await;
+        let at = settle_down(&[&one, &two], 0).await;
+        fill(&two, 0, 200).await;
+        // The server has its transaction and never hears that the client is gone.
+        wire.cut_on(bed.words("SET queue_no = -1", "taken AS (UPDATE").as_bytes(), 1);
+        wire.then_hold();
+        let all = Claim { lane: sink(), limit: 1000, lease: LEASE, holder: Holder::Process };
+        tokio::select! {
+            claimed = one.claim(now(at), all) => panic!("{claimed:?}"),
+            () = until("the wire breaks in the middle of the claim", || wire.needles_met() == 1) => {}
+        }
+        drop(one);
+        let at = at + LEASE_MS + 1;
+        sweep(&two, at).await;
+        let mut taken = 0;
+        for _ in 0..3 {
+            taken += claim(&two, at).await.messages.len();
+        }
+        assert_eq!(taken, 200, "those that the lost node was about to claim, too");
+    }
+
     fn a_node_that_goes_leaves_everything_to_the_others_at_once(bed: shared) {
         let (one, two) = (node(&bed, "one", 1).await, node(&bed, "two", 2).await);
         let at = settle_down(&[&one, &two], 0).await;

@@ -55,6 +55,21 @@ async fn enqueue(bed: &Bed, kept: &Message, dropped: &Message) {
 }
 
 both! {
+    fn large_rows_are_taken_in_as_many_as_fit_into_memory(bed: shared) {
+        let store = open(&bed).await;
+        bed.sql(bed.words(
+            "INSERT INTO delay_message (message_id, topic, deliver_time_ms, body) SELECT CONCAT('m', seq), 'work', 0, \
+             REPEAT('x', 1048576) FROM seq_1_to_20",
+            "INSERT INTO delay_message (message_id, topic, deliver_time_ms, body) SELECT 'm' || n, 'work', 0, \
+             CAST(REPEAT('x', 1048576) AS BYTEA) FROM generate_series(1, 20) AS n",
+        ));
+        let first = store.sweep(now(1), &[lane("work")]).await.unwrap();
+        assert_eq!(books(&store).await.accepted, 16);
+        assert_eq!(first.again_within, Some(Duration::ZERO));
+        sweep(&store, 2).await;
+        assert_eq!(books(&store).await.accepted, 20);
+    }
+
     fn what_was_committed_with_the_callers_own_rows_is_taken_in_whole_and_what_was_not_never_was(bed: shared) {
         let store = open(&bed).await;
         enqueue(&bed, &full("kept"), &full("dropped")).await;

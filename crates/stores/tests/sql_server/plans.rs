@@ -37,6 +37,11 @@ both! {
         for word in ["SELECT", "UPDATE"] {
             assert!(plans.keys().any(|statement| statement.contains(word)), "no {word} among {plans:?}");
         }
+        let walks = |(statement, plan): &(&String, &Vec<String>)| {
+            statement.contains("GROUP BY queue_no ORDER") && !plan.iter().any(|step| step.contains("for group-by"))
+        };
+        let walked: Vec<_> = plans.iter().filter(walks).collect();
+        assert!(walked.is_empty(), "every entry is looked at: {walked:#?}");
         let slow: Vec<_> = plans.iter().filter(|(_, plan)| is_slow(plan)).collect();
         assert!(slow.is_empty(), "{slow:#?}");
     }
@@ -61,6 +66,9 @@ async fn everything(bed: &Bed) {
     for round in 0..3 {
         store.sweep(now(6 + round * 1000), &[lane("work")]).await.unwrap();
     }
+    // So many that their queues are not looked at one by one.
+    let many: Vec<_> = (0..150).map(|n| lane(&format!("t{n}"))).chain([lane("work")]).collect();
+    assert_eq!(store.sweep(now(9000), &many).await.unwrap().next.len(), 1);
     store.close().await.unwrap();
 }
 

@@ -1,8 +1,8 @@
 //! Cases: claiming.
 
 use duly_core::{
-    Lost, Outcome, Priority, State,
-    store::{Holder, Settled, Verdict},
+    Body, Lost, Outcome, Priority, State,
+    store::{Claim, Holder, Settled, Verdict},
 };
 
 use super::{Lab, bench::*};
@@ -185,4 +185,34 @@ pub async fn a_paused_lane_gives_nothing(lab: &Lab) {
     assert_eq!(ids(&t.claim(10).await), [""; 0]);
     t.store().set_paused(&lane("work"), false).await.unwrap();
     assert_eq!(ids(&t.claim(10).await), ["d"]);
+}
+
+/// However many are asked for, a claim gives no more bytes than it may; the rest is due at once and comes in order.
+pub async fn a_claim_stops_at_its_byte_budget(lab: &Lab) {
+    // Small enough for the smallest window of a store, and together more than one claim gives.
+    const LARGE: usize = 48 * 1024;
+    let t = lab.bench().await;
+    let all: Vec<_> = (0..400).map(|n| format!("m{n:03}")).collect();
+    let large = |text: &String| {
+        let mut large = message(text, 0);
+        large.body = Body::bytes(vec![text.as_bytes()[3]; LARGE]);
+        large
+    };
+    for part in all.chunks(4) {
+        t.accept(part.iter().map(large)).await;
+    }
+    let mut seen = Vec::new();
+    while seen.len() < all.len() {
+        let claimed = t.claimed(&lane("work"), 1000, Holder::Process).await;
+        let bytes: usize = claimed.messages.iter().map(|leased| leased.message.body.len()).sum();
+        assert!(bytes <= Claim::BYTES_MAX, "{bytes} bytes in one claim");
+        assert!(!claimed.messages.is_empty(), "{seen:?} and nothing more");
+        for leased in &claimed.messages {
+            assert_eq!(leased.message, large(&leased.message.id.to_string()));
+        }
+        seen.extend(claimed.messages.iter().map(|leased| leased.message.id.to_string()));
+        let next = claimed.next.filter(|next| *next <= t.now().wall());
+        assert!(seen.len() == all.len() || next.is_some(), "the rest is due: {:?}", claimed.next);
+    }
+    assert_eq!(seen, all);
 }

@@ -248,3 +248,21 @@ pub async fn pause_is_durable(lab: &Lab) {
     t.crash().await;
     assert_eq!(ids(&t.claim(10).await), ["a"]);
 }
+
+/// Whoever asks for everything but the bodies is told the same of each, in their order.
+pub async fn without_bodies_everything_else_comes_back(lab: &Lab) {
+    let mut t = lab.bench().await;
+    // More than a store reads at once.
+    let ids: Vec<_> = (0..40).map(|n| duly_core::MessageId::parse(&format!("m{n:02}")).unwrap()).collect();
+    t.accept(ids.iter().map(|id| message(id.as_str(), 5))).await;
+    t.pass(5);
+    let held = t.claim(7).await;
+    t.retry(&held[0], 50, Outcome::Failed).await;
+    t.deliver(&held[1]).await;
+    let asked: Vec<_> = ids.iter().rev().cloned().chain(["nobody".parse().unwrap()]).collect();
+    let whole = t.store().get(&asked).await.unwrap();
+    let without = t.store().get_without_bodies(&asked).await.unwrap();
+    assert!(without.iter().flatten().all(|record| record.message.body.is_empty()));
+    let whole: Vec<_> = whole.into_iter().map(|record| record.map(duly_core::Record::without_body)).collect();
+    assert_eq!(without, whole);
+}

@@ -59,6 +59,7 @@ macro_rules! with_store_cases {
                 claim_says_when_to_look_again
                 an_earlier_insert_after_a_look_is_found
                 a_paused_lane_gives_nothing
+                a_claim_stops_at_its_byte_budget
 
                 settle_with_a_lost_lease_changes_nothing
                 settle_twice_is_lost_the_second_time
@@ -123,6 +124,7 @@ macro_rules! with_store_cases {
                 every_state_survives_a_clean_reopen
 
                 every_field_comes_back
+                without_bodies_everything_else_comes_back
                 bodies_of_every_size_come_back
                 ten_thousand_in_one_batch
                 many_due_in_one_millisecond_all_come_out

@@ -1,0 +1,53 @@
+//! How many bytes one claim gives.
+
+use crate::{Message, store::Claim};
+
+impl Claim {
+    /// Bytes of bodies and properties that one claim gives at most, unless a single message has more. A limit on their number alone
+    /// would let a thousand large ones fill the memory of whoever claims them.
+    pub const BYTES_MAX: usize = 16 * 1024 * 1024;
+}
+
+/// Counts the bytes of messages, in the order in which a claim gives them, up to [`Claim::BYTES_MAX`].
+#[derive(Debug, Default)]
+pub struct ClaimBudget {
+    taken: usize,
+    is_begun: bool,
+    is_over: bool,
+}
+
+impl ClaimBudget {
+    /// Whether the next message is given: always the first, and from the first that does not fit none.
+    pub fn takes(&mut self, bytes: usize) -> bool {
+        self.taken = self.taken.saturating_add(bytes);
+        self.is_over |= self.is_begun && self.taken > Claim::BYTES_MAX;
+        self.is_begun = true;
+        !self.is_over
+    }
+}
+
+impl Message {
+    /// Bytes of its body and its properties.
+    pub fn bytes(&self) -> usize {
+        let properties = self.properties.iter().map(|(name, value)| name.len() + value.len());
+        self.body.len() + properties.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_always_given_and_nothing_behind_one_that_does_not_fit() {
+        let taken = |sizes: &[usize]| {
+            let mut budget = ClaimBudget::default();
+            sizes.iter().filter(|bytes| budget.takes(**bytes)).count()
+        };
+        assert_eq!(taken(&[2 * Claim::BYTES_MAX, 0, 1]), 1);
+        assert_eq!(taken(&[Claim::BYTES_MAX, 0, 1]), 2);
+        assert_eq!(taken(&[1, Claim::BYTES_MAX, 1]), 1);
+        assert_eq!(taken(&[usize::MAX, usize::MAX]), 1);
+        assert_eq!(taken(&[0; 1000]), 1000);
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether the database takes changes. One that only lets itself be read, or that has no room, answers questions as ever.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use duly_core::store::{Health, StoreError, StoreErrorKind};
+
+use super::{SqlStore, link::Statement, work::look};
+
+/// The database has room again once it takes a message of so many bytes.
+const PROBE_BYTES: usize = 64 * 1024;
+
+/// What came of the latest changes.
+#[derive(Debug, Default)]
+pub(super) struct Writes(Mutex<Faults>);
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Why the latest heartbeat was not committed. Every node writes one every few seconds.
+    heartbeat: Option<StoreError>,
+    /// The latest insert found no room. A heartbeat needs none.
+    room: Option<StoreError>,
+}
+
+impl Writes {
+    fn lock(&self) -> MutexGuard<'_, Faults> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn heartbeat<T>(&self, outcome: &Result<T, StoreError>) {
+        self.lock().heartbeat = outcome.as_ref().err().cloned();
+    }
+
+    pub(super) fn insert<T>(&self, outcome: &Result<T, StoreError>) {
+        match outcome {
+            Ok(_) => self.lock().room = None,
+            Err(error) if error.kind == StoreErrorKind::Full => self.lock().room = Some(error.clone()),
+            Err(_) => {}
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let faults = self.lock();
+        let is_full = |fault: &Option<StoreError>| {
+            fault.as_ref().is_some_and(|error| error.kind == StoreErrorKind::Full)
+        };
+        is_full(&faults.room) || is_full(&faults.heartbeat)
+    }
+}
+
+impl SqlStore {
+    /// By what the latest changes have shown, and a question that a server answers without looking at any message.
+    pub(super) async fn by_part(&self) -> Health {
+        let question =
+            || Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = 'generation'");
+        let answered = match self.check_open() {
+            Ok(()) => look!(self, |session| session.rows(question())).map(drop),
+            Err(closed) => Err(closed),
+        };
+        if let Err(error) = answered {
+            return Health::failing(error);
+        }
+        let mut health = Health::good();
+        let faults = self.writes.lock();
+        if let Some(error) = &faults.heartbeat {
+            health.claiming = Err(error.clone());
+        }
+        if let Some(error) = faults.heartbeat.as_ref().or(faults.room.as_ref()) {
+            health.accepting = Err(error.clone());
+        }
+        health
+    }
+
+    /// While an insert found no room, nobody may send another: then a sweep finds out whether there is room again.
+    pub(super) async fn look_for_room(&self) {
+        let probed = look!(self, |session| async {
+            session.begin_early();
+            let inserted = session.run(self.probe()).await;
+            session.end().await;
+            inserted.map(drop)
+        });
+        match probed {
+            Ok(()) => self.writes.insert(&Ok(())),
+            Err(error) => tracing::debug!(%error, "room not yet found"),
+        }
+    }
+
+    /// A row of some size, which is not kept.
+    fn probe(&self) -> Statement {
+        let body = incompressible(PROBE_BYTES);
+        let mut insert = Statement::new(
+            self.dialect(),
+            "INSERT INTO delay_message (message_id, topic, deliver_time_ms, body) VALUES (",
+        );
+        insert
+            .bind(format!("duly-room-{:016x}", self.options.instance).as_str())
+            .push(", ")
+            .bind("duly-room");
+        insert.push(", ").bind(0).push(", ").bind(body.as_slice()).push(")");
+        insert
+    }
+}
+
+/// Bytes that take as much room as there are: PostgreSQL compresses others.
+fn incompressible(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}

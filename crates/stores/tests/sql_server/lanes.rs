@@ -1,0 +1,149 @@
+//! Lanes by their numbers: what a failover loses of them, and what ten thousand of them cost.
+
+use duly_core::{
+    Lane, Message, SinkName, Store, Topic,
+    store::{Claim, Holder, Insert},
+};
+use duly_stores::SqlStore;
+
+use crate::{
+    bed::{LEASE, books, id, lane, ms, now},
+    server::{Bed, both},
+};
+
+/// How often a node says that it is there.
+const HEARTBEAT_MS: u64 = 10_000;
+/// Lanes of one node.
+const LANES: usize = 10_000;
+/// Statements of a sweep of all of them; looking at each of their queues would take hundreds.
+const STATEMENTS_MAX: usize = 30;
+
+async fn put(store: &SqlStore, topic: &str, name: &str) {
+    let message = Message::new(id(name), SinkName::queue(), Topic::parse(topic).unwrap(), ms(0));
+    store.insert(now(0), vec![Insert { message, made_id: false }]).await.unwrap();
+}
+
+/// The ids that a claim gives, which are all of this topic.
+async fn claimed(store: &SqlStore, at: u64, topic: &str) -> Vec<String> {
+    let claim = Claim { lane: lane(topic), limit: 10, lease: LEASE, holder: Holder::Process };
+    let claimed = store.claim(now(at), claim).await.unwrap().messages;
+    assert!(claimed.iter().all(|leased| leased.message.topic.as_str() == topic), "{claimed:?}");
+    claimed.iter().map(|leased| leased.message.id.to_string()).collect()
+}
+
+/// What a failover to a replica does that lacks what was written since the lane was made.
+fn fail_over(bed: &Bed, lane: &str, node: u64) {
+    bed.sql(&format!("DELETE FROM duly_lane WHERE name = '{lane}'"));
+    bed.sql(&format!("UPDATE duly_node SET life_end = life_end - 1 WHERE instance = {node}"));
+    bed.sql(bed.words(
+        "ALTER TABLE duly_lane AUTO_INCREMENT = 1",
+        "SELECT setval(pg_get_serial_sequence('duly_lane', 'lane_no'), GREATEST((SELECT MAX(lane_no) FROM duly_lane), 1))",
+    ));
+}
+
+both! {
+    fn a_lane_that_a_failover_lost_never_shares_its_number_with_another(bed: shared) {
+        let (one, two) = (bed.store(1).await, bed.store(2).await);
+        put(&one, "kept", "a").await;
+        put(&one, "lost", "b").await;
+        assert_eq!(claimed(&one, 1, "lost").await, ["b"]);
+        fail_over(&bed, "qlost", 1);
+        // The other node makes a lane; this one goes on by what it knows.
+        put(&two, "new", "c").await;
+        put(&one, "lost", "d").await;
+        assert_eq!(claimed(&two, 2, "new").await, ["c"]);
+        assert_eq!(claimed(&two, 2, "new").await, [""; 0]);
+        put(&two, "new", "e").await;
+        assert_eq!(claimed(&one, 3, "lost").await, ["d"]);
+        assert_eq!(claimed(&two, 3, "new").await, ["e"]);
+        books(&one).await;
+    }
+
+    fn a_lane_that_a_failover_lost_is_put_back_by_the_next_heartbeat(bed: shared) {
+        let one = bed.store(1).await;
+        put(&one, "lost", "a").await;
+        for at in [HEARTBEAT_MS, 2 * HEARTBEAT_MS] {
+            one.sweep(now(at), &[lane("lost")]).await.unwrap();
+            fail_over(&bed, "qlost", 1);
+        }
+        one.sweep(now(3 * HEARTBEAT_MS), &[lane("lost")]).await.unwrap();
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_lane"), "1");
+        let two = bed.store(2).await;
+        assert_eq!(claimed(&two, 3 * HEARTBEAT_MS, "lost").await, ["a"], "under the number that it had");
+        // Lost again before any heartbeat: that the lane is new is reason enough to ask for it.
+        put(&one, "newer", "b").await;
+        bed.sql("DELETE FROM duly_lane WHERE name = 'qnewer'");
+        one.sweep(now(4 * HEARTBEAT_MS), &[lane("lost")]).await.unwrap();
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_lane"), "2");
+    }
+
+    fn messages_under_the_number_of_another_lane_find_their_way_back(bed: shared) {
+        let one = bed.store(1).await;
+        put(&one, "here", "here").await;
+        for n in 0..20 {
+            put(&one, "there", &format!("t{n:02}")).await;
+        }
+        // As a node that went by a number from before a failover would have put them.
+        let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qhere'");
+        bed.sql(&format!(
+            "UPDATE delay_message SET queue_no = queue_no - lane_no * 256 + {number} * 256, lane_no = {number} WHERE topic = 'there'"
+        ));
+        let mut here = Vec::new();
+        for at in 1..10 {
+            here.extend(claimed(&one, at, "here").await);
+        }
+        assert_eq!(here, ["here"]);
+        let mut there = Vec::new();
+        for at in 10..15 {
+            there.extend(claimed(&one, at, "there").await);
+        }
+        assert_eq!(there.len(), 20, "{there:?}");
+        assert_eq!(books(&one).await.in_flight, 21);
+    }
+
+    fn a_sweep_of_ten_thousand_lanes_takes_few_statements(bed: own) {
+        let statements = Statements::counted(&bed);
+        let store = bed.store(1).await;
+        let lanes: Vec<_> = (0..LANES).map(|n| lane(&format!("t{n}"))).collect();
+        for topic in ["t7", "t5000", "t9999"] {
+            put(&store, topic, topic).await;
+        }
+        for at in [1, HEARTBEAT_MS] {
+            store.sweep(now(at), &lanes).await.unwrap();
+        }
+        let before = statements.count();
+        let sweep = store.sweep(now(HEARTBEAT_MS + 1), &lanes).await.unwrap();
+        let taken = statements.count() - before;
+        let mut due: Vec<_> = sweep.next.into_iter().collect();
+        due.sort();
+        let expected: Vec<(Lane, _)> = ["t5000", "t7", "t9999"].map(|topic| (lane(topic), ms(0))).into();
+        assert_eq!(due, expected);
+        assert!(taken <= STATEMENTS_MAX, "{taken} statements");
+        let before = statements.count();
+        assert_eq!(store.lanes(now(1)).await.unwrap().len(), 3);
+        assert!(statements.count() - before <= STATEMENTS_MAX);
+    }
+}
+
+/// How many statements a server, which is the test's own, was given.
+struct Statements<'b>(&'b Bed);
+
+impl<'b> Statements<'b> {
+    /// From connections that are made from now on.
+    fn counted(bed: &'b Bed) -> Self {
+        if !bed.is_mysql() {
+            bed.sql("ALTER SYSTEM SET log_statement = 'all'");
+            bed.sql("SELECT pg_reload_conf()");
+        }
+        Self(bed)
+    }
+
+    fn count(&self) -> usize {
+        if self.0.is_mysql() {
+            let count = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'questions'";
+            return self.0.sql(count).parse().unwrap();
+        }
+        let log = self.0.log();
+        log.matches("statement: ").count() + log.matches("execute ").count()
+    }
+}
