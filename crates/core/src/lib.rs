@@ -11,6 +11,8 @@
 
 mod clock;
 mod content;
+mod durability;
+mod health;
 mod id;
 mod invalid;
 mod limits;

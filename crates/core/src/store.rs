@@ -1,6 +1,6 @@
 //! The port behind which messages wait until they are due.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -8,6 +8,8 @@ use crate::{
     Attempt, DeadReason, Fence, Lane, Lost, Message, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
     ShardStatus, SinkName, Spread, State, Timestamp, Topic,
 };
+
+pub use crate::{durability::Durability, health::Health};
 
 /// Where messages wait until they are due.
 ///
@@ -128,6 +130,12 @@ pub trait Store: Send + Sync + 'static {
     async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
         let _ = now;
         Ok(Vec::new())
+    }
+
+    /// Whether it could take a message and give out what is due, now. Cheap: from what it knows, or by one small question to the
+    /// server behind it. Unless a store knows better, it is as well as [`books`](Self::books) answers.
+    async fn health(&self) -> Health {
+        self.books().await.map_or_else(Health::failing, |_| Health::good())
     }
 
     /// What it measures of itself; a store that measures nothing says so.
@@ -388,6 +396,8 @@ pub struct Measures {
     pub waiting_bytes: u64,
     /// It has no room for new messages.
     pub full: bool,
+    /// Messages that cannot be read and were set aside.
+    pub damaged: u64,
     /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
     pub clock_skew_us: Option<i64>,
     /// How it is with the index beside the store, if it has one.
@@ -414,41 +424,6 @@ pub struct Hint {
     pub lane: Lane,
     /// When.
     pub due: Timestamp,
-}
-
-/// What an accepted message survives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Nothing: it is gone with the process.
-    Memory,
-    /// Our crash and a power cut: synced to this machine's disk.
-    Disk,
-    /// Our crash; the crash of the server behind as far as that one is durable.
-    Server,
-    /// Our crash and the database's: committed there.
-    Database,
-}
-
-impl Durability {
-    /// Whether the store is a server's, behind a network, so that each question to it costs somebody else something.
-    pub fn is_elsewhere(self) -> bool {
-        matches!(self, Self::Server | Self::Database)
-    }
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "memory: lost when the process ends",
-            Self::Disk => {
-                "disk: synced before every acknowledgement; survives kill -9, OS crash and power cut"
-            }
-            Self::Server => "server: survives our crash, and the server's as far as it is durable",
-            Self::Database => {
-                "database: committed before every acknowledgement; survives our crash and the database's"
-            }
-        })
-    }
 }
 
 /// Why a store could not do its work, sorted by what the caller does next.

@@ -46,6 +46,7 @@ impl Shared {
             disk_bytes,
             waiting_bytes,
             full,
+            damaged: 0,
             clock_skew_us: None,
             index: None,
         }
