@@ -15,6 +15,8 @@ use crate::{Duly, Error, engine::caught, millis, seconds};
 
 /// An answer of the store is used again for this long, unless a call of it failed meanwhile.
 const GOOD_FOR: Duration = seconds(1);
+/// The same for a store behind a network: every question costs somebody else something, and sweeps ask it all the time.
+const GOOD_FOR_FAR: Duration = seconds(10);
 /// One that says that something fails is asked again sooner.
 const FAILING_FOR: Duration = millis(200);
 /// A store that has not said by then how it is does not work.
@@ -59,7 +61,8 @@ impl Health {
 
 impl Duly {
     /// Whether a message could be accepted and delivered now: what the store says of itself, and how calls of it ended. The
-    /// store is asked at most once a second, however often this is called.
+    /// store is asked at most once a second, or every ten seconds if it is behind a network, and when a call of it has
+    /// failed; however often this is called.
     pub async fn health(&self) -> Health {
         let parts = &self.inner.parts;
         let failures = parts.bell.tally.failures();
@@ -114,10 +117,12 @@ impl Liveness {
 
     async fn failed(&self) -> Error {
         let mut state = self.0.subscribe();
-        match state.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(error)) => error.clone(),
+        loop {
+            if let Err(stopped) = self.check() {
+                return stopped;
+            }
             // The sender is borrowed here: it cannot be gone.
-            _ => std::future::pending().await,
+            let _ = state.changed().await;
         }
     }
 }
@@ -142,10 +147,13 @@ struct Answer {
 }
 
 impl Answer {
-    fn is_fresh(&self, now: Monotonic, failures: u64) -> bool {
-        let span = if self.health.whole().is_ok() { GOOD_FOR } else { FAILING_FOR };
+    fn is_fresh(&self, now: Monotonic, failures: u64, is_far: bool) -> bool {
+        let age = now.since(self.at);
+        if self.health.whole().is_err() {
+            return age < FAILING_FOR;
+        }
         // A call that failed since may be the first to know.
-        now.since(self.at) < span && (self.failures == failures || self.health.whole().is_err())
+        self.failures == failures && age < if is_far { GOOD_FOR_FAR } else { GOOD_FOR }
     }
 }
 
@@ -153,7 +161,8 @@ impl Checks {
     async fn ask(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, failures: u64) -> store::Health {
         let mut asking = {
             let mut checked = lock(&self.0);
-            if let Some(last) = checked.last.as_ref().filter(|a| a.is_fresh(clock.now().mono(), failures)) {
+            let (now, is_far) = (clock.now().mono(), store.durability().is_elsewhere());
+            if let Some(last) = checked.last.as_ref().filter(|last| last.is_fresh(now, failures, is_far)) {
                 return last.health.clone();
             }
             match &checked.asking {

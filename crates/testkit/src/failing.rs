@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -17,25 +20,38 @@ use duly_core::{
 
 /// A call that can be told to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each is the call of its name; Looks are all that only read")]
 pub enum Call {
+    /// Inserts.
     Insert,
+    /// Claims.
     Claim,
+    /// Settles and extends.
     Settle,
+    /// Sweeps.
     Sweep,
+    /// All that only look, and the question how the store is.
     Looks,
+    /// The question how the store is: never answered.
+    HealthHangs,
 }
 
 /// A store in front of another: it fails the calls that it is told to, and lets the rest through.
 pub struct FailingStore {
     inner: Arc<dyn Store>,
     failing: Mutex<(BTreeSet<Call>, StoreErrorKind)>,
+    asked: AtomicU64,
 }
 
 impl FailingStore {
     /// In front of `inner`; nothing fails yet.
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { inner, failing: Mutex::new((BTreeSet::new(), StoreErrorKind::Unavailable)) })
+        let failing = Mutex::new((BTreeSet::new(), StoreErrorKind::Unavailable));
+        Arc::new(Self { inner, failing, asked: AtomicU64::new(0) })
+    }
+
+    /// How often it was asked how it is.
+    pub fn health_asked(&self) -> u64 {
+        self.asked.load(SeqCst)
     }
 
     /// From now on exactly these calls fail, with an error of this kind.
@@ -140,6 +156,10 @@ impl Store for FailingStore {
     }
 
     async fn health(&self) -> Health {
+        self.asked.fetch_add(1, SeqCst);
+        if self.may(Call::HealthHangs).is_err() {
+            return std::future::pending().await;
+        }
         match self.may(Call::Looks) {
             Ok(inner) => inner.health().await,
             Err(error) => Health::failing(error),
