@@ -138,9 +138,10 @@ fn told(error: Option<&StoreError>, what: &str) -> Result<(), StoreError> {
     error.map_or(Ok(()), |error| Err(StoreError::new(error.kind, format!("{what} fail: {error}"))))
 }
 
-/// Whether an error means that the store does not do its work. A limit that is reached is none.
+/// Whether an error means that the store does not do its work. A limit that is reached is none, nor a message too large.
 pub(crate) fn is_failure(error: &StoreError) -> bool {
-    error.kind != StoreErrorKind::TooMany
+    use StoreErrorKind::{TooLarge, TooMany, TooManyInFlight};
+    !matches!(error.kind, TooMany | TooManyInFlight | TooLarge)
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! Checkpoints: make durable what was moved, say so in the manifest, and let go of what is not needed any more.
 
-use std::{io, sync::Arc, sync::PoisonError};
+use std::{
+    io,
+    sync::{Arc, PoisonError},
+    thread::Builder,
+};
 
 use duly_core::{
     Lane,
@@ -127,6 +131,8 @@ impl Shared {
             slice.file_len += bytes.len() as u64;
             slice.file_crc = crc32c::crc32c_append(slice.file_crc, &bytes);
             slice.dirty = true;
+            drop(engine);
+            self.note_progress();
         }
     }
 
@@ -144,7 +150,7 @@ impl Shared {
             }
             files
         };
-        sync_all(&files).map_err(beyond_repair)
+        sync_all(&files, Builder::new).map_err(beyond_repair)
     }
 
     /// Removes what the new manifest no longer names, and uses old segments again.
@@ -182,6 +188,7 @@ impl Shared {
                 _ => {}
             }
         }
+        self.note_progress();
         self.room.notify_waiters();
         Ok(())
     }
@@ -191,21 +198,19 @@ impl Shared {
         /// Segments kept ready at the most: a burst takes several at once.
         const READY_MAX: usize = 6;
         let path = self.dir.join(format!("journal-{old}"));
-        // One that came with a backup has no room laid down.
+        // One that came with a backup has no room laid down, and one of format 1 no header.
         let len = self.disk.open(&path)?.len()?;
         let number = {
             let mut engine = self.engine();
-            if engine.journal.spares.len() >= READY_MAX || len < engine.options.segment_bytes {
+            let outdated = old < engine.journal.salted_from || len < engine.options.segment_bytes;
+            if engine.journal.spares.len() >= READY_MAX || outdated {
                 drop(engine);
                 return self.disk.remove(&path);
             }
             engine.file_number()
         };
-        let new = self.dir.join(format!("journal-{number}"));
-        self.disk.rename(&path, &new)?;
+        let segment = super::segment::reuse(&*self.disk, &self.dir, old, number)?;
         self.disk.sync_dir(&self.dir)?;
-        let file = self.disk.open(&new)?;
-        let segment = super::journal::Segment { number, file, live: 0, first: 0 };
         self.engine().journal.spares.push_back(segment);
         Ok(())
     }
@@ -242,26 +247,31 @@ impl Engine {
     }
 }
 
-/// `segment` was the current one when the checkpoint began: what ended since then is nowhere else.
 /// Syncs many files a few at a time: the file system then writes its own journal once for several of them.
-fn sync_all(files: &[Arc<dyn DiskFile>]) -> io::Result<()> {
+/// Where there is no thread to be had, this one does the work: a checkpoint must not depend on a spare thread.
+fn sync_all(files: &[Arc<dyn DiskFile>], builder: impl Fn() -> Builder) -> io::Result<()> {
     /// Threads that sync beside each other.
     const THREADS: usize = 8;
     if files.len() <= 2 {
         return files.iter().try_for_each(|file| file.sync());
     }
+    let sync = |some: &[Arc<dyn DiskFile>]| some.iter().try_for_each(|file| file.sync());
     std::thread::scope(|scope| {
         let part = files.len().div_ceil(THREADS);
         let threads: Vec<_> = files
             .chunks(part)
-            .map(|some| scope.spawn(|| some.iter().try_for_each(|file| file.sync())))
+            .map(|some| builder().spawn_scoped(scope, move || sync(some)).map_err(|_| some))
             .collect();
-        threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that syncs files panicked")))
+        threads.into_iter().try_for_each(|thread| match thread {
+            Ok(thread) => {
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that syncs files panicked")))
+            }
+            Err(some) => sync(some),
         })
     })
 }
 
+/// `segment` was the current one when the checkpoint began: what ended since then is nowhere else.
 fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
     let next_frame = engine.journal.cut();
     let first = engine.journal.segments.iter().find(|known| known.live > 0 || known.number == segment);
@@ -314,6 +324,7 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
         next_file: engine.next_file,
         next_version: engine.next_version,
         claims,
+        salted_from: engine.journal.salted_from,
     };
     Snapshot { manifest, gone, buried, slices, old_claims: engine.claim_files.clone(), next_frame }
 }
@@ -341,4 +352,52 @@ fn notes(engine: &Engine) -> Vec<Note> {
             released: false,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct CountedFile(AtomicUsize);
+
+    impl DiskFile for CountedFile {
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn allocate(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn files_are_synced_also_where_no_thread_can_be_started() {
+        /// No address space has room for such a stack.
+        const STACK: usize = 1 << 47;
+        let counted: Vec<Arc<CountedFile>> = (0..20).map(|_| Arc::default()).collect();
+        let files: Vec<Arc<dyn DiskFile>> = counted.iter().map(|file| file.clone() as _).collect();
+        assert!(Builder::new().stack_size(STACK).spawn(|| ()).is_err());
+        sync_all(&files, || Builder::new().stack_size(STACK)).unwrap();
+        assert!(counted.iter().all(|file| file.0.load(Ordering::SeqCst) == 1));
+    }
 }

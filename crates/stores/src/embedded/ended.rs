@@ -12,6 +12,7 @@ use super::{
     disk::DiskFile,
     entry::{self, ALIGN, Garbled},
     numbers::Numbered,
+    options::SLICE_BYTES_MAX,
     table::read_all,
 };
 
@@ -180,7 +181,7 @@ impl Slice {
     }
 
     fn add(&mut self, hash: u64, at: Timestamp, bytes: &[u8]) {
-        let offset = self.file_len + self.buffer.len() as u64;
+        let offset = self.bytes();
         self.offsets.insert(hash, (offset / ALIGN as u64) as u32);
         self.buffer.extend_from_slice(bytes);
         self.last = at;
@@ -203,6 +204,11 @@ impl Slice {
 
     pub(super) fn len(&self) -> usize {
         self.offsets.len()
+    }
+
+    /// Bytes on disk and on their way there.
+    fn bytes(&self) -> u64 {
+        self.file_len + self.buffer.len() as u64
     }
 
     /// Whether `off8` is the latest that is kept of `hash` in this slice.
@@ -240,6 +246,8 @@ impl Ended {
     pub(super) fn wants_slice(&self, at: Timestamp) -> bool {
         self.slices.back().is_none_or(|slice| {
             slice.len() >= self.slice_max
+                // The same id may end again and again, and counts once.
+                || slice.bytes() >= SLICE_BYTES_MAX
                 || at.as_millis() > slice.first.as_millis().saturating_add(self.slice_ms)
         })
     }
@@ -309,5 +317,26 @@ impl Ended {
 
     pub(super) fn retention_ms(&self) -> u64 {
         self.retention_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::disk::{Disk, RealDisk},
+        *,
+    };
+
+    #[test]
+    fn a_slice_ends_by_its_bytes_also_where_one_id_ends_again_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = RealDisk.open(&dir.path().join("ended-1")).unwrap();
+        let (at, mut ended) =
+            (Timestamp::from_millis(1), Ended::new(std::time::Duration::from_secs(60), 100));
+        ended.slices.push_back(Slice::new(1, file, at));
+        (0..3).for_each(|_| ended.add(7, at, &[0; 64]));
+        assert!(!ended.wants_slice(at));
+        ended.slices[0].file_len = SLICE_BYTES_MAX;
+        assert!(ended.wants_slice(at));
     }
 }

@@ -13,6 +13,7 @@ use duly_core::{
 
 use super::{
     Options,
+    damage::SetAside,
     disk::DiskFile,
     ended::{self, Ended, Slice},
     entry::{self, Peek},
@@ -21,7 +22,7 @@ use super::{
     journal::{Kind, Tail},
     lanes::{Lanes, Near, NearKey},
     numbers::Numbered,
-    options::{ENDED_BYTES_MAX, NEAR_COST, WAITING_BYTES_MAX},
+    options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
     table::Table,
     wheel::{FAN, Opened, Route, Slot},
 };
@@ -106,10 +107,15 @@ pub(super) struct Engine {
     pub(super) stop: bool,
     /// Tables with nothing alive, deleted once the next manifest no longer names them.
     pub(super) graveyard: Vec<u32>,
-    /// The start of a bucket whose messages are on their way into memory.
+    /// The start of the first bucket whose messages are on their way into memory.
     pub(super) arriving: Option<Timestamp>,
     /// The start of a wide bucket whose messages are on their way to narrower ones.
     pub(super) splitting: Option<Timestamp>,
+    /// The same two, unless the bucket is so large that claims do not wait for it.
+    pub(super) arriving_soon: Option<Timestamp>,
+    pub(super) splitting_soon: Option<Timestamp>,
+    /// Messages that cannot be read.
+    pub(super) damaged: SetAside,
     /// Slices whose files go with the next manifest.
     pub(super) ended_over: Vec<Slice>,
     /// Files for slices, made ahead by the keeper.
@@ -270,7 +276,8 @@ impl Engine {
         match self.opened.route(peek.ready()) {
             Route::Near => {
                 // Beyond the budget only the key stays: the entry is read back when its turn comes.
-                let data = (self.window < self.options.window_bytes).then(|| Bytes::copy_from_slice(entry));
+                let fits = self.window + entry.len() < self.options.window_bytes;
+                let data = fits.then(|| Bytes::copy_from_slice(entry));
                 self.draw_near(hash, place, peek, data)
             }
             Route::Bucket(slot) => {
@@ -285,11 +292,10 @@ impl Engine {
 
     /// Puts a message into its lane's memory. What had the same key there is out of date, and its memory is free.
     pub(super) fn add_near(&mut self, number: u32, key: NearKey, near: Near) {
-        let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
         let Some(lane) = self.lanes.get_mut(number) else { return };
-        self.window += cost(&near);
+        self.window += near.cost();
         if let Some(known) = lane.near.insert(key, near) {
-            self.window = self.window.saturating_sub(cost(&known));
+            self.window = self.window.saturating_sub(known.cost());
         }
     }
 
@@ -348,18 +354,11 @@ impl Engine {
             if let Ok(key) = NearKey::of(peek)
                 && let Some(near) = lane.near.remove(&key)
             {
-                self.window = self.window.saturating_sub(NEAR_COST + near.data.map_or(0, |data| data.len()));
+                self.window = self.window.saturating_sub(near.cost());
             }
             return;
         }
-        let slot = match self.tables.get(&place.file).and_then(|table| table.kind.slot()) {
-            Some(slot) => Some(slot),
-            None => match self.opened.route(peek.ready()) {
-                Route::Bucket(slot) => Some(slot),
-                Route::Near => None,
-            },
-        };
-        if let Some(slot) = slot
+        if let Some(slot) = self.counted_in(place, peek.ready())
             && let Some(bucket) = self.buckets.get_mut(&slot)
         {
             let part = &mut bucket.parts[slot.part(peek.ready())];
@@ -402,28 +401,6 @@ impl Engine {
     /// Whether `place` can be read back already.
     pub(super) fn is_written(&self, place: Place) -> bool {
         self.tables.contains_key(&place.file) || self.journal.is_written(place)
-    }
-
-    /// Nothing of the lane is due before this.
-    pub(super) fn next_due(&self, lane: u32) -> Option<Timestamp> {
-        let near = self.lanes.get(lane).and_then(|lane| lane.first().into_iter().chain(&lane.limbo).min());
-        near.map(|key| key.ready).into_iter().chain(self.unopened()).min()
-    }
-
-    /// Everything that is not near yet is due at this time or later.
-    pub(super) fn unopened(&self) -> Option<Timestamp> {
-        [self.next_bucket(), self.arriving, self.splitting].into_iter().flatten().min()
-    }
-
-    /// The start of the first bucket with anything in it.
-    fn next_bucket(&self) -> Option<Timestamp> {
-        (0..super::wheel::LEVELS as u8)
-            .filter_map(|level| {
-                let from = Slot { level, number: 0 };
-                let to = Slot { level: level + 1, number: 0 };
-                self.buckets.range(from..to).next().map(|(slot, _)| slot.start())
-            })
-            .min()
     }
 
     pub(super) fn totals(&self) -> Books {

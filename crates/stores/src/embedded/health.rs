@@ -1,17 +1,58 @@
-//! Whether the store could take a message and give out what is due: from what it knows, without a look at the disk.
+//! Whether the store works: its threads are watched, so that none of them ends without anybody noticing.
+
+use std::sync::atomic::Ordering;
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{EmbeddedStore, engine::Engine, locked};
+use super::{EmbeddedStore, Shared, engine::Engine, locked};
+
+/// Held by a background thread for as long as it runs.
+pub(super) struct Watch<'a> {
+    shared: &'a Shared,
+    thread: &'static str,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(shared: &'a Shared, thread: &'static str) -> Self {
+        Self { shared, thread }
+    }
+}
+
+/// A thread that ends while the store is open has panicked. Without it messages would wait for ever, so the store closes:
+/// every call fails and says why, and a restart recovers.
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if self.shared.engine().stop {
+            return;
+        }
+        let thread = self.thread;
+        tracing::error!(thread, "background thread panicked; the store stops");
+        self.shared.close_because(format!("the thread {thread} of the store panicked; restart to recover"));
+        self.shared.engine().journal.fail();
+    }
+}
+
+impl Shared {
+    /// Background work changed something: a round after this one may find more to do.
+    pub(super) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+}
 
 impl EmbeddedStore {
+    /// Whether a message could be accepted and delivered now, by part: the store is closed, stopped after a failed sync or the
+    /// panic of a background thread, or its disk is full. Cheap: no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
         // A store that closed itself has ended its threads, and says why it did.
         if health.background.is_ok()
-            && let Some(name) = self.dead_thread()
+            && let Some(thread) = self.dead_thread()
         {
-            let what = format!("the thread {name} has ended; restart to recover, nothing accepted is lost");
+            let what = format!("the thread {thread} of the store ended; restart to recover");
             health.background = Err(StoreError::new(StoreErrorKind::Closed, what));
         }
         health
@@ -20,7 +61,7 @@ impl EmbeddedStore {
     fn dead_thread(&self) -> Option<String> {
         let threads = locked(&self.threads);
         let dead = threads.iter().find(|thread| thread.is_finished())?;
-        Some(dead.thread().name().unwrap_or_default().to_owned())
+        Some(dead.thread().name().unwrap_or("unnamed").to_owned())
     }
 }
 
@@ -44,5 +85,150 @@ impl Engine {
     /// Whether what is given out now could be recorded as delivered: that needs an eighth of a segment beside its own room.
     pub(super) fn may_claim(&mut self) -> bool {
         !self.full || self.journal.room() >= self.options.segment_bytes / 8 * 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        path::Path,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+    };
+
+    use duly_core::{
+        Store,
+        store::{Insert, StoreErrorKind},
+    };
+
+    use super::super::{
+        EmbeddedStore, Options,
+        disk::{Disk, DiskFile, RealDisk},
+        test_bed::{message, now, tiny},
+    };
+
+    /// A disk under which a thread panics once it is told to.
+    #[derive(Clone, Default)]
+    struct Panics {
+        at_tables: Arc<AtomicBool>,
+        at_syncs: Arc<AtomicBool>,
+    }
+
+    struct PanicFile {
+        file: Arc<dyn DiskFile>,
+        at_syncs: Arc<AtomicBool>,
+    }
+
+    impl Disk for Panics {
+        fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+            let is_table = path.file_name().unwrap().to_string_lossy().starts_with("table-");
+            assert!(!is_table || !self.at_tables.load(Ordering::SeqCst), "planted");
+            Ok(Arc::new(PanicFile { file: RealDisk.open(path)?, at_syncs: self.at_syncs.clone() }))
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            RealDisk.rename(from, to)
+        }
+
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            RealDisk.remove(path)
+        }
+
+        fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+            RealDisk.list(dir)
+        }
+
+        fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+            RealDisk.sync_dir(dir)
+        }
+
+        fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
+            RealDisk.lock(dir)
+        }
+    }
+
+    impl DiskFile for PanicFile {
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.file.write_at(bytes, offset)
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.file.read_at(buffer, offset)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            assert!(!self.at_syncs.load(Ordering::SeqCst), "planted");
+            self.file.sync()
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.file.set_len(len)
+        }
+
+        fn allocate(&self, len: u64) -> io::Result<()> {
+            self.file.allocate(len)
+        }
+    }
+
+    async fn open(dir: &Path, disk: &Panics) -> EmbeddedStore {
+        let options = Options { disk: Arc::new(disk.clone()), ..tiny() };
+        let store = EmbeddedStore::open(dir, options, now(0)).await.unwrap();
+        assert_eq!(store.state_of_health().whole(), Ok(()));
+        store
+    }
+
+    async fn assert_stopped(store: &EmbeddedStore, thread: &str) {
+        let insert = Insert { message: message("work", 1_000, 0, 10), made_id: false };
+        let error = store.insert(now(0), vec![insert]).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Closed);
+        assert!(error.what.contains(thread), "{error}");
+        assert_eq!(store.state_of_health().whole(), Err(error.clone()));
+        assert_eq!(store.books().await, Err(error));
+    }
+
+    #[test]
+    fn a_panic_in_the_background_stops_the_store_and_says_so() {
+        testkit::block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Panics::default();
+            let store = open(dir.path(), &disk).await;
+            disk.at_tables.store(true, Ordering::SeqCst);
+            // More than the buffers hold: they are written to a table.
+            let batch = (0..50).map(|number| message("work", number, 3_600_000, 300));
+            let batch = batch.map(|message| Insert { message, made_id: false }).collect();
+            store.insert(now(0), batch).await.unwrap();
+            loop {
+                let moved = store.shared.moved.notified();
+                tokio::pin!(moved);
+                moved.as_mut().enable();
+                if store.state_of_health().whole().is_err() {
+                    break;
+                }
+                moved.await;
+            }
+            assert_stopped(&store, "duly-keeper").await;
+            store.abandon();
+            drop(store);
+            let store = open(dir.path(), &Panics::default()).await;
+            assert_eq!(store.books().await.unwrap().pending, 50, "a restart has them all");
+        });
+    }
+
+    #[test]
+    fn a_panic_while_the_journal_is_written_answers_who_waits_for_it() {
+        testkit::block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Panics::default();
+            let store = open(dir.path(), &disk).await;
+            disk.at_syncs.store(true, Ordering::SeqCst);
+            assert_stopped(&store, "duly-journal").await;
+        });
     }
 }

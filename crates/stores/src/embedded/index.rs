@@ -11,12 +11,16 @@ pub(super) struct Place {
     pub(super) off8: u32,
 }
 
+/// No entry may begin here or after: a place counts in 32 bits, and the mark of what is gone needs one more.
+pub(super) const PLACE_END: u64 = u32::MAX as u64 * super::entry::ALIGN as u64;
+
 impl Place {
     pub(super) fn offset(self) -> u64 {
         u64::from(self.off8) * super::entry::ALIGN as u64
     }
 
     pub(super) fn new(file: u32, offset: u64) -> Self {
+        debug_assert!(offset < PLACE_END, "byte {offset} of file {file} has no place");
         Self { file, off8: (offset / super::entry::ALIGN as u64) as u32 }
     }
 }

@@ -8,8 +8,9 @@ use duly_core::Monotonic;
 use super::{
     Shared,
     engine::Engine,
-    journal::Segment,
+    health::Watch,
     options::{ENDED_BYTES_MAX, RUNS_MAX},
+    segment::lay_down,
     table::TableKind,
 };
 
@@ -24,19 +25,26 @@ const SPARES: usize = 3;
 
 /// When the keeper last did what it does now and then.
 #[derive(Default)]
-struct Rounds {
+pub(super) struct Rounds {
     checkpoint: Monotonic,
     tidy: Monotonic,
+    /// The first bucket of level 0 that was not opened yet.
+    opened: u64,
 }
 
 /// Runs until the store stops.
 pub(super) fn run(shared: &Shared) {
-    let now = shared.engine().now.mono();
-    let mut rounds = Rounds { checkpoint: now, tidy: now };
+    let _watch = Watch::new(shared, "duly-keeper");
+    let mut rounds = {
+        let engine = shared.engine();
+        let now = engine.now.mono();
+        Rounds { checkpoint: now, tidy: now, opened: engine.opened.0[0] }
+    };
     loop {
         if shared.engine().stop {
             return;
         }
+        let before = shared.progress();
         let kept = {
             let _keeping = super::locked(&shared.keeping);
             keep(shared, &mut rounds)
@@ -62,10 +70,12 @@ pub(super) fn run(shared: &Shared) {
         }
         let engine = shared.engine();
         let behind = engine.is_behind();
-        let idle = !engine.wants_keeper() && !behind;
-        if !engine.stop && (idle || engine.full) {
-            // On a full disk somebody may be waiting for what could not be brought in.
-            let wait = if behind { ROUND / 20 } else { ROUND };
+        let wanted = engine.wants_keeper() || behind;
+        // A round that changed nothing would change nothing again at once: what it needs comes from others, who call.
+        let stuck = shared.progress() == before;
+        if !engine.stop && (!wanted || stuck || engine.full) {
+            // Somebody may be waiting for what could not be brought in.
+            let wait = if behind || (stuck && wanted) { ROUND / 20 } else { ROUND };
             // What is found at the end of the wait is looked at anew: a spurious wake-up costs nothing.
             drop(shared.keeper.wait_timeout(engine, wait).unwrap_or_else(PoisonError::into_inner));
         }
@@ -88,7 +98,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 /// One round. On a full disk all of it is tried nevertheless: what is due must come, and a checkpoint may free room.
-fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
+pub(super) fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
     let mut full = None;
     let mut unless_full = |done: io::Result<()>| match done {
         Err(error) if is_full(&error) => {
@@ -99,6 +109,13 @@ fn keep(shared: &Shared, rounds: &mut Rounds) -> io::Result<()> {
     };
     unless_full(shared.lay_down_spares())?;
     unless_full(shared.open_buckets())?;
+    let opened = shared.engine().opened.0[0];
+    if opened < rounds.opened {
+        // The clock was ahead. If there is no room for it now, the next round tries again.
+        unless_full(shared.retreat().map(|()| rounds.opened = opened))?;
+    } else {
+        rounds.opened = opened;
+    }
     let (flush, spill, journal, changed, now) = {
         let engine = shared.engine();
         let added = engine.journal.appended - engine.checkpointed_at;
@@ -139,6 +156,7 @@ impl Shared {
                     drop(engine);
                     let file = self.disk.open(&self.dir.join(format!("ended-{number}")))?;
                     self.engine().slice_files.push((number, file));
+                    self.note_progress();
                     continue;
                 }
                 if engine.journal.spares.len() >= SPARES {
@@ -146,8 +164,9 @@ impl Shared {
                 }
                 (engine.file_number(), engine.options.segment_bytes)
             };
-            let segment = make_segment(self, number, bytes)?;
+            let segment = lay_down(&*self.disk, &self.dir, number, bytes)?;
             self.engine().journal.spares.push_back(segment);
+            self.note_progress();
             self.room.notify_waiters();
         }
     }
@@ -195,16 +214,4 @@ impl Shared {
         })?;
         Ok(moved)
     }
-}
-
-/// Lays a segment down under its number.
-pub(super) fn make_segment(shared: &Shared, number: u32, bytes: u64) -> io::Result<Segment> {
-    let path = shared.dir.join(format!("journal-{number}"));
-    let file = shared.disk.open(&path)?;
-    file.allocate(bytes).inspect_err(|_| {
-        // A half-laid segment would only hold the room that is missing.
-        let _ = shared.disk.remove(&path);
-    })?;
-    shared.disk.sync_dir(&shared.dir)?;
-    Ok(Segment { number, file, live: 0, first: 0 })
 }

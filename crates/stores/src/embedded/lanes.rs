@@ -8,6 +8,7 @@ use duly_core::{Lane, MessageId, Timestamp};
 use super::{
     entry::{Garbled, Peek},
     index::Place,
+    options::NEAR_COST,
 };
 
 /// The order in which a lane releases: `(ready, priority descending, id)`.
@@ -23,6 +24,11 @@ impl NearKey {
         let id = MessageId::parse(peek.id_text()).map_err(|_| Garbled)?;
         Ok(Self { ready: peek.ready(), rank: peek.rank(), id })
     }
+
+    /// Sorts before what is released at `time` or later.
+    pub(super) fn from(time: Timestamp) -> Self {
+        Self { ready: time, rank: 0, id: first_id() }
+    }
 }
 
 /// A message near at hand.
@@ -34,6 +40,13 @@ pub(super) struct Near {
     pub(super) data: Option<Bytes>,
     /// Its last claim was lost.
     pub(super) suspect: bool,
+}
+
+impl Near {
+    /// The memory it takes: what counts against the window.
+    pub(super) fn cost(&self) -> usize {
+        NEAR_COST + self.data.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// A stretch of a run that belongs to one lane, in release order.
@@ -98,7 +111,7 @@ impl LaneState {
 
     /// Due and waiting at `now`.
     pub(super) fn ready(&self, now: Timestamp) -> u64 {
-        let after = NearKey { ready: Timestamp::from_millis(now.as_millis() + 1), rank: 0, id: first_id() };
+        let after = NearKey::from(Timestamp::from_millis(now.as_millis() + 1));
         let later = self.near.range(after..).count() as u64;
         // Runs hold what is overdue; after a step back of the clock they may hold some that wait again, counted as ready.
         self.near_count.saturating_sub(later)

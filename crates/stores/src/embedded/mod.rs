@@ -4,12 +4,14 @@ mod backup;
 mod change;
 mod checkpoint;
 mod claim;
+mod damage;
 pub mod disk;
 mod ended;
 mod engine;
 mod entry;
 mod flight;
 mod health;
+mod horizon;
 mod index;
 mod journal;
 mod keeper;
@@ -22,16 +24,20 @@ mod moving;
 mod numbers;
 mod options;
 mod recover;
+mod refill;
 mod rows;
+mod segment;
 mod settle;
 mod table;
+#[cfg(test)]
+mod test_bed;
 mod wheel;
 mod writer;
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, atomic::AtomicU64},
     thread::JoinHandle,
     time::Duration,
 };
@@ -55,7 +61,7 @@ use self::{
     measure::Timing,
 };
 pub use backup::{BackupReport, backup, backup_telling};
-pub use options::Options;
+pub use options::{FILE_BYTES_MAX, Options};
 
 /// A store in files of its own: messages synced to disk before they are accepted.
 pub struct EmbeddedStore {
@@ -82,6 +88,8 @@ struct Shared {
     limbo: Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
+    /// Counts what background work changed.
+    progress: AtomicU64,
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -158,6 +166,16 @@ impl Shared {
         Err(StoreError::new(StoreErrorKind::Closed, "the journal could not be synced"))
     }
 
+    /// Waits until everything seen so far is durable. Nobody is told of a change that a power cut could still undo.
+    async fn sync_barrier(&self) -> Result<(), StoreError> {
+        let commit = {
+            let mut engine = self.engine();
+            self.wake(&mut engine);
+            engine.journal.commit()
+        };
+        self.committed(&commit).await
+    }
+
     /// Waits until `place` can be read back.
     async fn written(&self, place: Place) -> Result<(), StoreError> {
         let commit = {
@@ -201,7 +219,7 @@ impl EmbeddedStore {
     /// Opens the store in `dir`, making it if it is missing. Only one process can have it open.
     pub async fn open(dir: impl AsRef<Path>, options: Options, now: Now) -> Result<Self, StoreError> {
         let dir = dir.as_ref().to_owned();
-        let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options, now)).await;
+        let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options.bounded(), now)).await;
         let (shared, lock) = opened.map_err(|error| {
             StoreError::new(StoreErrorKind::Damaged, format!("opening the data folder failed: {error}"))
         })??;
@@ -215,7 +233,12 @@ impl EmbeddedStore {
             shared.close_because("its threads could not be started".into());
             StoreError::new(StoreErrorKind::Unavailable, format!("starting a thread failed: {error}"))
         })?;
-        Ok(Self { shared, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) })
+        let store =
+            Self { shared: shared.clone(), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
+        let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
+        let caught_up = caught_up.map_err(std::io::Error::other).flatten();
+        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        Ok(store)
     }
 
     /// Whether a store was ever made in `dir`. Changes nothing.
@@ -295,9 +318,11 @@ impl Store for EmbeddedStore {
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let (shared, query) = (self.shared.clone(), query.clone());
         let listed = tokio::task::spawn_blocking(move || shared.list(&query)).await;
-        listed.map_err(|error| {
+        let page = listed.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}"))
-        })?
+        })??;
+        self.shared.sync_barrier().await?;
+        Ok(page)
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {

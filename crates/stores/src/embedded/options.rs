@@ -4,8 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use super::disk::{Disk, RealDisk};
 
-/// Messages that may be claimed at the same time, over all lanes.
+/// Messages that may be claimed at the same time, over all lanes. A lane may hold as many of them as are left to all others:
+/// half of it if it is the only one.
 pub(super) const IN_FLIGHT_MAX: usize = 100_000;
+/// Messages of a lane that may be claimed at the same time whatever the other lanes hold.
+pub(super) const LANE_IN_FLIGHT_MIN: usize = 64;
+/// Damaged messages that are remembered until they are dead letters. Others are set aside all the same, and found again at
+/// the next start.
+pub(super) const DAMAGED_MAX: usize = 10_000;
 /// Bytes that may wait for the journal's writer before callers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Memory of one message near at hand, besides its entry.
@@ -19,6 +25,11 @@ pub(super) const ENDED_BYTES_MAX: usize = 4 << 20;
 /// Runs that may stand beside each other before the small ones are merged.
 pub(super) const RUNS_MAX: usize = 24;
 
+/// The most bytes of a segment or a table: half of what a place can name, so that what goes over a little still fits.
+pub const FILE_BYTES_MAX: u64 = 16 << 30;
+/// Bytes of a slice of finished messages after which another one is begun.
+pub(super) const SLICE_BYTES_MAX: u64 = 1 << 30;
+
 /// How an embedded store is set up. The defaults suit a server with a few hundred megabytes to spare.
 #[derive(Clone)]
 pub struct Options {
@@ -28,6 +39,8 @@ pub struct Options {
     pub retention_max: usize,
     /// Messages that may wait at the same time.
     pub pending_max: u64,
+    /// Messages that may be claimed at the same time, over all lanes.
+    pub in_flight_max: usize,
     /// Bytes of a journal segment.
     pub segment_bytes: u64,
     /// Bytes of journal after which a checkpoint is made, so that opening stays quick.
@@ -38,6 +51,8 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Bytes of a bucket read at once.
     pub chunk_bytes: u64,
+    /// Bytes of a table after which another one is begun. At most [`FILE_BYTES_MAX`].
+    pub table_bytes: u64,
     /// The file layer.
     pub disk: Arc<dyn Disk>,
 }
@@ -48,17 +63,28 @@ impl Default for Options {
             retention: Duration::from_secs(24 * 3600),
             retention_max: 1_000_000,
             pending_max: 1_000_000_000,
+            in_flight_max: IN_FLIGHT_MAX,
             segment_bytes: 32 << 20,
             checkpoint_bytes: 64 << 20,
             window_bytes: 48 << 20,
             buffer_bytes: 16 << 20,
             chunk_bytes: 16 << 20,
+            table_bytes: 4 << 30,
             disk: Arc::new(RealDisk),
         }
     }
 }
 
 impl Options {
+    /// Within what places can name, however large they were asked for.
+    pub(super) fn bounded(self) -> Self {
+        Self {
+            segment_bytes: self.segment_bytes.min(FILE_BYTES_MAX),
+            table_bytes: self.table_bytes.min(FILE_BYTES_MAX),
+            ..self
+        }
+    }
+
     /// Small files, for tests: everything happens a thousand times sooner.
     pub fn small() -> Self {
         Self {

@@ -11,7 +11,7 @@ use duly_core::Timestamp;
 use super::{
     disk::DiskFile,
     entry::{Garbled, Peek},
-    index::Place,
+    index::{PLACE_END, Place},
     wheel::Slot,
 };
 
@@ -152,6 +152,14 @@ impl Table {
     }
 }
 
+/// Refuses a table that places could not name: one that wrapped around would name another entry.
+pub(super) fn check_len(number: u32, len: u64) -> io::Result<()> {
+    if len <= PLACE_END {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("table {number} would have {len} bytes, and {PLACE_END} is the most")))
+}
+
 /// Appends `gone` to the bytes of a keys file.
 pub(super) fn write_gone(gone: &[u32], out: &mut Vec<u8>) {
     for some in gone.chunks(GONE_PER_RECORD) {
@@ -184,7 +192,7 @@ pub(super) fn live_keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
 }
 
 /// The keys in the bytes of a keys file, of what is gone, too.
-fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
+pub(super) fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
     bytes.chunks_exact(KEY_BYTES).filter(|record| word(record, 20) != GONE).map(key_of)
 }
 
@@ -234,4 +242,20 @@ pub(super) fn read_entry(file: &dyn DiskFile, place: Place) -> io::Result<Vec<u8
     bytes.truncate(len);
     Peek::checked(&bytes).map_err(garbled)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_places_cannot_name_is_refused() {
+        assert!(check_len(7, PLACE_END).is_ok());
+        let error = check_len(7, PLACE_END + 1).unwrap_err();
+        assert!(error.to_string().contains("table 7"), "{error}");
+        let mut gone = Vec::new();
+        let last = Place::new(7, PLACE_END - 8);
+        write_gone(&[last.off8], &mut gone);
+        assert_eq!(word(&gone, 0), u32::MAX, "the last place can be marked as gone");
+    }
 }

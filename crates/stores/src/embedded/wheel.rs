@@ -52,6 +52,10 @@ impl Slot {
 /// How long before its start a bucket of each level is opened: time enough to move what is in it.
 const LEAD_MS: [u64; LEVELS] = [1_500, 20_000, 600_000, 3_600_000, 86_400_000, 86_400_000];
 
+/// How far the clock may step back before what was opened is closed again: callers' clocks differ by a little, and the
+/// buckets of the present must not be opened and closed by turns.
+const STEP_BACK_MS: u64 = 60_000;
+
 /// Where a time belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
@@ -75,14 +79,22 @@ impl Opened {
         Route::Bucket(Slot::at(level as u8 - 1, time))
     }
 
-    /// What `self` should become at `now`. It never goes back, whatever wall time does.
+    /// What `self` should become at `now`. A small step back of the clock closes nothing; after a large one, what was
+    /// opened for a time that has not come is forgotten, or all that is due until then would be near.
     pub(super) fn wanted(&self, now: Timestamp) -> Self {
         let mut wanted = *self;
-        for (level, (opened, lead)) in (0..).zip(wanted.0.iter_mut().zip(LEAD_MS)) {
-            let ahead = Timestamp::from_millis(now.as_millis() + lead);
-            *opened = (*opened).max(Slot::at(level, ahead).number + 1);
+        for (level, opened) in (0..).zip(&mut wanted.0) {
+            let least = Self::at(level, now);
+            let most = Self::at(level, Timestamp::from_millis(now.as_millis().saturating_add(STEP_BACK_MS)));
+            *opened = (*opened).clamp(least, most);
         }
         wanted
+    }
+
+    /// The first bucket of the level that is not opened yet at `now`.
+    fn at(level: u8, now: Timestamp) -> u64 {
+        let ahead = now.as_millis().saturating_add(LEAD_MS[usize::from(level)]);
+        Slot::at(level, Timestamp::from_millis(ahead)).number + 1
     }
 
     /// When a bucket is to be opened.
@@ -114,8 +126,25 @@ mod tests {
     }
 
     #[test]
-    fn opening_never_goes_back_with_the_clock() {
-        let opened = Opened::default().wanted(Timestamp::from_millis(1_794_852_900_000));
-        assert_eq!(opened.wanted(Timestamp::from_millis(1_000)), opened);
+    fn a_small_step_back_of_the_clock_closes_nothing() {
+        let now = 1_794_852_900_000;
+        let opened = Opened::default().wanted(Timestamp::from_millis(now));
+        assert_eq!(opened.wanted(Timestamp::from_millis(now - STEP_BACK_MS)), opened);
+    }
+
+    #[test]
+    fn a_clock_far_ahead_is_forgotten_once_it_is_right_again() {
+        let now = Timestamp::from_millis(1_794_852_900_000);
+        let right = Opened::default().wanted(now);
+        let ahead = right.wanted(Timestamp::from_millis(now.as_millis() + 31_536_000_000));
+        let back = ahead.wanted(now);
+        for delay in [120_000, 3_600_000, 86_400_000, 30_000_000_000] {
+            let time = Timestamp::from_millis(now.as_millis() + delay);
+            assert_eq!(ahead.route(time), Route::Near, "{delay}");
+            assert_ne!(back.route(time), Route::Near, "{delay}");
+        }
+        for level in 0..LEVELS {
+            assert!((right.0[level]..=right.0[level] + 60).contains(&back.0[level]), "{level}");
+        }
     }
 }

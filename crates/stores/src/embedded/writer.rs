@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Shared, journal::Frame};
+use super::{Shared, health::Watch, journal::Frame};
 
 /// From so many callers in one frame on, the next frame waits a little for as many more.
 const CROWD: usize = 4;
@@ -14,6 +14,7 @@ const GATHER: Duration = Duration::from_micros(500);
 
 /// Runs until the store stops and everything added is written.
 pub(super) fn run(shared: &Shared) {
+    let _watch = Watch::new(shared, "duly-journal");
     let mut callers = 0;
     while let Some(mut frame) = next_frame(shared, callers) {
         // Everybody who waits for the frame holds its commit, and so does the frame itself.

@@ -10,7 +10,7 @@ use super::{
         entry::Peek,
         index::Place,
         options::STEP,
-        table::{KEY_BYTES, KeyRecord, Table, TableKind, write_key},
+        table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, write_key},
         wheel::Slot,
     },
     garbled,
@@ -55,7 +55,14 @@ impl Shared {
             else {
                 return Ok(());
             };
-            let last = bucket.tables.last().copied().filter(|_| !bucket.sealed);
+            let more = bucket.buffer.bytes.len() as u64;
+            let has_room =
+                |table: &Table| table.data_len == 0 || table.data_len + more <= engine.options.table_bytes;
+            let last = bucket
+                .tables
+                .last()
+                .copied()
+                .filter(|number| !bucket.sealed && engine.tables.get(number).is_some_and(has_room));
             if let Some(table) = last.and_then(|number| engine.tables.get_mut(&number)) {
                 table.busy = true;
             }
@@ -154,6 +161,7 @@ impl Shared {
             let Some(table) = engine.tables.get(&number) else { return Ok(()) };
             (table.data.clone(), table.keys.clone(), table.data_len, table.keys_len)
         };
+        check_len(number, base + buffer.bytes.len() as u64)?;
         data.write_at(&buffer.bytes, base)?;
         if buffer.bytes.len() >= SYNC_BYTES {
             // A little at a time: one large sync would make the journal's wait.
@@ -237,6 +245,7 @@ impl Shared {
             engine.bury(number);
         }
         drop(engine);
+        self.note_progress();
         self.room.notify_waiters();
     }
 }

@@ -6,65 +6,96 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey, options::STEP,
-        table::read_entry,
+        Shared, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey,
+        options::STEP, table::read_entry,
     },
     Moving,
     runs::Source,
 };
 
 impl Shared {
-    /// Moves what is near or claimed and lies in journal segments before `segment` into a run, so that they can go.
+    /// Moves what is near or claimed and lies in journal segments before `segment` into runs, so that they can go.
     pub(in crate::embedded) fn relocate(&self, segment: u32) -> io::Result<()> {
         let lanes = self.engine().lanes.len() as u32;
-        let mut moving = Vec::new();
+        let run_bytes = self.run_bytes();
+        let mut parked = Vec::new();
+        let mut bytes = 0;
         for number in 0..lanes {
             let mut after: Option<NearKey> = None;
             loop {
                 let (some, last) = self.engine().near_in_journal(number, segment, after.as_ref());
-                moving.extend(some);
+                for (one, file) in some {
+                    let Some(one) = self.load_parked(one, file) else { continue };
+                    bytes += one.data.len() as u64;
+                    parked.push(one);
+                    if bytes >= run_bytes {
+                        self.write_parked(&mut parked)?;
+                        bytes = 0;
+                    }
+                }
                 match last {
                     Some(key) => after = Some(key),
                     None => break,
                 }
             }
         }
-        self.write_parked(moving)?;
+        self.write_parked(&mut parked)?;
         let claimed = self.engine().claimed_in_journal(segment);
         let mut moving = Vec::new();
+        bytes = 0;
         for (token, lane, hash, from, file) in claimed {
             if let Some(Ok(data)) = file.map(|file| read_entry(&*file, from))
                 && let Ok(key) = Peek::framed(&data).and_then(NearKey::of)
             {
+                bytes += data.len() as u64;
                 moving
                     .push((token, Moving { lane, key, hash, from, suspect: false, data: Bytes::from(data) }));
+                if bytes >= run_bytes {
+                    self.write_claimed(std::mem::take(&mut moving))?;
+                    bytes = 0;
+                }
             }
         }
-        moving.sort_unstable_by(|(_, a), (_, b)| (a.lane, &a.key).cmp(&(b.lane, &b.key)));
         self.write_claimed(moving)
     }
 
-    /// Writes near messages to a run without taking them from memory.
-    pub(in crate::embedded) fn write_parked(
-        &self,
-        moving: Vec<(Moving, Option<Arc<dyn DiskFile>>)>,
-    ) -> io::Result<()> {
-        let mut loaded = Vec::with_capacity(moving.len());
-        for (one, file) in moving {
-            if !one.data.is_empty() {
-                loaded.push(one);
-            } else if let Some(Ok(data)) = file.map(|file| read_entry(&*file, one.from)) {
-                loaded.push(Moving { data: Bytes::from(data), ..one });
+    /// The entry of a near message, read unless it is in memory. A damaged one is set aside: left where it is, it would keep its segment
+    /// and all later ones from being cut.
+    fn load_parked(&self, one: Moving, file: Option<Arc<dyn DiskFile>>) -> Option<Moving> {
+        if !one.data.is_empty() {
+            return Some(one);
+        }
+        match read_entry(&*file?, one.from) {
+            Ok(data) => Some(Moving { data: Bytes::from(data), ..one }),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::InvalidData {
+                    let Moving { lane, key, hash, from: place, .. } = one;
+                    self.engine().set_aside(Damaged {
+                        hash,
+                        place,
+                        lane,
+                        ready: key.ready,
+                        id: Some(key.id),
+                    });
+                }
+                None
             }
         }
-        self.write_run(&self.limbo(), &mut loaded, Source::Memory)
+    }
+
+    /// Writes near messages to a run without taking them from memory.
+    fn write_parked(&self, parked: &mut Vec<Moving>) -> io::Result<()> {
+        self.write_run(&self.limbo(), parked, Source::Memory)?;
+        parked.clear();
+        Ok(())
     }
 
     /// Writes claimed messages to a run; they stay claimed.
-    pub(in crate::embedded) fn write_claimed(&self, moving: Vec<(u64, Moving)>) -> io::Result<()> {
+    pub(in crate::embedded) fn write_claimed(&self, mut moving: Vec<(u64, Moving)>) -> io::Result<()> {
         if moving.is_empty() {
             return Ok(());
         }
+        moving.sort_unstable_by(|(_, a), (_, b)| (a.lane, &a.key).cmp(&(b.lane, &b.key)));
         let _limbo = self.limbo();
         let (number, records) = self.new_run(moving.iter().map(|(_, one)| one))?;
         let mut offset = 0;

@@ -12,8 +12,8 @@ use super::{
         entry::Peek,
         index::{Marks, Place},
         lanes::{Extent, Near, NearKey},
-        options::{NEAR_COST, STEP},
-        table::{KeyRecord, TableKind, read_entry, write_key},
+        options::STEP,
+        table::{KeyRecord, TableKind, check_len, write_key},
     },
     Moving,
 };
@@ -23,6 +23,41 @@ use super::{
 pub(super) enum Source {
     Disk,
     Memory,
+}
+
+/// What was taken out of lanes and is on its way to a run.
+#[derive(Default)]
+struct Tails {
+    loaded: Vec<Moving>,
+    /// Bytes of what is loaded.
+    bytes: u64,
+    /// Bytes after which a run is written.
+    run_bytes: u64,
+    /// Not written yet, or no room: these go back to their lanes.
+    unread: Vec<Moving>,
+}
+
+impl Tails {
+    /// Reads the entry, unless it is in memory.
+    fn load(&mut self, one: Moving, file: Option<Arc<dyn DiskFile>>) {
+        match one.loaded(file) {
+            Ok(one) => {
+                self.bytes += one.data.len() as u64;
+                self.loaded.push(one);
+            }
+            Err(one) => self.unread.push(one),
+        }
+    }
+}
+
+/// How far the weighing of a lane came.
+enum Weighed {
+    /// The share ends before this key.
+    Beyond(NearKey),
+    /// All of the lane is within its share.
+    Within,
+    /// Within its share up to this key; to be continued.
+    More(NearKey),
 }
 
 impl Shared {
@@ -76,7 +111,9 @@ impl Shared {
             let table = engine.tables.get(&number).ok_or(io::ErrorKind::NotFound)?;
             (table.data.clone(), table.keys.clone())
         };
-        let mut bytes = Vec::with_capacity(moving.clone().map(|one| one.data.len()).sum());
+        let len: usize = moving.clone().map(|one| one.data.len()).sum();
+        check_len(number, len as u64).inspect_err(|_| self.unmake_table(number))?;
+        let mut bytes = Vec::with_capacity(len);
         let mut records = Vec::new();
         for one in moving {
             let place = Place::new(number, bytes.len() as u64);
@@ -91,57 +128,35 @@ impl Shared {
         Ok((number, records))
     }
 
-    /// Moves the tails of the fullest lanes from memory to a run.
+    /// Moves the tails of the fullest lanes from memory to runs, until what stays costs at most half of the window.
     pub(in crate::embedded) fn spill(&self) -> io::Result<()> {
-        let limbo = self.limbo();
-        let (numbers, share) = {
+        let (crowded, share) = {
             let engine = self.engine();
-            let crowded: Vec<u32> = (0..engine.lanes.len() as u32)
-                .filter(|number| engine.lanes.get(*number).is_some_and(|lane| !lane.near.is_empty()))
-                .collect();
-            let entries = engine.options.window_bytes / 2 / (2 * NEAR_COST);
-            (crowded.clone(), entries / crowded.len().max(1))
+            let crowded = engine.crowded();
+            let share = engine.options.window_bytes / 2 / crowded.len().max(1);
+            (crowded, share)
         };
-        let mut moving = Vec::new();
-        let mut unread = Vec::new();
-        let mut written = Ok(());
-        let mut bytes = 0u64;
-        for number in &numbers {
-            while written.is_ok() {
-                let some = self.engine().take_tail(*number, share);
-                if some.is_empty() {
-                    break;
-                }
-                for (one, file) in some {
-                    let data = match one.data.is_empty() {
-                        true => match file.map(|file| read_entry(&*file, one.from)) {
-                            Some(Ok(data)) => Bytes::from(data),
-                            // Not written yet: it goes back in the end and the next round takes it.
-                            _ => {
-                                unread.push(one);
-                                continue;
-                            }
-                        },
-                        false => one.data.clone(),
-                    };
-                    bytes += data.len() as u64;
-                    moving.push(Moving { data, ..one });
-                }
-                if bytes > 2 * self.engine().options.chunk_bytes {
-                    bytes = 0;
-                    written = self.write_run(&limbo, &mut moving, Source::Disk);
-                    if written.is_ok() {
-                        moving.clear();
-                    }
-                }
-            }
-        }
-        let written = written.and_then(|()| self.write_run(&limbo, &mut moving, Source::Disk));
+        self.spill_tails(crowded, |number| self.beyond(number, share))
+    }
+
+    /// Moves what lanes have in memory from the key that `cut` says to runs.
+    pub(super) fn spill_tails(
+        &self,
+        numbers: Vec<u32>,
+        cut: impl Fn(u32) -> Option<NearKey>,
+    ) -> io::Result<()> {
+        let limbo = self.limbo();
+        let mut tails = Tails { run_bytes: self.run_bytes(), ..Tails::default() };
+        let spilled = numbers.iter().try_for_each(|number| match cut(*number) {
+            Some(cut) => self.spill_lane(&limbo, *number, &cut, &mut tails),
+            None => Ok(()),
+        });
+        let spilled = spilled.and_then(|()| self.write_run(&limbo, &mut tails.loaded, Source::Disk));
         let mut engine = self.engine();
-        if written.is_err() {
-            unread.append(&mut moving);
+        if spilled.is_err() {
+            tails.unread.append(&mut tails.loaded);
         }
-        unread.into_iter().for_each(|one| engine.put_back(one));
+        tails.unread.into_iter().for_each(|one| engine.put_back(one));
         for number in numbers {
             if let Some(lane) = engine.lanes.get_mut(number) {
                 lane.limbo = None;
@@ -152,7 +167,46 @@ impl Shared {
         }
         drop(engine);
         self.moved.notify_waiters();
-        written
+        spilled
+    }
+
+    /// Moves what a lane has in memory from `cut` on to runs. What finds no room stays in `tails`.
+    fn spill_lane(&self, limbo: &Limbo<'_>, number: u32, cut: &NearKey, tails: &mut Tails) -> io::Result<()> {
+        loop {
+            let mut some = self.engine().take_tail(number, cut).into_iter();
+            if some.len() == 0 {
+                return Ok(());
+            }
+            let written: io::Result<()> = some.by_ref().try_for_each(|(one, file)| {
+                tails.load(one, file);
+                if tails.bytes < tails.run_bytes {
+                    return Ok(());
+                }
+                self.write_run(limbo, &mut tails.loaded, Source::Disk)?;
+                (tails.loaded, tails.bytes) = (Vec::new(), 0);
+                Ok(())
+            });
+            tails.unread.extend(some.map(|(one, _)| one));
+            written?;
+        }
+    }
+
+    /// The first key of a lane that its share of memory has no room for, by bytes: entries have any size.
+    fn beyond(&self, number: u32, share: usize) -> Option<NearKey> {
+        let mut kept = 0;
+        let mut after = None;
+        loop {
+            match self.engine().weigh_lane(number, after, share, &mut kept) {
+                Weighed::Beyond(key) => return Some(key),
+                Weighed::Within => return None,
+                Weighed::More(key) => after = Some(key),
+            }
+        }
+    }
+
+    /// Bytes after which a run is written, so that what is read back for one does not fill the memory.
+    pub(super) fn run_bytes(&self) -> u64 {
+        2 * self.engine().options.chunk_bytes
     }
 
     /// Merges small runs, so that their number stays small whatever trickles in.
@@ -185,25 +239,17 @@ impl Shared {
         let mut moving = Vec::new();
         for table in &small {
             self.each_chunk(*table, |bytes, entries| {
-                let mut engine = self.engine();
-                for (hash, from, range) in entries {
-                    let data = bytes.slice(range);
-                    let Ok(peek) = Peek::framed(&data) else { continue };
-                    let alive = engine.index.marks(hash, from).is_some_and(|marks| !marks.claimed);
-                    if alive && let Ok(key) = NearKey::of(peek) {
-                        if let Some(lane) = engine.lanes.get_mut(peek.lane()) {
-                            lane.note_limbo(&key);
-                        }
-                        let suspect = peek.is_lost();
-                        moving.push(Moving {
-                            lane: peek.lane(),
-                            key,
-                            hash,
-                            from,
-                            suspect,
-                            data: data.clone(),
-                        });
-                    }
+                for some in entries.chunks(STEP) {
+                    let mut engine = self.engine();
+                    moving.extend(some.iter().filter_map(|(hash, from, range)| {
+                        let peek = Peek::framed(&bytes[range.clone()]).ok()?;
+                        engine.index.marks(*hash, *from).filter(|marks| !marks.claimed)?;
+                        let (lane, key) = (peek.lane(), NearKey::of(peek).ok()?);
+                        engine.lanes.get_mut(lane)?.note_limbo(&key);
+                        // A copy: one live entry must not keep the chunk of a run that is mostly over.
+                        let data = Bytes::copy_from_slice(&bytes[range.clone()]);
+                        Some(Moving { lane, key, hash: *hash, from: *from, suspect: peek.is_lost(), data })
+                    }));
                 }
                 Ok(())
             })?;
@@ -249,22 +295,45 @@ impl Engine {
 
     /// Counts anew what is in memory: callers wait for it, and must not wait for a miscount.
     fn weigh_window(&mut self) {
-        let cost = |near: &Near| NEAR_COST + near.data.as_ref().map_or(0, Bytes::len);
-        self.window = self.lanes.iter().flat_map(|lane| lane.near.values()).map(cost).sum();
+        self.window = self.lanes.iter().flat_map(|lane| lane.near.values()).map(Near::cost).sum();
     }
 
-    /// Takes some of the last messages that a lane has in memory, beyond its share.
+    /// The lanes that have messages in memory.
+    pub(super) fn crowded(&self) -> Vec<u32> {
+        let crowded = (0..).zip(self.lanes.iter()).filter(|(_, lane)| !lane.near.is_empty());
+        crowded.map(|(number, _)| number).collect()
+    }
+
+    /// Adds what the near messages of a lane after `after` cost to `kept`, a step at a time.
+    fn weigh_lane(&self, number: u32, after: Option<NearKey>, share: usize, kept: &mut usize) -> Weighed {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let Some(lane) = self.lanes.get(number) else { return Weighed::Within };
+        let from = after.map_or(Unbounded, Excluded);
+        for (seen, (key, near)) in lane.near.range((from, Unbounded)).enumerate() {
+            *kept += near.cost();
+            if *kept > share {
+                return Weighed::Beyond(key.clone());
+            }
+            if seen + 1 == STEP {
+                return Weighed::More(key.clone());
+            }
+        }
+        Weighed::Within
+    }
+
+    /// Takes some of the last messages that a lane has in memory, from `cut` on.
     pub(in crate::embedded) fn take_tail(
         &mut self,
         number: u32,
-        share: usize,
+        cut: &NearKey,
     ) -> Vec<(Moving, Option<Arc<dyn DiskFile>>)> {
         let mut some = Vec::new();
         while some.len() < STEP {
-            let Some(lane) = self.lanes.get_mut(number).filter(|lane| lane.near.len() > share) else { break };
-            let Some((key, near)) = lane.near.pop_last() else { break };
+            let Some(lane) = self.lanes.get_mut(number) else { break };
+            let Some(last) = lane.near.last_entry().filter(|last| last.key() >= cut) else { break };
+            let (key, near) = last.remove_entry();
             lane.note_limbo(&key);
-            self.window = self.window.saturating_sub(NEAR_COST + near.data.as_ref().map_or(0, Bytes::len));
+            self.window = self.window.saturating_sub(near.cost());
             if self.index.marks(near.hash, near.place).is_none_or(|marks| marks.claimed) {
                 continue;
             }
@@ -279,7 +348,12 @@ impl Engine {
         some
     }
 
+    /// Puts a message back that was on its way to a run, unless it was changed or ended on the way: then a newer place,
+    /// under the same key perhaps, must not be overwritten.
     pub(in crate::embedded) fn put_back(&mut self, one: Moving) {
+        if self.index.marks(one.hash, one.from).is_none_or(|marks| marks.claimed) {
+            return;
+        }
         let near = Near { hash: one.hash, place: one.from, data: None, suspect: one.suspect };
         self.add_near(one.lane, one.key, near);
     }

@@ -1,16 +1,19 @@
 //! The files that the manifest names: tables and slices.
 
+use std::io;
+
 use duly_core::store::StoreError;
 
 use super::{
     super::{
+        damage::survey,
         disk::DiskFile,
         ended::Slice,
         entry::{self, Peek},
         index::{Marks, Place},
         lanes::{Extent, NearKey},
         manifest::TableLine,
-        table::{KEY_BYTES, KeyRecord, Table, TableKind, live_keys, read_all, read_entry},
+        table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, live_keys, read_all, read_entry},
     },
     Opening, damaged, io_error,
 };
@@ -28,6 +31,7 @@ impl Opening<'_> {
         }
         self.engine.index.insert_many(&mut self.staged);
         self.staged = Vec::new();
+        std::mem::take(&mut self.damaged).into_iter().for_each(|one| self.engine.set_aside(one));
         Ok(())
     }
 
@@ -43,6 +47,9 @@ impl Opening<'_> {
                 "table-{number} is shorter than the manifest says; restore the folder from a backup"
             )));
         }
+        check_len(number, line.data_len).map_err(|error| {
+            damaged(format!("{error}; it was written by an older version; restore the folder from a backup"))
+        })?;
         let mut table = Table::new(number, line.kind, data, keys);
         table.data_len = line.data_len;
         table.added_keys(&bytes);
@@ -58,7 +65,7 @@ impl Opening<'_> {
         // Entry sizes are not in the keys: waste is estimated until the table is rewritten.
         table.live_bytes = line.data_len * table.live / (all as u64).max(1);
         if line.kind == TableKind::Run {
-            self.announce(number, &live, line.data_len, &*table.data)?;
+            self.announce(number, &live, line.data_len, &*table.data, &bytes)?;
         }
         let empty = table.live == 0;
         self.engine.tables.insert(number, table);
@@ -105,6 +112,7 @@ impl Opening<'_> {
         live: &[KeyRecord],
         len: u64,
         data: &dyn DiskFile,
+        keys: &[u8],
     ) -> Result<(), StoreError> {
         let mut stretches: Vec<(u32, u64)> = Vec::new();
         for key in live {
@@ -114,13 +122,21 @@ impl Opening<'_> {
         }
         for (at, (lane, start)) in stretches.iter().enumerate() {
             let end = stretches.get(at + 1).map_or(len, |(_, start)| *start);
-            let bytes = read_entry(data, Place::new(number, *start))
+            let key = read_entry(data, Place::new(number, *start)).and_then(|bytes| {
+                let key = Peek::framed(&bytes).and_then(NearKey::of);
+                key.map_err(|_| io::ErrorKind::InvalidData.into())
+            });
+            let surveyed = match key {
+                Ok(key) => Ok((Vec::new(), Some((*start, key)))),
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(error),
+                Err(_) => survey(data, number, keys, *start, end),
+            };
+            let (damaged, first) = surveyed
                 .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), &error))?;
-            let key = Peek::framed(&bytes)
-                .and_then(NearKey::of)
-                .map_err(|_| damaged(format!("table-{number}.data, byte {start}")))?;
-            if let Some(state) = self.engine.lanes.get_mut(*lane) {
-                state.extents.push(Extent { table: number, next: *start, end, key });
+            // Set aside once the index knows them.
+            self.damaged.extend(damaged);
+            if let (Some((next, key)), Some(state)) = (first, self.engine.lanes.get_mut(*lane)) {
+                state.extents.push(Extent { table: number, next, end, key });
             }
         }
         Ok(())
