@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Invalid;
+
 /// How the longest wait grows from try to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backoff {
@@ -51,6 +53,15 @@ pub struct RetryOverride {
 }
 
 impl RetryPolicy {
+    /// Refuses a first wait that is longer than the longest. `path` is where the policy stands.
+    pub fn check(&self, path: &str) -> Result<(), Invalid> {
+        if self.min <= self.max {
+            return Ok(());
+        }
+        let detail = format!("it is {:?}, longer than max, which is {:?}", self.min, self.max);
+        Err(Invalid::new("bad_retry", format!("{path}.min"), detail))
+    }
+
     /// This policy with what the message says instead.
     pub fn with(&self, message: Option<&RetryOverride>) -> Self {
         let Some(own) = message else { return self.clone() };
@@ -78,7 +89,7 @@ impl RetryPolicy {
         if spread == 0 {
             return self.min;
         }
-        self.min + Duration::from_millis(random % (spread + 1))
+        self.min.saturating_add(Duration::from_millis(random % spread.saturating_add(1)))
     }
 }
 
@@ -109,6 +120,20 @@ mod tests {
         assert!(
             (0..1000).all(|random| policy(Backoff::Exponential).wait(4, random) >= Duration::from_secs(1))
         );
+    }
+
+    #[test]
+    fn waits_as_long_as_time_itself_overflow_nothing() {
+        for (min, max) in [
+            (Duration::from_secs(1 << 40), Duration::MAX),
+            (Duration::MAX, Duration::MAX),
+            (Duration::MAX, Duration::ZERO),
+        ] {
+            for backoff in [Backoff::Fixed, Backoff::Linear, Backoff::Exponential] {
+                let policy = RetryPolicy { attempts: 5, backoff, min, max };
+                assert!([1, 2, u32::MAX].iter().all(|attempt| policy.wait(*attempt, u64::MAX) >= min));
+            }
+        }
     }
 
     #[test]

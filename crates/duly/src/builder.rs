@@ -204,6 +204,7 @@ impl Builder {
 
     /// Checks the settings, opens the store and starts delivering.
     pub async fn start(mut self) -> Result<Duly, Error> {
+        self.check()?;
         let sinks = self.checked_sinks()?;
         let watched: Vec<Topic> =
             self.watched.iter().map(|topic| Topic::parse(topic)).collect::<Result<_, _>>()?;
@@ -226,7 +227,8 @@ impl Builder {
         };
         let (notes, inbox) = tokio::sync::mpsc::unbounded_channel();
         let (hints, bell) = (Arc::new(Hints::default()), Arc::new(Bell::watching(watched)));
-        let parts = Parts { store, clock, hints, bell, notes };
+        let (liveness, checks) = (Arc::default(), Arc::default());
+        let parts = Parts { store, clock, hints, bell, liveness, checks, notes };
         // The hasher's keys come from the system: randomness without another dependency.
         let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let paused = parts.store.lanes(parts.clock.now()).await?;
@@ -245,6 +247,26 @@ impl Builder {
         Ok(Duly::new(parts, driver, sinks, self, seed))
     }
 
+    /// Refuses what would stop delivery or contradicts itself; numbers of nothing mean one.
+    fn check(&self) -> Result<(), Invalid> {
+        self.pace.check()?;
+        let leases = LaneSettings::LEASE_MIN..=LaneSettings::LEASE_MAX;
+        if !leases.contains(&self.lease) {
+            let detail = format!("it is {:?}, and must be within {leases:?}", self.lease);
+            return Err(Invalid::new("bad_lease", "lease", detail));
+        }
+        self.retry.check("retry")?;
+        self.handlers.check()?;
+        for (path, limit) in
+            [("limits.batch", self.limits.batch_max as u64), ("limits.pending", self.limits.pending_max)]
+        {
+            if limit == 0 {
+                return Err(Invalid::new("bad_limit", path, "it is 0: no message could be accepted"));
+            }
+        }
+        Ok(())
+    }
+
     #[expect(clippy::type_complexity, reason = "used once, right above")]
     fn checked_sinks(&mut self) -> Result<BTreeMap<SinkName, (Arc<dyn Sink>, SinkOptions)>, Invalid> {
         let mut sinks = BTreeMap::new();
@@ -258,6 +280,13 @@ impl Builder {
             if name.as_str().contains('/') {
                 let detail = "a sink's name has no slash: the slash ends it in sink/topic";
                 return Err(Invalid::new("bad_sink", path, detail));
+            }
+            if let Some(retry) = &options.retry {
+                retry.check(&format!("{path}.retry"))?;
+            }
+            if options.timeout.is_zero() {
+                let detail = "it is 0: every call would be given up as it begins";
+                return Err(Invalid::new("bad_timeout", format!("{path}.timeout"), detail));
             }
             if options.timeout >= self.lease {
                 let (timeout, lease) = (options.timeout, self.lease);

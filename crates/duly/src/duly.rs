@@ -12,23 +12,26 @@ use std::{
 
 use duly_core::{
     Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, ShardStatus, Sink,
-    SinkName, State, Timestamp, Topic,
+    SinkName, State, Store, Timestamp, Topic,
     schedule::Random,
-    store::{Insert, Inserted, StoreError},
+    store::{Insert, Inserted},
 };
 use tokio::sync::oneshot;
 
 use crate::{
     Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Prepared, Stats,
-    engine::{Note, Parts},
+    engine::{Note, Parts, caught},
     events::Event,
     handed::Handed,
+    observed::Call,
     seconds,
     tally::add,
 };
 
 /// After the grace of handlers and sinks, what was handed back may take this long to be recorded.
 const RECORDING: Duration = seconds(5);
+/// The pause after the store panicked instead of giving a hint.
+const HINT_PAUSE: Duration = seconds(1);
 /// A message due later than this needs no wake-up: the sweep tells of it long before.
 const HINT_AHEAD: Duration = seconds(10);
 
@@ -91,10 +94,17 @@ impl Duly {
         seed: u64,
     ) -> Self {
         let (store, hints) = (parts.store.clone(), parts.hints.clone());
+        let clock = parts.clock.clone();
         let listener = tokio::spawn(async move {
             loop {
-                let hint = store.hint().await;
-                hints.tell(hint.lane, hint.due);
+                match caught(store.hint()).await {
+                    Ok(hint) => hints.tell(hint.lane, hint.due),
+                    Err(panic) => {
+                        // Wake-ups are hints: until the next one the sweep finds what is due.
+                        tracing::error!(panic, "hint failed");
+                        clock.sleep_until(clock.now().mono().saturating_add(HINT_PAUSE)).await;
+                    }
+                }
             }
         });
         let inner = Inner {
@@ -189,7 +199,7 @@ impl Duly {
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
         let bell = &self.inner.parts.bell;
-        let results = self.inner.parts.store.insert(now, batch).await.map_err(|e| bell.failing(e))?;
+        let results = bell.observe(Call::Insert, now, self.store()?.insert(now, batch).await)?;
         let answer = |((id, lane, due), inserted): ((MessageId, Lane, Timestamp), Inserted)| match inserted {
             Inserted::Accepted => {
                 self.accepted(now, &id, lane, due);
@@ -233,14 +243,14 @@ impl Duly {
 
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
-        Ok(self.inner.parts.store.nodes().await?)
+        Ok(self.store()?.nodes().await?)
     }
 
     /// The shards of a store that nodes share, by number: who delivers what of each, and since when something waits there; none if
     /// the store is this process's alone.
     pub async fn shards(&self) -> Result<Vec<ShardStatus>, Error> {
         let parts = &self.inner.parts;
-        Ok(parts.store.shards(parts.clock.now()).await?)
+        Ok(self.store()?.shards(parts.clock.now()).await?)
     }
 
     /// The lanes that other nodes serve and this one does not, by name: what waits in them waits for nobody here.
@@ -248,12 +258,6 @@ impl Duly {
         let (this, others): (Vec<_>, Vec<_>) = self.nodes().await?.into_iter().partition(|node| node.this);
         let own: BTreeSet<String> = this.into_iter().flat_map(|node| node.lanes).collect();
         Ok(others.into_iter().flat_map(|node| node.lanes).filter(|lane| !own.contains(lane)).collect())
-    }
-
-    /// Whether the store is open and takes changes. It is not after a failed sync: only a restart finds out what is on
-    /// the disk.
-    pub async fn store_health(&self) -> Result<(), StoreError> {
-        self.inner.parts.store.books().await.map(drop)
     }
 
     /// The time, as this Duly sees it.
@@ -272,7 +276,8 @@ impl Duly {
     }
 
     /// Stops cleanly: accepts nothing more, lets handlers and sinks finish within their time of grace, hands the rest
-    /// back without counting a try, and closes the store. Ends within that grace and a few seconds, whatever happens.
+    /// back without counting a try, and closes the store. Ends within that grace and a few seconds, whatever happens. If
+    /// delivery had stopped before by itself, the store is closed and the error says so.
     pub async fn shutdown(&self) -> Result<(), Error> {
         if self.inner.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
@@ -283,8 +288,9 @@ impl Duly {
         let _ = self.inner.parts.notes.send(Note::Shutdown { grace_end, gone });
         self.bounded(grace_end, waiting).await;
         self.inner.tasks.iter().for_each(tokio::task::AbortHandle::abort);
-        self.inner.parts.store.close().await?;
-        Ok(())
+        let closed = self.inner.parts.store.close().await;
+        self.check_alive()?;
+        Ok(closed?)
     }
 
     pub(crate) fn grace_end(&self) -> Monotonic {
@@ -306,7 +312,18 @@ impl Duly {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.inner.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.inner.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_alive() }
+    }
+
+    /// Without the task that delivers, nothing is to be relied on.
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        self.inner.parts.liveness.check()
+    }
+
+    /// The store, for as long as delivery goes on: every call of a Duly that has failed says so.
+    pub(crate) fn store(&self) -> Result<&dyn Store, Error> {
+        self.check_alive()?;
+        Ok(&*self.inner.parts.store)
     }
 }
 

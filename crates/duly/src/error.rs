@@ -25,6 +25,9 @@ pub enum Error {
     /// This Duly was shut down. Open another.
     #[error("this Duly was shut down; open another [closed]")]
     Closed,
+    /// The task that delivers has ended, although nobody asked it to: a fault of Duly. Nothing accepted is lost; restart.
+    #[error("delivery has stopped: {0}; restart the process, nothing accepted is lost [delivery_stopped]")]
+    Stopped(String),
     /// The machine gave no thread for the alarm clock.
     #[error("cannot start the alarm clock's thread: {0}; free some threads or raise the limit [no_thread]")]
     NoThread(String),
@@ -40,6 +43,7 @@ impl Error {
             Self::AlreadyHandling(_) => "already_handling",
             Self::NotHandling(_) => "not_handling",
             Self::Closed => "closed",
+            Self::Stopped(_) => "delivery_stopped",
             Self::NoThread(_) => "no_thread",
         }
     }

@@ -9,12 +9,15 @@ use std::{
 };
 
 use duly_core::{
-    DeadReason, Lane, MessageId, Outcome, Timestamp, Topic,
-    store::{StoreError, StoreErrorKind, Verdict},
+    DeadReason, Lane, MessageId, Now, Outcome, Timestamp, Topic,
+    store::{StoreError, Verdict},
 };
 use tokio::sync::broadcast;
 
-use crate::tally::{LaneTally, Tally, add};
+use crate::{
+    observed::{Call, Observed, is_failure},
+    tally::{LaneTally, Tally, add},
+};
 
 /// So many events wait for a slow listener; then it loses the oldest, and hears how many.
 const KEPT: usize = 4_096;
@@ -167,11 +170,13 @@ impl Events {
 pub(crate) struct Bell {
     sender: broadcast::Sender<Event>,
     pub(crate) tally: Tally,
+    pub(crate) observed: Observed,
 }
 
 impl Bell {
     pub(crate) fn watching(topics: impl IntoIterator<Item = Topic>) -> Self {
-        Self { sender: broadcast::channel(KEPT).0, tally: Tally::watching(topics) }
+        let (sender, tally) = (broadcast::channel(KEPT).0, Tally::watching(topics));
+        Self { sender, tally, observed: Observed::default() }
     }
 
     pub(crate) fn listen(&self) -> Events {
@@ -229,12 +234,21 @@ impl Bell {
         }
     }
 
-    /// The store failed: counted, unless it only said that there are too many messages, or too large ones.
-    pub(crate) fn failing(&self, error: StoreError) -> StoreError {
-        use StoreErrorKind::{TooLarge, TooMany, TooManyInFlight};
-        if !matches!(error.kind, TooMany | TooManyInFlight | TooLarge) {
-            add(&self.tally.store_failures, 1);
+    /// Takes note of how a call of the store ended at `now`, and counts its failures. A limit that is reached is none.
+    pub(crate) fn observe<T>(
+        &self,
+        call: Call<'_>,
+        now: Now,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match &result {
+            Ok(_) => self.observed.well(call),
+            Err(error) if is_failure(error) => {
+                add(&self.tally.store_failures, 1);
+                self.observed.failed(call, now.mono(), error);
+            }
+            Err(_) => {}
         }
-        error
+        result
     }
 }

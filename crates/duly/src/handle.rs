@@ -40,6 +40,7 @@ impl Duly {
         if !self.handling().remove(&topic) {
             return Err(Error::NotHandling(topic));
         }
+        self.check_alive()?;
         let (gone, waiting) = oneshot::channel();
         let grace_end = self.grace_end();
         let _ = self.inner.parts.notes.send(Note::StopLane { lane: Lane::Queue(topic), grace_end, gone });
@@ -107,9 +108,10 @@ impl Handling {
             let detail = "this Duly only accepts; handle the queue in a process that delivers";
             return Err(Invalid::new("only_accepts", "deliver", detail).into());
         }
+        self.options.check()?;
         let topic = Topic::parse(&self.queue)?;
         let lane = Lane::Queue(topic.clone());
-        let lanes = inner.parts.store.lanes(inner.parts.clock.now()).await?;
+        let lanes = self.duly.store()?.lanes(inner.parts.clock.now()).await?;
         let paused = lanes.iter().any(|status| status.paused && status.lane == lane);
         if !self.duly.handling().insert(topic.clone()) {
             return Err(Error::AlreadyHandling(topic));

@@ -61,7 +61,7 @@
 //! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
 //! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::books`], [`Duly::forecast`] |
 //! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
-//! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::measures`], [`Duly::store_health`] |
+//! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::measures`], [`Duly::health`], [`Duly::failed`] |
 //! | test without waiting | [`ManualClock`] |
 
 mod builder;
@@ -72,9 +72,11 @@ mod error;
 mod events;
 mod handed;
 mod handle;
+mod health;
 mod levels;
 mod manage;
 mod message;
+mod observed;
 mod open;
 mod options;
 mod queue;
@@ -91,6 +93,7 @@ pub use duly::{Accepted, Duly, Named};
 pub use error::Error;
 pub use events::{Event, Events};
 pub use handle::Handling;
+pub use health::Health;
 pub use levels::Levels;
 pub use message::Message;
 pub use options::{HandlerOptions, SinkOptions};

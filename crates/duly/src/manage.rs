@@ -13,12 +13,12 @@ use crate::{Duly, Error, Named, engine::Note, events::Event, tally::add};
 impl Duly {
     /// All that is known of a message.
     pub async fn get(&self, id: impl Named) -> Result<Option<Record>, Error> {
-        Ok(self.inner.parts.store.get(&[id.id()?]).await?.pop().flatten())
+        Ok(self.store()?.get(&[id.id()?]).await?.pop().flatten())
     }
 
     /// All that is known of many; one answer each, in their order.
     pub async fn get_many(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Error> {
-        Ok(self.inner.parts.store.get(ids).await?)
+        Ok(self.store()?.get(ids).await?)
     }
 
     /// The same without the bodies, for whoever decides by the rest.
@@ -28,7 +28,7 @@ impl Duly {
 
     /// A page of messages in one state, by due time. Bodies are left out.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
-        Ok(self.inner.parts.store.list(query).await?)
+        Ok(self.store()?.list(query).await?)
     }
 
     /// Cancels a message that waits. Done means: it will not be delivered, unless the answer says that an earlier try
@@ -41,7 +41,7 @@ impl Duly {
     pub async fn cancel_many(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let parts = &self.inner.parts;
-        let changes = parts.store.cancel(parts.clock.now(), ids).await?;
+        let changes = self.store()?.cancel(parts.clock.now(), ids).await?;
         for id in done(ids.iter(), &changes) {
             add(&parts.bell.tally.cancelled, 1);
             if parts.bell.heard() {
@@ -65,7 +65,7 @@ impl Duly {
             let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
             return Err(Invalid::new("too_far", "deliver_at", detail).into());
         }
-        let changes = parts.store.reschedule(now, batch).await?;
+        let changes = self.store()?.reschedule(now, batch).await?;
         let told = |id, lane, due| Event::Rescheduled { id, lane, due };
         self.tell(batch.iter().map(|(id, _)| id), &changes, told).await;
         Ok(changes)
@@ -92,7 +92,7 @@ impl Duly {
     pub async fn replay(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let parts = &self.inner.parts;
-        let changes = parts.store.replay(parts.clock.now(), ids).await?;
+        let changes = self.store()?.replay(parts.clock.now(), ids).await?;
         self.tell(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
         Ok(changes)
     }
@@ -101,7 +101,7 @@ impl Duly {
     pub async fn purge(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let parts = &self.inner.parts;
-        let changes = parts.store.purge(parts.clock.now(), ids).await?;
+        let changes = self.store()?.purge(parts.clock.now(), ids).await?;
         if parts.bell.heard() {
             for id in done(ids.iter(), &changes) {
                 parts.bell.ring(Event::Purged { id: id.clone() });
@@ -155,7 +155,7 @@ impl Duly {
     async fn set_paused(&self, lane: Lane, paused: bool) -> Result<(), Error> {
         self.check_open()?;
         let parts = &self.inner.parts;
-        parts.store.set_paused(&lane, paused).await?;
+        self.store()?.set_paused(&lane, paused).await?;
         if !paused {
             parts.hints.tell(lane.clone(), self.now());
         }
@@ -167,12 +167,14 @@ impl Duly {
     /// Tries a target that is away now rather than at its next time.
     pub fn probe(&self, sink: &str) -> Result<(), Error> {
         let lane = Lane::Sink(SinkName::parse(sink)?);
+        self.check_alive()?;
         let _ = self.inner.parts.notes.send(Note::Probe { lane });
         Ok(())
     }
 
     /// The sinks and queues that this process serves, each at a glance.
     pub async fn served(&self) -> Result<Vec<(Lane, LaneLook)>, Error> {
+        self.check_alive()?;
         let (answer, looks) = oneshot::channel();
         let note = Note::Look { answer };
         self.inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
@@ -184,17 +186,17 @@ impl Duly {
     /// Every lane that holds something or is paused.
     pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Error> {
         let parts = &self.inner.parts;
-        Ok(parts.store.lanes(parts.clock.now()).await?)
+        Ok(self.store()?.lanes(parts.clock.now()).await?)
     }
 
     /// The totals since the store was made.
     pub async fn books(&self) -> Result<Books, Error> {
-        Ok(self.inner.parts.store.books().await?)
+        Ok(self.store()?.books().await?)
     }
 
     /// How many messages come due in each of `buckets` equal parts of `from..to`.
     pub async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, Error> {
-        Ok(self.inner.parts.store.forecast(from, to, buckets).await?)
+        Ok(self.store()?.forecast(from, to, buckets).await?)
     }
 
     /// What an accepted message survives.

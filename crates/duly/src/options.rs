@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    RetryPolicy, TopicPatterns,
+    Invalid, RetryPolicy, TopicPatterns,
     schedule::{LaneSettings, Rate, Work},
 };
 
@@ -94,6 +94,14 @@ impl Default for HandlerOptions {
 }
 
 impl HandlerOptions {
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        if !self.timeout.is_zero() {
+            return Ok(());
+        }
+        let detail = "it is 0: every task would be given up as it begins";
+        Err(Invalid::new("bad_timeout", "handlers.timeout", detail))
+    }
+
     pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
         LaneSettings {
             // What is done and only waits to be recorded must not hold up what comes next.

@@ -13,7 +13,7 @@ use tokio::{
     sync::{Notify, oneshot},
 };
 
-use crate::{Duly, Error, events::Event, handed::InHand, seconds, tally::add};
+use crate::{Duly, Error, events::Event, handed::InHand, observed::Call, seconds, tally::add};
 
 /// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
 const LOOK: Duration = seconds(2);
@@ -106,7 +106,9 @@ impl Duly {
             holder: Holder::Client,
         };
         let now = parts.clock.now();
-        let claimed = parts.store.claim(now, claim).await.map_err(|e| parts.bell.failing(e))?;
+        let lane = claim.lane.clone();
+        let claimed = self.store()?.claim(now, claim).await;
+        let claimed = parts.bell.observe(Call::Claim(&lane), now, claimed)?;
         if claimed.messages.is_empty() {
             // A lower bound that has passed already must not make this a busy loop.
             let soon = now.mono().saturating_add(Duration::from_millis(1));
@@ -151,7 +153,8 @@ impl Duly {
             over.push((leased, verdict));
         }
         if !settles.is_empty() {
-            let settled = parts.store.settle(now, settles).await.map_err(|e| parts.bell.failing(e))?;
+            let settled = parts.store.settle(now, settles).await;
+            let settled = parts.bell.observe(Call::Settle, now, settled)?;
             let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
             for ((leased, verdict), _) in done {
                 parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, verdict);
@@ -197,7 +200,9 @@ impl Duly {
         let parts = &self.inner.parts;
         let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), verdict: verdict.clone() };
         let settles = receipts.iter().map(settle).collect();
-        Ok(parts.store.settle(parts.clock.now(), settles).await.map_err(|e| parts.bell.failing(e))?)
+        let now = parts.clock.now();
+        let settled = self.store()?.settle(now, settles).await;
+        Ok(parts.bell.observe(Call::Settle, now, settled)?)
     }
 
     /// What is known of those that were settled: remembered, or else asked of the store. Then the lateness is at most
@@ -240,7 +245,7 @@ impl Duly {
         let parts = &self.inner.parts;
         self.inner.handed.take(&receipts);
         let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
-        let records = parts.store.get_without_bodies(&ids).await?;
+        let records = self.store()?.get_without_bodies(&ids).await?;
         let now = parts.clock.now();
         let mut settings = self.queue_settings();
         if let (Some(delay), duly_core::schedule::Work::Handler { again, .. }) = (delay, &mut settings.work) {
@@ -264,7 +269,7 @@ impl Duly {
         }
         let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
         let results = parts.store.settle(now, settles).await;
-        let mut results = results.map_err(|e| parts.bell.failing(e))?.into_iter().zip(verdicts);
+        let mut results = parts.bell.observe(Call::Settle, now, results)?.into_iter().zip(verdicts);
         let answer = |record: Option<Record>| {
             let (Some(record), Some((settled, verdict))) =
                 (record.as_ref(), record.as_ref().and_then(|_| results.next()))
@@ -291,7 +296,7 @@ impl Duly {
         lease: Duration,
     ) -> Result<Vec<Settled>, Error> {
         let parts = &self.inner.parts;
-        Ok(parts.store.extend(parts.clock.now(), &parse(receipts)?, lease).await?)
+        Ok(self.store()?.extend(parts.clock.now(), &parse(receipts)?, lease).await?)
     }
 
     fn queue_settings(&self) -> LaneSettings {

@@ -99,6 +99,11 @@ impl Tally {
         }
     }
 
+    /// Calls of the store that failed so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.store_failures.load(Relaxed)
+    }
+
     fn topic(&self, topic: &Topic) -> Option<&LaneTally> {
         if self.topics.is_empty() { None } else { self.topics.get(topic) }
     }

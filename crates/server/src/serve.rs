@@ -93,14 +93,18 @@ fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkN
     config.sinks.iter().map(entry).collect()
 }
 
+/// The pace as it is used: a node says that it is there with every sweep, so that none may come later than the heartbeat.
+fn pace(config: &Config) -> Pace {
+    let idle_max = config.scan.idle_max.min(config.heartbeat);
+    let max = config.scan.max.min(idle_max);
+    Pace { idle_max, max, min: config.scan.min.min(max), ..config.scan.clone() }
+}
+
 async fn engine(
     config: &Config,
     sinks: &BTreeMap<duly::SinkName, SinkEntry>,
     opened: &Opened,
 ) -> Result<Duly, StartError> {
-    // A node says that it is there with every sweep.
-    let idle_max = config.scan.idle_max.min(config.heartbeat);
-    let pace = Pace { idle_max, max: config.scan.max.min(idle_max), ..config.scan.clone() };
     let mut builder = Duly::builder()
         .store(opened.store.clone())
         .clock(opened.clock.clone())
@@ -109,7 +113,7 @@ async fn engine(
         .limits(config.limits.clone())
         .retry(config.retry.clone())
         .handlers(config.handlers.clone())
-        .scan(pace)
+        .scan(pace(config))
         .lease(config.store.lease)
         .grace(DELIVERIES_GRACE)
         .watch_topics(config.alerts.topics.keys());
@@ -139,6 +143,15 @@ impl Running {
     /// The engine inside.
     pub fn duly(&self) -> &Duly {
         &self.duly
+    }
+
+    /// What died without being asked to, if anything: a server that nobody reaches, or that takes nothing from its sources any
+    /// more, is to be started again.
+    pub(crate) fn dead_part(&self) -> Option<&'static str> {
+        if self.listening.is_finished() {
+            return Some("what listens for calls");
+        }
+        self.sources.any_finished().then_some("what takes messages from a source")
     }
 
     /// Stops cleanly: accepts nothing more, finishes or hands back what is under way. Within half a minute, whatever

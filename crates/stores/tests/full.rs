@@ -1,7 +1,15 @@
 //! A full disk: new messages are refused, what is stored goes out, and everything goes on by itself once there is room.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use duly_core::{
     Body, Lane, Message, MessageId, SinkName, Store, Topic,
@@ -11,7 +19,13 @@ use duly_core::{
         Verdict,
     },
 };
-use duly_stores::{EmbeddedStore, embedded::Options};
+use duly_stores::{
+    EmbeddedStore,
+    embedded::{
+        Options,
+        disk::{Disk, DiskFile},
+    },
+};
 use testkit::disk::{PowerDisk, Traffic};
 
 /// How often a store is asked until it has noticed that the disk has changed.
@@ -228,5 +242,90 @@ fn nothing_is_lost_whatever_the_room() {
             let port: Arc<dyn Store> = store.clone();
             traffic.drain(&port).await;
         }
+    });
+}
+
+#[test]
+fn health_says_that_the_disk_is_full_and_later_that_it_is_not() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        assert_eq!(store.health().await.whole(), Ok(()));
+        disk.set_room(Some(600 << 10));
+        fill(&*store, &traffic, 0).await;
+        let health = store.health().await;
+        assert_eq!(health.accepting.unwrap_err().kind, StoreErrorKind::Full);
+        assert_eq!((health.claiming, health.background), (Ok(()), Ok(())), "what is stored still goes out");
+        disk.set_room(None);
+        insert_when_there_is_room(&*store, &traffic, 20_000).await;
+        assert_eq!(store.health().await.whole(), Ok(()));
+        store.abandon();
+        let closed = store.health().await;
+        assert!([closed.accepting, closed.claiming, closed.background].iter().all(Result::is_err));
+    });
+}
+
+/// A disk on which opening a file panics, once it is told to.
+struct Fragile {
+    disk: PowerDisk,
+    breaks: Arc<AtomicBool>,
+}
+
+impl Disk for Fragile {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        assert!(!self.breaks.load(SeqCst), "as told");
+        self.disk.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        self.disk.lock(dir)
+    }
+}
+
+#[test]
+fn health_says_that_a_thread_of_the_store_has_died() {
+    testkit::block_on(async {
+        let (breaks, traffic) = (Arc::new(AtomicBool::new(false)), Traffic::default());
+        let disk = PowerDisk::default();
+        let fragile = Arc::new(Fragile { disk: disk.clone(), breaks: breaks.clone() });
+        let options = Options { disk: fragile, ..tiny(&disk) };
+        let store = EmbeddedStore::open("/data", options, traffic.now()).await.unwrap();
+        insert(&store, &traffic, 0, 0).await.unwrap();
+        assert_eq!(store.health().await.whole(), Ok(()));
+        breaks.store(true, SeqCst);
+        // The journal needs more segments, which the background thread makes. Without it, inserts wait for ever.
+        let filling = async {
+            for number in 1.. {
+                let _ = insert(&store, &traffic, number, 0).await;
+            }
+        };
+        let told = async {
+            while store.health().await.background.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = filling => {}
+            () = told => {}
+        }
+        let health = store.health().await.background.unwrap_err();
+        assert_eq!(health.kind, StoreErrorKind::Closed, "{health}");
     });
 }

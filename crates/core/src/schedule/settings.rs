@@ -70,6 +70,12 @@ impl LaneSettings {
     /// The most that a store moves by itself at once: what is told of them is held in memory.
     pub const MOVABLE_MAX: usize = 8_192;
 
+    /// The shortest lease: a quarter of it passes between two renewals, and a lease of nothing would be renewed for ever.
+    pub const LEASE_MIN: Duration = Duration::from_millis(10);
+
+    /// The longest lease. What a dead process held waits for so long; and one that never ends is always about to end.
+    pub const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
+
     /// The settings with every number inside its bounds.
     pub(super) fn bounded(mut self) -> Self {
         self.in_flight = self.in_flight.clamp(1, Self::IN_FLIGHT_MAX);
@@ -77,6 +83,7 @@ impl LaneSettings {
         self.concurrency = self.concurrency.max(1);
         self.batch = self.batch.clamp(1, Self::BUFFERED_MAX);
         self.movable = self.movable.min(Self::MOVABLE_MAX);
+        self.lease = self.lease.clamp(Self::LEASE_MIN, Self::LEASE_MAX);
         self.retry.attempts = self.retry.attempts.max(1);
         self
     }

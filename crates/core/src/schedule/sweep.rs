@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::Monotonic;
+use crate::{Invalid, Monotonic};
 
-/// The pace of the sweep.
+/// The pace of the sweep. [`check`](Self::check) says what makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
     /// The first interval.
@@ -25,6 +25,36 @@ impl Default for Pace {
             max: Duration::from_millis(500),
             idle_max: Duration::from_secs(2),
         }
+    }
+}
+
+impl Pace {
+    /// The shortest interval between two sweeps: less would be a busy loop.
+    pub const MIN: Duration = Duration::from_millis(1);
+
+    /// Refuses intervals that contradict each other, and those that would keep the store busy with nothing but sweeps.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let refused =
+            |name: &str, detail: String| Err(Invalid::new("bad_scan", format!("scan.{name}"), detail));
+        for (name, interval) in [("min", self.min), ("max", self.max), ("idle_max", self.idle_max)] {
+            if interval < Self::MIN {
+                return refused(name, format!("it is {interval:?}, shorter than {:?}", Self::MIN));
+            }
+        }
+        let order = [("min", self.min, "max", self.max), ("max", self.max, "idle_max", self.idle_max)];
+        for (low, from, high, to) in order {
+            if from > to {
+                return refused(low, format!("it is {from:?}, longer than {high}, which is {to:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same pace with every interval in its place, whatever it was: the sweeper must not panic, and not spin.
+    fn bounded(self) -> Self {
+        let min = self.min.max(Self::MIN);
+        let max = self.max.max(min);
+        Self { initial: self.initial, min, max, idle_max: self.idle_max.max(min) }
     }
 }
 
@@ -50,6 +80,7 @@ pub(super) struct Sweeper {
 
 impl Sweeper {
     pub(super) fn new(pace: Pace) -> Self {
+        let pace = pace.bounded();
         Self { interval: pace.initial, pace, next: Some(Monotonic::default()), failures: 0 }
     }
 
@@ -78,8 +109,9 @@ impl Sweeper {
     pub(super) fn found(&mut self, now: Monotonic, found: Found) {
         self.failures = 0;
         let Pace { min, max, idle_max, .. } = self.pace;
-        self.interval =
-            if found.news { self.interval / 2 } else { self.interval.saturating_mul(3) / 2 }.clamp(min, max);
+        let interval = if found.news { self.interval / 2 } else { self.interval.saturating_mul(3) / 2 };
+        // Not `clamp`, which panics when the bounds are the wrong way round.
+        self.interval = interval.min(max).max(min);
         let mut wait = if found.near || found.news { self.interval } else { idle_max };
         if let Some(within) = found.again_within {
             wait = wait.min(within);
@@ -123,6 +155,26 @@ mod tests {
         assert_eq!(interval(&sweeper, now), Duration::from_millis(500));
         sweeper.found(now, NOTHING);
         assert_eq!(interval(&sweeper, now), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn contradicting_intervals_are_refused_and_stop_no_sweep() {
+        let (second, edge) = (Duration::from_secs(1), Pace::default());
+        for (pace, path) in [
+            (Pace { min: 3 * second, max: 2 * second, ..edge.clone() }, "scan.min"),
+            (Pace { max: 3 * second, ..edge.clone() }, "scan.max"),
+            (Pace { min: Duration::ZERO, ..edge.clone() }, "scan.min"),
+            (Pace { min: Duration::ZERO, max: Duration::ZERO, idle_max: Duration::ZERO, ..edge }, "scan.min"),
+        ] {
+            assert_eq!(pace.check().unwrap_err().path, path, "{pace:?}");
+            let now = Monotonic::from_micros(1_000_000);
+            let mut sweeper = Sweeper::new(pace);
+            for found in [NOTHING, Found { news: true, ..NOTHING }, Found { near: true, ..NOTHING }] {
+                sweeper.found(now, found);
+                assert!(interval(&sweeper, now) >= Pace::MIN, "{sweeper:?}");
+            }
+        }
+        assert_eq!(Pace::default().check(), Ok(()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use duly_core::{
     Clock, Lane, Monotonic, Now, Sleep, Store,
     schedule::{Action, DeliveryKey, Event, Job, LaneKey, Scheduler, Settings, Taken, Terms},
-    store::{Claimed, Leased, Settled, Sweep},
+    store::{Claimed, Leased, Settled, StoreError, Sweep},
 };
 use tokio::{
     sync::{
@@ -15,9 +15,11 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Hints, Note, Worker};
+use super::{Hints, Note, Worker, caught};
 use crate::{
     events::Bell,
+    health::{Checks, Liveness},
+    observed::Call,
     tally::{LaneTally, add},
     task::Hold,
 };
@@ -32,6 +34,8 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hints: Arc<Hints>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) checks: Arc<Checks>,
     pub(crate) notes: UnboundedSender<Note>,
 }
 
@@ -91,8 +95,18 @@ impl Driver {
         }
     }
 
-    /// Runs until shut down.
-    pub(crate) async fn run(mut self) {
+    /// Runs until shut down. Any other end is told: without this task nothing is delivered any more.
+    pub(crate) async fn run(self) {
+        let liveness = self.parts.liveness.clone();
+        match caught(self.drive()).await {
+            Ok(Some(gone)) => _ = gone.send(()),
+            Ok(None) => liveness.stop("the driver returned".into()),
+            Err(panic) => liveness.stop(format!("the driver {panic}")),
+        }
+    }
+
+    /// Gives whoever asked it to end.
+    async fn drive(mut self) -> Option<oneshot::Sender<()>> {
         loop {
             let now = self.parts.clock.now();
             for (lane, due) in self.parts.hints.take() {
@@ -123,9 +137,7 @@ impl Driver {
                 self.take_note(note);
             }
         }
-        if let Some(gone) = self.closing.take() {
-            let _ = gone.send(());
-        }
+        self.closing.take()
     }
 
     fn take_note(&mut self, note: Note) {
@@ -179,41 +191,56 @@ impl Driver {
                 self.keys.clear();
                 Event::Shutdown { grace_end }
             }
-            Note::Claimed { lane, asked, moved, result: Ok(claimed) } => {
-                self.claimed(lane, asked, moved, claimed)
-            }
-            Note::Claimed { lane, result: Err(error), .. } => {
-                let error = self.parts.bell.failing(error);
-                tracing::warn!(%error, "a claim failed");
-                Event::ClaimFailed { lane }
-            }
+            Note::Claimed { lane, asked, moved, result } => match self.observe_claim(lane, now, result) {
+                Ok(claimed) => self.claimed(lane, asked, moved, claimed),
+                Err(error) => {
+                    tracing::warn!(%error, "a claim failed");
+                    Event::ClaimFailed { lane }
+                }
+            },
             Note::Delivered { delivery, ends } => {
                 self.running.remove(&delivery)?;
                 Event::Delivered { delivery, ends }
             }
-            Note::Settled { settle, batch, result: Ok(results) } => {
-                let lost = self.settled(&batch, &results, now);
-                Event::Settled { settle, lost }
-            }
-            Note::Settled { settle, result: Err(error), .. } => {
-                let error = self.parts.bell.failing(error);
-                tracing::warn!(%error, "a settle failed");
-                Event::SettleFailed { settle }
+            Note::Settled { settle, batch, result } => {
+                match self.parts.bell.observe(Call::Settle, now, result) {
+                    Ok(results) => {
+                        let lost = self.settled(&batch, &results, now);
+                        Event::Settled { settle, lost }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a settle failed");
+                        Event::SettleFailed { settle }
+                    }
+                }
             }
             Note::Extended { jobs, asked, result } => {
-                let result = result.map_err(|error| self.parts.bell.failing(error));
+                let result = self.parts.bell.observe(Call::Settle, now, result);
                 let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
                 let lost = jobs.iter().zip(results).filter(|(_, settled)| *settled == Settled::Lost);
                 Event::Extended { lost: lost.map(|(job, _)| *job).collect(), jobs, asked }
             }
-            Note::Swept { result: Ok(sweep) } => self.swept(sweep),
-            Note::Swept { result: Err(error) } => {
-                let error = self.parts.bell.failing(error);
-                tracing::warn!(%error, "a sweep failed");
-                Event::SweepFailed
-            }
+            Note::Swept { result } => match self.parts.bell.observe(Call::Sweep, now, result) {
+                Ok(sweep) => self.swept(sweep),
+                Err(error) => {
+                    tracing::warn!(%error, "a sweep failed");
+                    Event::SweepFailed
+                }
+            },
             Note::Probed { lane, result } => Event::Probed { lane, result },
         })
+    }
+
+    fn observe_claim(
+        &self,
+        lane: LaneKey,
+        now: Now,
+        result: Result<Claimed, StoreError>,
+    ) -> Result<Claimed, StoreError> {
+        match self.lanes.get(&lane) {
+            Some(served) => self.parts.bell.observe(Call::Claim(&served.lane), now, result),
+            None => result,
+        }
     }
 
     fn claimed(&mut self, lane: LaneKey, asked: Monotonic, moved: usize, claimed: Claimed) -> Event {

@@ -4,6 +4,7 @@
 mod bench;
 mod crashing;
 mod events;
+mod failing;
 mod handling;
 mod managing;
 mod measuring;

@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use clap::{Args, ValueEnum};
-use duly::StoreErrorKind;
+use duly::{Duly, StoreErrorKind};
 use tracing_subscriber::EnvFilter;
 
 use super::{Failure, Output, Tint, files, signals::Signals};
@@ -66,7 +66,10 @@ impl Serve {
         let mut signals = Signals::new()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
         self.log_format.announce(out, &running, &data);
-        let ended = signals.or_broken_store(&running).await;
+        let ended = tokio::select! {
+            () = signals.next() => Ok(()),
+            failure = broken(running.duly(), || running.dead_part()) => Err(failure),
+        };
         tracing::info!("stopping: nothing more is accepted, what is under way may finish");
         tokio::select! {
             done = tokio::time::timeout(STOP_WITHIN, running.stop()) => match done {
@@ -98,20 +101,22 @@ impl LogFormat {
     }
 }
 
-impl Signals {
-    /// Waits for a signal. A store that closed itself ends the process, too: only a start finds out what is on disk.
-    async fn or_broken_store(&mut self, running: &Running) -> Result<(), Failure> {
-        let mut ticks = tokio::time::interval(HEALTH_EVERY);
-        loop {
-            tokio::select! {
-                () = self.next() => return Ok(()),
-                _ = ticks.tick() => {}
-            }
-            if let Err(error) = running.duly().store_health().await
-                && error.kind == StoreErrorKind::Closed
-            {
-                return Err(Failure::failed(format!("the store has stopped: {error}")));
-            }
+/// Ends when only a start can help: delivery has stopped, or the store has closed itself, and only a start finds out what
+/// is on disk. Whoever watches over the process starts it again.
+async fn broken(duly: &Duly, dead_part: impl Fn() -> Option<&'static str>) -> Failure {
+    let mut ticks = tokio::time::interval(HEALTH_EVERY);
+    loop {
+        tokio::select! {
+            stopped = duly.failed() => return Failure::failed(stopped.to_string()),
+            _ = ticks.tick() => {}
+        }
+        if let Err(error) = duly.health().await.store()
+            && error.kind == StoreErrorKind::Closed
+        {
+            return Failure::failed(format!("the store has stopped: {error}"));
+        }
+        if let Some(part) = dead_part() {
+            return Failure::failed(format!("{part} has ended by a fault of Duly; nothing accepted is lost"));
         }
     }
 }
@@ -134,4 +139,66 @@ fn start_log(format: LogFormat, out: &Output) -> Result<(), Failure> {
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
     started.map_err(|e| Failure::failed(format!("cannot start the log: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    };
+
+    use duly::{Clock, ManualClock, Monotonic, Now, Sleep};
+    use duly_stores::{EmbeddedStore, MemoryStore, embedded};
+
+    use super::*;
+
+    /// A clock that panics once, at the first sleep after it was told to.
+    #[derive(Clone, Default)]
+    struct Fragile(ManualClock, Arc<AtomicBool>);
+
+    impl Clock for Fragile {
+        fn now(&self) -> Now {
+            self.0.now()
+        }
+
+        fn sleep_until(&self, until: Monotonic) -> Sleep {
+            assert!(!self.1.swap(false, SeqCst), "as told");
+            self.0.sleep_until(until)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_died_ends_the_process_with_an_error() {
+        let clock = Fragile::default();
+        let builder = Duly::builder().store(Arc::new(MemoryStore::new())).clock(Arc::new(clock.clone()));
+        let duly = builder.start().await.unwrap();
+        let ended = tokio::spawn(async move { broken(&duly, || None).await });
+        clock.1.store(true, SeqCst);
+        clock.0.advance(duly::seconds(5));
+        let failure = ended.await.unwrap();
+        assert_eq!(failure.code(), 1);
+        assert!(failure.words.contains("delivery has stopped: the driver panicked: as told"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn any_other_part_that_died_ends_the_process_with_an_error() {
+        let duly = Duly::builder().store(Arc::new(MemoryStore::new())).start().await.unwrap();
+        let failure = broken(&duly, || Some("what listens for calls")).await;
+        assert_eq!(failure.code(), 1);
+        assert!(failure.words.starts_with("what listens for calls has ended"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_closed_itself_ends_the_process_with_an_error() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
+        let options = embedded::Options::small();
+        let store = Arc::new(EmbeddedStore::open(folder.path(), options, clock.now()).await.unwrap());
+        let builder = Duly::builder().store(store.clone()).clock(Arc::new(clock));
+        let duly = builder.start().await.unwrap();
+        store.abandon();
+        let failure = broken(&duly, || None).await;
+        assert_eq!(failure.code(), 1);
+        assert!(failure.words.contains("the store has stopped"), "{failure}");
+    }
 }

@@ -52,6 +52,13 @@ fn thresholds(section: &mut Section<'_>, default: &Thresholds) -> Thresholds {
         ),
         lateness_p99: or_off(section, "lateness_p99", default.lateness_p99, span, show_span),
         failure_rate: or_off(section, "failure_rate", default.failure_rate, Node::fraction, Json::from),
+        dead_letters: or_off(
+            section,
+            "dead_letters",
+            default.dead_letters,
+            |node| node.number(&(0..=u64::MAX)),
+            Json::from,
+        ),
     }
 }
 

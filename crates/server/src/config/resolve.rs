@@ -39,6 +39,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let tokens = top.table("auth", credentials::tokens);
     let tls = top.table("tls", tls);
     let (node, heartbeat) = top.table("cluster", |section| cluster(section, default.node, default.heartbeat));
+    sweeps_within_heartbeats(top, &scan, heartbeat);
     // A token that is wrong is not one that is missing.
     let tokens_are_right = !top.reading.problems.iter().any(|problem| problem.path.starts_with("auth"));
     if tokens_are_right && let Err(detail) = listen_allowed(listen, &tokens, insecure_no_auth) {
@@ -150,6 +151,17 @@ fn scan(section: &mut Section<'_>) -> (Pace, usize) {
     section.ascending("min", pace.min, "max", pace.max);
     section.ascending("max", pace.max, "idle_max", pace.idle_max);
     (pace, section.number("batch", Config::SCAN_BATCH, 1..=10_000))
+}
+
+/// A node says that it is there with every sweep: the shortest interval cannot be longer than the heartbeat.
+fn sweeps_within_heartbeats(top: &mut Section<'_>, scan: &Pace, heartbeat: Duration) {
+    let (low, high) = ("scan.min", "cluster.heartbeat");
+    let faulty = [low, high].iter().any(|path| top.reading.is_faulty(path));
+    if scan.min > heartbeat && !faulty {
+        let origin = top.origin_of(low).max(top.origin_of(high));
+        let (from, to) = (show_span(scan.min), show_span(heartbeat));
+        top.fault(low, &origin, format!("it is {from}, longer than {high}, which is {to}"));
+    }
 }
 
 /// Retries, those of all sinks or of one; what is left out is as in `default`.

@@ -70,7 +70,9 @@ fn options(
             show_span(lease)
         );
         section.fault("timeout", &origin, detail);
-    } else if let Some(call) = target.call.filter(|call| *call >= timeout) {
+    } else if let Some(call) = target.call.filter(|call| *call >= timeout)
+        && !section.reading.is_faulty(&section.at("request_timeout"))
+    {
         let detail = format!(
             "it is {}, and must be longer than one request of this sink may take, {}: make request_timeout shorter",
             show_span(timeout),

@@ -255,6 +255,8 @@ pub struct Thresholds {
     pub lateness_p99: Option<Duration>,
     /// Failed tries of all tries.
     pub failure_rate: Option<f64>,
+    /// Dead letters kept.
+    pub dead_letters: Option<u64>,
 }
 
 impl fmt::Debug for AlertRules {
@@ -276,6 +278,7 @@ impl Thresholds {
             queue_length: Some(1_000_000),
             lateness_p99: Some(Duration::from_secs(5)),
             failure_rate: Some(0.1),
+            dead_letters: Some(0),
         }
     }
 }

@@ -60,6 +60,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("busy", 503, "Too much at once for the memory set aside"),
     ("too_many_connections", 503, "As many connections are open as the limit allows"),
     ("shutting_down", 503, "The server is stopping"),
+    ("delivery_stopped", 503, "Delivery has stopped by a fault of the server"),
     ("store_unavailable", 503, "The store cannot be reached"),
     ("store_closed", 503, "The store is closed"),
     ("sink_unreachable", 503, "The sink cannot deliver now"),
@@ -188,6 +189,7 @@ impl From<Error> for Fault {
             Error::Closed => {
                 Self::new("shutting_down", "this server is stopping; send it to another or try again soon")
             }
+            stopped @ Error::Stopped(_) => Self::new("delivery_stopped", stopped.to_string()),
             other => Self::new("internal", other.to_string()),
         }
     }

@@ -7,14 +7,23 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use duly::Lane;
+use duly::{Health, Lane};
 use http::{StatusCode, header};
 
-use super::{app::App, caller::Who, fault::Answer};
+use super::{
+    app::App,
+    caller::Who,
+    fault::{Answer, Fault},
+};
 use crate::{
     auth::Role,
     wire::{OrphanLane, Ready},
 };
+
+/// What is said of a part that is well.
+const OK: &str = "ok";
+/// What strangers hear of one that is not: the rest names hosts, lanes and files.
+const FAILING: &str = "failing";
 
 /// Whether the process is alive
 #[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, description = "It is", body = String)))]
@@ -22,43 +31,49 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// Whether it can do its work: which part fails, and what an accepted message survives
+/// Whether a message could be accepted and delivered now: which part fails, and what an accepted message survives
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
-    responses((status = 200, description = "It can", body = Ready), (status = 503, description = "It cannot", body = Ready))
+    responses((status = 200, description = "It could", body = Ready), (status = 503, description = "It could not", body = Ready))
 )]
-pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) -> Response {
+    let health = app.duly.health().await;
     let mut ready = Ready { ready: true, durability: app.duly.durability().to_string(), ..Ready::default() };
-    let store = app.duly.store_health().await;
-    let mut part = |name: &str, state: Result<(), String>| {
-        ready.ready &= state.is_ok();
-        ready.parts.insert(name.into(), state.err().unwrap_or_else(|| "ok".into()));
-    };
-    let is_there = store.is_ok();
-    part("store", store.map_err(|error| error.to_string()));
-    let stopping = *app.stopping.borrow();
-    part("server", if stopping { Err("stopping".into()) } else { Ok(()) });
-    // A store that does not answer would be waited for once more by each of these.
-    let (elsewhere, lanes) = match is_there {
-        true => (
-            app.duly.served_elsewhere().await.unwrap_or_default(),
-            app.duly.lanes().await.unwrap_or_default(),
-        ),
-        false => Default::default(),
-    };
-    for status in lanes {
-        if let Lane::Sink(sink) = &status.lane
-            && !app.sinks.contains_key(sink)
-            && !elsewhere.contains(sink.as_str())
-            && status.pending + status.in_flight > 0
-        {
-            ready
-                .orphans
-                .push(OrphanLane { sink: sink.as_str().into(), pending: status.pending + status.in_flight });
-        }
+    // Orchestrators have no token, and need to know no more than whether and what.
+    let is_told = who.is_ok_and(|who| who.sees_all() && !who.caller().roles.is_empty());
+    for (name, wrong) in parts(&app, &health) {
+        ready.ready &= wrong.is_none();
+        let wrong = wrong.map(|words| if is_told { words } else { FAILING.into() });
+        ready.parts.insert(name.into(), wrong.unwrap_or_else(|| OK.into()));
+    }
+    // A store that does not answer would be waited for once more.
+    if is_told && health.is_ready() {
+        ready.orphans = orphans(&app).await;
     }
     let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(ready)).into_response()
+}
+
+/// Each part, and what is wrong with it.
+fn parts(app: &App, health: &Health) -> Vec<(&'static str, Option<String>)> {
+    let store = health.store().err().map(|error| error.to_string());
+    let server = app.stopping.borrow().then(|| "stopping".to_owned());
+    let mut parts = vec![("store", store), ("server", server)];
+    parts.extend(health.parts());
+    parts
+}
+
+async fn orphans(app: &App) -> Vec<OrphanLane> {
+    let elsewhere = app.duly.served_elsewhere().await.unwrap_or_default();
+    let lanes = app.duly.lanes().await.unwrap_or_default().into_iter();
+    let orphan = |status: duly::LaneStatus| match &status.lane {
+        Lane::Sink(sink) if !app.sinks.contains_key(sink) && !elsewhere.contains(sink.as_str()) => {
+            let pending = status.pending + status.in_flight;
+            (pending > 0).then(|| OrphanLane { sink: sink.as_str().into(), pending })
+        }
+        _ => None,
+    };
+    lanes.filter_map(orphan).collect()
 }
 
 /// Everything that is measured, for Prometheus

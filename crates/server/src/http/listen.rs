@@ -47,6 +47,11 @@ impl Listening {
         self.addr
     }
 
+    /// Whether nobody takes connections any more.
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Takes no more connections, lets calls under way end within `grace`, then closes what is left.
     pub async fn stop(self, grace: Duration) {
         // If the task is gone already, there is nothing to stop.

@@ -34,7 +34,7 @@ impl Sources {
         let (stopping, stopped) = watch::channel(false);
         #[cfg(feature = "rabbitmq")]
         let tasks = config.sources.iter().map(|(name, setup)| {
-            let bridge = rabbitmq::Bridge::new(name, setup, duly.clone(), clock.clone());
+            let bridge = rabbitmq::Bridge::new(name, setup, &config.limits, duly.clone(), clock.clone());
             tokio::spawn(bridge.run(stopped.clone()))
         });
         #[cfg(not(feature = "rabbitmq"))]
@@ -44,6 +44,11 @@ impl Sources {
             std::iter::empty()
         };
         Self { stopping, tasks: tasks.collect() }
+    }
+
+    /// Whether one of them has ended; before the stop, none does by itself.
+    pub(crate) fn any_finished(&self) -> bool {
+        self.tasks.iter().any(JoinHandle::is_finished)
     }
 
     /// Takes nothing more.

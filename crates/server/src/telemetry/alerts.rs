@@ -25,16 +25,26 @@ pub(super) enum Name {
     QueueLength,
     LatenessP99,
     FailureRate,
+    DeadLetters,
     Orphan,
     Books,
+    NotReady,
 }
 
 impl Name {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Overdue, Self::QueueLength, Self::LatenessP99, Self::FailureRate, Self::Orphan, Self::Books];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Overdue,
+        Self::QueueLength,
+        Self::LatenessP99,
+        Self::FailureRate,
+        Self::DeadLetters,
+        Self::Orphan,
+        Self::Books,
+        Self::NotReady,
+    ];
     /// Those that a topic can have for itself.
-    pub(super) const OF_TOPICS: [Self; 4] =
-        [Self::Overdue, Self::QueueLength, Self::LatenessP99, Self::FailureRate];
+    pub(super) const OF_TOPICS: [Self; 5] =
+        [Self::Overdue, Self::QueueLength, Self::LatenessP99, Self::FailureRate, Self::DeadLetters];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -42,21 +52,43 @@ impl Name {
             Self::QueueLength => "queue_length",
             Self::LatenessP99 => "lateness_p99",
             Self::FailureRate => "failure_rate",
+            Self::DeadLetters => "dead_letters",
             Self::Orphan => "orphan",
             Self::Books => "books",
+            Self::NotReady => "not_ready",
         }
+    }
+
+    /// Whether something is badly wrong, and not only more or later than wished.
+    pub(super) fn is_grave(self) -> bool {
+        matches!(self, Self::Books | Self::NotReady)
     }
 }
 
 /// What one look saw.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    pub(super) lanes: Vec<LaneSeen>,
+    /// `None`: the store did not say. What was wrong with them before still stands.
+    pub(super) lanes: Option<Vec<LaneSeen>>,
     /// The tries of the last minute.
     pub(super) tried: Tried,
     /// The same, per topic that has rules of its own.
     pub(super) topics: BTreeMap<String, Tried>,
-    pub(super) books: Books,
+    /// `None`: the store did not say.
+    pub(super) books: Option<Books>,
+    /// Why no message could be accepted or delivered now, by part.
+    pub(super) failing: Vec<(&'static str, String)>,
+}
+
+impl Seen {
+    /// Whether this look can say anything about such alerts.
+    fn tells(&self, name: Name) -> bool {
+        match name {
+            Name::Overdue | Name::QueueLength | Name::DeadLetters | Name::Orphan => self.lanes.is_some(),
+            Name::Books => self.books.is_some(),
+            Name::LatenessP99 | Name::FailureRate | Name::NotReady => true,
+        }
+    }
 }
 
 /// A lane, as one look saw it.
@@ -65,6 +97,7 @@ pub(super) struct LaneSeen {
     pub(super) lane: Lane,
     pub(super) paused: bool,
     pub(super) pending: u64,
+    pub(super) dead: u64,
     /// How long its oldest due message has waited.
     pub(super) overdue: Duration,
 }
@@ -142,6 +175,9 @@ impl Watch {
             self.on.insert(key.clone(), On { alert, calm: None });
         }
         self.on.retain(|key, on| {
+            if !seen.tells(key.0) {
+                return true;
+            }
             if wrong.contains_key(key) || now.mono().since(*on.calm.get_or_insert(now.mono())) < CALM {
                 return true;
             }
@@ -159,7 +195,8 @@ impl Watch {
     fn wrong(&self, seen: &Seen) -> BTreeMap<Key, String> {
         let mut wrong = BTreeMap::new();
         let own_rules = |lane: &LaneSeen| lane.topic().is_some_and(|t| self.rules.topics.contains_key(t));
-        let (own, rest): (Vec<_>, Vec<_>) = seen.lanes.iter().partition(|lane| own_rules(lane));
+        let lanes = seen.lanes.iter().flatten();
+        let (own, rest): (Vec<_>, Vec<_>) = lanes.partition(|lane| own_rules(lane));
         let orphan = |lane: &&LaneSeen| matches!(&lane.lane, Lane::Sink(sink) if !self.sinks.contains(sink));
         let (orphans, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(orphan);
         let mut tried = seen.tried.clone();
@@ -179,10 +216,15 @@ impl Watch {
             );
             wrong.insert((Name::Orphan, Some(lane.lane.to_string())), detail);
         }
-        if !seen.books.balance() {
+        if let Some(books) = seen.books.filter(|books| !books.balance()) {
             let detail =
-                format!("the books do not balance: {:?}; keep a copy of the data and report it", seen.books);
+                format!("the books do not balance: {books:?}; keep a copy of the data and report it");
             wrong.insert((Name::Books, None), detail);
+        }
+        if !seen.failing.is_empty() {
+            let parts: Vec<_> = seen.failing.iter().map(|(part, why)| format!("{part}: {why}")).collect();
+            let detail = format!("no message could be accepted and delivered now: {}", parts.join("; "));
+            wrong.insert((Name::NotReady, None), detail);
         }
         wrong
     }
@@ -211,6 +253,13 @@ fn judge(
     let pending: u64 = lanes.iter().map(|lane| lane.pending).sum();
     if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
         say(Name::QueueLength, format!("{pending} messages are pending, the limit is {limit}"));
+    }
+    let dead: u64 = lanes.iter().map(|lane| lane.dead).sum();
+    if let Some(limit) = rules.dead_letters.filter(|limit| dead > *limit) {
+        say(
+            Name::DeadLetters,
+            format!("{dead} messages were given up and are kept, the limit is {limit}; replay or purge them"),
+        );
     }
     let p99 = tried.lateness.quantile(0.99);
     if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {

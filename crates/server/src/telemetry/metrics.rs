@@ -76,9 +76,12 @@ impl Telemetry {
         let measures = self.duly.measures();
         let lanes = self.duly.lanes().await;
         let books = self.duly.books().await;
+        let health = self.duly.health().await;
         let looks = self.duly.served().await.unwrap_or_default();
         let mut text = Text::default();
         self.process(&mut text);
+        let help = "Whether a message could be accepted and delivered now, as /readyz says";
+        text.gauge("duly_node_ready", help).value(&[], u8::from(health.is_ready()));
         counts(&mut text, &measures);
         let dropped = self.events_dropped.load(Relaxed);
         let help = "Events that a follower of /v1/events was too slow for";
@@ -87,7 +90,7 @@ impl Telemetry {
         per_lane(&mut text, &rows);
         per_sink(&mut text, &rows, &looks);
         per_topic(&mut text, &measures);
-        store(&mut text, &measures, books.is_ok());
+        store(&mut text, &measures, health.store().is_ok());
         // Without an answer of the store there is nothing to say about the books.
         if let Ok(books) = books {
             balance(&mut text, books);
@@ -266,7 +269,8 @@ fn store(text: &mut Text, measures: &Measures, up: bool) {
         text.counter("duly_index_rebuilt_total", "How often the index was built anew")
             .value(&[], index.rebuilt);
     }
-    text.gauge("duly_store_up", "Whether the store answers").value(&[], u8::from(up));
+    let help = "Whether the store answers, takes messages and gives out what is due";
+    text.gauge("duly_store_up", help).value(&[], u8::from(up));
 }
 
 fn balance(text: &mut Text, books: Books) {

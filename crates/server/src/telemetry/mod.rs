@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Duly, Monotonic};
+use duly::{Duly, Monotonic, Now, StoreError, StoreErrorKind};
 use tokio::sync::broadcast;
 
 use self::{
@@ -85,8 +85,10 @@ impl Telemetry {
         tokio::spawn(async move {
             let mut next = began;
             while let Some(telemetry) = weak.upgrade() {
-                telemetry.look().await;
-                drop(telemetry);
+                // A look that panics is one that saw nothing: the next ones must come.
+                if let Err(error) = tokio::spawn(async move { telemetry.look().await }).await {
+                    tracing::error!(%error, "look failed");
+                }
                 // Counted from the last look: after a standstill there is nothing to catch up with.
                 next = clock.now().mono().max(next).saturating_add(LOOK);
                 clock.sleep_until(next).await;
@@ -130,32 +132,43 @@ impl Telemetry {
         let sample = Sample::of(now.mono(), &self.duly.measures());
         self.state().samples.push(sample);
         let look = self.looks.fetch_add(1, Relaxed);
-        if self.duly.durability().is_elsewhere() && !look.is_multiple_of(LOOKS_FAR) {
-            return;
-        }
-        // A store that does not answer is told of by whoever needs it; what it held a moment ago still stands.
-        let (Ok(lanes), Ok(books)) = (self.duly.lanes().await, self.duly.books().await) else { return };
+        let health = self.duly.health().await;
+        let failing: Vec<_> =
+            health.parts().into_iter().filter_map(|(part, wrong)| Some((part, wrong?))).collect();
+        let is_far = self.duly.durability().is_elsewhere() && !look.is_multiple_of(LOOKS_FAR);
+        let is_away = health.store().is_err_and(|error| is_away(&error));
+        // A store that does not answer is not waited for: what it held a moment ago still stands.
+        let (lanes, books) = match is_far || is_away {
+            true => (None, None),
+            false => (self.lanes_seen(now).await, self.duly.books().await.ok()),
+        };
+        let told = {
+            let mut state = self.state();
+            let (tried, topics) = state.samples.tried();
+            state.watch.look(now, &Seen { lanes, tried, topics, books, failing })
+        };
+        told.iter().for_each(|alert| self.tell(alert));
+    }
+
+    async fn lanes_seen(&self, now: Now) -> Option<Vec<LaneSeen>> {
+        let lanes = self.duly.lanes().await.ok()?;
         let elsewhere = self.duly.served_elsewhere().await.unwrap_or_default();
         // Another node watches over those.
         let lanes = lanes.into_iter().filter(|status| !elsewhere.contains(&status.lane.to_string()));
-        let lanes = lanes.map(|status| LaneSeen {
+        let seen = lanes.map(|status| LaneSeen {
             overdue: status.oldest_ready.map_or(Duration::ZERO, |oldest| now.wall().since(oldest)),
             lane: status.lane,
             paused: status.paused,
             pending: status.pending,
+            dead: status.dead,
         });
-        let told = {
-            let mut state = self.state();
-            let (tried, topics) = state.samples.tried();
-            state.watch.look(now, &Seen { lanes: lanes.collect(), tried, topics, books })
-        };
-        told.iter().for_each(|alert| self.tell(alert));
+        Some(seen.collect())
     }
 
     fn tell(&self, alert: &Alert) {
         let (name, scope, detail) = (&alert.name, alert.scope.as_deref(), &alert.detail);
         match alert.state {
-            AlertState::Raised if *name == Name::Books.as_str() => {
+            AlertState::Raised if is_grave(name) => {
                 tracing::error!(alert = name, scope, detail, "alert raised");
             }
             AlertState::Raised => tracing::warn!(alert = name, scope, detail, "alert raised"),
@@ -167,6 +180,15 @@ impl Telemetry {
             poster.post(alert);
         }
     }
+}
+
+/// Whether a store that says this answers nothing else either.
+fn is_away(error: &StoreError) -> bool {
+    matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Closed)
+}
+
+fn is_grave(alert: &str) -> bool {
+    Name::ALL.iter().any(|name| name.as_str() == alert && name.is_grave())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Alerts, posted to somebody.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use duly::{Body, Clock, Delivery, Invalid, MessageId, Sink, SinkName, Topic};
+use duly::{Body, Clock, Delivery, Invalid, MessageId, Sink, SinkError, SinkErrorKind, SinkName, Topic};
 use duly_sinks::webhook::{AllowPrivate, WebhookConfig};
 use tokio::sync::mpsc;
 
@@ -12,6 +12,11 @@ use crate::wire::Alert;
 const WAITING_MAX: usize = 64;
 /// To the webhook sink this topic means its address as it stands.
 const AS_IT_STANDS: &str = "/";
+/// An alert is posted so often until somebody takes it: about two minutes. Then the next one is worth more.
+const ATTEMPTS_MAX: u32 = 7;
+/// The wait after the first failure; it doubles up to the longest.
+const WAIT_MIN: Duration = Duration::from_secs(2);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Posts alerts one after the other, beside everything else: a slow receiver holds up nothing.
 pub(super) struct Poster(mpsc::Sender<Alert>);
@@ -32,8 +37,8 @@ impl Poster {
                 let now = clock.now().wall();
                 let id = MessageId::made(now, serial);
                 let message = duly_core::Message::new(id, SinkName::queue(), address.clone(), now);
-                if let Err(why) = post(&sink, message, &alert).await {
-                    tracing::warn!(alert = alert.name, why, "an alert could not be posted");
+                if let Err(why) = post(&sink, &*clock, message, &alert).await {
+                    tracing::warn!(alert = alert.name, why, "alert not posted");
                 }
             }
         });
@@ -42,15 +47,35 @@ impl Poster {
 
     pub(super) fn post(&self, alert: &Alert) {
         if self.0.try_send(alert.clone()).is_err() {
-            tracing::warn!(alert = alert.name, "too many alerts wait to be posted; this one is not");
+            tracing::warn!(alert = alert.name, "alert not posted: too many wait");
         }
     }
 }
 
-/// Posts once, within the sink's own time. What nobody takes is in the log all the same, and would be stale by the next
-/// try.
-async fn post(sink: &dyn Sink, mut message: duly_core::Message, alert: &Alert) -> Result<(), String> {
+/// Posts until it is taken, refused for good, or tried often enough. Every try has the same id, so that whoever took one
+/// without an answer knows the next.
+async fn post(
+    sink: &dyn Sink,
+    clock: &dyn Clock,
+    mut message: duly_core::Message,
+    alert: &Alert,
+) -> Result<(), String> {
     message.body = Body::json(alert).map_err(|error| error.to_string())?;
-    let answers = sink.deliver(&[Delivery::new(message, 1)]).await;
-    answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(|error| error.to_string()))
+    let mut wait = WAIT_MIN;
+    for attempt in 1.. {
+        let answers = sink.deliver(&[Delivery::new(message.clone(), attempt)]).await;
+        let Some(error) = answers.into_iter().find_map(Result::err) else { break };
+        if attempt >= ATTEMPTS_MAX || error.kind == SinkErrorKind::Refused {
+            return Err(error.to_string());
+        }
+        tracing::info!(alert = alert.name, attempt, %error, "alert post failed");
+        clock.sleep_until(clock.now().mono().saturating_add(pause(wait, &error))).await;
+        wait = (wait * 2).min(WAIT_MAX);
+    }
+    Ok(())
+}
+
+/// As long as the receiver asks for, within bounds.
+fn pause(wait: Duration, error: &SinkError) -> Duration {
+    error.retry_after.unwrap_or_default().clamp(wait, WAIT_MAX)
 }

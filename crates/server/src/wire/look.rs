@@ -148,7 +148,7 @@ pub struct Lateness {
 /// Something an operator should know.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Alert {
-    /// `overdue`, `queue_length`, `lateness_p99`, `failure_rate`, `orphan` or `books`.
+    /// `overdue`, `queue_length`, `lateness_p99`, `failure_rate`, `dead_letters`, `orphan`, `books` or `not_ready`.
     pub name: String,
     /// The topic or sink it is about; none: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,16 +261,17 @@ pub struct Level {
     pub delay_ms: u64,
 }
 
-/// Whether this node can do its work.
+/// Whether this node could accept and deliver a message now.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
     /// Whether it can.
     pub ready: bool,
-    /// Per part: `ok`, or what is wrong.
+    /// Per part: `ok`, or what is wrong; to callers without a token that sees all topics, `failing`. `accepting`, `claiming` and
+    /// `background` are parts of the store, and `store` is the first of them that fails; `driver` is what delivers, `server` this process.
     pub parts: BTreeMap<String, String>,
     /// What an accepted message survives.
     pub durability: String,
-    /// Lanes whose sink left the configuration: their messages wait.
+    /// Lanes whose sink left the configuration: their messages wait. Told to callers with a token that sees all topics.
     pub orphans: Vec<OrphanLane>,
 }
 

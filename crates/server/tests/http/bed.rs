@@ -66,6 +66,32 @@ impl Answer {
     }
 }
 
+/// One call on a connection of its own.
+pub(crate) async fn call(
+    addr: SocketAddr,
+    method: Method,
+    path: &str,
+    body: impl Into<Bytes>,
+    headers: &[(&str, &str)],
+) -> Answer {
+    let call = async {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header("host", addr.to_string());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = sender.send_request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        drop(sender);
+        connection.abort();
+        Answer { status: parts.status, headers: parts.headers, body }
+    };
+    tokio::time::timeout(SOON, call).await.expect("an answer in time")
+}
+
 impl Bed {
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
@@ -128,23 +154,13 @@ impl Bed {
         body: impl Into<Bytes>,
         headers: &[(&str, &str)],
     ) -> Answer {
-        let call = async {
-            let stream = TcpStream::connect(self.addr).await.unwrap();
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-            let connection = tokio::spawn(connection);
-            let mut request =
-                Request::builder().method(method).uri(path).header("host", self.addr.to_string());
-            for (name, value) in headers {
-                request = request.header(*name, *value);
-            }
-            let response = sender.send_request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
-            let (parts, body) = response.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            drop(sender);
-            connection.abort();
-            Answer { status: parts.status, headers: parts.headers, body }
-        };
-        tokio::time::timeout(SOON, call).await.expect("an answer in time")
+        call(self.addr, method, path, body, headers).await
+    }
+
+    /// Waits until the server says that it is ready.
+    pub(crate) async fn until_ready(&self) {
+        let ready = async { while self.get("/readyz").await.status != 200 {} };
+        tokio::time::timeout(SOON, ready).await.expect("ready in time");
     }
 
     /// Writes `bytes` as they are and reads until the server closes or `until` has come.

@@ -3,11 +3,13 @@
 
 mod batch;
 mod bed;
+mod edges;
 mod events;
 mod faults;
 mod messages;
 mod pair;
 mod patience;
+mod ready;
 mod redis;
 mod secure;
 mod sources;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use duly::SinkOptions;
-use duly_server::config::{Secret, SinkSetup, SourceSetup};
+use duly_server::config::{Config, Secret, SinkSetup, SourceSetup};
 use futures_util::StreamExt;
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
@@ -28,6 +28,10 @@ struct Bridge {
 
 impl Bridge {
     async fn new(name: &str) -> Self {
+        Self::with(name, |_| {}).await
+    }
+
+    async fn with(name: &str, set: impl FnOnce(&mut Config)) -> Self {
         let broker = rabbitmq::shared();
         let connection = Connection::connect(&broker.url(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
@@ -53,6 +57,7 @@ impl Bridge {
                 ca: None,
             };
             config.sources.insert("rabbit".into(), source);
+            set(config);
         })
         .await;
         Self { name: name.into(), channel, way, bed }
@@ -198,4 +203,20 @@ async fn a_queue_that_is_not_there_yet_is_waited_for() {
     bridge.publish(b"there", with_delay(AMQPValue::LongInt(1))).await;
     assert_eq!(bridge.due(1).await[0].data, b"there");
     tokio::time::timeout(Duration::from_secs(30), bridge.bed.stop()).await.expect("it stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_one_message_a_batch_refuses_nothing_that_a_source_takes() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::with("small-batches", |config| config.limits.batch_max = 1).await;
+    // They wait for the source, which finds them all at once.
+    bridge.bed.stop().await;
+    for _ in 0..20 {
+        bridge.publish(b"x", BasicProperties::default()).await;
+    }
+    bridge.bed.restart().await;
+    assert_eq!(bridge.due(20).await.len(), 20);
+    bridge.bed.stop().await;
 }

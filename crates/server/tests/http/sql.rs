@@ -175,14 +175,7 @@ async fn without_the_database_calls_are_answered_503_and_all_goes_on_when_it_is_
         assert_eq!(ready.json()["parts"]["server"], "ok");
         assert_eq!(bed.get("/livez").await.status, 200);
         server.start();
-        let mut ready = bed.get("/readyz").await;
-        for _ in 0..1000 {
-            if ready.status == 200 {
-                break;
-            }
-            ready = bed.get("/readyz").await;
-        }
-        assert_eq!(ready.status, 200, "{ready:?}");
+        bed.until_ready().await;
         bed.send(json!({"topic": "order"})).await;
         assert_eq!(bed.receive("order", 10).await.len(), 1);
     }

@@ -277,8 +277,7 @@ impl Shared {
                 if engine.lanes.get(number).is_none_or(|lane| lane.paused) {
                     return Ok(None);
                 }
-                if engine.full && engine.journal.room() < engine.options.segment_bytes / 8 * 3 {
-                    // What is sent now could not be recorded as sent: that needs an eighth beside its own room.
+                if !engine.may_claim() {
                     let what = "the disk is full and so is its reserve: delivery waits until there is room";
                     return Err(StoreError::new(StoreErrorKind::Full, what));
                 }

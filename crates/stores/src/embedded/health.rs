@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use duly_core::store::{StoreError, StoreErrorKind};
+use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{EmbeddedStore, Shared, locked};
+use super::{EmbeddedStore, Shared, engine::Engine, locked};
 
 /// Held by a background thread for as long as it runs.
 pub(super) struct Watch<'a> {
@@ -44,24 +44,47 @@ impl Shared {
 }
 
 impl EmbeddedStore {
-    /// Whether a message could be accepted and delivered now. The error says why not: the store is closed, stopped after a
-    /// failed sync or the panic of a background thread, or its disk is full. Cheap: no I/O.
-    pub fn health(&self) -> Result<(), StoreError> {
-        let full = {
-            let engine = self.shared.engine();
-            engine.check_open()?;
-            engine.full
-        };
-        if let Some(thread) = locked(&self.threads).iter().find(|thread| thread.is_finished()) {
-            let thread = thread.thread().name().unwrap_or("unnamed").to_owned();
+    /// Whether a message could be accepted and delivered now, by part: the store is closed, stopped after a failed sync or the
+    /// panic of a background thread, or its disk is full. Cheap: no I/O.
+    pub(super) fn state_of_health(&self) -> Health {
+        let mut health = self.shared.engine().health();
+        // A store that closed itself has ended its threads, and says why it did.
+        if health.background.is_ok()
+            && let Some(thread) = self.dead_thread()
+        {
             let what = format!("the thread {thread} of the store ended; restart to recover");
-            return Err(StoreError::new(StoreErrorKind::Closed, what));
+            health.background = Err(StoreError::new(StoreErrorKind::Closed, what));
         }
-        if full {
+        health
+    }
+
+    fn dead_thread(&self) -> Option<String> {
+        let threads = locked(&self.threads);
+        let dead = threads.iter().find(|thread| thread.is_finished())?;
+        Some(dead.thread().name().unwrap_or("unnamed").to_owned())
+    }
+}
+
+impl Engine {
+    fn health(&mut self) -> Health {
+        if let Err(closed) = self.check_open() {
+            return Health::failing(closed);
+        }
+        let mut health = Health::good();
+        if self.full {
             let what = "the disk is full: new messages are refused until there is room";
-            return Err(StoreError::new(StoreErrorKind::Full, what));
+            health.accepting = Err(StoreError::new(StoreErrorKind::Full, what));
         }
-        Ok(())
+        if !self.may_claim() {
+            let what = "the disk is full and so is its reserve: delivery waits until there is room";
+            health.claiming = Err(StoreError::new(StoreErrorKind::Full, what));
+        }
+        health
+    }
+
+    /// Whether what is given out now could be recorded as delivered: that needs an eighth of a segment beside its own room.
+    pub(super) fn may_claim(&mut self) -> bool {
+        !self.full || self.journal.room() >= self.options.segment_bytes / 8 * 3
     }
 }
 
@@ -157,7 +180,7 @@ mod tests {
     async fn open(dir: &Path, disk: &Panics) -> EmbeddedStore {
         let options = Options { disk: Arc::new(disk.clone()), ..tiny() };
         let store = EmbeddedStore::open(dir, options, now(0)).await.unwrap();
-        assert_eq!(store.health(), Ok(()));
+        assert_eq!(store.state_of_health().whole(), Ok(()));
         store
     }
 
@@ -166,7 +189,7 @@ mod tests {
         let error = store.insert(now(0), vec![insert]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Closed);
         assert!(error.what.contains(thread), "{error}");
-        assert_eq!(store.health(), Err(error.clone()));
+        assert_eq!(store.state_of_health().whole(), Err(error.clone()));
         assert_eq!(store.books().await, Err(error));
     }
 
@@ -185,7 +208,7 @@ mod tests {
                 let moved = store.shared.moved.notified();
                 tokio::pin!(moved);
                 moved.as_mut().enable();
-                if store.health().is_err() {
+                if store.state_of_health().whole().is_err() {
                     break;
                 }
                 moved.await;

@@ -46,8 +46,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Measures, Page, Query,
-        Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Books, Changed, Claim, Claimed, Durability, Health, Insert, Inserted, LaneStatus, Measures, Page,
+        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 use tokio::sync::Notify;
@@ -360,6 +360,10 @@ impl Store for EmbeddedStore {
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.shared.sweep(now, lanes).await
+    }
+
+    async fn health(&self) -> Health {
+        self.state_of_health()
     }
 
     fn measures(&self) -> Measures {

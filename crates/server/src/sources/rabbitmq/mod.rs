@@ -4,7 +4,7 @@ mod reading;
 
 use std::{sync::Arc, time::Duration};
 
-use duly::{Clock, Duly, Error, Message};
+use duly::{Clock, Duly, Error, Limits, Message};
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
     Connection, Consumer,
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::config::SourceSetup;
 use reading::Id;
 
-/// So many messages are accepted together.
+/// So many messages are accepted together at most.
 const TOGETHER_MAX: usize = 500;
 /// The wait before a broker or a store that failed is tried again, at first and at most.
 const WAIT_MIN: Duration = Duration::from_secs(1);
@@ -41,6 +41,8 @@ pub(super) async fn probe(setup: &SourceSetup) -> Result<u32, String> {
 pub(super) struct Bridge {
     name: String,
     setup: SourceSetup,
+    /// So many messages are accepted together: what is past the limit of a batch would be refused.
+    together: usize,
     duly: Duly,
     clock: Arc<dyn Clock>,
 }
@@ -58,8 +60,15 @@ impl From<lapin::Error> for End {
 }
 
 impl Bridge {
-    pub(super) fn new(name: &str, setup: &SourceSetup, duly: Duly, clock: Arc<dyn Clock>) -> Self {
-        Self { name: name.into(), setup: setup.clone(), duly, clock }
+    pub(super) fn new(
+        name: &str,
+        setup: &SourceSetup,
+        limits: &Limits,
+        duly: Duly,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let together = TOGETHER_MAX.min(limits.batch_max);
+        Self { name: name.into(), setup: setup.clone(), together, duly, clock }
     }
 
     /// Takes messages until it is told to stop; a connection that breaks is made again.
@@ -126,7 +135,7 @@ impl Bridge {
                 Some(delivery) => vec![delivery?],
                 None => return Err(End::Lost("the broker ended it: is the queue still there?".into())),
             };
-            while batch.len() < TOGETHER_MAX
+            while batch.len() < self.together
                 && let Some(Some(Ok(delivery))) = consumer.next().now_or_never()
             {
                 batch.push(delivery);
@@ -160,7 +169,7 @@ impl Bridge {
             for ((delivery, message), answer) in left.into_iter().zip(answers) {
                 match answer {
                     Ok(_) => drop(delivery.ack(BasicAckOptions::default()).await?),
-                    Err(Error::Closed) => return Err(End::Stopped),
+                    Err(Error::Closed | Error::Stopped(_)) => return Err(End::Stopped),
                     // Somebody else's message has this id. It is another message, so it gets an id of its own.
                     Err(Error::IdConflict(_)) => again.push(read(delivery, Id::Made)),
                     Err(Error::Store(error)) => {

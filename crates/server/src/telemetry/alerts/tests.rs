@@ -30,6 +30,7 @@ fn rules() -> AlertRules {
         queue_length: Some(1_000),
         lateness_p99: Some(Duration::from_secs(5)),
         failure_rate: Some(0.1),
+        dead_letters: Some(5),
     };
     AlertRules { all, ..AlertRules::default() }
 }
@@ -40,16 +41,16 @@ fn with_topic(own: Thresholds) -> AlertRules {
 
 fn queue(topic: &str, pending: u64, overdue_s: u64) -> LaneSeen {
     let lane = Lane::Queue(Topic::parse(topic).unwrap());
-    LaneSeen { lane, paused: false, pending, overdue: Duration::from_secs(overdue_s) }
+    LaneSeen { lane, paused: false, pending, dead: 0, overdue: Duration::from_secs(overdue_s) }
 }
 
 fn sink(name: &str, pending: u64) -> LaneSeen {
     let lane = Lane::Sink(SinkName::parse(name).unwrap());
-    LaneSeen { lane, paused: false, pending, overdue: Duration::ZERO }
+    LaneSeen { lane, paused: false, pending, dead: 0, overdue: Duration::ZERO }
 }
 
 fn lanes(lanes: impl IntoIterator<Item = LaneSeen>) -> Seen {
-    Seen { lanes: lanes.into_iter().collect(), ..Seen::default() }
+    Seen { lanes: Some(lanes.into_iter().collect()), ..Seen::default() }
 }
 
 fn tried(count: u64, failed: u64, late_ms: &[u64]) -> Tried {
@@ -72,7 +73,7 @@ fn an_alert_is_raised_at_once_and_once() {
 #[test]
 fn an_alert_is_cleared_after_calm_and_not_before() {
     let mut bench = Bench::new(rules());
-    let (bad, good) = (lanes([queue("order", 1, 60)]), Seen::default());
+    let (bad, good) = (lanes([queue("order", 1, 60)]), lanes([]));
     assert_eq!(bench.look(0, &bad), ["+overdue"]);
     assert_eq!(bench.look(1, &good), [""; 0]);
     assert_eq!(bench.look(29, &good), [""; 0]);
@@ -158,8 +159,8 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
 fn books_that_do_not_balance_are_told() {
     let mut bench = Bench::new(AlertRules::default());
     let books = |accepted| Books { accepted, pending: 2, ..Books::default() };
-    assert_eq!(bench.look(0, &Seen { books: books(2), ..Seen::default() }), [""; 0]);
-    assert_eq!(bench.look(0, &Seen { books: books(3), ..Seen::default() }), ["+books"]);
+    assert_eq!(bench.look(0, &Seen { books: Some(books(2)), ..Seen::default() }), [""; 0]);
+    assert_eq!(bench.look(0, &Seen { books: Some(books(3)), ..Seen::default() }), ["+books"]);
 }
 
 #[test]
@@ -167,4 +168,38 @@ fn without_rules_nothing_else_is_told() {
     let mut bench = Bench::new(AlertRules::default());
     let seen = Seen { tried: tried(100, 100, &[60_000; 100]), ..lanes([queue("order", 1_000_000, 3_600)]) };
     assert_eq!(bench.look(0, &seen), [""; 0]);
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
+    let mut bench = Bench::new(rules());
+    let late = lanes([queue("order", 1, 60)]);
+    assert_eq!(bench.look(0, &late), ["+overdue"]);
+    let failing = |part, why: &str| Seen { failing: vec![(part, why.to_owned())], ..Seen::default() };
+    assert_eq!(bench.look(1, &failing("claiming", "claims of queue/order fail: damaged")), ["+not_ready"]);
+    assert_eq!(
+        bench.look(60, &failing("accepting", "the disk is full")),
+        [""; 0],
+        "overdue as before, for all we know"
+    );
+    let on = bench.watch.on();
+    assert_eq!(on.len(), 2);
+    assert!(on[1].detail.ends_with("now: accepting: the disk is full"), "{}", on[1].detail);
+    // The rates of this process are known without the store.
+    let tries = Seen { tried: tried(100, 50, &[]), ..failing("accepting", "the disk is full") };
+    assert_eq!(bench.look(1, &tries), ["+failure_rate"]);
+    assert_eq!(bench.look(1, &lanes([])), [""; 0]);
+    assert_eq!(bench.look(30, &lanes([])), ["-overdue", "-failure_rate", "-not_ready"]);
+}
+
+#[test]
+fn dead_letters_are_told_until_they_are_replayed_or_purged() {
+    let own = Thresholds { dead_letters: Some(0), ..Thresholds::default() };
+    let mut bench = Bench::new(with_topic(own));
+    let dead = |topic: &str, dead| LaneSeen { dead, ..queue(topic, 0, 0) };
+    assert_eq!(bench.look(0, &lanes([dead("mail", 3), dead("sms", 2)])), [""; 0], "at the limit");
+    assert_eq!(bench.look(0, &lanes([dead("mail", 3), dead("sms", 3)])), ["+dead_letters"]);
+    assert_eq!(bench.look(0, &lanes([dead("mail", 6), dead("order", 1)])), ["+dead_letters:order"]);
+    assert_eq!(bench.look(1, &lanes([])), [""; 0]);
+    assert_eq!(bench.look(30, &lanes([])), ["-dead_letters", "-dead_letters:order"]);
 }

@@ -2,11 +2,12 @@
 
 mod contrib;
 mod exposition;
+mod failing;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly::{Clock, Delivery, ManualClock, Message, Receive, Sink, SinkError, SinkOptions, seconds};
+use duly::{Clock, Delivery, ManualClock, Message, Receive, Sink, SinkError, SinkOptions, Store, seconds};
 use duly_stores::MemoryStore;
 
 use self::exposition::Page;
@@ -47,7 +48,7 @@ impl Bench {
         Self::with(store, rules()).await
     }
 
-    async fn with(store: Arc<MemoryStore>, rules: AlertRules) -> Self {
+    async fn with(store: Arc<dyn Store>, rules: AlertRules) -> Self {
         let clock = ManualClock::new();
         let builder = Duly::builder().store(store).clock(Arc::new(clock.clone())).watch_topics(["vip"]);
         let duly = builder.sink("orders", Arc::new(Target), SinkOptions::default()).start().await.unwrap();

@@ -13,6 +13,9 @@ use super::{
 /// always dies before its first checkpoint would otherwise have more to replay each time.
 const BEHIND_MAX: usize = 8;
 
+/// What writes one part of what is gathered to files.
+type Step = fn(&Shared) -> io::Result<()>;
+
 impl Opening<'_> {
     /// Writes what replay has gathered in memory to files, if that is more than a store at work would hold. None of it
     /// counts before the next manifest.
@@ -27,7 +30,7 @@ impl Opening<'_> {
         }
         let Self { dir, disk, names, manifest, engine, claims, staged, damaged } = self;
         let shared = shared(dir, disk.clone(), engine, claims);
-        let steps: [(bool, fn(&Shared) -> io::Result<()>); 4] = [
+        let steps: [(bool, Step); 4] = [
             (flush, |shared| shared.flush(true)),
             (dead, Shared::flush_dead),
             (ended, Shared::write_slices),

@@ -7,13 +7,18 @@ import { errorText } from "./parts.js";
 import { to } from "./router.js";
 import { useStore } from "./store.js";
 
+const STORE_PARTS = ["accepting", "claiming", "background"];
+
 /** Everything that is wrong: `{ tone, words, link }`, the worst first. */
 function troubles({ ready, stats, sinks, queues, error }) {
   const found = [];
   const add = (tone, words, link) => found.push({ tone, words, link });
   if (error) add("bad", errorText(error));
-  for (const [part, state] of Object.entries(ready?.parts ?? {})) {
-    if (state !== "ok") add("bad", t("health.part", { part, state }));
+  const parts = Object.entries(ready?.parts ?? {}).filter(([, state]) => state !== "ok");
+  for (const [part, state] of parts) {
+    // "store" is the first of its parts that fails: those say it better.
+    if (part === "store" && parts.some(([other]) => STORE_PARTS.includes(other))) continue;
+    add("bad", t("health.part", { part: t(`part.${part}`), state }));
   }
   if (stats && !stats.books.balanced) add("bad", t("health.books"));
   for (const sink of sinks ?? []) {
@@ -23,6 +28,8 @@ function troubles({ ready, stats, sinks, queues, error }) {
   }
   for (const { sink, pending } of ready?.orphans ?? []) add("warn", t("health.orphan", { sink, n: pending }), to("sinks"));
   for (const alert of stats?.alerts ?? []) {
+    // The parts above say it, and are newer.
+    if (alert.name === "not_ready" && parts.length) continue;
     add("warn", `${t(`alert.${alert.name}`)}${alert.scope ? ` (${alert.scope})` : ""}: ${alert.detail}`);
   }
   const paused = [...(queues ?? []).filter((q) => q.paused).map((q) => q.topic), ...(sinks ?? []).filter((s) => s.paused).map((s) => s.name)];

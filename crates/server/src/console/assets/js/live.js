@@ -89,7 +89,10 @@ async function look(signal) {
     live.set({ stats, queues, sinks, ready, now: { ...point(stats, due), oldest }, error: null });
   } catch (error) {
     if (signal.aborted) return;
-    live.set({ error });
+    // A server whose store fails still says so: which part, and why.
+    const ready = await api.ready(signal).catch(() => live.get().ready);
+    if (signal.aborted) return;
+    live.set({ error, ready });
   }
   looking = false;
   if (signal.aborted) return;

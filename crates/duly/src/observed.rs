@@ -1,0 +1,194 @@
+//! How calls of the store end: what fails again and again is not ready, whatever the store says of itself.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use duly_core::{
+    Lane, Monotonic,
+    store::{StoreError, StoreErrorKind},
+};
+
+use crate::seconds;
+
+/// So many failures in a row are no accident: a deadlock or a connection that broke is one, and is tried again.
+const FAILURES_MIN: u32 = 3;
+/// A failure says nothing of the present any more after this span. What delivers tries again several times within it.
+const COUNTS_FOR: Duration = seconds(30);
+/// So many lanes with failing claims are told apart.
+const LANES_MAX: usize = 1_000;
+
+/// A call of the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Call<'a> {
+    Insert,
+    Claim(&'a Lane),
+    Settle,
+    Sweep,
+}
+
+/// Failures in a row of one kind of call.
+#[derive(Debug, Default)]
+struct Streak {
+    times: u32,
+    last: Option<(Monotonic, StoreError)>,
+}
+
+impl Streak {
+    fn failed(&mut self, now: Monotonic, error: &StoreError) {
+        self.times = self.times.saturating_add(1);
+        self.last = Some((now, error.clone()));
+    }
+
+    fn counts(&self, now: Monotonic) -> Option<&StoreError> {
+        let (at, error) = self.last.as_ref()?;
+        (self.times >= FAILURES_MIN && now.since(*at) < COUNTS_FOR).then_some(error)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Streaks {
+    insert: Streak,
+    settle: Streak,
+    sweep: Streak,
+    /// By lane: one whose messages are damaged must not be hidden by another that is well.
+    claims: BTreeMap<Lane, Streak>,
+}
+
+impl Streaks {
+    fn is_empty(&self) -> bool {
+        let Self { insert, settle, sweep, claims } = self;
+        claims.is_empty() && [insert, settle, sweep].iter().all(|streak| streak.times == 0)
+    }
+}
+
+/// How calls of the store ended of late.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    streaks: Mutex<Streaks>,
+    /// Whether anything failed: while all is well, a call costs one load.
+    failing: AtomicBool,
+}
+
+impl Observed {
+    fn lock(&self) -> MutexGuard<'_, Streaks> {
+        self.streaks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn well(&self, call: Call<'_>) {
+        if !self.failing.load(Relaxed) {
+            return;
+        }
+        let mut streaks = self.lock();
+        match call {
+            Call::Insert => streaks.insert = Streak::default(),
+            Call::Settle => streaks.settle = Streak::default(),
+            Call::Sweep => streaks.sweep = Streak::default(),
+            Call::Claim(lane) => _ = streaks.claims.remove(lane),
+        }
+        self.failing.store(!streaks.is_empty(), Relaxed);
+    }
+
+    pub(crate) fn failed(&self, call: Call<'_>, now: Monotonic, error: &StoreError) {
+        let mut streaks = self.lock();
+        self.failing.store(true, Relaxed);
+        let Streaks { insert, settle, sweep, claims } = &mut *streaks;
+        match call {
+            Call::Insert => insert.failed(now, error),
+            Call::Settle => settle.failed(now, error),
+            Call::Sweep => sweep.failed(now, error),
+            Call::Claim(lane) => {
+                if claims.len() >= LANES_MAX && !claims.contains_key(lane) {
+                    claims.retain(|_, streak| streak.counts(now).is_some());
+                }
+                if claims.len() < LANES_MAX || claims.contains_key(lane) {
+                    claims.entry(lane.clone()).or_default().failed(now, error);
+                }
+            }
+        }
+    }
+
+    /// Why messages are not accepted, as far as calls have shown.
+    pub(crate) fn accepting(&self, now: Monotonic) -> Result<(), StoreError> {
+        told(self.lock().insert.counts(now), "inserts")
+    }
+
+    /// Why what is due does not go out or is not recorded, as far as calls have shown.
+    pub(crate) fn claiming(&self, now: Monotonic) -> Result<(), StoreError> {
+        let streaks = self.lock();
+        let mut failing =
+            streaks.claims.iter().filter_map(|(lane, streak)| Some((lane, streak.counts(now)?)));
+        if let Some((lane, error)) = failing.next() {
+            let more = match failing.count() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            return told(Some(error), &format!("claims of {lane}{more}"));
+        }
+        told(streaks.settle.counts(now), "settles").and_then(|()| told(streaks.sweep.counts(now), "sweeps"))
+    }
+}
+
+fn told(error: Option<&StoreError>, what: &str) -> Result<(), StoreError> {
+    error.map_or(Ok(()), |error| Err(StoreError::new(error.kind, format!("{what} fail: {error}"))))
+}
+
+/// Whether an error means that the store does not do its work. A limit that is reached is none, nor a message too large.
+pub(crate) fn is_failure(error: &StoreError) -> bool {
+    use StoreErrorKind::{TooLarge, TooMany, TooManyInFlight};
+    !matches!(error.kind, TooMany | TooManyInFlight | TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use duly_core::Topic;
+
+    fn lane(topic: usize) -> Lane {
+        Lane::Queue(Topic::parse(&format!("t{topic}")).unwrap())
+    }
+
+    fn error() -> StoreError {
+        StoreError::new(StoreErrorKind::Damaged, "unreadable")
+    }
+
+    #[test]
+    fn what_fails_again_and_again_counts_until_it_succeeds_or_is_long_ago() {
+        let (observed, start) = (Observed::default(), Monotonic::from_micros(0));
+        let (good, bad) = (lane(1), lane(2));
+        for _ in 0..FAILURES_MIN {
+            assert_eq!(observed.claiming(start), Ok(()));
+            observed.failed(Call::Claim(&bad), start, &error());
+            observed.well(Call::Claim(&good));
+        }
+        let said = observed.claiming(start).unwrap_err();
+        assert_eq!(said.what, "claims of queue/t2 fail: unreadable");
+        assert_eq!(
+            observed.claiming(start.saturating_add(COUNTS_FOR)),
+            Ok(()),
+            "nobody asks for it any more"
+        );
+        observed.well(Call::Claim(&bad));
+        assert_eq!((observed.claiming(start), observed.failing.load(Relaxed)), (Ok(()), false));
+        for call in [Call::Settle, Call::Sweep, Call::Insert] {
+            (0..FAILURES_MIN).for_each(|_| observed.failed(call, start, &error()));
+            assert!(observed.claiming(start).and(observed.accepting(start)).is_err());
+            observed.well(call);
+            assert!(observed.claiming(start).and(observed.accepting(start)).is_ok());
+        }
+    }
+
+    #[test]
+    fn however_many_lanes_fail_what_is_kept_of_them_is_bounded() {
+        let (observed, start) = (Observed::default(), Monotonic::from_micros(0));
+        for topic in 0..2 * LANES_MAX {
+            observed.failed(Call::Claim(&lane(topic)), start, &error());
+        }
+        assert!(observed.lock().claims.len() <= LANES_MAX);
+    }
+}
