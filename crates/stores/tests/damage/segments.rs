@@ -81,6 +81,26 @@ fn a_zeroed_beginning_of_the_newest_segment_is_refused() {
 }
 
 #[test]
+fn a_copy_that_somebody_left_beside_a_file_is_left_alone() {
+    testkit::block_on(async {
+        let folder = journal_of(4, 40).await;
+        let newest = frames(folder.path()).pop().unwrap().file;
+        let copies = [format!("{newest}.bak"), "journal-1.old".into(), "journal-9999.bak".into()];
+        for copy in &copies {
+            std::fs::copy(folder.path().join(&newest), folder.path().join(copy)).unwrap();
+        }
+        for _ in 0..2 {
+            let store = open(folder.path()).await.unwrap();
+            assert_eq!(store.books().await.unwrap().pending, 4);
+            store.close().await.unwrap();
+        }
+        for copy in &copies {
+            assert!(folder.path().join(copy).exists(), "{copy} is not ours to remove");
+        }
+    });
+}
+
+#[test]
 fn a_zeroed_beginning_is_refused_also_if_there_is_one_frame() {
     testkit::block_on(async {
         let whole = journal_of(1, 40).await;

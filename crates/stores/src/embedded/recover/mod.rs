@@ -84,11 +84,12 @@ pub(super) fn open(
     Ok((opening.into_shared(), lock))
 }
 
-/// The numbers in the names of files that begin with `prefix`, ascending.
-pub(super) fn numbered(names: &[String], prefix: &str) -> Vec<u32> {
+/// The numbers in the names of files of a kind, ascending. A copy that somebody made beside one is none of them.
+pub(super) fn numbered(names: &[String], kind: &str) -> Vec<u32> {
+    let suffixes: &[&str] = if kind == "table" { &[".data", ".keys"] } else { &[""] };
     let number = |name: &String| {
-        let rest = name.strip_prefix(prefix)?.strip_prefix('-')?;
-        rest.split('.').next()?.parse().ok()
+        let rest = name.strip_prefix(kind)?.strip_prefix('-')?;
+        suffixes.iter().find_map(|suffix| rest.strip_suffix(suffix))?.parse().ok()
     };
     let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
     numbers.sort_unstable();
