@@ -16,17 +16,21 @@ use crate::{
 /// How many suspects are taken at once: the others in the group take their share.
 const TOGETHER: usize = 64;
 
+/// How many that this consumer left are kept in memory until they are handled; more are found when they are idle, as anybody's are.
+const LEFT_HERE_MAX: usize = 1_024;
+
 /// What this consumer left when it was last here under its name. To be asked before anything is read: what is read from then on
 /// would look the same.
 pub(super) async fn left_here(work: &Work) -> Vec<(Arc<Lane>, Vec<Taken>)> {
-    let mut all = Vec::new();
+    let (mut all, mut count) = (Vec::new(), 0);
     for lane in work.lanes() {
         let mut from = Some("-".to_owned());
-        while let Some(begin) = from.take() {
+        while let Some(begin) = from.take_if(|_| count < LEFT_HERE_MAX) {
             let link = &mut work.link.clone();
             if let Ok((page, next)) = lane.take(link, Whose::Own, Duration::ZERO, &begin, TOGETHER).await {
                 from = next;
                 work.lost(&lane, &page.trimmed);
+                count += page.entries.len();
                 all.push((lane.clone(), page.entries));
             }
         }
