@@ -15,9 +15,11 @@ function troubles({ ready, stats, sinks, queues, error }) {
   const add = (tone, words, link) => found.push({ tone, words, link });
   if (error) add("bad", errorText(error));
   const parts = Object.entries(ready?.parts ?? {}).filter(([, state]) => state !== "ok");
+  // "store" is the first of its parts that fails: those say it better, unless all of them say the same.
+  const ofStore = parts.filter(([part]) => STORE_PARTS.includes(part));
+  const isWhole = ofStore.length === STORE_PARTS.length && ofStore.every(([, state]) => state === ofStore[0][1]);
   for (const [part, state] of parts) {
-    // "store" is the first of its parts that fails: those say it better.
-    if (part === "store" && parts.some(([other]) => STORE_PARTS.includes(other))) continue;
+    if (isWhole ? STORE_PARTS.includes(part) : part === "store") continue;
     add("bad", t("health.part", { part: t(`part.${part}`), state }));
   }
   if (stats && !stats.books.balanced) add("bad", t("health.books"));
