@@ -1,10 +1,12 @@
 //! The few commands of this repository that have logic; everything else is plain cargo.
 
-mod again;
 mod bench;
 mod chaos;
 mod check;
 mod jars;
+mod programs;
+mod report;
+mod runner;
 mod servers;
 mod sim;
 mod step;

@@ -1,10 +1,10 @@
 //! Runs one command after the other, says what and how long, and stops at the first that fails.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     env,
     ffi::OsString,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -17,6 +17,10 @@ pub(crate) enum Failure {
     Step { name: String, command: String, status: ExitStatus },
     #[error("{name}: cannot start `{command}`: {source}")]
     Start { name: String, command: String, source: io::Error },
+    #[error("tests failed: {programs}")]
+    Tests { programs: String },
+    #[error("{name}: {source}")]
+    Run { name: String, source: io::Error },
     #[error("{what} was skipped ({why}), and with CI=true nothing may be")]
     Skipped { what: String, why: String },
     #[error("cannot read {}: {source}", path.display())]
@@ -28,13 +32,15 @@ pub(crate) enum Failure {
 /// The steps of one run.
 pub(crate) struct Steps {
     began: Instant,
-    passed: Cell<u32>,
+    passed: RefCell<Vec<(String, Duration)>>,
     skipped: Cell<u32>,
+    /// Lines for the end, where they are seen.
+    notes: RefCell<Vec<String>>,
 }
 
 impl Steps {
     pub(crate) fn begin() -> Self {
-        Self { began: clock(), passed: Cell::new(0), skipped: Cell::new(0) }
+        Self { began: clock(), passed: RefCell::default(), skipped: Cell::new(0), notes: RefCell::default() }
     }
 
     /// Runs `command` with the terminal's input and output. Words go to stderr: stdout is the command's data.
@@ -54,13 +60,32 @@ impl Steps {
         let began = clock();
         match how(command) {
             Ok(status) if status.success() => {
-                eprintln!("    {name} passed in {}", seconds(clock() - began));
-                self.passed.set(self.passed.get() + 1);
+                self.record(name, clock() - began);
                 Ok(())
             }
             Ok(status) => Err(Failure::Step { name: name.into(), command: shown, status }),
             Err(source) => Err(Failure::Start { name: name.into(), command: shown, source }),
         }
+    }
+
+    /// A step that is not one command: `work` does it.
+    pub(crate) fn measure<T>(&self, name: &str, work: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
+        eprintln!("\n==> {name}");
+        let began = clock();
+        let done = work().map_err(|source| Failure::Run { name: name.into(), source })?;
+        self.record(name, clock() - began);
+        Ok(done)
+    }
+
+    /// Says `line` now and once more at the end.
+    pub(crate) fn note(&self, line: String) {
+        eprintln!("\n{line}");
+        self.notes.borrow_mut().push(line);
+    }
+
+    fn record(&self, name: &str, took: Duration) {
+        eprintln!("    {name} ended after {}", seconds(took));
+        self.passed.borrow_mut().push((name.into(), took));
     }
 
     /// Says that something was not done. In CI that is a failure: a skip that nobody sees is a test that is not there.
@@ -75,7 +100,15 @@ impl Steps {
             0 => String::new(),
             n => format!(", {n} skipped"),
         };
-        eprintln!("\n{} steps passed{skipped} in {}", self.passed.get(), seconds(clock() - self.began));
+        eprintln!();
+        for (name, took) in self.passed.borrow().iter() {
+            eprintln!("{:>9}  {name}", seconds(*took));
+        }
+        for line in self.notes.borrow().iter() {
+            eprintln!("{line}");
+        }
+        let steps = self.passed.borrow().len();
+        eprintln!("\n{steps} steps passed{skipped} in {}", seconds(clock() - self.began));
     }
 }
 
@@ -110,26 +143,6 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-/// The names of the examples in `folder`, in order; none if it is not there.
-pub(crate) fn examples(folder: &Path) -> Result<Vec<String>, Failure> {
-    let read = |source| Failure::Read { path: folder.to_owned(), source };
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(read(error)),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(read)?.path();
-        let is_example = path.extension().is_some_and(|ext| ext == "rs") || path.join("main.rs").is_file();
-        if let Some(name) = path.file_stem().filter(|_| is_example) {
-            names.push(name.to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
 fn shown(command: &Command) -> String {
     let settings = command.get_envs().filter_map(|(key, value)| {
         Some(format!("{}={:?} ", key.to_string_lossy(), value?.to_string_lossy()))
@@ -139,7 +152,7 @@ fn shown(command: &Command) -> String {
     settings.chain([program.into_owned()]).chain(words).collect()
 }
 
-fn seconds(span: Duration) -> String {
+pub(crate) fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
@@ -148,6 +161,6 @@ pub(crate) fn in_ci() -> bool {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a step of the build took is nobody's due time")]
-fn clock() -> Instant {
+pub(crate) fn clock() -> Instant {
     Instant::now()
 }

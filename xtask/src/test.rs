@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use crate::{
-    again, servers,
-    step::{Failure, Steps, cargo, examples, root},
+    programs::{self, Kind, Program},
+    runner, servers,
+    step::{Failure, Steps, cargo},
 };
 
 #[derive(clap::Args)]
@@ -22,10 +23,12 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The sinks that need no library written in C.
-const WITHOUT_C: &str = "webhook,redis_streams,rabbitmq,rocketmq,activemq,nats,mqtt";
+const WITHOUT_C: &str = "duly-server/webhook,duly-server/redis_streams,duly-server/rabbitmq,duly-server/rocketmq,\
+                         duly-server/activemq,duly-server/nats,duly-server/mqtt";
 
-/// All crates with all that this machine can build: the same for every step, or the C in it would be built twice.
-fn whole(arguments: &[&str]) -> Command {
+/// All crates with all that this machine can build. Every step has the same set of features: with another, cargo would build the
+/// dependencies again, and the C among them.
+fn workspace(arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
     command.arg("--workspace");
     if servers::has_openssl() {
@@ -39,23 +42,39 @@ fn rust(steps: &Steps) -> Result<(), Failure> {
     if !servers::has_openssl() {
         steps.skip("TLS and SCRAM of the kafka sink", "not installed: pkg-config libssl-dev")?;
     }
-    steps.run("lints", whole(&["clippy", "--all-targets"]).args(["--", "-D", "warnings"]))?;
-    // The workspace's features are those of all its crates together; this one must do without, too.
-    let alone = ["clippy", "--package", "redis-mq", "--lib", "--", "-D", "warnings"];
-    steps.run("lints of redis-mq without its delayed part", &mut cargo(&alone))?;
-    let without_c = ["check", "--package", "duly-server", "--no-default-features", "--features", WITHOUT_C];
-    steps.run("the server without the sink that needs C", &mut cargo(&without_c))?;
-    again::run(steps, |words| {
-        let mut tests = whole(&["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
-        tests.arg("--").args(words);
-        tests
-    })?;
-    steps.run("documentation tests", &mut whole(&["test", "--doc"]))?;
-    steps.run("documentation", whole(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-    for example in examples(&root().join("crates/duly/examples"))? {
-        // The profile of the tests: they have just built it.
-        let words = ["run", "--quiet", "--profile", "test", "--package", "duly", "--example", &example];
-        steps.run(&format!("example {example}"), &mut cargo(&words))?;
-    }
-    Ok(())
+    steps.run("lints", workspace(&["clippy", "--all-targets"]).args(["--", "-D", "warnings"]))?;
+    // The workspace has the features of all its crates together. Two sets of fewer must do, too: redis-mq without its delayed part, and
+    // the server without C. One command for both, as it shares nearly all dependencies with the one above.
+    let fewer = [
+        "clippy",
+        "--package",
+        "redis-mq",
+        "--package",
+        "duly-server",
+        "--lib",
+        "--bins",
+        "--no-default-features",
+    ];
+    steps.run(
+        "lints with fewer features",
+        cargo(&fewer).args(["--features", WITHOUT_C, "--", "-D", "warnings"]),
+    )?;
+    let targets = ["test", "--lib", "--bins", "--tests", "--examples"];
+    let programs = programs::build(steps, &mut workspace(&targets))?;
+    let (tests, examples): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| program.kind == Kind::Test);
+    runner::run(steps, tests)?;
+    steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
+    steps.run("documentation", workspace(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    examples.iter().filter(|example| runs_alone(example)).try_for_each(|example| {
+        steps.run(
+            &format!("example {}", example.name),
+            Command::new(&example.executable).current_dir(&example.folder),
+        )
+    })
+}
+
+/// The examples of the library need no server and end by themselves.
+fn runs_alone(example: &Program) -> bool {
+    example.folder.ends_with("crates/duly")
 }

@@ -119,9 +119,14 @@ pub enum DeadReason {
     Expired,
     /// What was stored is not a message.
     Invalid,
+    /// What was stored cannot be read any more: its bytes on disk have changed.
+    Damaged,
 }
 
 impl DeadReason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Exhausted, Self::Refused, Self::Expired, Self::Invalid, Self::Damaged];
+
     /// The word that users see.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -129,6 +134,7 @@ impl DeadReason {
             Self::Refused => "refused",
             Self::Expired => "expired",
             Self::Invalid => "invalid",
+            Self::Damaged => "damaged",
         }
     }
 }

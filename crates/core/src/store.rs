@@ -388,6 +388,8 @@ pub struct Measures {
     pub waiting_bytes: u64,
     /// It has no room for new messages.
     pub full: bool,
+    /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
+    pub damaged: u64,
     /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
     pub clock_skew_us: Option<i64>,
     /// How it is with the index beside the store, if it has one.
@@ -470,6 +472,10 @@ pub enum StoreErrorKind {
     Full,
     /// More pending messages than allowed.
     TooMany,
+    /// As many messages of the lane are claimed as may be; some must be settled first.
+    TooManyInFlight,
+    /// A message that the store has no room for in its format. Nothing of its batch from there on was taken.
+    TooLarge,
     /// What is stored cannot be trusted. A person must look.
     Damaged,
     /// The store is closed, or stopped after a failed sync.

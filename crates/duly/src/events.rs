@@ -229,9 +229,10 @@ impl Bell {
         }
     }
 
-    /// The store failed: counted, unless it only said that there are too many messages.
+    /// The store failed: counted, unless it only said that there are too many messages, or too large ones.
     pub(crate) fn failing(&self, error: StoreError) -> StoreError {
-        if error.kind != StoreErrorKind::TooMany {
+        use StoreErrorKind::{TooLarge, TooMany, TooManyInFlight};
+        if !matches!(error.kind, TooMany | TooManyInFlight | TooLarge) {
             add(&self.tally.store_failures, 1);
         }
         error

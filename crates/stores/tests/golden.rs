@@ -1,28 +1,37 @@
 //! Folders written by earlier versions open as they always did.
 //!
-//! `golden/format-1` was written by [`write`]. If a format is ever changed, its folder stays, and the new one gets a
-//! folder of its own: remove the folder that is to be written anew and run this test once.
+//! `golden/format-1` and `golden/format-2` were written by [`write`], each by the version of its time. If a format is ever
+//! changed, its folder stays, and the new one gets a folder of its own: remove the folder that is to be written anew and run
+//! this test once.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 #![expect(dead_code, reason = "what the tests of damage need of a folder is more than is needed here")]
 
 mod folder;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use duly_core::{
     Body, DeadReason, Lane, Outcome, State, Store, Topic,
-    store::{Claim, Holder, Settle, Settled, StoreErrorKind, Verdict},
+    store::{Claim, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
 };
-use duly_stores::EmbeddedStore;
+use duly_stores::{
+    EmbeddedStore,
+    embedded::{Options, disk::Disk},
+};
 use folder::{copy, id, insert, message, now, open, settle_all};
+use testkit::disk::PowerDisk;
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-1")
+fn golden(format: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/format-{format}"))
 }
 
-/// The receipt of the message that is in flight there.
-fn golden_receipt() -> PathBuf {
-    golden().with_extension("receipt")
+/// A copy of the folder, and the receipt of the message that is in flight there.
+fn golden_copy(format: u32) -> (tempfile::TempDir, String) {
+    let receipt = std::fs::read_to_string(golden(format).with_extension("receipt")).unwrap();
+    (copy(&golden(format)), receipt)
 }
 
 fn work() -> Lane {
@@ -124,15 +133,110 @@ async fn check(folder: &Path, receipt: &str, tells_acceptance: bool) {
 #[test]
 fn a_folder_of_format_1_opens_with_everything_in_it() {
     testkit::block_on(async {
-        if !golden().exists() {
-            std::fs::create_dir_all(golden()).unwrap();
-            let receipt = write(&golden()).await;
-            std::fs::write(golden_receipt(), receipt).unwrap();
-            panic!("{} was written anew: look at it, check it in, and run this again", golden().display());
-        }
-        let folder = copy(&golden());
-        let receipt = std::fs::read_to_string(golden_receipt()).unwrap();
+        let (folder, receipt) = golden_copy(1);
         check(folder.path(), &receipt, false).await;
+    });
+}
+
+#[test]
+fn a_folder_of_format_2_opens_with_everything_in_it() {
+    testkit::block_on(async {
+        let golden = golden(2);
+        if !golden.exists() {
+            std::fs::create_dir_all(&golden).unwrap();
+            let receipt = write(&golden).await;
+            std::fs::write(golden.with_extension("receipt"), receipt).unwrap();
+            panic!("{} was written anew: look at it, check it in, and run this again", golden.display());
+        }
+        let (folder, receipt) = golden_copy(2);
+        check(folder.path(), &receipt, true).await;
+    });
+}
+
+#[test]
+fn a_folder_of_format_1_becomes_one_of_today_before_anything_is_written_to_it() {
+    testkit::block_on(async {
+        let (folder, _) = golden_copy(1);
+        let store = open(folder.path()).await.unwrap();
+        let manifest = std::fs::read_to_string(folder.path().join("manifest")).unwrap();
+        assert!(manifest.contains(r#""format":2,"#), "an older version must not open it: {manifest}");
+        // The journal now has segments of both formats.
+        insert(&store, message(20, 99_000, 30)).await;
+        store.abandon();
+        for _ in 0..2 {
+            let store = open(folder.path()).await.unwrap();
+            let books = store.books().await.unwrap();
+            assert!(books.balance(), "{books:?}");
+            assert_eq!((books.accepted, books.pending), (14, 9));
+            let record = store.get(&[id(20)]).await.unwrap().remove(0).unwrap();
+            assert_eq!(record.message, message(20, 99_000, 30));
+            store.abandon();
+        }
+        open(folder.path()).await.unwrap().close().await.unwrap();
+        let store = open(folder.path()).await.unwrap();
+        assert_eq!(store.books().await.unwrap().pending, 9);
+        let old = folder::names(&golden(1)).into_iter().filter(|name| name.starts_with("journal-"));
+        for name in old {
+            assert!(!folder.path().join(&name).exists(), "{name} has no header and is not used again");
+        }
+    });
+}
+
+/// The folder on a disk whose power can go.
+fn on_power_disk(folder: &Path) -> PowerDisk {
+    let disk = PowerDisk::default();
+    for name in folder::names(folder) {
+        let file = disk.open(&Path::new("/data").join(&name)).unwrap();
+        file.write_at(&std::fs::read(folder.join(&name)).unwrap(), 0).unwrap();
+        file.sync().unwrap();
+    }
+    disk.sync_dir("/data".as_ref()).unwrap();
+    disk
+}
+
+#[test]
+fn a_power_cut_while_a_folder_of_format_1_is_taken_over_loses_nothing() {
+    testkit::block_on(async {
+        let golden = on_power_disk(&golden(1));
+        let options = |disk: &PowerDisk| Options { disk: Arc::new(disk.clone()), ..folder::small() };
+        for change in 0.. {
+            let disk = golden.survive();
+            disk.off_after(change);
+            let mut accepted = 13;
+            let opened = EmbeddedStore::open("/data", options(&disk), now(0)).await;
+            let is_through = opened.is_ok();
+            if let Ok(store) = opened {
+                let insert = Insert { message: message(20, 99_000, 30), made_id: false };
+                accepted += u64::from(store.insert(now(0), vec![insert]).await.is_ok());
+                store.abandon();
+            }
+            for left in [disk.cut(change), disk.survive()] {
+                let store = EmbeddedStore::open("/data", options(&left), now(0)).await.unwrap();
+                let books = store.books().await.unwrap();
+                assert!(books.balance(), "{books:?}");
+                let kept = books.accepted == accepted || books.accepted == 14;
+                assert!(kept && books.pending == books.accepted - 5, "change {change}: {books:?}");
+                store.abandon();
+            }
+            if is_through && accepted == 14 {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_zeroed_header_in_a_segment_of_format_1_is_refused() {
+    testkit::block_on(async {
+        let (folder, _) = golden_copy(1);
+        let path = folder.path().join("journal-19");
+        let mut bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.starts_with(b"DLJ1"), "the newest one in use");
+        bytes[..32].fill(0);
+        std::fs::write(&path, bytes).unwrap();
+        let error = open(folder.path()).await.err().unwrap();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("journal-19"), "{error}");
     });
 }
 
@@ -155,7 +259,8 @@ fn another_format_is_refused_with_words() {
         std::fs::write(folder.path().join("manifest"), manifest).unwrap();
         let error = open(folder.path()).await.err().unwrap();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
-        let words = "manifest has format 99, this version reads 1; open it with the version that wrote it";
+        let words =
+            "manifest has format 99, this version reads 1 to 2; open it with the version that wrote it";
         assert!(error.what.contains(words), "{error}");
     });
 }

@@ -1,6 +1,11 @@
 //! A power cut at any moment: what was answered is there, what was not is there whole or not at all.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+#[path = "power/answers.rs"]
+mod answers;
+#[path = "power/recovery.rs"]
+mod recovery;
+
 use std::{sync::Arc, time::Duration};
 
 use duly_core::{Now, Store, schedule::Random};

@@ -73,6 +73,18 @@ fn the_readme_names_tests_that_exist() {
 }
 
 #[test]
+fn the_list_of_faults_names_tests_that_exist() {
+    let sources = sources();
+    let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
+    let page =
+        sources.iter().find(|source| source.path == Path::new("docs/faults.md")).expect("docs/faults.md");
+    let named: BTreeSet<&str> = rules::named_tests(page).collect();
+    assert!(named.len() > 50, "the page names the test of each fault: {}", named.len());
+    let missing: Vec<_> = named.difference(&tests).collect();
+    assert!(missing.is_empty(), "named in docs/faults.md, but no such test: {missing:?}");
+}
+
+#[test]
 fn the_rules_see_what_they_are_there_for() {
     let rust = |path: &str, text: String| Source::new(path, text);
     let src = |text: &str| rust("crates/a/src/b.rs", text.into());

@@ -52,6 +52,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("unknown_sink", 422, "No such sink is configured"),
     ("unknown_level", 422, "No such level is configured"),
     ("too_many_pending", 429, "As many messages wait as the limit allows"),
+    ("too_many_in_flight", 429, "As many messages of the queue are in flight as the limit allows"),
     ("internal", 500, "A fault of the server"),
     ("store_damaged", 500, "What is stored cannot be trusted"),
     ("busy", 503, "Too much at once for the memory set aside"),
@@ -175,6 +176,8 @@ impl From<Error> for Fault {
                     StoreErrorKind::Unavailable => "store_unavailable",
                     StoreErrorKind::Full => "disk_full",
                     StoreErrorKind::TooMany => "too_many_pending",
+                    StoreErrorKind::TooManyInFlight => "too_many_in_flight",
+                    StoreErrorKind::TooLarge => "body_too_large",
                     StoreErrorKind::Damaged => "store_damaged",
                     StoreErrorKind::Closed => "store_closed",
                 };
@@ -220,6 +223,14 @@ impl IntoResponse for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_with_too_many_in_flight_is_told_to_wait() {
+        let error = duly::StoreError::new(StoreErrorKind::TooManyInFlight, "acknowledge some");
+        let response = Fault::from(Error::Store(error)).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(response.headers().contains_key(header::RETRY_AFTER));
+    }
 
     #[test]
     fn every_code_has_its_page() {

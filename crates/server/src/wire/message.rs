@@ -211,7 +211,7 @@ pub struct Message {
     /// What the target gave as proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
-    /// Why it is dead: `exhausted`, `refused`, `expired` or `invalid`.
+    /// Why it is dead: `exhausted`, `refused`, `expired`, `invalid` or `damaged`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Headers of the target.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    Lane, Lost, MessageId, Now, Record, State, Timestamp,
+    DeadReason, Lane, Lost, MessageId, Now, Record, State, Timestamp,
     store::{Changed, Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -59,6 +59,8 @@ impl Found {
 enum Wish {
     End(State),
     Replace(Vec<u8>),
+    /// It stays as it is.
+    Refuse,
 }
 
 /// An insert on its way in.
@@ -111,6 +113,11 @@ impl Shared {
                     number
                 }
             };
+            if !entry::fits(message) {
+                let what =
+                    format!("message {:?} has a body or properties too large for this store", message.id);
+                return Err(StoreError::new(StoreErrorKind::TooLarge, what));
+            }
             let start = bytes.len();
             entry::encode_fresh(message, now.wall(), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
@@ -150,7 +157,7 @@ impl Shared {
             }
             let (answer, commit) = self.insert_known(now, insert, item.hash, &mut bytes[item.entry]).await?;
             answers.push(answer);
-            last = commit.unwrap_or(last);
+            last = commit;
         }
         Ok(last)
     }
@@ -162,7 +169,7 @@ impl Shared {
         insert: &Insert,
         hash: u64,
         entry: &mut [u8],
-    ) -> Result<(Inserted, Option<Arc<Commit>>), StoreError> {
+    ) -> Result<(Inserted, Arc<Commit>), StoreError> {
         let content = insert.message.content_hash();
         loop {
             let before = self.places(hash);
@@ -174,17 +181,16 @@ impl Shared {
                 } else {
                     Inserted::Conflict
                 };
-                return Ok((answer, None));
+                // It may have been moved to a table, from where it can be read before its frame is durable.
+                return Ok((answer, self.engine().journal.commit()));
             }
             if let Some((record, first_content)) = self.find_ended(&insert.message.id, now.wall())?
                 && record.state == State::Delivered
             {
                 let same = first_content == content;
                 let (due, state) = (record.message.due, record.state);
-                return Ok((
-                    if same { Inserted::Duplicate { due, state } } else { Inserted::Conflict },
-                    None,
-                ));
+                let answer = if same { Inserted::Duplicate { due, state } } else { Inserted::Conflict };
+                return Ok((answer, self.engine().journal.commit()));
             }
             let mut engine = self.engine();
             engine.check_open()?;
@@ -194,7 +200,7 @@ impl Shared {
                 engine.accept(hash, entry);
                 self.wake(&mut engine);
                 let commit = engine.journal.commit();
-                return Ok((Inserted::Accepted, Some(commit)));
+                return Ok((Inserted::Accepted, commit));
             }
         }
     }
@@ -286,6 +292,10 @@ impl Shared {
     pub(super) async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.change_each(now, ids, State::Dead, |found, _| {
             let mut stored = found.stored()?;
+            if stored.dead.is_some_and(|(reason, _)| reason == DeadReason::Damaged) {
+                // Nobody knows what its content was.
+                return Ok(Wish::Refuse);
+            }
             stored.message.due = now.wall();
             stored.ready = now.wall();
             stored.attempts = 0;
@@ -311,7 +321,6 @@ impl Shared {
         wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
     ) -> Result<Vec<Changed>, StoreError> {
         let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
-        let mut changed = None;
         while answers.iter().any(Option::is_none) {
             let mut ready = Vec::new();
             for (at, id) in ids.iter().enumerate() {
@@ -319,7 +328,10 @@ impl Shared {
                     continue;
                 }
                 match self.find(id).await? {
-                    Some(found) if found.state() == from => ready.push((at, wish(&found, at)?, found)),
+                    Some(found) if found.state() == from => match wish(&found, at)? {
+                        Wish::Refuse => answers[at] = Some(Changed::TooLate(from)),
+                        wish => ready.push((at, wish, found)),
+                    },
                     Some(found) => answers[at] = Some(Changed::TooLate(found.state())),
                     None => {
                         let ended = self.find_ended(id, now.wall())?;
@@ -347,14 +359,12 @@ impl Shared {
                 let peek = found.peek()?;
                 answers[at] = Some(Changed::Done { maybe_delivered: peek.maybe_delivered() });
                 apply(&mut engine, &found, peek, wish);
-                changed = Some(engine.journal.commit());
             }
             self.wake(&mut engine);
             drop(engine);
         }
-        if let Some(commit) = changed {
-            self.committed(&commit).await?;
-        }
+        // For what was changed here, and for what was found to be changed already: that may be as new.
+        self.sync_barrier().await?;
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Changed::Unknown)).collect())
     }
 }
@@ -372,5 +382,6 @@ fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish
     match wish {
         Wish::End(state) => engine.end(found.hash, found.place, bytes, state, None, peek.head()),
         Wish::Replace(mut entry) => engine.change(found.hash, found.place, bytes, &mut entry),
+        Wish::Refuse => {}
     }
 }

@@ -198,21 +198,19 @@ impl Shared {
         /// Segments kept ready at the most: a burst takes several at once.
         const READY_MAX: usize = 6;
         let path = self.dir.join(format!("journal-{old}"));
-        // One that came with a backup has no room laid down.
+        // One that came with a backup has no room laid down, and one of format 1 no header.
         let len = self.disk.open(&path)?.len()?;
         let number = {
             let mut engine = self.engine();
-            if engine.journal.spares.len() >= READY_MAX || len < engine.options.segment_bytes {
+            let outdated = old < engine.journal.salted_from || len < engine.options.segment_bytes;
+            if engine.journal.spares.len() >= READY_MAX || outdated {
                 drop(engine);
                 return self.disk.remove(&path);
             }
             engine.file_number()
         };
-        let new = self.dir.join(format!("journal-{number}"));
-        self.disk.rename(&path, &new)?;
+        let segment = super::segment::reuse(&*self.disk, &self.dir, old, number)?;
         self.disk.sync_dir(&self.dir)?;
-        let file = self.disk.open(&new)?;
-        let segment = super::journal::Segment { number, file, live: 0, first: 0 };
         self.engine().journal.spares.push_back(segment);
         Ok(())
     }
@@ -326,6 +324,7 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
         next_file: engine.next_file,
         next_version: engine.next_version,
         claims,
+        salted_from: engine.journal.salted_from,
     };
     Snapshot { manifest, gone, buried, slices, old_claims: engine.claim_files.clone(), next_frame }
 }

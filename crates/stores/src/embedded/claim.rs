@@ -1,10 +1,10 @@
 //! Claims and their ends.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Now, Receipt, Timestamp,
+    Lane, Monotonic, Now, Receipt, Timestamp,
     store::{Claim, Claimed, Holder, Leased, StoreError, StoreErrorKind},
 };
 
@@ -12,16 +12,18 @@ use super::{
     Shared,
     disk::DiskFile,
     engine::Engine,
-    entry::{self, Peek},
+    entry::{self, Peek, Stored},
     flight::{Held, Note},
     index::Place,
     lanes::{Near, NearKey},
-    options::{BLOCK_BYTES, IN_FLIGHT_MAX, NEAR_COST},
-    table::{read_all, read_entry},
+    options::{LANE_IN_FLIGHT_MIN, NEAR_COST},
+    table::read_entry,
 };
 
 /// How often a claim waits for the keeper before it answers that there is nothing yet.
 const ROUNDS_MAX: usize = 16;
+/// How long a message is left alone that the disk could not read.
+const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// What a claim took, when to look again, and the files of what must be read back.
 type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
@@ -38,21 +40,28 @@ impl Engine {
     fn pop_due(&mut self, number: u32, claim: &Claim, patient: bool) -> Result<Vec<Popped>, StoreError> {
         let now = self.now.wall();
         let end = self.lease_end(claim.lease);
-        let limit = claim.limit.min(IN_FLIGHT_MAX.saturating_sub(self.flight.len()));
+        let limit = claim.limit.min(self.in_flight_room(number));
         // What is still on its way comes first if it is due first.
-        let before = if patient { self.unopened() } else { None };
+        let before = if patient { self.unopened_soon() } else { None };
         let mut popped = Vec::new();
         let mut held = Vec::new();
-        let mut unread = self.refill(number, now)?;
+        let mut failed = None;
+        // If the backlog cannot be read now, what is in memory goes out all the same.
+        let mut refill = |engine: &mut Self| {
+            engine.refill(number, now).unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                None
+            })
+        };
+        let mut unread = refill(self);
         while popped.len() < limit {
             // What lies on disk is brought in only when its turn comes.
             let first =
                 self.lanes.get(number).and_then(|lane| lane.near.first_key_value()).map(|(key, _)| key);
-            if unread
-                .as_ref()
-                .is_some_and(|unread| unread.ready <= now && first.is_none_or(|first| unread < first))
-            {
-                unread = self.refill(number, now)?;
+            let goes_first =
+                |unread: &NearKey| unread.ready <= now && first.is_none_or(|first| unread < first);
+            if unread.as_ref().is_some_and(goes_first) {
+                unread = refill(self);
             }
             let Some(lane) = self.lanes.get_mut(number) else { break };
             let Some(first) = lane.near.first_entry().filter(|first| first.key().ready <= now) else { break };
@@ -73,113 +82,54 @@ impl Engine {
             lane.pending = lane.pending.saturating_sub(1);
             lane.in_flight += 1;
             let token = self.flight.token();
-            let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
-            held.push((
-                token,
-                Held {
-                    id: key.id,
-                    hash: near.hash,
-                    place: near.place,
-                    lane: number,
-                    ready: key.ready,
-                    version: peek.map_or(0, Peek::version),
-                    holder: claim.holder,
-                    alone,
-                    lease_end: end,
-                    head: peek.map_or_else(Box::default, |peek| peek.head().into()),
-                    bytes: peek.map_or(0, |peek| peek.len() as u32),
-                    rank: key.rank,
-                },
-            ));
-            popped.push(Popped { token, near, ready: key.ready });
+            let ready = key.ready;
+            held.push((token, held_as(key, &near, number, claim.holder, end)));
+            popped.push(Popped { token, near, ready });
             if alone {
                 break;
             }
         }
+        // Whatever failed above, what was taken is claimed from here on: nothing may be in between.
         self.flight.hold(end, held);
-        Ok(popped)
+        match failed {
+            Some(error) if popped.is_empty() => Err(error),
+            _ => Ok(popped),
+        }
     }
 
-    /// Brings the head of the lane's backlog into memory, if it goes before what is there. Says what is unread first.
-    fn refill(&mut self, number: u32, now: Timestamp) -> Result<Option<NearKey>, StoreError> {
-        loop {
-            let Some(lane) = self.lanes.get_mut(number) else { return Ok(None) };
-            let Some((at, extent)) = lane.extents.iter().enumerate().min_by(|a, b| a.1.key.cmp(&b.1.key))
-            else {
-                return Ok(None);
-            };
-            let memory = lane.near.first_key_value().map(|(key, _)| key);
-            if extent.key.ready > now || memory.is_some_and(|memory| *memory < extent.key) {
-                return Ok(Some(extent.key.clone()));
-            }
-            let (table, from, end) = (extent.table, extent.next, extent.end);
-            let Some(file) = self.tables.get(&table).map(|table| table.data.clone()) else {
-                lane.extents.swap_remove(at);
-                continue;
-            };
-            let damaged = || damaged(Place::new(table, from));
-            let mut len = BLOCK_BYTES.min(end - from);
-            let mut block = read_all(&*file, from, len).map_err(|e| unavailable(&e))?;
-            let first = Peek::length(&block).map_err(|_| damaged())? as u64;
-            // The block must hold one whole entry and the key of the next.
-            let need = first + 2048;
-            if need > len && len < end - from {
-                len = need.min(end - from);
-                block = read_all(&*file, from, len).map_err(|e| unavailable(&e))?;
-            }
-            let (arrivals, used, next) =
-                split_block(&Bytes::from(block), from, end, table).map_err(|_| damaged())?;
-            match next {
-                Some(key) => {
-                    lane.extents[at].next = from + used;
-                    lane.extents[at].key = key;
-                }
-                None => {
-                    lane.extents.swap_remove(at);
-                }
-            }
-            for (key, near) in arrivals {
-                if self.index.marks(near.hash, near.place).is_some_and(|marks| !marks.claimed) {
-                    self.add_near(number, key, near);
-                }
-            }
-        }
+    /// Whether something of the lane is in memory or in its backlog, and due.
+    fn is_due(&self, lane: u32) -> bool {
+        let first = self.lanes.get(lane).and_then(|lane| lane.first());
+        first.is_some_and(|key| key.ready <= self.now.wall())
+    }
+
+    /// How many more messages of a lane may be claimed now.
+    pub(super) fn in_flight_room(&self, lane: u32) -> usize {
+        let held = self.lanes.get(lane).map_or(0, |lane| lane.in_flight as usize);
+        let free = self.options.in_flight_max.saturating_sub(self.flight.len());
+        // Each message taken makes one more held and one less free: so half of the difference.
+        let share = free.saturating_sub(held).div_ceil(2);
+        share.max(LANE_IN_FLIGHT_MIN.saturating_sub(held))
     }
 }
 
-type Arrivals = (Vec<(NearKey, Near)>, u64, Option<NearKey>);
-
-/// The entries of a block of a run. Unless it reaches the end, the last whole one only gives its key.
-fn split_block(block: &Bytes, from: u64, end: u64, table: u32) -> Result<Arrivals, entry::Garbled> {
-    let mut arrivals = Vec::new();
-    let mut at = 0;
-    while at < block.len() {
-        let Ok(peek) = Peek::checked(&block[at..]) else {
-            // Cut by the end of the block, or bad: the next read tells which.
-            break;
-        };
-        let key = NearKey::of(peek)?;
-        let near = Near {
-            hash: key.id.hash64(),
-            place: Place::new(table, from + at as u64),
-            // A copy: a slice would keep the whole block in memory for as long as this one message waits.
-            data: Some(Bytes::copy_from_slice(&block[at..at + peek.len()])),
-            suspect: peek.is_lost(),
-        };
-        arrivals.push((key, near));
-        at += peek.len();
+/// What is remembered of a message that is claimed until `end`. What is not in memory is filled in once it is read.
+fn held_as(key: NearKey, near: &Near, lane: u32, holder: Holder, end: Monotonic) -> Held {
+    let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
+    Held {
+        id: key.id,
+        hash: near.hash,
+        place: near.place,
+        lane,
+        ready: key.ready,
+        version: peek.map_or(0, Peek::version),
+        holder,
+        alone: near.suspect,
+        lease_end: end,
+        head: peek.map_or_else(Box::default, |peek| Held::remembered(peek.head())),
+        bytes: peek.map_or(0, |peek| peek.len() as u32),
+        rank: key.rank,
     }
-    if from + at as u64 >= end {
-        return Ok((arrivals, at as u64, None));
-    }
-    if arrivals.len() == 1 && at < block.len() {
-        // One large entry: the fixed part of the next was read along, and says its key.
-        let key = NearKey::of(Peek::start(&block[at..])?)?;
-        return Ok((arrivals, at as u64, Some(key)));
-    }
-    let Some((key, last)) = arrivals.pop() else { return Err(entry::Garbled) };
-    let used = last.place.offset() - from;
-    if arrivals.is_empty() { Err(entry::Garbled) } else { Ok((arrivals, used, Some(key))) }
 }
 
 pub(super) fn damaged(place: Place) -> StoreError {
@@ -191,30 +141,41 @@ pub(super) fn damaged(place: Place) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, what)
 }
 
-fn unavailable(error: &std::io::Error) -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, format!("reading the data folder failed: {error}"))
+fn too_many(lane: &Lane) -> StoreError {
+    let what = format!(
+        "as many messages of {lane} are in flight as may be: acknowledge some, or wait until their leases end"
+    );
+    StoreError::new(StoreErrorKind::TooManyInFlight, what)
+}
+
+fn hash_of(entry: &[u8]) -> Option<u64> {
+    Peek::framed(entry).and_then(NearKey::of).ok().map(|key| key.id.hash64())
 }
 
 impl Shared {
     pub(super) async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
-        self.end_leases(now).await?;
+        // What keeps a lease from ending concerns that message alone. The sweep tells of it.
+        let _ = self.end_leases(now).await;
         let Some((popped, next, files)) = self.pop(now, &claim).await? else { return Ok(Claimed::default()) };
         let mut messages = Vec::with_capacity(popped.len());
         let mut notes = Vec::with_capacity(popped.len());
         let mut late = Vec::new();
+        let mut failed = None;
         let lease_ms = u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX);
         for (one, file) in popped.into_iter().zip(files) {
             let read = one.near.data.is_none();
-            let data = match one.near.data {
-                Some(data) => data,
-                None => match self.read_back(one.near.place, one.near.hash, file).await? {
-                    Some(data) => data,
-                    None => continue,
-                },
+            let loaded = self.load(one.near.data, one.near.place, one.near.hash, file, &claim.lane).await;
+            let (stored, data) = match loaded {
+                Ok(Some(loaded)) => loaded,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.give_up(one.token, now, &error);
+                    failed = Some(error);
+                    continue;
+                }
             };
-            let stored = entry::decode(&data, &claim.lane).map_err(|_| damaged(one.near.place))?;
             if read {
-                late.push((one.token, stored.version, data.clone()));
+                late.push((one.token, stored.version, data));
             }
             notes.push(Note {
                 hash: one.near.hash,
@@ -244,7 +205,43 @@ impl Shared {
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             return Err(StoreError::new(kind, format!("the claim could not be recorded: {error}")));
         }
-        Ok(Claimed { messages, next })
+        match failed.filter(|error| messages.is_empty() && error.kind != StoreErrorKind::Damaged) {
+            Some(error) => Err(error),
+            None => Ok(Claimed { messages, next }),
+        }
+    }
+
+    /// The message of an entry, from memory or from its place; `None` if it is not claimed any more.
+    pub(super) async fn load(
+        &self,
+        data: Option<Bytes>,
+        place: Place,
+        hash: u64,
+        file: Option<Arc<dyn DiskFile>>,
+        lane: &Lane,
+    ) -> Result<Option<(Stored, Bytes)>, StoreError> {
+        let data = match data {
+            Some(data) => data,
+            None => match self.read_back(place, hash, file).await? {
+                Some(data) => data,
+                None => return Ok(None),
+            },
+        };
+        let stored = entry::decode(&data, lane).map_err(|_| damaged(place))?;
+        Ok(Some((stored, data)))
+    }
+
+    /// A claimed message cannot be read, and nobody has it: it is set aside if it is damaged, and otherwise looked at
+    /// again in a while. The others of its lane go on without it.
+    pub(super) fn give_up(&self, token: u64, now: Now, error: &StoreError) {
+        let mut engine = self.engine();
+        if error.kind == StoreErrorKind::Damaged {
+            engine.set_aside_claimed(token);
+        } else if let Some(held) = engine.flight.get_mut(token) {
+            tracing::warn!(id = %held.id, %error, "message could not be read; tried again later");
+            held.lease_end = now.mono();
+            engine.flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
+        }
     }
 
     /// Takes what is due out of its lane. If the keeper is still bringing it in, waits for it a little.
@@ -269,8 +266,16 @@ impl Shared {
                     let what = "the disk is full and so is its reserve: delivery waits until there is room";
                     return Err(StoreError::new(StoreErrorKind::Full, what));
                 }
+                if engine.lanes.get(number).is_none_or(|lane| lane.pending == 0) {
+                    // Nothing of it is on its way either.
+                    return Ok(None);
+                }
+                let room = engine.in_flight_room(number);
+                if room == 0 && claim.holder == Holder::Client && engine.is_due(number) {
+                    return Err(too_many(&claim.lane));
+                }
                 let popped = engine.pop_due(number, claim, round < ROUNDS_MAX)?;
-                let next = engine.next_due(number).filter(|_| engine.flight.len() < IN_FLIGHT_MAX);
+                let next = engine.next_due(number).filter(|_| room > popped.len());
                 let coming = next.is_some_and(|next| next <= now.wall()) && claim.limit > 0;
                 if !popped.is_empty() || !coming || round == ROUNDS_MAX {
                     let unread = |one: &Popped| {
@@ -296,15 +301,19 @@ impl Shared {
         let mut place = place;
         loop {
             self.written(place).await?;
-            let read = file.as_ref().and_then(|file| read_entry(&**file, place).ok());
-            let read = read.filter(|bytes| {
-                Peek::framed(bytes).and_then(NearKey::of).is_ok_and(|key| key.id.hash64() == hash)
-            });
+            let read = file.as_ref().map(|file| read_entry(&**file, place));
             let engine = self.engine();
             // Only if it is still there was it this message that was read: the keeper moves messages, and uses old
             // journal segments again.
             if engine.index.marks(hash, place).is_some() {
-                return read.map(|bytes| Some(Bytes::from(bytes))).ok_or_else(|| damaged(place));
+                return match read {
+                    Some(Ok(bytes)) if hash_of(&bytes) == Some(hash) => Ok(Some(Bytes::from(bytes))),
+                    Some(Err(error)) if error.kind() != std::io::ErrorKind::InvalidData => {
+                        let what = format!("reading the data folder failed: {error}");
+                        Err(StoreError::new(StoreErrorKind::Unavailable, what))
+                    }
+                    _ => Err(damaged(place)),
+                };
             }
             // A claimed message has exactly one place. If it has none, its claim ended meanwhile.
             let Some((moved, _)) = engine.index.candidates(hash).find(|(_, marks)| marks.claimed) else {
@@ -323,7 +332,7 @@ impl Shared {
                 && let Ok(peek) = Peek::framed(&data)
             {
                 held.version = version;
-                held.head = peek.head().into();
+                held.head = Held::remembered(peek.head());
                 held.bytes = peek.len() as u32;
             }
         }

@@ -13,6 +13,7 @@ use duly_core::{
 
 use super::{
     Options,
+    damage::SetAside,
     disk::DiskFile,
     ended::{self, Ended, Slice},
     entry::{self, Peek},
@@ -106,10 +107,15 @@ pub(super) struct Engine {
     pub(super) stop: bool,
     /// Tables with nothing alive, deleted once the next manifest no longer names them.
     pub(super) graveyard: Vec<u32>,
-    /// The start of a bucket whose messages are on their way into memory.
+    /// The start of the first bucket whose messages are on their way into memory.
     pub(super) arriving: Option<Timestamp>,
     /// The start of a wide bucket whose messages are on their way to narrower ones.
     pub(super) splitting: Option<Timestamp>,
+    /// The same two, unless the bucket is so large that claims do not wait for it.
+    pub(super) arriving_soon: Option<Timestamp>,
+    pub(super) splitting_soon: Option<Timestamp>,
+    /// Messages that cannot be read.
+    pub(super) damaged: SetAside,
     /// Slices whose files go with the next manifest.
     pub(super) ended_over: Vec<Slice>,
     /// Files for slices, made ahead by the keeper.
@@ -395,28 +401,6 @@ impl Engine {
     /// Whether `place` can be read back already.
     pub(super) fn is_written(&self, place: Place) -> bool {
         self.tables.contains_key(&place.file) || self.journal.is_written(place)
-    }
-
-    /// Nothing of the lane is due before this.
-    pub(super) fn next_due(&self, lane: u32) -> Option<Timestamp> {
-        let near = self.lanes.get(lane).and_then(|lane| lane.first().into_iter().chain(&lane.limbo).min());
-        near.map(|key| key.ready).into_iter().chain(self.unopened()).min()
-    }
-
-    /// Everything that is not near yet is due at this time or later.
-    pub(super) fn unopened(&self) -> Option<Timestamp> {
-        [self.next_bucket(), self.arriving, self.splitting].into_iter().flatten().min()
-    }
-
-    /// The start of the first bucket with anything in it.
-    fn next_bucket(&self) -> Option<Timestamp> {
-        (0..super::wheel::LEVELS as u8)
-            .filter_map(|level| {
-                let from = Slot { level, number: 0 };
-                let to = Slot { level: level + 1, number: 0 };
-                self.buckets.range(from..to).next().map(|(slot, _)| slot.start())
-            })
-            .min()
     }
 
     pub(super) fn totals(&self) -> Books {

@@ -10,6 +10,9 @@ use duly_core::{MessageId, Monotonic, Timestamp, store::Holder};
 
 use super::{disk::DiskFile, index::Place, locked, numbers::Numbered};
 
+/// Bytes of a head that are held in memory while its message is claimed. A larger one is read again once it is delivered.
+const HEAD_BYTES_MAX: usize = 512;
+
 /// One claimed message.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
@@ -23,7 +26,7 @@ pub(super) struct Held {
     /// Claimed alone because its last claim was lost.
     pub(super) alone: bool,
     pub(super) lease_end: Monotonic,
-    /// What will be kept of it once it is delivered; empty if it must be read first.
+    /// What will be kept of it once it is delivered; empty if it is too large to be held in memory until then.
     pub(super) head: Box<[u8]>,
     /// Bytes of its entry.
     pub(super) bytes: u32,
@@ -31,13 +34,32 @@ pub(super) struct Held {
     pub(super) rank: u8,
 }
 
+impl Held {
+    /// What is remembered of the head of a claimed message.
+    pub(super) fn remembered(head: &[u8]) -> Box<[u8]> {
+        if head.len() <= HEAD_BYTES_MAX { head.into() } else { Box::default() }
+    }
+}
+
+/// Some claims whose leases end together: when, and the first of their tokens, which follow one another.
+type Group = (Monotonic, u64);
+
+/// Of a claim whose end was met. No token is zero.
+const NO_GROUP: Group = (Monotonic::from_micros(0), 0);
+
+/// How many tokens a group has, and how many of them are still claimed under it.
+struct Members {
+    count: u64,
+    held: u64,
+}
+
 /// All claimed messages by their token.
 #[derive(Default)]
 pub(super) struct Flight {
-    held: HashMap<u64, Held, Numbered>,
-    /// When leases end, a claim's worth at a time: the first token, and how many follow one another. A renewed one is met
-    /// again under its later end.
-    ends: BTreeMap<(Monotonic, u64), u64>,
+    held: HashMap<u64, (Held, Group), Numbered>,
+    /// When leases end, a claim's worth at a time. A renewed claim leaves its group for one of its own, and a group goes with
+    /// its last claim: there are never more groups than claims, however long the leases are.
+    ends: BTreeMap<Group, Members>,
     next_token: u64,
 }
 
@@ -58,14 +80,15 @@ impl Flight {
 
     /// Adds claims whose leases end together; their tokens follow one another.
     pub(super) fn hold(&mut self, end: Monotonic, claims: Vec<(u64, Held)>) {
-        if let Some((first, _)) = claims.first() {
-            self.ends.insert((end, *first), claims.len() as u64);
-        }
-        self.held.extend(claims);
+        let Some((first, _)) = claims.first() else { return };
+        let group = (end, *first);
+        let count = claims.len() as u64;
+        self.ends.insert(group, Members { count, held: count });
+        self.held.extend(claims.into_iter().map(|(token, held)| (token, (held, group))));
     }
 
     pub(super) fn get(&self, token: u64, id: &MessageId) -> Option<&Held> {
-        self.held.get(&token).filter(|held| held.id == *id)
+        self.held.get(&token).map(|(held, _)| held).filter(|held| held.id == *id)
     }
 
     /// The claim, if it is still its holder's at `now`.
@@ -74,46 +97,67 @@ impl Flight {
     }
 
     pub(super) fn take(&mut self, token: u64) -> Option<Held> {
-        self.held.remove(&token)
+        let (held, group) = self.held.remove(&token)?;
+        self.leave(group);
+        Some(held)
+    }
+
+    /// One claim of a group is no longer under it.
+    fn leave(&mut self, group: Group) {
+        if let Some(members) = self.ends.get_mut(&group) {
+            members.held = members.held.saturating_sub(1);
+            if members.held == 0 {
+                self.ends.remove(&group);
+            }
+        }
     }
 
     pub(super) fn get_mut(&mut self, token: u64) -> Option<&mut Held> {
-        self.held.get_mut(&token)
+        self.held.get_mut(&token).map(|(held, _)| held)
     }
 
     /// A claimed message was moved. Only a claim that outlived a restart can be in a bucket, so this is rare.
     pub(super) fn moved(&mut self, from: Place, to: Place) {
-        if let Some(held) = self.held.values_mut().find(|held| held.place == from) {
+        if let Some((held, _)) = self.held.values_mut().find(|(held, _)| held.place == from) {
             held.place = to;
         }
     }
 
     pub(super) fn extend(&mut self, token: u64, end: Monotonic) {
-        if let Some(held) = self.held.get_mut(&token) {
+        if let Some(held) = self.get_mut(token) {
             held.lease_end = end;
-            self.ends.entry((end, token)).or_insert(1);
+            self.look_again(token, end);
         }
     }
 
-    /// Up to `limit` claims whose lease has ended by `now`.
+    /// Up to `limit` claims whose lease has ended by `now`, and the rest of the last group of them. Each is met once: who cannot
+    /// deal with it now asks to [`look_again`](Self::look_again).
     pub(super) fn ended(&mut self, now: Monotonic, limit: usize) -> Vec<u64> {
         let mut ended = Vec::new();
         while ended.len() < limit {
             let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) else { break };
-            let ((_, first), count) = entry.remove_entry();
-            for token in first..first + count {
-                match self.held.get(&token) {
-                    Some(held) if held.lease_end <= now => ended.push(token),
-                    _ => {}
+            let (group, members) = entry.remove_entry();
+            for token in group.1..group.1 + members.count {
+                if let Some((_, under)) = self.held.get_mut(&token).filter(|(_, under)| *under == group) {
+                    *under = NO_GROUP;
+                    ended.push(token);
                 }
             }
         }
         ended
     }
 
-    /// Puts back what `ended` gave and could not be dealt with.
-    pub(super) fn ended_again(&mut self, token: u64, at: Monotonic) {
-        self.ends.entry((at, token)).or_insert(1);
+    /// The claim is met at `at`, and not before.
+    pub(super) fn look_again(&mut self, token: u64, at: Monotonic) {
+        let Some((_, group)) = self.held.get_mut(&token) else { return };
+        let left = std::mem::replace(group, (at, token));
+        if left == (at, token) {
+            return;
+        }
+        self.leave(left);
+        // The group that it was claimed in may stand under the same key, if it was renewed twice.
+        let known = self.ends.entry((at, token)).or_insert(Members { count: 1, held: 0 });
+        known.held += 1;
     }
 
     pub(super) fn next_end(&self) -> Option<Monotonic> {
@@ -121,7 +165,7 @@ impl Flight {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Held)> {
-        self.held.iter().map(|(token, held)| (*token, held))
+        self.held.iter().map(|(token, (held, _))| (*token, held))
     }
 }
 
@@ -220,4 +264,73 @@ impl ClaimLog {
 /// Reads the whole notes of a claims log. A power cut may have left any of them.
 pub(super) fn read_notes(bytes: &[u8]) -> impl Iterator<Item = Note> + '_ {
     bytes.chunks_exact(NOTE).filter_map(Note::read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::from_micros(seconds * 1_000_000)
+    }
+
+    fn claim(flight: &mut Flight, count: usize, end: Monotonic) -> Vec<u64> {
+        let id = MessageId::parse("a").unwrap();
+        let claims: Vec<(u64, Held)> = (0..count)
+            .map(|_| {
+                let held = Held {
+                    id: id.clone(),
+                    hash: 1,
+                    place: Place { file: 1, off8: 1 },
+                    lane: 0,
+                    ready: Timestamp::default(),
+                    version: 1,
+                    holder: Holder::Client,
+                    alone: false,
+                    lease_end: end,
+                    head: Box::default(),
+                    bytes: 0,
+                    rank: 0,
+                };
+                (flight.token(), held)
+            })
+            .collect();
+        let tokens = claims.iter().map(|(token, _)| *token).collect();
+        flight.hold(end, claims);
+        tokens
+    }
+
+    #[test]
+    fn a_settled_claim_leaves_nothing_behind_until_its_lease_would_have_ended() {
+        let mut flight = Flight::default();
+        for _ in 0..1_000 {
+            for token in claim(&mut flight, 3, at(12 * 3600)) {
+                flight.extend(token, at(13 * 3600));
+                flight.take(token);
+            }
+        }
+        assert_eq!((flight.len(), flight.ends.len()), (0, 0));
+        // One that is still claimed keeps one place, whatever became of the others, and however often it is renewed.
+        let tokens = claim(&mut flight, 100, at(60));
+        tokens[1..].iter().for_each(|token| drop(flight.take(*token)));
+        (0..50).for_each(|more| flight.extend(tokens[0], at(100 + more)));
+        assert_eq!((flight.len(), flight.ends.len()), (1, 1));
+        assert_eq!(flight.next_end(), Some(at(149)));
+    }
+
+    #[test]
+    fn every_claim_is_met_once_when_its_lease_ends() {
+        let mut flight = Flight::default();
+        let tokens = claim(&mut flight, 4, at(60));
+        flight.take(tokens[1]);
+        flight.extend(tokens[2], at(90));
+        // Renewed, and back to the instant at which the others end.
+        flight.extend(tokens[0], at(70));
+        flight.extend(tokens[0], at(60));
+        assert!(flight.ended(at(59), 10).is_empty());
+        assert_eq!(flight.ended(at(60), 10), [tokens[0], tokens[3]]);
+        assert!(flight.ended(at(60), 10).is_empty());
+        flight.look_again(tokens[3], at(61));
+        assert_eq!(flight.ended(at(90), 10), [tokens[3], tokens[2]]);
+    }
 }

@@ -3,17 +3,10 @@
 //! Callers append records to the pending frame under the engine's lock; one writer thread takes the frame, writes
 //! it, syncs it, and answers all who were in it: group commit. Frame N+1 is written only after N was synced, so a bad
 //! last frame is a torn write and is cut whole, and a bad frame with a valid one after it is damage.
-//!
-//! ```text
-//! frame:   magic u32, segment u32, number u64, payload length u32, crc32c u32, 8 zero bytes, then records
-//! record:  kind u8, 3 zero bytes, length u32, then the record, padded to 8
-//! ```
-//! Segments are laid down before they are needed (a sync into written blocks is cheap, and a full disk cannot tear a
-//! frame) and used again under a new number: old frames in them carry the old one and are not mistaken for new.
+//! How frames and segments lie on disk is in [`segment`](super::segment).
 
 use std::{
     collections::VecDeque,
-    io,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -22,13 +15,12 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{disk::DiskFile, entry::ALIGN, index::Place, table::read_all};
-
-const MAGIC: u32 = 0x314a_4c44;
-/// Bytes of a frame before its records.
-pub(super) const FRAME_HEADER: usize = 32;
-/// Bytes of a record before its body.
-pub(super) const RECORD_HEADER: usize = 8;
+use super::{
+    disk::DiskFile,
+    entry::ALIGN,
+    index::Place,
+    segment::{FRAME_HEADER, RECORD_HEADER, SEGMENT_HEADER, Salt, seal},
+};
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +38,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn of(byte: u8) -> Option<Self> {
+    pub(super) fn of(byte: u8) -> Option<Self> {
         [Self::Accepted, Self::Changed, Self::Ended, Self::Lane, Self::Paused]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
@@ -89,6 +81,7 @@ pub(super) struct Frame {
     pub(super) base: u64,
     pub(super) commit: Arc<Commit>,
     segment: u32,
+    salt: Salt,
     number: u64,
     bytes: Vec<u8>,
 }
@@ -104,14 +97,7 @@ impl Frame {
 
     /// The frame's bytes, its header filled in.
     pub(super) fn seal(&mut self) -> &[u8] {
-        let payload = (self.bytes.len() - FRAME_HEADER) as u32;
-        let header = &mut self.bytes[..FRAME_HEADER];
-        header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        header[4..8].copy_from_slice(&self.segment.to_le_bytes());
-        header[8..16].copy_from_slice(&self.number.to_le_bytes());
-        header[16..20].copy_from_slice(&payload.to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&self.bytes[..20]), &self.bytes[FRAME_HEADER..]);
-        self.bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut self.bytes, self.segment, self.number, self.salt);
         &self.bytes
     }
 }
@@ -120,6 +106,8 @@ impl Frame {
 pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) file: Arc<dyn DiskFile>,
+    /// What its frames carry.
+    pub(super) salt: Salt,
     /// Entries that are alive nowhere else.
     pub(super) live: u64,
     /// The number of its first frame, once it is in use.
@@ -135,6 +123,8 @@ pub(super) struct Tail {
     /// Segments ready for use, in the order of their numbers.
     pub(super) spares: VecDeque<Segment>,
     segment_bytes: u64,
+    /// Segments from this number on have a header and salted frames; those before were written by format 1.
+    pub(super) salted_from: u32,
     /// Buffers of frames written, to be filled again.
     idle: Vec<Vec<u8>>,
     /// Where the frame begins that the writer has in hand.
@@ -155,6 +145,7 @@ impl Tail {
             segments: VecDeque::new(),
             spares: VecDeque::new(),
             segment_bytes,
+            salted_from: 0,
             idle: Vec::new(),
             in_hand: None,
             appended: 0,
@@ -162,7 +153,7 @@ impl Tail {
             durable: number.saturating_sub(1),
         };
         tail.writing.finish(true);
-        tail.frames.push_back(tail.frame(&first, 0, number));
+        tail.frames.push_back(tail.frame(&first, SEGMENT_HEADER as u64, number));
         tail.segments.push_back(first);
         tail
     }
@@ -173,6 +164,7 @@ impl Tail {
             base,
             commit: Arc::default(),
             segment: segment.number,
+            salt: segment.salt,
             number,
             bytes: vec![0; FRAME_HEADER],
         }
@@ -230,7 +222,7 @@ impl Tail {
         let last = self.last();
         let record = last.bytes.split_off(start);
         let number = last.number + 1;
-        let mut frame = self.frame(&segment, 0, number);
+        let mut frame = self.frame(&segment, SEGMENT_HEADER as u64, number);
         frame.bytes.extend_from_slice(&record);
         if self.last().is_empty() {
             // Nobody waits for an empty frame, and its number must not be missing.
@@ -240,7 +232,7 @@ impl Tail {
         }
         self.segments.push_back(Segment { first: frame.number, ..segment });
         self.frames.push_back(frame);
-        (FRAME_HEADER + RECORD_HEADER) as u64
+        (SEGMENT_HEADER + FRAME_HEADER + RECORD_HEADER) as u64
     }
 
     /// What to wait for until everything added so far is durable.
@@ -330,119 +322,5 @@ impl Tail {
     /// The number of the segment that records go to now.
     pub(super) fn current(&self) -> u32 {
         self.segments.back().map_or(0, |segment| segment.number)
-    }
-}
-
-/// What reading a segment found at its end.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// Nothing more was written: the next frame would begin here.
-    Clean(u64),
-    /// The last frame is torn; it begins here.
-    Torn(u64),
-    /// A frame is bad and valid ones follow it.
-    Damaged(u64),
-}
-
-/// A record read back.
-pub(super) struct Record<'a> {
-    pub(super) kind: Kind,
-    pub(super) body: &'a [u8],
-    /// Where the body lies in its segment.
-    pub(super) offset: u64,
-    /// The number of its frame.
-    pub(super) frame: u64,
-}
-
-/// Reads the frames of one segment in order, from number `next` on. Says how the segment ends, and the number that follows.
-pub(super) fn read_segment(
-    bytes: &[u8],
-    segment: u32,
-    mut next: u64,
-    mut each: impl FnMut(Record<'_>) -> bool,
-) -> (End, u64) {
-    let mut at = 0;
-    while let Some(payload) = frame_at(bytes, at, segment, |number| number == next) {
-        let mut offset = at + FRAME_HEADER;
-        for (kind, body, from) in Records(payload) {
-            if !each(Record { kind, body, offset: (offset + from) as u64, frame: next }) {
-                return (End::Damaged((offset + from) as u64), next);
-            }
-        }
-        offset += payload.len();
-        at = offset.next_multiple_of(ALIGN);
-        next += 1;
-    }
-    let rest = &bytes[at.min(bytes.len())..];
-    if has_frame(rest, segment, |number| number >= next) {
-        return (End::Damaged(at as u64), next);
-    }
-    // Old frames of a reused segment are no tear: they name another segment.
-    let ours = rest.len() >= FRAME_HEADER
-        && rest[4..8] == segment.to_le_bytes()
-        && rest[0..4] == MAGIC.to_le_bytes();
-    (if ours { End::Torn(at as u64) } else { End::Clean(at as u64) }, next)
-}
-
-/// Whether a whole frame of the segment with such a number lies anywhere in `bytes`.
-fn has_frame(bytes: &[u8], segment: u32, number_fits: impl Fn(u64) -> bool) -> bool {
-    (0..bytes.len()).step_by(ALIGN).any(|at| {
-        bytes[at..].starts_with(&MAGIC.to_le_bytes()) && frame_at(bytes, at, segment, &number_fits).is_some()
-    })
-}
-
-/// Whether anything was written to the segment since it got its number. Only what begins neither with nothing nor with
-/// a whole frame of an earlier use is read through: a bad first frame must not hide the ones after it.
-pub(super) fn is_used(file: &dyn DiskFile, segment: u32) -> io::Result<bool> {
-    let header = read_all(file, 0, FRAME_HEADER as u64)?;
-    if header.iter().all(|byte| *byte == 0) {
-        return Ok(false);
-    }
-    if header.len() == FRAME_HEADER && header[0..4] == MAGIC.to_le_bytes() {
-        let word =
-            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if word(4) == segment {
-            return Ok(true);
-        }
-        let first = read_all(file, 0, FRAME_HEADER as u64 + u64::from(word(16)).min(file.len()?))?;
-        if frame_at(&first, 0, word(4), |_| true).is_some() {
-            return Ok(false);
-        }
-    }
-    Ok(has_frame(&read_all(file, 0, file.len()?)?, segment, |_| true))
-}
-
-fn frame_at(bytes: &[u8], at: usize, segment: u32, number_fits: impl Fn(u64) -> bool) -> Option<&[u8]> {
-    let header: &[u8; FRAME_HEADER] = bytes.get(at..at + FRAME_HEADER)?.try_into().ok()?;
-    let word = |from: usize| {
-        u32::from_le_bytes([header[from], header[from + 1], header[from + 2], header[from + 3]])
-    };
-    let number = u64::from(word(8)) | u64::from(word(12)) << 32;
-    if word(0) != MAGIC || word(4) != segment || !number_fits(number) {
-        return None;
-    }
-    let payload = bytes.get(at + FRAME_HEADER..)?.get(..word(16) as usize)?;
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..20]), payload);
-    (crc == word(20)).then_some(payload)
-}
-
-/// The records of a frame: kind, body, and where the body begins.
-struct Records<'a>(&'a [u8]);
-
-impl<'a> IntoIterator for Records<'a> {
-    type Item = (Kind, &'a [u8], usize);
-    type IntoIter = Box<dyn Iterator<Item = Self::Item> + 'a>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        let mut at = 0;
-        Box::new(std::iter::from_fn(move || {
-            let header = self.0.get(at..at + RECORD_HEADER)?;
-            let kind = Kind::of(header[0])?;
-            let len = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-            let from = at + RECORD_HEADER;
-            let body = self.0.get(from..from + len)?;
-            at = (from + len).next_multiple_of(ALIGN);
-            Some((kind, body, from))
-        }))
     }
 }

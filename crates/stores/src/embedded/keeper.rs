@@ -9,8 +9,8 @@ use super::{
     Shared,
     engine::Engine,
     health::Watch,
-    journal::Segment,
     options::{ENDED_BYTES_MAX, RUNS_MAX},
+    segment::lay_down,
     table::TableKind,
 };
 
@@ -164,7 +164,7 @@ impl Shared {
                 }
                 (engine.file_number(), engine.options.segment_bytes)
             };
-            let segment = make_segment(self, number, bytes)?;
+            let segment = lay_down(&*self.disk, &self.dir, number, bytes)?;
             self.engine().journal.spares.push_back(segment);
             self.note_progress();
             self.room.notify_waiters();
@@ -214,16 +214,4 @@ impl Shared {
         })?;
         Ok(moved)
     }
-}
-
-/// Lays a segment down under its number.
-pub(super) fn make_segment(shared: &Shared, number: u32, bytes: u64) -> io::Result<Segment> {
-    let path = shared.dir.join(format!("journal-{number}"));
-    let file = shared.disk.open(&path)?;
-    file.allocate(bytes).inspect_err(|_| {
-        // A half-laid segment would only hold the room that is missing.
-        let _ = shared.disk.remove(&path);
-    })?;
-    shared.disk.sync_dir(&shared.dir)?;
-    Ok(Segment { number, file, live: 0, first: 0 })
 }

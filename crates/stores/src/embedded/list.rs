@@ -143,7 +143,11 @@ impl Shared {
             return places.into_iter().try_for_each(|place| self.offer(rows, hash, place));
         }
         let Some((claimed, bytes)) = read else { return Ok(()) };
-        let bytes = bytes?;
+        let bytes = match bytes {
+            // A damaged one is listed once it is a dead letter. It must not hide the others.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(()),
+            bytes => bytes?,
+        };
         let Ok(peek) = Peek::framed(&bytes) else { return Ok(()) };
         let state = match (peek.is_dead(), claimed) {
             (true, _) => State::Dead,

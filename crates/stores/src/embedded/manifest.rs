@@ -10,8 +10,10 @@ use super::{
     wheel::LEVELS,
 };
 
-/// The format this version writes, and the only one it reads.
-pub(super) const FORMAT: u32 = 1;
+/// The format this version writes.
+pub(super) const FORMAT: u32 = 2;
+/// The oldest that it reads. Format 1 had journal segments without a header.
+pub(super) const FORMAT_MIN: u32 = 1;
 pub(super) const NAME: &str = "manifest";
 
 /// Everything that is not in the journal.
@@ -36,6 +38,14 @@ pub(super) struct Manifest {
     pub(super) next_version: u64,
     /// The first claims log that is needed.
     pub(super) claims: u32,
+    /// Journal segments from this number on have a header and salted frames.
+    #[serde(default = "none_salted")]
+    pub(super) salted_from: u32,
+}
+
+/// What a manifest of format 1 does not say.
+fn none_salted() -> u32 {
+    u32::MAX
 }
 
 /// What every format has.
@@ -117,9 +127,9 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Manifest> {
     }
     // The format first: another one has other fields.
     let Version { format } = serde_json::from_slice(json)?;
-    if format != FORMAT {
+    if !(FORMAT_MIN..=FORMAT).contains(&format) {
         return Err(bad(&format!(
-            "has format {format}, this version reads {FORMAT}; open it with the version that wrote it"
+            "has format {format}, this version reads {FORMAT_MIN} to {FORMAT}; open it with the version that wrote it"
         )));
     }
     Ok(serde_json::from_slice(json)?)

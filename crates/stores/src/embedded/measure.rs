@@ -30,7 +30,7 @@ impl Timing {
 
 impl Shared {
     pub(super) fn measures(&self) -> Measures {
-        let (disk_bytes, waiting_bytes, full) = {
+        let (disk_bytes, waiting_bytes, full, damaged) = {
             let engine = self.engine();
             let segment = engine.options.segment_bytes;
             let segments = (engine.journal.segments.len() + engine.journal.spares.len()) as u64;
@@ -38,7 +38,7 @@ impl Shared {
             let ended: u64 = engine.ended.slices.iter().map(|slice| slice.file_len).sum();
             let claims = engine.claim_files.len() as u64 * ClaimLog::room(segment);
             let disk_bytes = segments * segment + tables + ended + claims;
-            (disk_bytes, engine.journal.waiting() as u64, engine.full)
+            (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total)
         };
         Measures {
             commit: self.timing.commit.spread(),
@@ -46,6 +46,7 @@ impl Shared {
             disk_bytes,
             waiting_bytes,
             full,
+            damaged,
             clock_skew_us: None,
             index: None,
         }

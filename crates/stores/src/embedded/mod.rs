@@ -4,12 +4,14 @@ mod backup;
 mod change;
 mod checkpoint;
 mod claim;
+mod damage;
 pub mod disk;
 mod ended;
 mod engine;
 mod entry;
 mod flight;
 mod health;
+mod horizon;
 mod index;
 mod journal;
 mod keeper;
@@ -22,7 +24,9 @@ mod moving;
 mod numbers;
 mod options;
 mod recover;
+mod refill;
 mod rows;
+mod segment;
 mod settle;
 mod table;
 #[cfg(test)]
@@ -162,6 +166,16 @@ impl Shared {
         Err(StoreError::new(StoreErrorKind::Closed, "the journal could not be synced"))
     }
 
+    /// Waits until everything seen so far is durable. Nobody is told of a change that a power cut could still undo.
+    async fn sync_barrier(&self) -> Result<(), StoreError> {
+        let commit = {
+            let mut engine = self.engine();
+            self.wake(&mut engine);
+            engine.journal.commit()
+        };
+        self.committed(&commit).await
+    }
+
     /// Waits until `place` can be read back.
     async fn written(&self, place: Place) -> Result<(), StoreError> {
         let commit = {
@@ -219,7 +233,12 @@ impl EmbeddedStore {
             shared.close_because("its threads could not be started".into());
             StoreError::new(StoreErrorKind::Unavailable, format!("starting a thread failed: {error}"))
         })?;
-        Ok(Self { shared, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) })
+        let store =
+            Self { shared: shared.clone(), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
+        let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
+        let caught_up = caught_up.map_err(std::io::Error::other).flatten();
+        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        Ok(store)
     }
 
     /// Whether a store was ever made in `dir`. Changes nothing.
@@ -299,9 +318,11 @@ impl Store for EmbeddedStore {
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let (shared, query) = (self.shared.clone(), query.clone());
         let listed = tokio::task::spawn_blocking(move || shared.list(&query)).await;
-        listed.map_err(|error| {
+        let page = listed.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}"))
-        })?
+        })??;
+        self.shared.sync_barrier().await?;
+        Ok(page)
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {

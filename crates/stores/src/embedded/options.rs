@@ -4,8 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use super::disk::{Disk, RealDisk};
 
-/// Messages that may be claimed at the same time, over all lanes.
+/// Messages that may be claimed at the same time, over all lanes. A lane may hold as many of them as are left to all others:
+/// half of it if it is the only one.
 pub(super) const IN_FLIGHT_MAX: usize = 100_000;
+/// Messages of a lane that may be claimed at the same time whatever the other lanes hold.
+pub(super) const LANE_IN_FLIGHT_MIN: usize = 64;
+/// Damaged messages that are remembered until they are dead letters. Others are set aside all the same, and found again at
+/// the next start.
+pub(super) const DAMAGED_MAX: usize = 10_000;
 /// Bytes that may wait for the journal's writer before callers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Memory of one message near at hand, besides its entry.
@@ -33,6 +39,8 @@ pub struct Options {
     pub retention_max: usize,
     /// Messages that may wait at the same time.
     pub pending_max: u64,
+    /// Messages that may be claimed at the same time, over all lanes.
+    pub in_flight_max: usize,
     /// Bytes of a journal segment.
     pub segment_bytes: u64,
     /// Bytes of journal after which a checkpoint is made, so that opening stays quick.
@@ -55,6 +63,7 @@ impl Default for Options {
             retention: Duration::from_secs(24 * 3600),
             retention_max: 1_000_000,
             pending_max: 1_000_000_000,
+            in_flight_max: IN_FLIGHT_MAX,
             segment_bytes: 32 << 20,
             checkpoint_bytes: 64 << 20,
             window_bytes: 48 << 20,

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use duly_core::{
     Attempt, Lost, Now, Outcome, Receipt, State, Timestamp,
-    store::{Settle, Settled, StoreError, Verdict},
+    store::{Settle, Settled, StoreError, StoreErrorKind, Verdict},
 };
 
 use super::{
     Shared,
-    claim::damaged,
     engine::{Class, Engine},
-    entry::{self, Stored},
-    flight::Note,
+    entry::{self, Peek, Stored},
+    flight::{Held, Note},
 };
 
 /// How many ended leases one sweep deals with.
@@ -51,15 +50,31 @@ impl Shared {
         Ok(answers)
     }
 
-    /// The new entries of those that stay: retried or dead. The others have none.
+    /// The new entries of those that stay: retried or dead. Of the others, those whose heads are not in memory.
     async fn rewrite(&self, now: Now, batch: &[Settle]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let mut entries = Vec::with_capacity(batch.len());
-        for settle in batch {
-            let needs = match &settle.verdict {
-                Verdict::Retry { .. } | Verdict::Dead { .. } => true,
-                Verdict::Delivered { .. } | Verdict::HandBack => false,
+        let needs: Vec<bool> = {
+            let engine = self.engine();
+            let large = |receipt: &Receipt| {
+                let held = engine.flight.get(receipt.token, &receipt.id);
+                held.is_some_and(|held| held.head.is_empty())
             };
-            entries.push(if needs { self.rewrite_one(now, settle).await? } else { None });
+            let needs = |settle: &Settle| match &settle.verdict {
+                Verdict::Retry { .. } | Verdict::Dead { .. } => true,
+                Verdict::Delivered { .. } => large(&settle.receipt),
+                Verdict::HandBack => false,
+            };
+            batch.iter().map(needs).collect()
+        };
+        let mut entries = Vec::with_capacity(batch.len());
+        for (settle, needs) in batch.iter().zip(needs) {
+            entries.push(match if needs { self.rewrite_one(now, settle).await } else { Ok(None) } {
+                Err(error) if error.kind == StoreErrorKind::Damaged => {
+                    // It ends here, and not the whole batch with it.
+                    self.give_up(settle.receipt.token, now, &error);
+                    None
+                }
+                entry => entry?,
+            });
         }
         Ok(entries)
     }
@@ -102,8 +117,7 @@ impl Shared {
             })
         };
         let Some((hash, place, number, Some(lane), file)) = found else { return Ok(None) };
-        let Some(bytes) = self.read_back(place, hash, file).await? else { return Ok(None) };
-        let stored = entry::decode(&bytes, &lane).map_err(|_| damaged(place))?;
+        let Some((stored, _)) = self.load(None, place, hash, file, &lane).await? else { return Ok(None) };
         Ok((stored.message.id == receipt.id).then_some((stored, number)))
     }
 
@@ -150,13 +164,14 @@ impl Shared {
         let outcome = self.lose(now, &ended).await;
         if outcome.is_err() {
             let mut engine = self.engine();
-            ended.iter().for_each(|(token, _)| engine.flight.ended_again(*token, now.mono()));
+            ended.iter().for_each(|(token, _)| engine.flight.look_again(*token, now.mono()));
         }
         outcome.map(|()| count)
     }
 
     async fn lose(&self, now: Now, ended: &[(u64, Receipt)]) -> Result<(), StoreError> {
         let mut entries = Vec::with_capacity(ended.len());
+        let mut unsent = Vec::new();
         for (token, receipt) in ended {
             let found = {
                 let engine = self.engine();
@@ -166,18 +181,34 @@ impl Shared {
                 })
             };
             let Some((held, Some(lane), file)) = found else { continue };
-            let Some(bytes) = self.read_back(held.place, held.hash, file).await? else { continue };
-            let stored = entry::decode(&bytes, &lane).map_err(|_| damaged(held.place))?;
-            entries.push((
-                *token,
-                lost_entry(stored, now.wall(), held.alone, true, held.lane, "its lease ended"),
-            ));
+            match self.load(None, held.place, held.hash, file, &lane).await {
+                // Never read, so nobody ever had it.
+                Ok(Some(_)) if held.version == 0 => unsent.push(*token),
+                Ok(Some((stored, _))) => {
+                    let why = "its lease ended";
+                    entries.push((*token, lost_entry(stored, now.wall(), held.alone, true, held.lane, why)));
+                }
+                Ok(None) => {}
+                Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
+                Err(error) => {
+                    let over = |held: &mut Held| held.lease_end <= now.mono();
+                    let is_over = self.engine().flight.get_mut(*token).is_some_and(over);
+                    if is_over {
+                        self.give_up(*token, now, &error);
+                    }
+                }
+            }
         }
         let bytes = entries.iter().map(|(_, entry)| entry.len() + 64).sum();
         self.admitted(bytes, Class::Change).await?;
         let commit = {
             let mut engine = self.engine();
             engine.check_open()?;
+            for token in unsent {
+                if let Some(held) = engine.let_go(token) {
+                    engine.hand_back(&held);
+                }
+            }
             for (token, mut entry) in entries {
                 // It may have been settled or extended while its entry was read.
                 if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
@@ -225,20 +256,19 @@ fn settle_one(
     if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
         return Settled::Lost;
     }
-    if entry.is_none() && matches!(settle.verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
+    let is_rewritten = matches!(settle.verdict, Verdict::Retry { .. } | Verdict::Dead { .. });
+    let is_large = engine.flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
+    let is_delivered = matches!(settle.verdict, Verdict::Delivered { .. });
+    if entry.is_none() && (is_rewritten || (is_delivered && is_large)) {
         return Settled::Lost;
     }
     let Some(held) = engine.let_go(receipt.token) else { return Settled::Lost };
     match &settle.verdict {
         Verdict::Delivered { receipt } => {
-            engine.end(
-                held.hash,
-                held.place,
-                u64::from(held.bytes),
-                State::Delivered,
-                receipt.as_deref(),
-                &held.head,
-            );
+            let read = entry.as_deref().and_then(|entry| Peek::framed(entry).ok()).map(Peek::head);
+            let head = if held.head.is_empty() { read.unwrap_or_default() } else { &held.head };
+            let bytes = u64::from(held.bytes);
+            engine.end(held.hash, held.place, bytes, State::Delivered, receipt.as_deref(), head);
         }
         Verdict::Retry { .. } | Verdict::Dead { .. } => {
             engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());

@@ -192,7 +192,7 @@ pub(super) fn live_keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
 }
 
 /// The keys in the bytes of a keys file, of what is gone, too.
-fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
+pub(super) fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
     bytes.chunks_exact(KEY_BYTES).filter(|record| word(record, 20) != GONE).map(key_of)
 }
 

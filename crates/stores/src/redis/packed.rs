@@ -243,12 +243,7 @@ fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
     record.ended = (ended != Timestamp::default()).then_some(ended);
     record.reason = match rest.byte()? {
         255 => None,
-        number => Some(
-            [DeadReason::Exhausted, DeadReason::Refused, DeadReason::Expired, DeadReason::Invalid]
-                .into_iter()
-                .find(|reason| *reason as u8 == number)
-                .ok_or(Garbled)?,
-        ),
+        number => Some(DeadReason::ALL.into_iter().find(|reason| *reason as u8 == number).ok_or(Garbled)?),
     };
     // One byte stands before a receipt, so that an empty one is still one.
     if let [_, receipt @ ..] = rest.long_part()? {

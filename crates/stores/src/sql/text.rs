@@ -154,7 +154,7 @@ pub(super) fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Invalid> 
 
 /// Why a message is dead, by the word for it.
 pub(super) fn reason_of(word: &str) -> Result<DeadReason, Invalid> {
-    [DeadReason::Exhausted, DeadReason::Refused, DeadReason::Expired, DeadReason::Invalid]
+    DeadReason::ALL
         .into_iter()
         .find(|reason| reason.as_str() == word)
         .ok_or_else(|| Invalid::new("bad_reason", "dead_reason", "it is not what Duly wrote there"))

@@ -126,13 +126,6 @@ pub(crate) struct Frame {
     pub(crate) end: usize,
 }
 
-impl Frame {
-    /// Whether the byte is one of the header's that mean nothing.
-    pub(crate) fn is_spare(&self, at: usize) -> bool {
-        (24..32).contains(&(at - self.start))
-    }
-}
-
 /// All frames of the journal, in order.
 pub(crate) fn frames(folder: &Path) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -141,7 +134,7 @@ pub(crate) fn frames(folder: &Path) -> Vec<Frame> {
         let bytes = std::fs::read(folder.join(&file)).unwrap();
         for start in (0..bytes.len().saturating_sub(32)).step_by(8) {
             let word = |at: usize| u32::from_le_bytes(bytes[start + at..start + at + 4].try_into().unwrap());
-            if bytes[start..].starts_with(b"DLJ1") && word(4) == segment {
+            if bytes[start..].starts_with(b"DLJ2") && word(4) == segment {
                 let (file, end) = (file.clone(), start + 32 + word(16) as usize);
                 frames.push(Frame { file, number: u64::from(word(8)), start, end });
             }

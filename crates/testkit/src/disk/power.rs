@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use duly_core::schedule::Random;
@@ -17,9 +17,25 @@ use super::sectors::{Mercy, Sectors};
 /// Bytes are durable after [`DiskFile::sync`], names after [`Disk::sync_dir`] and not before: also not those of a file
 /// that was synced itself.
 #[derive(Clone, Default)]
-pub struct PowerDisk(Arc<Mutex<State>>);
+pub struct PowerDisk(Arc<Inner>);
 
 #[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    /// Syncs are held no longer.
+    held: Condvar,
+}
+
+/// What becomes of syncs of files.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Syncs {
+    #[default]
+    Free,
+    Held,
+    Fail,
+}
+
+#[derive(Clone, Default)]
 struct State {
     files: Vec<Sectors>,
     names: BTreeMap<PathBuf, usize>,
@@ -33,6 +49,7 @@ struct State {
     /// After so many syncs, one fails.
     bad_sync_after: Option<u64>,
     syncs: u64,
+    gate: Syncs,
     /// Bytes that all files together may have.
     room: Option<usize>,
 }
@@ -70,7 +87,7 @@ impl State {
 
 impl PowerDisk {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many changes were made: writes, syncs, namings.
@@ -84,10 +101,35 @@ impl PowerDisk {
         state.off_after = Some(state.changes + changes);
     }
 
-    /// The sync after `syncs` more fails, and nothing of what it should have covered is durable.
+    /// The sync after `syncs` more fails, and nothing of what it should have covered is durable, also not by a later sync:
+    /// the operating system counts it as written. It is read back until the machine stops.
     pub fn fail_sync_after(&self, syncs: u64) {
         let mut state = self.state();
         state.bad_sync_after = Some(state.syncs + syncs);
+    }
+
+    /// Every sync of a file waits from now on, until [`release`](Self::release) or [`fail_held`](Self::fail_held).
+    pub fn hold_syncs(&self) {
+        self.state().gate = Syncs::Held;
+    }
+
+    /// Lets held syncs go on.
+    pub fn release(&self) {
+        self.state().gate = Syncs::Free;
+        self.0.held.notify_all();
+    }
+
+    /// Lets held syncs fail, and all later ones.
+    pub fn fail_held(&self) {
+        self.state().gate = Syncs::Fail;
+        self.0.held.notify_all();
+    }
+
+    /// The disk as the next process finds it if only this one ended: everything written can be read, and what was not
+    /// synced is still not.
+    pub fn survive(&self) -> Self {
+        let state = State { locked: false, off_after: None, bad_sync_after: None, ..self.state().clone() };
+        Self(Arc::new(Inner { state: Mutex::new(state), held: Condvar::new() }))
     }
 
     /// All files together may have `bytes` from now on; `None`: as many as they like.
@@ -115,7 +157,7 @@ impl PowerDisk {
         }
         let files = state.files.iter().map(|file| file.cut(&mut random)).collect();
         let left = State { files, synced_names: names.clone(), names, ..State::default() };
-        Self(Arc::new(Mutex::new(left)))
+        Self(Arc::new(Inner { state: Mutex::new(left), held: Condvar::new() }))
     }
 }
 
@@ -249,7 +291,12 @@ impl DiskFile for PowerFile {
             return Err(off());
         }
         state.syncs += 1;
-        if state.bad_sync_after.is_some_and(|after| state.syncs == after + 1) {
+        if state.gate == Syncs::Held {
+            let held = |state: &mut State| state.gate == Syncs::Held;
+            state = self.disk.0.held.wait_while(state, held).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.gate == Syncs::Fail || state.bad_sync_after.is_some_and(|after| state.syncs == after + 1) {
+            state.files[self.file].forget_unsynced();
             return Err(io::Error::other("the disk has a bad sector"));
         }
         state.files[self.file].sync();

@@ -73,6 +73,11 @@ impl Sectors {
         }
     }
 
+    /// A sync failed: what it should have covered counts as written and is not. It is read back until the machine stops.
+    pub(super) fn forget_unsynced(&mut self) {
+        self.unsynced.clear();
+    }
+
     /// The file as a power cut leaves it: of each sector, as many of its latest writes as chance says are missing.
     pub(super) fn cut(&self, random: &mut Random) -> Self {
         let mercy = Mercy::draw(random);

@@ -40,9 +40,10 @@ impl End {
     fn halt(&self, error: &StoreError) -> Halt {
         let words = format!("{}: {error}", self.shown);
         match error.kind {
-            StoreErrorKind::Unavailable => Halt::Again(words),
+            StoreErrorKind::Unavailable | StoreErrorKind::TooManyInFlight => Halt::Again(words),
             StoreErrorKind::Full
             | StoreErrorKind::TooMany
+            | StoreErrorKind::TooLarge
             | StoreErrorKind::Damaged
             | StoreErrorKind::Closed => Halt::Failed(Failure::failed(words)),
         }

@@ -4,8 +4,8 @@ use std::io;
 
 use super::{
     super::{
-        journal::{End, read_segment},
         manifest::Manifest,
+        segment::{End, read_segment},
     },
     Copy, Stopped,
     source::damaged,
@@ -28,16 +28,17 @@ impl Copy<'_> {
                 Err(Stopped::Gone(_)) => break,
                 read => read?,
             };
-            let (end, after) = read_segment(&bytes, *number, next, |_| true);
-            match end {
+            let salted = *number >= manifest.salted_from;
+            let found = read_segment(&bytes, *number, salted, next, |_| true);
+            match found.end {
                 // What was answered before is in the segments before it.
-                End::Clean(0) | End::Torn(0) => break,
+                End::Clean(_) | End::Torn(_) if found.last.is_none() => break,
                 End::Clean(at) | End::Torn(at) => {
                     self.put(&name, &bytes[..bytes.len().min(at as usize)])?;
                     firsts.push(next);
-                    next = after;
+                    next = found.next;
                 }
-                End::Damaged(at) => {
+                End::Damaged(at) | End::Headless(at) => {
                     if firsts.len() > furthest {
                         (reads, furthest) = (0, firsts.len());
                     }

@@ -9,7 +9,8 @@
 //! 40 id, then what the flags announce: ready, attempts, topic, tag, key, lateness, retry, history, end, properties, accepted
 //!    = the head; then body length u32, body, padding
 //! ```
-//! The head is what is kept of a finished message.
+//! The head is what is kept of a finished message. Properties are the low byte of their count, then name and value of
+//! each: they fill what the rest of the head leaves, so that there may be more of them than a byte counts.
 
 mod read;
 mod write;
@@ -17,12 +18,15 @@ mod write;
 use duly_core::{Attempt, DeadReason, Lost, Message, Record, State, Timestamp};
 
 pub(in crate::embedded) use read::{decode, decode_head};
-pub(in crate::embedded) use write::{encode, encode_fresh};
+pub(in crate::embedded) use write::{encode, encode_fresh, fits};
 
 /// Bytes before the id.
 pub(in crate::embedded) const FIXED: usize = 40;
 /// Entries begin at multiples of this, so that a place needs only 32 bits.
 pub(in crate::embedded) const ALIGN: usize = 8;
+
+/// Bytes of an instant.
+const TIME_BYTES: usize = 6;
 
 const READY: u16 = 1 << 2;
 const TAG: u16 = 1 << 3;
@@ -123,6 +127,17 @@ impl<'a> Peek<'a> {
     pub(in crate::embedded) fn length(bytes: &[u8]) -> Result<usize, Garbled> {
         let len = u32::from_le_bytes(field(bytes, 0)?) as usize;
         if len < FIXED || !len.is_multiple_of(ALIGN) { Err(Garbled) } else { Ok(len) }
+    }
+
+    /// The same, if what is there of its head and body agrees. So one changed byte does not make a small entry a huge one.
+    pub(in crate::embedded) fn sure_length(bytes: &[u8]) -> Result<usize, Garbled> {
+        let len = Self::length(bytes)?;
+        let head = u32::from_le_bytes(field(bytes, 36)?) as usize;
+        match field(bytes, head).map(u32::from_le_bytes) {
+            Ok(body) if (head + 4 + body as usize).next_multiple_of(ALIGN) != len => Err(Garbled),
+            _ if head > len => Err(Garbled),
+            _ => Ok(len),
+        }
     }
 
     pub(in crate::embedded) fn len(self) -> usize {

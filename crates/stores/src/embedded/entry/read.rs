@@ -10,7 +10,7 @@ use duly_core::{
 
 use super::{
     ACCEPTED, ATTEMPTS, DEAD, FIXED, Garbled, HISTORY, KEY, LATENESS, LOST_SHIFT, PROPERTIES, Peek, READY,
-    RETRY, Stored, TAG, field,
+    RETRY, Stored, TAG, TIME_BYTES, field,
 };
 
 /// Reads a whole entry; the body shares `bytes`.
@@ -66,7 +66,10 @@ pub(in crate::embedded) fn decode_head<'a>(
     let history = if flags & HISTORY == 0 { Vec::new() } else { take_history(&mut rest)? };
     let dead = if flags & DEAD == 0 { None } else { Some((take_reason(&mut rest)?, take_time(&mut rest)?)) };
     if flags & PROPERTIES != 0 {
-        message.properties = take_properties(&mut rest)?;
+        // What follows the properties: the time of acceptance, and what is not part of the head.
+        let accepted = if flags & ACCEPTED == 0 { 0 } else { TIME_BYTES };
+        let after = bytes.len() - peek.head_len() + accepted;
+        message.properties = take_properties(&mut rest, after)?;
     }
     let accepted = if flags & ACCEPTED == 0 { None } else { Some(take_time(&mut rest)?) };
     let lost = match flags >> LOST_SHIFT & 3 {
@@ -96,9 +99,9 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Garbled> {
 }
 
 fn take_time(rest: &mut &[u8]) -> Result<Timestamp, Garbled> {
-    let six: [u8; 6] = take(rest)?;
+    let six: [u8; TIME_BYTES] = take(rest)?;
     let mut bytes = [0; 8];
-    bytes[..6].copy_from_slice(&six);
+    bytes[..TIME_BYTES].copy_from_slice(&six);
     Ok(Timestamp::from_millis(u64::from_le_bytes(bytes)))
 }
 
@@ -118,14 +121,18 @@ fn take_long<'a>(rest: &mut &'a [u8]) -> Result<&'a str, Garbled> {
     take_text(rest, usize::from(len))
 }
 
-fn take_properties(rest: &mut &[u8]) -> Result<Properties, Garbled> {
+/// Reads properties until `after` bytes are left. Their count is a check only: it is written in one byte, and there may be
+/// more of them than that counts.
+fn take_properties(rest: &mut &[u8], after: usize) -> Result<Properties, Garbled> {
     let [count] = take(rest)?;
     let mut properties = Properties::default();
-    for _ in 0..count {
+    let mut read = 0u8;
+    while rest.len() > after {
         let name = take_short(rest)?;
         properties.put(name, take_long(rest)?);
+        read = read.wrapping_add(1);
     }
-    Ok(properties)
+    if rest.len() == after && read == count { Ok(properties) } else { Err(Garbled) }
 }
 
 fn take_retry(rest: &mut &[u8]) -> Result<RetryOverride, Garbled> {
@@ -169,8 +176,5 @@ fn outcome_of(byte: u8) -> Result<Outcome, Garbled> {
 
 fn take_reason(rest: &mut &[u8]) -> Result<DeadReason, Garbled> {
     let [byte] = take(rest)?;
-    [DeadReason::Exhausted, DeadReason::Refused, DeadReason::Expired, DeadReason::Invalid]
-        .into_iter()
-        .find(|reason| *reason as u8 == byte)
-        .ok_or(Garbled)
+    DeadReason::ALL.into_iter().find(|reason| *reason as u8 == byte).ok_or(Garbled)
 }

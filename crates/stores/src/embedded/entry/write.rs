@@ -11,6 +11,21 @@ use super::{
     RETRY, Stored, TAG, TOPIC,
 };
 
+/// Bytes of a body that an entry can hold, with room for its head in a length of 32 bits.
+const BODY_BYTES_MAX: usize = 1 << 30;
+/// Properties that an entry can hold, so that its head stays well below the rest of those 32 bits.
+const PROPERTIES_MAX: usize = 1 << 14;
+
+/// Whether the message can be written down: every length fits the field that it has in an entry. The parser of each name
+/// makes sure of its own; properties and bodies also come from callers that check nothing.
+pub(in crate::embedded) fn fits(message: &Message) -> bool {
+    let mut properties = message.properties.iter();
+    message.body.len() <= BODY_BYTES_MAX
+        && message.properties.len() <= PROPERTIES_MAX
+        && properties
+            .all(|(name, value)| name.len() <= usize::from(u8::MAX) && value.len() <= usize::from(u16::MAX))
+}
+
 /// Appends the entry of a message that is accepted at `now`, to be stamped with its version.
 pub(in crate::embedded) fn encode_fresh(message: &Message, now: Timestamp, lane: u32, out: &mut Vec<u8>) {
     let fresh = Beside {
@@ -123,6 +138,7 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) 
         put_time(out, at);
     }
     if has_properties {
+        // The low byte of their count: the length of the head says how many there are.
         out.push(m.properties.len() as u8);
         for (name, value) in m.properties.iter() {
             put_short(out, name);
@@ -180,10 +196,12 @@ fn put_retry(out: &mut Vec<u8>, retry: &RetryOverride) {
 }
 
 fn put_history(out: &mut Vec<u8>, history: &[Attempt]) {
+    let history = &history[history.len().saturating_sub(Attempt::KEPT_MAX)..];
     out.push(history.len() as u8);
     for attempt in history {
         put_time(out, attempt.at);
         out.push(attempt.outcome as u8);
-        put_long(out, &attempt.detail);
+        let detail = &attempt.detail;
+        put_long(out, &detail[..detail.floor_char_boundary(Attempt::DETAIL_MAX)]);
     }
 }

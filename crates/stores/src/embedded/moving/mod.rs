@@ -2,6 +2,7 @@
 //! nobody takes into runs. All of it happens on the keeper's thread, from what the journal already made durable.
 
 mod flush;
+mod narrow;
 mod opening;
 mod relocate;
 mod retreat;

@@ -37,12 +37,13 @@ impl Shared {
                     let Some(bucket) = engine.buckets.remove(&slot) else { continue };
                     engine.buffered = engine.buffered.saturating_sub(bucket.buffer.bytes.len());
                     engine.splitting = Some(slot.start());
+                    engine.splitting_soon = Some(slot.start()).filter(|_| !engine.is_large(&bucket.tables));
                     engine.rearrange(&bucket.buffer);
                     bucket.tables
                 };
                 let split = self.split_all(tables);
                 let mut engine = self.engine();
-                engine.splitting = None;
+                (engine.splitting, engine.splitting_soon) = (None, None);
                 self.note_progress();
                 if let Err((_, left)) = &split {
                     // Begun, not ended: what is moved already is passed over the next time.
@@ -73,68 +74,44 @@ impl Shared {
         range.next().map(|(slot, _)| *slot)
     }
 
-    /// Brings the narrow buckets that have come near into memory.
-    pub(in crate::embedded) fn open_narrow(&self) -> io::Result<()> {
-        while let Some(slot) = self.behind(0) {
-            let limbo = self.limbo();
-            let bucket = {
-                let mut engine = self.engine();
-                engine.opened.0[0] = engine.opened.0[0].max(slot.number + 1);
-                let Some(bucket) = engine.buckets.remove(&slot) else { continue };
-                engine.buffered = engine.buffered.saturating_sub(bucket.buffer.bytes.len());
-                engine.arriving = Some(slot.start());
-                bucket
-            };
-            let arrived = self.arrive_buffer(&limbo, bucket.buffer);
-            drop(limbo);
-            let arrived = arrived.and_then(|()| {
-                bucket.tables.iter().try_for_each(|table| {
-                    self.each_chunk(*table, |chunk, entries| self.arrive(&self.limbo(), chunk, entries))
-                })
-            });
-            self.engine().arriving = None;
-            self.note_progress();
-            self.moved.notify_waiters();
-            arrived?;
-        }
-        Ok(())
-    }
-
-    fn arrive_buffer(&self, limbo: &Limbo<'_>, buffer: Buffer) -> io::Result<()> {
-        let bytes = Bytes::from(buffer.bytes);
-        let mut at = 0;
-        let mut entries = Vec::with_capacity(buffer.from.len());
-        for (hash, from) in buffer.from {
-            let Ok(peek) = Peek::framed(&bytes[at..]) else { return Err(garbled(from.file, from.offset())) };
-            entries.push((hash, from, at..at + peek.len()));
-            at += peek.len();
-        }
-        self.arrive(limbo, &bytes, entries)
-    }
-
     /// Reads a table piece by piece.
     pub(in crate::embedded) fn each_chunk(
         &self,
         table: u32,
         mut each: impl FnMut(&Bytes, Vec<(u64, Place, std::ops::Range<usize>)>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let found = {
-            let engine = self.engine();
-            let chunk = engine.options.chunk_bytes;
-            engine.tables.get(&table).map(|known| (known.data.clone(), known.data_len, chunk))
-        };
-        let Some((file, len, chunk)) = found else { return Ok(()) };
         let mut from = 0;
-        while from < len {
-            let (bytes, entries) = read_chunk(&*file, table, from, len, chunk)?;
-            from += entries.last().map_or(0, |(_, _, range)| range.end as u64);
+        while let Some((bytes, entries)) = self.next_chunk(table, &mut from)? {
             each(&bytes, entries)?;
         }
         Ok(())
     }
 
+    /// The next piece of a table, from `from` on, which moves behind it; `None` at its end. What cannot be read is set aside:
+    /// one bad entry must not stop the others of its bucket, nor those of all later ones.
+    pub(super) fn next_chunk(&self, table: u32, from: &mut u64) -> io::Result<Option<Chunk>> {
+        loop {
+            let found = {
+                let engine = self.engine();
+                let chunk = engine.options.chunk_bytes;
+                engine.tables.get(&table).map(|known| (known.data.clone(), known.data_len, chunk))
+            };
+            let Some((file, len, chunk)) = found.filter(|(_, len, _)| *from < *len) else { return Ok(None) };
+            match read_chunk(&*file, table, *from, len, chunk) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    *from = self.pass_over(table, *from)?;
+                }
+                Err(error) => return Err(error),
+                Ok((bytes, entries)) => {
+                    *from += entries.last().map_or(0, |(_, _, range)| range.end as u64);
+                    return Ok(Some((bytes, entries)));
+                }
+            }
+        }
+    }
+
     /// Messages have come near: into memory if there is room, else into a run.
-    fn arrive(
+    pub(super) fn arrive(
         &self,
         limbo: &Limbo<'_>,
         bytes: &Bytes,
@@ -254,24 +231,31 @@ impl Shared {
     }
 }
 
-type Chunk = (Bytes, Vec<(u64, Place, std::ops::Range<usize>)>);
+pub(super) type Chunk = (Bytes, Vec<(u64, Place, std::ops::Range<usize>)>);
 
 /// Reads whole entries of a table from `from` on: about `chunk` bytes, at least one entry.
-fn read_chunk(file: &dyn DiskFile, table: u32, from: u64, len: u64, chunk: u64) -> io::Result<Chunk> {
+pub(super) fn read_chunk(
+    file: &dyn DiskFile,
+    table: u32,
+    from: u64,
+    len: u64,
+    chunk: u64,
+) -> io::Result<Chunk> {
     let mut want = chunk.min(len - from);
     loop {
         let bytes = Bytes::from(read_all(file, from, want)?);
         let mut entries = Vec::new();
         let mut at = 0;
-        while let Ok(peek) = Peek::checked(&bytes[at..]) {
-            let Ok(key) = NearKey::of(peek) else { return Err(garbled(table, from + at as u64)) };
+        while let Ok((peek, key)) =
+            Peek::checked(&bytes[at..]).and_then(|peek| Ok((peek, NearKey::of(peek)?)))
+        {
             entries.push((key.id.hash64(), Place::new(table, from + at as u64), at..at + peek.len()));
             at += peek.len();
         }
         if !entries.is_empty() {
             return Ok((bytes, entries));
         }
-        let need = Peek::length(&bytes).map_err(|_| garbled(table, from))? as u64;
+        let need = Peek::sure_length(&bytes).map_err(|_| garbled(table, from))? as u64;
         if need <= want || need > len - from {
             return Err(garbled(table, from));
         }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Shared, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey, options::STEP,
-        table::read_entry,
+        Shared, damage::Damaged, disk::DiskFile, engine::Engine, entry::Peek, index::Place, lanes::NearKey,
+        options::STEP, table::read_entry,
     },
     Moving,
     runs::Source,
@@ -25,7 +25,7 @@ impl Shared {
             loop {
                 let (some, last) = self.engine().near_in_journal(number, segment, after.as_ref());
                 for (one, file) in some {
-                    let Ok(one) = one.loaded(file) else { continue };
+                    let Some(one) = self.load_parked(one, file) else { continue };
                     bytes += one.data.len() as u64;
                     parked.push(one);
                     if bytes >= run_bytes {
@@ -57,6 +57,30 @@ impl Shared {
             }
         }
         self.write_claimed(moving)
+    }
+
+    /// The entry of a near message, read unless it is in memory. A damaged one is set aside: left where it is, it would keep its segment
+    /// and all later ones from being cut.
+    fn load_parked(&self, one: Moving, file: Option<Arc<dyn DiskFile>>) -> Option<Moving> {
+        if !one.data.is_empty() {
+            return Some(one);
+        }
+        match read_entry(&*file?, one.from) {
+            Ok(data) => Some(Moving { data: Bytes::from(data), ..one }),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::InvalidData {
+                    let Moving { lane, key, hash, from: place, .. } = one;
+                    self.engine().set_aside(Damaged {
+                        hash,
+                        place,
+                        lane,
+                        ready: key.ready,
+                        id: Some(key.id),
+                    });
+                }
+                None
+            }
+        }
     }
 
     /// Writes near messages to a run without taking them from memory.

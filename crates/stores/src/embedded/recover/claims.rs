@@ -1,12 +1,17 @@
 //! What was claimed when the process ended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
 use bytes::Bytes;
 use duly_core::store::{Holder, StoreError};
 
 use super::{
     super::{
+        disk::Disk,
+        engine::Engine,
         entry::{self, Peek},
         flight::{ClaimLog, Flight, Held, Note, read_notes},
         index::{Marks, Place},
@@ -14,7 +19,7 @@ use super::{
         settle::lost_entry,
         table::{read_all, read_entry},
     },
-    Opening, damaged, io_error, numbered,
+    Opening, io_error, numbered,
     replay::version_of,
 };
 
@@ -58,10 +63,10 @@ impl Opening<'_> {
             if note.client {
                 self.hold(note, *place, bytes);
             } else {
-                self.lose(note, *place, bytes, note.alone || !blamed)?;
+                self.lose(note, *place, bytes, note.alone || !blamed);
             }
         }
-        self.open_claim_log()
+        self.write_held()
     }
 
     /// The entry that a note speaks of, if it is still that version of it.
@@ -69,9 +74,13 @@ impl Opening<'_> {
         let places: Vec<Place> = self.engine.index.candidates(note.hash).map(|(place, _)| place).collect();
         for place in places {
             let Some(file) = self.engine.file(place) else { continue };
-            let bytes = read_entry(&*file, place).map_err(|error| {
-                io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
-            })?;
+            let bytes = match read_entry(&*file, place) {
+                // Damaged: found again when its turn comes, and set aside then.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
+                read => read.map_err(|error| {
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                })?,
+            };
             if version_of(&bytes) == note.version {
                 return Ok(Some((place, bytes)));
             }
@@ -100,37 +109,49 @@ impl Opening<'_> {
             holder: Holder::Client,
             alone: note.alone,
             lease_end,
-            head: peek.head().into(),
+            head: Held::remembered(peek.head()),
             bytes: bytes.len() as u32,
             rank: key.rank,
         };
         self.engine.flight.hold(lease_end, vec![(note.token, held)]);
     }
 
-    fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) -> Result<(), StoreError> {
+    fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) {
         let data = Bytes::copy_from_slice(bytes);
         let number = Peek::framed(bytes).map_or(0, Peek::lane);
         let lane = self.engine.lanes.get(number).map(|state| state.lane.clone());
         let stored = lane.and_then(|lane| entry::decode(&data, &lane).ok());
-        let stored = stored.ok_or_else(|| damaged("a claimed message cannot be read"))?;
+        // What cannot be read waits again, and is set aside when its turn comes.
+        let Some(stored) = stored else { return };
         let why = "the process ended with the message in hand";
         let mut new = lost_entry(stored, self.engine.now.wall(), note.alone, counts, number, why);
         self.uncount(note.hash, place, bytes);
         self.engine.change(note.hash, place, bytes.len() as u64, &mut new);
-        Ok(())
     }
 
-    fn open_claim_log(&mut self) -> Result<(), StoreError> {
-        let number = self.engine.file_number();
-        let file = self.file(&format!("claims-{number}"))?;
-        match file.allocate(ClaimLog::room(self.engine.options.segment_bytes)) {
+    /// Begins the log of this opening.
+    pub(super) fn new_claim_log(
+        disk: &dyn Disk,
+        dir: &Path,
+        engine: &mut Engine,
+    ) -> Result<ClaimLog, StoreError> {
+        let number = engine.file_number();
+        let name = format!("claims-{number}");
+        let file =
+            disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))?;
+        match file.allocate(ClaimLog::room(engine.options.segment_bytes)) {
             // What is there must open also on a full disk.
             Err(error) if !super::super::keeper::is_full(&error) => {
                 return Err(io_error("laying down the claims log", &error));
             }
             _ => {}
         }
-        let log = ClaimLog::new(file);
+        engine.claim_files.push(number);
+        Ok(ClaimLog::new(file))
+    }
+
+    /// Writes what is still claimed to the log of this opening.
+    fn write_held(&self) -> Result<(), StoreError> {
         let held = self.engine.flight.iter().map(|(token, held)| Note {
             hash: held.hash,
             token,
@@ -141,9 +162,6 @@ impl Opening<'_> {
             alone: held.alone,
             released: false,
         });
-        log.write(held).map_err(|error| io_error("writing the claims log", &error))?;
-        self.engine.claim_files.push(number);
-        self.claims = Some(log);
-        Ok(())
+        self.claims.write(held).map_err(|error| io_error("writing the claims log", &error))
     }
 }

@@ -1,6 +1,7 @@
 //! Opening: the manifest's files, then the journal's tail, then what was claimed when the process ended.
 
 mod claims;
+mod relief;
 mod replay;
 mod segments;
 mod tables;
@@ -20,15 +21,17 @@ use self::segments::unused_segments;
 use super::{
     Options, Shared,
     backup::MARKER,
+    damage::{Damaged, SetAside},
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::{Buffer, Engine},
     flight::{ClaimLog, Flight},
     index::{Index, Marks, Place},
-    journal::{Segment, Tail},
+    journal::Tail,
     lanes::Lanes,
     manifest::{self, FORMAT, Manifest},
     measure::Timing,
+    segment::{UNNAMED, lay_down},
     wheel::Opened,
 };
 
@@ -74,10 +77,11 @@ pub(super) fn open(
     let mut opening = Opening::new(dir, disk, &names, options, now)?;
     opening.load_tables()?;
     opening.load_slices()?;
-    opening.replay_journal()?;
+    let mut opening = opening.replay_journal()?;
     opening.restore_claims()?;
+    opening.upgrade()?;
     opening.remove_strangers()?;
-    Ok((opening.into_shared()?, lock))
+    Ok((opening.into_shared(), lock))
 }
 
 /// The numbers in the names of files that begin with `prefix`, ascending.
@@ -98,9 +102,11 @@ struct Opening<'a> {
     names: &'a [String],
     manifest: Manifest,
     engine: Engine,
-    claims: Option<ClaimLog>,
+    claims: ClaimLog,
     /// Keys on their way into the index.
     staged: Vec<(u64, Place, Marks)>,
+    /// What cannot be read of the runs.
+    damaged: Vec<Damaged>,
 }
 
 impl<'a> Opening<'a> {
@@ -113,7 +119,7 @@ impl<'a> Opening<'a> {
     ) -> Result<Self, StoreError> {
         let found =
             manifest::read(&*disk, dir, names).map_err(|error| io_error("reading the manifest", &error))?;
-        let manifest = match found {
+        let mut manifest = match found {
             Some(manifest) => manifest,
             None if !numbered(names, "journal").is_empty() => {
                 return Err(damaged(
@@ -126,6 +132,7 @@ impl<'a> Opening<'a> {
                     journal_start: 1,
                     first_frame: 1,
                     next_frame: 1,
+                    salted_from: 0,
                     ..Manifest::default()
                 };
                 manifest::write(&*disk, dir, &fresh)
@@ -135,30 +142,21 @@ impl<'a> Opening<'a> {
         };
         let seen = KINDS.iter().flat_map(|kind| numbered(names, kind)).max();
         let mut next_file = manifest.next_file.max(seen.unwrap_or(0));
-        let open = |name: String| {
-            disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))
-        };
-        let mut ready = unused_segments(
-            dir,
-            &*disk,
-            names,
-            manifest.journal_start,
-            options.segment_bytes,
-            &mut next_file,
-        )?;
+        let segment_bytes = options.segment_bytes;
+        let mut ready = unused_segments(dir, &*disk, names, &manifest, segment_bytes, &mut next_file)?;
         let first = match ready.pop_front() {
             Some(first) => first,
             None => {
                 next_file += 1;
-                let file = open(format!("journal-{next_file}"))?;
-                file.allocate(options.segment_bytes)
-                    .map_err(|error| io_error("laying down the journal", &error))?;
-                Segment { number: next_file, file, live: 0, first: 0 }
+                lay_down(&*disk, dir, next_file, segment_bytes)
+                    .map_err(|error| io_error("laying down the journal", &error))?
             }
         };
         disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", &error))?;
-        let mut journal = Tail::new(first, manifest.next_frame, options.segment_bytes);
+        manifest.salted_from = manifest.salted_from.min(first.number);
+        let mut journal = Tail::new(first, manifest.next_frame, segment_bytes);
         journal.spares = ready;
+        journal.salted_from = manifest.salted_from;
         let mut lanes = Lanes::default();
         for line in &manifest.lanes {
             let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
@@ -167,7 +165,7 @@ impl<'a> Opening<'a> {
                 state.paused = line.paused;
             }
         }
-        let engine = Engine {
+        let mut engine = Engine {
             now,
             opened: Opened(manifest.opened),
             index: Index::new(),
@@ -196,6 +194,9 @@ impl<'a> Opening<'a> {
             graveyard: Vec::new(),
             arriving: None,
             splitting: None,
+            arriving_soon: None,
+            splitting_soon: None,
+            damaged: SetAside::default(),
             ended_over: Vec::new(),
             slice_files: Vec::new(),
             checkpointed_at: 0,
@@ -205,7 +206,8 @@ impl<'a> Opening<'a> {
             keeper_waits: false,
             options,
         };
-        Ok(Self { dir, disk, names, manifest, engine, claims: None, staged: Vec::new() })
+        let claims = Self::new_claim_log(&*disk, dir, &mut engine)?;
+        Ok(Self { dir, disk, names, manifest, engine, claims, staged: Vec::new(), damaged: Vec::new() })
     }
 
     fn file(&self, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
@@ -225,7 +227,7 @@ impl<'a> Opening<'a> {
             if let Some(segment) = number("journal") {
                 return segment >= self.manifest.journal_start;
             }
-            name != "manifest.new"
+            name != "manifest.new" && name != UNNAMED
         };
         for name in self.names.iter().filter(|name| !needed(name)) {
             match self.disk.remove(&self.dir.join(name)) {
@@ -238,23 +240,40 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
-    fn into_shared(self) -> Result<Shared, StoreError> {
-        let lanes =
-            self.engine.lanes.iter().zip(0..).map(|(state, number)| (state.lane.clone(), number)).collect();
-        Ok(Shared {
-            engine: Mutex::new(self.engine),
-            committer: Condvar::new(),
-            keeper: Condvar::new(),
-            room: tokio::sync::Notify::new(),
-            moved: tokio::sync::Notify::new(),
-            keeping: Mutex::new(()),
-            limbo: Mutex::new(()),
-            claims: self.claims.ok_or_else(|| damaged("the claims log was not opened"))?,
-            timing: Timing::default(),
-            progress: AtomicU64::new(0),
-            lanes: RwLock::new(lanes),
-            disk: self.disk,
-            dir: self.dir.to_owned(),
-        })
+    /// Says in the manifest that segments are laid down as in the format of today, before the first of them is used: an
+    /// older version would take it for an unused one.
+    fn upgrade(&self) -> Result<(), StoreError> {
+        if self.manifest.format == FORMAT {
+            return Ok(());
+        }
+        let failed = |error| io_error("writing the manifest in its new format", &error);
+        let found = manifest::read(&*self.disk, self.dir, self.names).map_err(failed)?;
+        let Some(old) = found else { return Ok(()) };
+        let salted_from = self.manifest.salted_from;
+        let new = Manifest { format: FORMAT, salted_from, ..old };
+        manifest::write(&*self.disk, self.dir, &new).map_err(failed)
+    }
+
+    fn into_shared(self) -> Shared {
+        shared(self.dir, self.disk, self.engine, self.claims)
+    }
+}
+
+fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> Shared {
+    let lanes = engine.lanes.iter().zip(0..).map(|(state, number)| (state.lane.clone(), number)).collect();
+    Shared {
+        engine: Mutex::new(engine),
+        committer: Condvar::new(),
+        keeper: Condvar::new(),
+        room: tokio::sync::Notify::new(),
+        moved: tokio::sync::Notify::new(),
+        keeping: Mutex::new(()),
+        limbo: Mutex::new(()),
+        claims,
+        timing: Timing::default(),
+        progress: AtomicU64::new(0),
+        lanes: RwLock::new(lanes),
+        disk,
+        dir: dir.to_owned(),
     }
 }

@@ -11,8 +11,9 @@ use super::{
         engine::read_lane,
         entry::{self, Peek},
         index::Place,
-        journal::{End, FRAME_HEADER, Kind, Record, Segment, read_segment},
-        table::{read_all, read_entry},
+        journal::{Kind, Segment},
+        segment::{End, FRAME_HEADER, Found, RECORD_HEADER, Record, read_segment},
+        table::{TableKind, read_all, read_entry},
     },
     Opening, damaged, io_error, numbered,
 };
@@ -20,14 +21,39 @@ use super::{
 /// More versions than can be given out and not be synced.
 const VERSIONS_FORGOTTEN_MAX: u64 = 1 << 20;
 
+/// The last whole frame of the journal, and the room for the header of the next.
+struct LastFrame {
+    name: String,
+    file: Arc<dyn DiskFile>,
+    start: u64,
+    end: u64,
+    bytes: Vec<u8>,
+}
+
+impl LastFrame {
+    fn of(name: &str, file: &Arc<dyn DiskFile>, segment: &[u8], start: usize, end: u64) -> Self {
+        let whole = segment.len().min(end as usize);
+        let mut bytes = segment[start..whole].to_vec();
+        // A torn frame may lie there, or lay there and was not cut for good.
+        bytes.resize(bytes.len() + FRAME_HEADER.min(segment.len() - whole), 0);
+        Self { name: name.to_owned(), file: file.clone(), start: start as u64, end, bytes }
+    }
+
+    /// Makes it durable that the frame is there, and that none follows it. The process before may have ended between its
+    /// write and its sync; and after a failed sync a second one proves nothing, unless the bytes are written again.
+    fn make_durable(&self) -> Result<(), StoreError> {
+        let done = self.file.write_at(&self.bytes, self.start).and_then(|()| self.file.sync());
+        done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), &error))
+    }
+}
+
 impl Opening<'_> {
-    pub(super) fn replay_journal(&mut self) -> Result<(), StoreError> {
+    pub(super) fn replay_journal(mut self) -> Result<Self, StoreError> {
         let own = self.engine.journal.current();
         let mut next = self.manifest.first_frame;
         let mut over: Option<String> = None;
-        let mut last = String::new();
-        let mut torn = Vec::new();
-        let mut read = Vec::new();
+        let mut last: Option<LastFrame> = None;
+        let mut read = 0;
         let start = self.manifest.journal_start;
         let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
         for number in numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number))
@@ -37,52 +63,38 @@ impl Opening<'_> {
             let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
             let bytes =
                 read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
-            self.engine
-                .journal
-                .segments
-                .insert(read.len(), Segment { number, file: file.clone(), live: 0, first: next });
-            read.push(number);
-            let mut fault = None;
-            let before = next;
-            let (end, after) =
-                read_segment(&bytes, number, next, |record| match self.apply(number, &record) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        fault = Some(error);
-                        false
-                    }
-                });
-            if let Some(error) = fault {
-                return Err(error);
-            }
-            next = after;
-            if (next > before || matches!(end, End::Damaged(_)))
+            let segment = Segment { number, file: file.clone(), salt: 0, live: 0, first: next };
+            self.engine.journal.segments.insert(read, segment);
+            read += 1;
+            let found = self.replay_segment(number, &bytes, next)?;
+            next = found.next;
+            if (found.last.is_some() || matches!(found.end, End::Damaged(_) | End::Headless(_)))
                 && let Some(earlier) = &over
             {
                 return Err(damaged(format!(
                     "{earlier}, although {name} goes on after it; restore the folder from a backup"
                 )));
             }
-            match end {
-                End::Clean(0) => {
-                    over.get_or_insert(format!("{name} has no frame {next} at byte 0"));
+            match found.end {
+                End::Clean(at) if found.last.is_none() => {
+                    over.get_or_insert(format!("{name} has no frame {next} at byte {at}"));
                 }
-                End::Clean(at) => last = format!("{name} has no frame {next} at byte {at}"),
+                End::Clean(_) => {}
                 End::Torn(at) => {
                     over = Some(format!("{name} has a bad frame at byte {at}"));
-                    torn.push((name, file, at));
+                    tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
                 }
-                End::Damaged(0) if !last.is_empty() => {
+                End::Damaged(at) => return Err(bad_frame(&name, at, &found, last.as_ref())),
+                End::Headless(at) => {
                     return Err(damaged(format!(
-                        "{last}, although {name} goes on after it; restore the folder from a backup"
-                    )));
-                }
-                End::Damaged(at) => {
-                    return Err(damaged(format!(
-                        "{name} has a bad frame at byte {at} with valid ones after it; restore the folder from a backup"
+                        "{name} has a bad header at byte {at}; restore the folder from a backup"
                     )));
                 }
             }
+            if let (Some(start), End::Clean(end) | End::Torn(end)) = (found.last, found.end) {
+                last = Some(LastFrame::of(&name, &file, &bytes, start, end));
+            }
+            self = self.relieve()?;
         }
         if next < self.manifest.next_frame {
             let found = over.unwrap_or_else(|| "the journal ends".into());
@@ -94,17 +106,32 @@ impl Opening<'_> {
         // Versions given out in frames that a power cut forgot are not given out again.
         self.engine.next_version += VERSIONS_FORGOTTEN_MAX;
         self.engine.journal.start_at(next);
-        self.cut(torn)
+        last.map_or(Ok(()), |last| last.make_durable())?;
+        self.remove_empty()?;
+        Ok(self)
     }
 
-    /// Cuts the torn frame at the end, and removes segments without a whole one: empty, in front of what is written
-    /// next, they would look like damage.
-    fn cut(&mut self, torn: Vec<(String, Arc<dyn DiskFile>, u64)>) -> Result<(), StoreError> {
-        for (name, file, at) in torn {
-            let cut = file.write_at(&[0; FRAME_HEADER], at).and_then(|()| file.sync());
-            cut.map_err(|error| io_error(&format!("cutting the torn end of {name}"), &error))?;
-            tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
-        }
+    fn replay_segment(&mut self, number: u32, bytes: &[u8], next: u64) -> Result<Found, StoreError> {
+        let salted = number >= self.manifest.salted_from;
+        let mut fault = None;
+        let found = read_segment(bytes, number, salted, next, |record| {
+            if record.frame >= self.manifest.next_frame {
+                // What no checkpoint covers brings the next one nearer, whoever wrote it.
+                self.engine.journal.appended += (RECORD_HEADER + record.body.len()) as u64;
+            }
+            match self.apply(number, &record) {
+                Ok(()) => true,
+                Err(error) => {
+                    fault = Some(error);
+                    false
+                }
+            }
+        });
+        fault.map_or(Ok(found), Err)
+    }
+
+    /// Removes segments without a whole frame: empty, in front of what is written next, they would look like damage.
+    fn remove_empty(&mut self) -> Result<(), StoreError> {
         let own = self.engine.journal.current();
         let segments = &mut self.engine.journal.segments;
         let firsts: Vec<u64> = segments.iter().skip(1).map(|segment| segment.first).collect();
@@ -171,7 +198,9 @@ impl Opening<'_> {
         self.engine.journal.count(place.file, true);
         match known {
             Some((old, old_bytes)) => {
-                self.uncount(hash, old, &old_bytes);
+                // Of what is damaged this entry tells the lane and the time: it is a later one of the same message.
+                let counted_as = if old_bytes.is_empty() { bytes } else { &old_bytes };
+                self.uncount_as(hash, old, counted_as, old_bytes.is_empty());
                 self.engine.leave(old, old_bytes.len() as u64);
                 let marks = self.engine.settle_down(hash, place, bytes);
                 self.engine.index.replace(hash, old, place, Some(marks));
@@ -193,9 +222,10 @@ impl Opening<'_> {
             .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
             .and_then(|id| std::str::from_utf8(id).ok());
         if let Some((place, old)) = self.find(hash, id.ok_or_else(unread)?)?
-            && version_of(&old) == version
+            && (old.is_empty() || version_of(&old) == version)
         {
-            self.uncount(hash, place, &old);
+            let counted_as = if old.is_empty() { peek.head() } else { &old };
+            self.uncount_as(hash, place, counted_as, old.is_empty());
             self.engine.leave(place, old.len() as u64);
             self.engine.index.remove(hash, place);
         }
@@ -213,8 +243,16 @@ impl Opening<'_> {
     }
 
     pub(super) fn uncount(&mut self, hash: u64, place: Place, bytes: &[u8]) {
-        let Ok(peek) = Peek::framed(bytes) else { return };
-        if peek.is_dead() {
+        self.uncount_as(hash, place, bytes, false);
+    }
+
+    /// Takes the message at `place` out of the counts, by what `bytes` tell of it: its entry, or if that is damaged another one
+    /// of the same message, or a head.
+    fn uncount_as(&mut self, hash: u64, place: Place, bytes: &[u8], is_damaged: bool) {
+        let Ok(peek) = Peek::of_head(bytes) else { return };
+        let in_dead_table =
+            self.engine.tables.get(&place.file).is_some_and(|table| table.kind == TableKind::Dead);
+        if if is_damaged { in_dead_table } else { peek.is_dead() } {
             self.engine.dead_count = self.engine.dead_count.saturating_sub(1);
             if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
                 lane.dead = lane.dead.saturating_sub(1);
@@ -224,20 +262,39 @@ impl Opening<'_> {
         }
     }
 
-    /// The live entry of an id, read from its place.
+    /// The live entry of an id, read from its place; without its bytes if it is damaged. The hash alone tells then that it is
+    /// the one, and a later record of the journal or the next claim finds out about it.
     pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
         let places: Vec<Place> = self.engine.index.candidates(hash).map(|(place, _)| place).collect();
         for place in places {
             let Some(file) = self.engine.file(place) else { continue };
-            let bytes = read_entry(&*file, place).map_err(|error| {
-                io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
-            })?;
+            let bytes = match read_entry(&*file, place) {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return Ok(Some((place, Vec::new())));
+                }
+                read => read.map_err(|error| {
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                })?,
+            };
             if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {
                 return Ok(Some((place, bytes)));
             }
         }
         Ok(None)
     }
+}
+
+/// A frame is bad, and the journal goes on after it.
+fn bad_frame(name: &str, at: u64, found: &Found, last: Option<&LastFrame>) -> StoreError {
+    let what = match last {
+        // The frames here are whole, and one that should be before them is missing.
+        Some(last) if found.last.is_none() => format!(
+            "{} has no frame {} at byte {}, although {name} goes on after it",
+            last.name, found.next, last.end
+        ),
+        _ => format!("{name} has a bad frame at byte {at} with valid ones after it"),
+    };
+    damaged(format!("{what}; restore the folder from a backup"))
 }
 
 fn hash_of(peek: Peek<'_>) -> Option<u64> {

@@ -7,7 +7,9 @@ use duly_core::store::StoreError;
 use super::{
     super::{
         disk::Disk,
-        journal::{Segment, is_used},
+        journal::Segment,
+        manifest::Manifest,
+        segment::{is_used, reuse},
     },
     io_error, numbered,
 };
@@ -18,37 +20,33 @@ pub(super) fn unused_segments(
     dir: &Path,
     disk: &dyn Disk,
     names: &[String],
-    start: u32,
+    manifest: &Manifest,
     bytes: u64,
     next_file: &mut u32,
 ) -> Result<VecDeque<Segment>, StoreError> {
     let mut unused = Vec::new();
-    for number in numbered(names, "journal").into_iter().rev().take_while(|number| *number >= start) {
+    let needed = |number: &u32| *number >= manifest.journal_start;
+    for number in numbered(names, "journal").into_iter().rev().take_while(needed) {
+        let salted = number >= manifest.salted_from;
         let name = format!("journal-{number}");
         let failed = |error: std::io::Error| io_error(&format!("reading {name}"), &error);
         let file = disk.open(&dir.join(&name)).map_err(failed)?;
-        if is_used(&*file, number).map_err(failed)? {
+        if is_used(&*file, number, salted).map_err(failed)? {
             break;
         }
         let len = file.len().map_err(failed)?;
-        unused.push((name, len));
+        unused.push((number, salted && len >= bytes));
     }
     let mut segments = VecDeque::new();
-    for (name, len) in unused.into_iter().rev() {
+    for (old, fits) in unused.into_iter().rev() {
+        let name = format!("journal-{old}");
         let failed = |error: std::io::Error| io_error(&format!("reusing {name}"), &error);
-        if len < bytes {
+        if fits {
+            *next_file += 1;
+            segments.push_back(reuse(disk, dir, old, *next_file).map_err(failed)?);
+        } else {
             disk.remove(&dir.join(&name)).map_err(failed)?;
-            continue;
         }
-        *next_file += 1;
-        let new = dir.join(format!("journal-{next_file}"));
-        disk.rename(&dir.join(&name), &new).map_err(failed)?;
-        segments.push_back(Segment {
-            number: *next_file,
-            file: disk.open(&new).map_err(failed)?,
-            live: 0,
-            first: 0,
-        });
     }
     Ok(segments)
 }

@@ -1,9 +1,12 @@
 //! The files that the manifest names: tables and slices.
 
+use std::io;
+
 use duly_core::store::StoreError;
 
 use super::{
     super::{
+        damage::survey,
         disk::DiskFile,
         ended::Slice,
         entry::{self, Peek},
@@ -28,6 +31,7 @@ impl Opening<'_> {
         }
         self.engine.index.insert_many(&mut self.staged);
         self.staged = Vec::new();
+        std::mem::take(&mut self.damaged).into_iter().for_each(|one| self.engine.set_aside(one));
         Ok(())
     }
 
@@ -61,7 +65,7 @@ impl Opening<'_> {
         // Entry sizes are not in the keys: waste is estimated until the table is rewritten.
         table.live_bytes = line.data_len * table.live / (all as u64).max(1);
         if line.kind == TableKind::Run {
-            self.announce(number, &live, line.data_len, &*table.data)?;
+            self.announce(number, &live, line.data_len, &*table.data, &bytes)?;
         }
         let empty = table.live == 0;
         self.engine.tables.insert(number, table);
@@ -108,6 +112,7 @@ impl Opening<'_> {
         live: &[KeyRecord],
         len: u64,
         data: &dyn DiskFile,
+        keys: &[u8],
     ) -> Result<(), StoreError> {
         let mut stretches: Vec<(u32, u64)> = Vec::new();
         for key in live {
@@ -117,13 +122,21 @@ impl Opening<'_> {
         }
         for (at, (lane, start)) in stretches.iter().enumerate() {
             let end = stretches.get(at + 1).map_or(len, |(_, start)| *start);
-            let bytes = read_entry(data, Place::new(number, *start))
+            let key = read_entry(data, Place::new(number, *start)).and_then(|bytes| {
+                let key = Peek::framed(&bytes).and_then(NearKey::of);
+                key.map_err(|_| io::ErrorKind::InvalidData.into())
+            });
+            let surveyed = match key {
+                Ok(key) => Ok((Vec::new(), Some((*start, key)))),
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(error),
+                Err(_) => survey(data, number, keys, *start, end),
+            };
+            let (damaged, first) = surveyed
                 .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), &error))?;
-            let key = Peek::framed(&bytes)
-                .and_then(NearKey::of)
-                .map_err(|_| damaged(format!("table-{number}.data, byte {start}")))?;
-            if let Some(state) = self.engine.lanes.get_mut(*lane) {
-                state.extents.push(Extent { table: number, next: *start, end, key });
+            // Set aside once the index knows them.
+            self.damaged.extend(damaged);
+            if let (Some((next, key)), Some(state)) = (first, self.engine.lanes.get_mut(*lane)) {
+                state.extents.push(Extent { table: number, next, end, key });
             }
         }
         Ok(())

@@ -232,6 +232,7 @@ export default {
   "reason.refused": "Refused by the target",
   "reason.expired": "Too late",
   "reason.invalid": "Not valid",
+  "reason.damaged": "Damaged on disk",
   "facts.title": "Facts",
   "body.title": "Body",
   "body.hidden": "It may hold what is not for every eye.",

@@ -232,6 +232,7 @@ export default {
   "reason.refused": "被目标拒绝",
   "reason.expired": "超过期限",
   "reason.invalid": "无效",
+  "reason.damaged": "存储数据损坏",
   "facts.title": "基本信息",
   "body.title": "消息体",
   "body.hidden": "其中可能有不宜公开的内容。",

@@ -1,0 +1,277 @@
+//! Messages whose stored bytes cannot be read any more: set aside, so that they stand in nobody's way.
+//!
+//! A damaged message is met when its bucket is opened, when it is claimed, or when its lease ends. It is taken out of the claim
+//! path at once, counted and logged, and counted as pending until the next sweep makes a dead letter of it: durable,
+//! listed, with what could be read of it. If not even its id can be read, its bytes stay where they are, and it stays
+//! pending.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use duly_core::{
+    Attempt, Body, DeadReason, Lane, Lost, Message, MessageId, Now, Outcome, SinkName, Timestamp, Topic,
+    store::{StoreError, StoreErrorKind},
+};
+
+use super::{
+    Shared,
+    disk::DiskFile,
+    engine::{Class, Engine},
+    entry::{self, Peek, Stored},
+    index::{Marks, Place},
+    lanes::NearKey,
+    options::{DAMAGED_MAX, STEP},
+    table::{KeyRecord, keys, read_all, read_entry},
+};
+
+/// Bytes kept of an entry whose own length cannot be believed.
+const UNSURE_BYTES: u64 = 4 << 10;
+/// Bytes kept of a damaged entry: more than the largest body that the server takes.
+const KEPT_BYTES_MAX: u64 = 32 << 20;
+
+/// A message that cannot be read.
+#[derive(Debug, Clone)]
+pub(super) struct Damaged {
+    pub(super) hash: u64,
+    pub(super) place: Place,
+    pub(super) lane: u32,
+    /// When it was to be released.
+    pub(super) ready: Timestamp,
+    /// Unknown if the damage is in the id itself, and nothing in memory tells it.
+    pub(super) id: Option<MessageId>,
+}
+
+/// What is set aside.
+#[derive(Default)]
+pub(super) struct SetAside {
+    /// Not dead letters yet, because nobody had the time or because their ids are not known.
+    known: BTreeMap<Place, Damaged>,
+    /// How many of them have an id.
+    named: usize,
+    /// Ever met since the store was opened.
+    pub(super) total: u64,
+}
+
+impl SetAside {
+    fn add(&mut self, one: Damaged) {
+        if self.known.len() < DAMAGED_MAX {
+            self.named += usize::from(one.id.is_some());
+            self.known.insert(one.place, one);
+        }
+    }
+
+    fn take(&mut self, place: Place) -> Option<Damaged> {
+        let one = self.known.remove(&place)?;
+        self.named -= usize::from(one.id.is_some());
+        Some(one)
+    }
+
+    /// One of those that can become a dead letter.
+    fn next_named(&self) -> Option<&Damaged> {
+        self.known.values().find(|one| one.id.is_some()).filter(|_| self.named > 0)
+    }
+}
+
+impl Engine {
+    /// A claimed message cannot be read. It is no longer claimed, and not claimable.
+    pub(super) fn set_aside_claimed(&mut self, token: u64) {
+        let Some(held) = self.let_go(token) else { return };
+        if let Some(lane) = self.lanes.get_mut(held.lane) {
+            lane.pending += 1;
+        }
+        self.index.set_marks(held.hash, held.place, Marks::default());
+        let (hash, place, lane, ready) = (held.hash, held.place, held.lane, held.ready);
+        self.note_damaged(Damaged { hash, place, lane, ready, id: Some(held.id) });
+    }
+
+    /// A message that waits cannot be read. Whoever holds one that is claimed may still settle it.
+    pub(super) fn set_aside(&mut self, one: Damaged) {
+        let Some(marks) = self.index.marks(one.hash, one.place).filter(|marks| !marks.claimed) else {
+            return;
+        };
+        if marks.near
+            && let Some(lane) = self.lanes.get_mut(one.lane)
+        {
+            lane.near_count = lane.near_count.saturating_sub(1);
+        }
+        let slot = self.tables.get(&one.place.file).and_then(|table| table.kind.slot());
+        if let Some(slot) = slot.filter(|_| !marks.near)
+            && let Some(bucket) = self.buckets.get_mut(&slot)
+        {
+            let part = &mut bucket.parts[slot.part(one.ready)];
+            *part = part.saturating_sub(1);
+        }
+        self.note_damaged(one);
+    }
+
+    fn note_damaged(&mut self, one: Damaged) {
+        // Marked as claimed, so that nobody claims, moves or counts it again.
+        self.index.set_marks(one.hash, one.place, Marks { claimed: true, near: false });
+        self.damaged.total += 1;
+        if self.damaged.known.len() < DAMAGED_MAX {
+            let id = one.id.as_ref().map_or("unknown", MessageId::as_str);
+            let lane = self.lanes.get(one.lane).map(|state| state.lane.to_string());
+            let (file, offset) = (one.place.file, one.place.offset());
+            tracing::error!(id, lane, file, offset, "message damaged; set aside");
+        }
+        self.damaged.add(one);
+    }
+
+    /// Sets aside what cannot be read from `from` on. Says where the next entry before `end` is that can be read.
+    pub(super) fn pass_over(
+        &mut self,
+        table: u32,
+        from: u64,
+        end: u64,
+    ) -> std::io::Result<Option<(u64, NearKey)>> {
+        let Some(known) = self.tables.get(&table) else { return Ok(None) };
+        let (data, bytes) = (known.data.clone(), read_all(&*known.keys, 0, known.keys_len)?);
+        let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
+        damaged.into_iter().for_each(|one| self.set_aside(one));
+        Ok(next)
+    }
+}
+
+type Survey = (Vec<Damaged>, Option<(u64, NearKey)>);
+
+/// Looks for the next entry that can be read, from `from` on and before `end`; also gives those before it, which cannot.
+pub(super) fn survey(
+    data: &dyn DiskFile,
+    table: u32,
+    key_bytes: &[u8],
+    from: u64,
+    end: u64,
+) -> std::io::Result<Survey> {
+    let mut after: Vec<KeyRecord> = keys(key_bytes)
+        .filter(|key| (from..end).contains(&Place { file: table, off8: key.off8 }.offset()))
+        .collect();
+    after.sort_unstable_by_key(|key| key.off8);
+    let mut damaged = Vec::new();
+    for key in after {
+        let place = Place { file: table, off8: key.off8 };
+        let read = read_entry(data, place);
+        match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(NearKey::of)) {
+            Ok(Ok(next)) if next.id.hash64() == key.hash => {
+                return Ok((damaged, Some((place.offset(), next))));
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+                return Err(std::io::Error::new(error.kind(), error.to_string()));
+            }
+            _ => {
+                let id = id_at(data, place)?.filter(|id| id.hash64() == key.hash);
+                damaged.push(Damaged { hash: key.hash, place, lane: key.lane, ready: key.ready, id });
+            }
+        }
+    }
+    Ok((damaged, None))
+}
+
+/// The id that the bytes at `place` tell, damaged or not.
+fn id_at(data: &dyn DiskFile, place: Place) -> std::io::Result<Option<MessageId>> {
+    let bytes = read_all(data, place.offset(), (entry::FIXED + MessageId::LEN_MAX + 8) as u64)?;
+    Ok(Peek::start(&bytes).ok().and_then(|peek| MessageId::parse(peek.id_text()).ok()))
+}
+
+impl Shared {
+    /// Sets aside what cannot be read in a table from `from` on. Says where to go on.
+    pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
+        let known = self
+            .engine()
+            .tables
+            .get(&table)
+            .map(|known| (known.data.clone(), known.keys.clone(), known.keys_len, known.data_len));
+        let Some((data, keys, keys_len, end)) = known else { return Ok(u64::MAX) };
+        let bytes = read_all(&*keys, 0, keys_len)?;
+        let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
+        for some in damaged.chunks(STEP) {
+            let mut engine = self.engine();
+            some.iter().for_each(|one| engine.set_aside(one.clone()));
+        }
+        Ok(next.map_or(end, |(at, _)| at))
+    }
+
+    /// Makes dead letters of what is set aside.
+    pub(super) async fn bury_damaged(&self, now: Now) -> Result<(), StoreError> {
+        let mut last = None;
+        loop {
+            let found = {
+                let engine = self.engine();
+                let Some(one) = engine.damaged.next_named() else { break };
+                let lane = engine.lanes.get(one.lane).map(|state| state.lane.clone());
+                (one.clone(), lane, engine.file(one.place))
+            };
+            let (one, lane, file) = found;
+            let bytes =
+                file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.place)).map_err(|error| {
+                    let what = format!("reading a damaged message failed: {error}");
+                    StoreError::new(StoreErrorKind::Unavailable, what)
+                })?;
+            let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
+            self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;
+            let mut engine = self.engine();
+            engine.check_open()?;
+            let known = engine.damaged.take(one.place).is_some();
+            let alive = engine.index.marks(one.hash, one.place).is_some();
+            if let Some(mut entry) = entry.filter(|_| known && alive) {
+                if let Some(lane) = engine.lanes.get_mut(one.lane) {
+                    lane.pending = lane.pending.saturating_sub(1);
+                }
+                engine.change(one.hash, one.place, bytes.len() as u64, &mut entry);
+                self.wake(&mut engine);
+                last = Some(engine.journal.commit());
+            }
+        }
+        match last {
+            Some(commit) => self.committed(&commit).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The bytes of a damaged entry, as far as it is known which they are.
+fn left_of(file: &dyn DiskFile, place: Place) -> std::io::Result<Bytes> {
+    let first = read_all(file, place.offset(), UNSURE_BYTES)?;
+    let len = Peek::length(&first).map_or(UNSURE_BYTES, |len| len as u64);
+    let believed = len <= KEPT_BYTES_MAX && place.offset() + len <= file.len()?;
+    let bytes = if believed && len > UNSURE_BYTES { read_all(file, place.offset(), len)? } else { first };
+    let len = if believed { len as usize } else { bytes.len() };
+    Ok(Bytes::from(bytes).slice(..len))
+}
+
+/// The dead letter of a damaged message: with what can be read of it, or else with its bytes as its body.
+fn dead_letter(one: &Damaged, lane: &Lane, bytes: &Bytes, now: Timestamp) -> Option<Vec<u8>> {
+    let id = one.id.clone()?;
+    let read = entry::decode(bytes, lane).ok().filter(|stored| stored.message.id == id);
+    let mut stored = read.or_else(|| unread(id, lane, bytes, one.ready))?;
+    let (file, offset) = (one.place.file, one.place.offset());
+    let why = format!("the entry at byte {offset} of file {file} cannot be read; its content may be wrong");
+    stored.remember(Attempt::new(now, Outcome::Failed, why));
+    stored.ready = one.ready;
+    stored.lost = Lost::No;
+    stored.dead = Some((DeadReason::Damaged, now));
+    let mut out = Vec::with_capacity(512 + stored.message.body.len());
+    entry::encode(&stored, one.lane, &mut out);
+    Some(out)
+}
+
+/// A message of which only the id and the lane are known.
+fn unread(id: MessageId, lane: &Lane, bytes: &Bytes, ready: Timestamp) -> Option<Stored> {
+    let (sink, topic) = match lane {
+        Lane::Queue(topic) => (SinkName::queue(), topic.clone()),
+        Lane::Sink(sink) => (sink.clone(), Topic::parse("unknown").ok()?),
+    };
+    let mut message = Message::new(id, sink, topic, ready);
+    message.body = Body::bytes(bytes.clone());
+    Some(Stored {
+        content_hash: Peek::start(bytes).map_or(0, Peek::content_hash),
+        message,
+        version: 0,
+        accepted: None,
+        ready,
+        attempts: 0,
+        lost: Lost::No,
+        maybe_delivered: false,
+        history: Vec::new(),
+        dead: None,
+    })
+}

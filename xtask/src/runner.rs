@@ -1,0 +1,197 @@
+//! Runs test programs side by side, and in CI the few tests that failed once more by themselves.
+//!
+//! Most tests wait: for a server to start, a lease to end, a message to come due. One program at a time leaves the processors idle.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    programs::Program,
+    report::failed_tests,
+    step::{Failure, Steps, clock, in_ci, seconds},
+};
+
+/// Programs that run at the same time.
+const AT_ONCE: usize = 3;
+/// Threads of each program; more than processors, as tests mostly wait.
+const THREADS: usize = 4;
+/// With more failures than this, it is not a busy machine.
+const RERUNS_MAX: usize = 3;
+/// A program that takes longer hangs: it is killed, and what it wrote until then is shown.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// How often the end of a program is looked for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Programs that take longest, longest first: they start first, so that none of them runs alone at the end.
+const LONGEST: [&str; 0] = [];
+
+/// Runs all of `programs`. With `CI=true`, up to [`RERUNS_MAX`] tests that failed run once more alone; one that passes then is
+/// reported as `SHAKY`.
+pub(crate) fn run(steps: &Steps, mut programs: Vec<Program>) -> Result<(), Failure> {
+    programs.sort_by_key(|program| {
+        LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len())
+    });
+    let failed = steps.measure("tests", || side_by_side(programs, Run::show))?;
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let tests: usize = failed.iter().map(|run| run.failed.len()).sum();
+    let has_died = failed.iter().any(|run| run.failed.is_empty());
+    if !in_ci() || has_died || tests > RERUNS_MAX {
+        let programs = failed.iter().map(|run| run.summary()).collect::<Vec<_>>().join("; ");
+        return Err(Failure::Tests { programs });
+    }
+    for run in &failed {
+        for test in &run.failed {
+            let mut alone = Command::new(&run.program.executable);
+            alone.args(["--exact", test, "--test-threads=1"]).current_dir(&run.program.folder);
+            steps.run(&format!("{test} of {}, alone", run.program.name), &mut alone)?;
+            steps.note(format!("SHAKY {test} of {}: failed beside others, passed alone", run.program.name));
+        }
+    }
+    Ok(())
+}
+
+/// A program that ended.
+struct Run {
+    program: Program,
+    status: ExitStatus,
+    /// The tests that failed; empty if it died before it could say.
+    failed: Vec<String>,
+    took: Duration,
+    log: PathBuf,
+}
+
+impl Run {
+    fn summary(&self) -> String {
+        let tests = self.failed.join(", ");
+        let what = if tests.is_empty() { "no test named" } else { &tests };
+        format!("{} ended with {} ({what})", self.program.name, self.status)
+    }
+
+    /// Shows what it wrote, whole, so that programs do not mix their lines.
+    fn show(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "\n     Running {}", self.program.name)?;
+        io::copy(&mut File::open(&self.log)?, &mut out)?;
+        writeln!(out, "     {} took {}", self.program.name, seconds(self.took))?;
+        out.flush()
+    }
+}
+
+/// Runs [`AT_ONCE`] programs at a time, shows each by `show` when it ended, and gives those that failed.
+fn side_by_side(programs: Vec<Program>, show: impl Fn(&Run) -> io::Result<()>) -> io::Result<Vec<Run>> {
+    let queue = Mutex::new(VecDeque::from(programs));
+    let (ended, runs) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            let (ended, queue) = (ended.clone(), &queue);
+            scope.spawn(move || work(queue, &ended));
+        }
+        drop(ended);
+        let mut failed = Vec::new();
+        for run in runs {
+            let run: Run = run?;
+            show(&run)?;
+            if !run.status.success() {
+                failed.push(run);
+            }
+        }
+        Ok(failed)
+    })
+}
+
+fn work(queue: &Mutex<VecDeque<Program>>, ended: &Sender<io::Result<Run>>) {
+    loop {
+        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(program) = next else { return };
+        if ended.send(execute(program)).is_err() {
+            return;
+        }
+    }
+}
+
+fn execute(program: Program) -> io::Result<Run> {
+    let log = log_file(&program.executable);
+    let file = File::create(&log)?;
+    let began = clock();
+    let child = Command::new(&program.executable)
+        .arg(format!("--test-threads={THREADS}"))
+        .current_dir(&program.folder)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()?;
+    let status = wait(child, &log)?;
+    let failed = failed_tests(&String::from_utf8_lossy(&fs::read(&log)?));
+    Ok(Run { program, status, failed, took: clock() - began, log })
+}
+
+/// Waits for the end of the program, or ends it at [`LIMIT`].
+fn wait(mut child: Child, log: &Path) -> io::Result<ExitStatus> {
+    let began = clock();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if clock() - began > LIMIT {
+            let mut log = File::options().append(true).open(log)?;
+            writeln!(log, "killed: still running after {}", seconds(LIMIT))?;
+            child.kill()?;
+            return child.wait();
+        }
+        thread::park_timeout(POLL);
+    }
+}
+
+fn log_file(executable: &Path) -> PathBuf {
+    executable.with_extension("log")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::programs::Kind;
+
+    /// A program that is a shell script.
+    fn script(folder: &Path, name: &str, text: &str) -> Program {
+        let executable = folder.join(name);
+        fs::write(&executable, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
+        Program { name: name.into(), executable, folder: folder.into(), kind: Kind::Test }
+    }
+
+    #[test]
+    fn programs_run_side_by_side_and_the_failed_ones_are_given() {
+        let folder = std::env::temp_dir().join(format!("xtask-runner-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        // Each of the two waits for what the other one does: one after the other they would never end.
+        let meet = |own: &str, other: &str| format!("touch {own}; until [ -e {other} ]; do :; done");
+        let failing =
+            "printf 'failures:\\n    a::b\\n\\ntest result: FAILED. 0 passed; 1 failed\\n'; exit 101";
+        let programs = vec![
+            script(&folder, "one", &meet("1", "2")),
+            script(&folder, "two", &meet("2", "1")),
+            script(&folder, "failing", failing),
+            script(&folder, "dying", "echo 'test a ... '; kill -9 $$"),
+        ];
+        let mut failed = side_by_side(programs, |_| Ok(())).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        failed.sort_by(|a, b| a.program.name.cmp(&b.program.name));
+        let told: Vec<_> = failed.iter().map(|run| (run.program.name.as_str(), run.failed.clone())).collect();
+        assert_eq!(told, [("dying", vec![]), ("failing", vec!["a::b".to_owned()])]);
+    }
+}
