@@ -8,7 +8,7 @@ mod recovery;
 
 use std::{sync::Arc, time::Duration};
 
-use duly_core::{Store, schedule::Random};
+use duly_core::{Now, Store, schedule::Random};
 use duly_stores::{EmbeddedStore, embedded::Options};
 use testkit::disk::{Ledger, PowerDisk, Traffic};
 
@@ -120,4 +120,51 @@ fn what_was_answered_outlives_a_power_cut() {
 #[test]
 fn what_was_answered_outlives_a_power_cut_again() {
     runs(1_000..1_060);
+}
+
+/// How far ahead a clock is that is wrong.
+const AHEAD_MS: u64 = 100 * 24 * 3_600_000;
+
+/// One life of the store, in which now and then somebody reads a clock that is far ahead.
+async fn live_with_wrong_clocks(store: &Arc<EmbeddedStore>, traffic: &Traffic, random: &mut Random) {
+    let seed = random.draw();
+    let work = { (traffic.clone(), port(store)) };
+    let work = tokio::spawn(async move { work.0.run(&work.1, seed, 60).await });
+    while !work.is_finished() {
+        let now = traffic.now();
+        let now = match random.draw() % 8 {
+            0 => Now::new((now.wall().as_millis() + AHEAD_MS) * 1000, now.mono()),
+            _ => now,
+        };
+        store.sweep(now, &[]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    work.await.unwrap().unwrap();
+}
+
+#[test]
+fn what_was_answered_outlives_a_clock_that_is_far_ahead_at_times() {
+    testkit::block_on(async {
+        for seed in 0..8 {
+            let _seed = Seed(seed);
+            let mut random = Random::new(seed);
+            let traffic = Traffic::default();
+            let disk = PowerDisk::default();
+            for _ in 0..3 {
+                let store = open(&disk, &traffic).await;
+                let before = traffic.ledger().clone();
+                traffic.judge(&port(&store), &before).await;
+                live_with_wrong_clocks(&store, &traffic, &mut random).await;
+                let before = traffic.ledger().clone();
+                traffic.judge(&port(&store), &before).await;
+                if random.draw().is_multiple_of(2) {
+                    store.close().await.unwrap();
+                } else {
+                    store.abandon();
+                }
+            }
+            let store = open(&disk, &traffic).await;
+            traffic.drain(&port(&store)).await;
+        }
+    });
 }

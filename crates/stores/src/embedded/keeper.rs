@@ -41,9 +41,13 @@ pub(super) fn run(shared: &Shared) {
         Rounds { checkpoint: now, tidy: now, opened: engine.opened.0[0] }
     };
     loop {
-        if shared.engine().stop {
-            return;
-        }
+        let asked = {
+            let engine = shared.engine();
+            if engine.stop {
+                return;
+            }
+            engine.wants_round()
+        };
         let before = shared.progress();
         let kept = {
             let _keeping = super::locked(&shared.keeping);
@@ -69,13 +73,13 @@ pub(super) fn run(shared: &Shared) {
             }
         }
         let engine = shared.engine();
-        let behind = engine.is_behind();
-        let wanted = engine.wants_keeper() || behind;
-        // A round that changed nothing would change nothing again at once: what it needs comes from others, who call.
-        let stuck = shared.progress() == before;
+        let wanted = engine.wants_round();
+        // A round that was asked for and changed nothing would change nothing again at once: what it needs comes from
+        // others. What was asked for during the round is not waited with.
+        let stuck = asked && shared.progress() == before;
         if !engine.stop && (!wanted || stuck || engine.full) {
             // Somebody may be waiting for what could not be brought in.
-            let wait = if behind || (stuck && wanted) { ROUND / 20 } else { ROUND };
+            let wait = if engine.is_behind() || (stuck && wanted) { ROUND / 20 } else { ROUND };
             // What is found at the end of the wait is looked at anew: a spurious wake-up costs nothing.
             drop(shared.keeper.wait_timeout(engine, wait).unwrap_or_else(PoisonError::into_inner));
         }
@@ -83,6 +87,11 @@ pub(super) fn run(shared: &Shared) {
 }
 
 impl Engine {
+    /// Whether there is work that should not wait for the keeper's next round.
+    fn wants_round(&self) -> bool {
+        self.wants_keeper() || self.is_behind()
+    }
+
     /// Whether a bucket should be open and is not. Who noticed may have called while the keeper was not listening.
     fn is_behind(&self) -> bool {
         let wanted = self.opened.wanted(self.now.wall());

@@ -71,7 +71,8 @@ impl Engine {
                 }
             }
             for (key, near) in block.arrivals {
-                if self.index.marks(near.hash, near.place).is_some_and(|marks| !marks.claimed) {
+                // Not what is on its way back to a bucket, either: that one counts it.
+                if self.index.marks(near.hash, near.place).is_some_and(|marks| marks.near && !marks.claimed) {
                     self.add_near(number, key, near);
                 }
             }

@@ -174,3 +174,26 @@ fn what_a_clock_far_ahead_made_near_goes_back_to_its_buckets() {
         }
     });
 }
+
+#[test]
+fn what_is_on_its_way_back_to_its_bucket_is_not_brought_in_with_its_neighbours() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { window_bytes: 0, ..tiny() };
+        let mut bed = Bed::open(dir.path(), options);
+        bed.shared.engine().tick(now(2 * DAY_MS));
+        bed.round();
+        // Two of them are overdue, and in one run with two that are far.
+        let due = [0, 0, DAY_MS, DAY_MS];
+        let batch = (0..4).map(|number| message("work", number, due[number as usize], 10));
+        bed.insert(2 * DAY_MS, batch).await;
+        bed.rounds_until_rest();
+        assert_eq!(far_and_near(&bed), (0, 4));
+        bed.shared.engine().tick(now(1_000));
+        bed.round();
+        assert_eq!(far_and_near(&bed), (2, 2));
+        assert_eq!(bed.claim(1_000, "work", 1).await.messages.len(), 1);
+        assert_eq!(bed.near_in_memory(), 1, "the other one that is due, and no more");
+        assert_eq!(far_and_near(&bed), (2, 1));
+    });
+}
