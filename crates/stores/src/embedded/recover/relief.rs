@@ -27,15 +27,14 @@ impl Opening<'_> {
         }
         let Self { dir, disk, names, manifest, engine, claims, staged } = self;
         let shared = shared(dir, disk.clone(), engine, claims);
-        let steps: [(bool, fn(&Shared) -> io::Result<()>); 4] = [
-            (flush, |shared| shared.flush(true)),
-            (dead, Shared::flush_dead),
-            (ended, Shared::write_slices),
-            (spill, Shared::spill),
-        ];
-        for (_, step) in steps.into_iter().filter(|(wanted, _)| *wanted) {
-            unless_full(step(&shared)).map_err(|error| io_error("writing what the journal holds", &error))?;
-        }
+        let when = |wanted: bool, step: fn(&Shared) -> io::Result<()>| {
+            if wanted { unless_full(step(&shared)) } else { Ok(()) }
+        };
+        when(flush, |shared| shared.flush(true))
+            .and_then(|()| when(dead, Shared::flush_dead))
+            .and_then(|()| when(ended, Shared::write_slices))
+            .and_then(|()| when(spill, Shared::spill))
+            .map_err(|error| io_error("writing what the journal holds", &error))?;
         let Shared { engine, claims, .. } = shared;
         let engine = engine.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Self { dir, disk, names, manifest, engine, claims, staged })
