@@ -53,19 +53,17 @@ impl Opening<'_> {
         let mut next = self.manifest.first_frame;
         let mut over: Option<String> = None;
         let mut last: Option<LastFrame> = None;
-        let mut read = 0;
         let start = self.manifest.journal_start;
         let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
-        for number in numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number))
-        {
+        let numbers = numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number));
+        for (at, number) in numbers.enumerate() {
             let name = format!("journal-{number}");
             let file = self.file(&name)?;
             let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
             let bytes =
                 read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
             let segment = Segment { number, file: file.clone(), salt: 0, live: 0, first: next };
-            self.engine.journal.segments.insert(read, segment);
-            read += 1;
+            self.engine.journal.segments.insert(at, segment);
             let found = self.replay_segment(number, &bytes, next)?;
             next = found.next;
             if (found.last.is_some() || matches!(found.end, End::Damaged(_) | End::Headless(_)))
