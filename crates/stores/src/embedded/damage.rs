@@ -94,8 +94,7 @@ impl Engine {
         {
             lane.near_count = lane.near_count.saturating_sub(1);
         }
-        let slot = self.tables.get(&one.place.file).and_then(|table| table.kind.slot());
-        if let Some(slot) = slot.filter(|_| !marks.near)
+        if let Some(slot) = self.counted_in(one.place, one.ready).filter(|_| !marks.near)
             && let Some(bucket) = self.buckets.get_mut(&slot)
         {
             let part = &mut bucket.parts[slot.part(one.ready)];
@@ -107,6 +106,9 @@ impl Engine {
     fn note_damaged(&mut self, one: Damaged) {
         // Marked as claimed, so that nobody claims, moves or counts it again.
         self.index.set_marks(one.hash, one.place, Marks { claimed: true, near: false });
+        if let Some(table) = self.tables.get_mut(&one.place.file) {
+            table.has_damage = true;
+        }
         self.damaged.total += 1;
         if self.damaged.known.len() < DAMAGED_MAX {
             let id = one.id.as_ref().map_or("unknown", MessageId::as_str);

@@ -11,7 +11,7 @@ use super::{
     health::Watch,
     options::{ENDED_BYTES_MAX, RUNS_MAX},
     segment::lay_down,
-    table::TableKind,
+    table::{Table, TableKind},
 };
 
 /// How long the keeper waits when nobody calls it.
@@ -190,7 +190,8 @@ impl Shared {
             engine.ended_over.extend(over);
             let chunk = engine.options.chunk_bytes / 64;
             let mut found = Vec::new();
-            for table in engine.tables.values_mut().filter(|table| table.live > 0 && !table.busy) {
+            let can_move = |table: &&mut Table| table.live > 0 && !table.busy && !table.has_damage;
+            for table in engine.tables.values_mut().filter(can_move) {
                 let waste = table.waste();
                 let quiet = table.gone_seen == table.gone_total;
                 table.gone_seen = table.gone_total;

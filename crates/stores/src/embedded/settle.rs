@@ -67,7 +67,8 @@ impl Shared {
         };
         let mut entries = Vec::with_capacity(batch.len());
         for (settle, needs) in batch.iter().zip(needs) {
-            entries.push(match if needs { self.rewrite_one(now, settle).await } else { Ok(None) } {
+            let entry = if needs { self.rewrite_one(now, settle).await } else { Ok(None) };
+            entries.push(match entry {
                 Err(error) if error.kind == StoreErrorKind::Damaged => {
                     // It ends here, and not the whole batch with it.
                     self.give_up(settle.receipt.token, now, &error);

@@ -102,6 +102,8 @@ pub(super) struct Table {
     pub(super) sealed: bool,
     /// The keeper is writing to it: it stays, even with nothing alive.
     pub(super) busy: bool,
+    /// Something in it cannot be read, and so cannot be moved: rewriting it would not empty it.
+    pub(super) has_damage: bool,
 }
 
 impl Table {
@@ -128,6 +130,7 @@ impl Table {
             gone_total: 0,
             sealed: false,
             busy: false,
+            has_damage: false,
         }
     }
 

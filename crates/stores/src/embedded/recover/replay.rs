@@ -250,7 +250,8 @@ impl Opening<'_> {
         let Ok(peek) = Peek::of_head(bytes) else { return };
         let in_dead_table =
             self.engine.tables.get(&place.file).is_some_and(|table| table.kind == TableKind::Dead);
-        if if is_damaged { in_dead_table } else { peek.is_dead() } {
+        let was_dead = if is_damaged { in_dead_table } else { peek.is_dead() };
+        if was_dead {
             self.engine.dead_count = self.engine.dead_count.saturating_sub(1);
             if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
                 lane.dead = lane.dead.saturating_sub(1);
