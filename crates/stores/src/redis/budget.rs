@@ -39,7 +39,7 @@ impl RedisStore {
         let key = self.keys.one(shard, "msg");
         let mut commands = redis::pipe();
         for (turn, _) in turns {
-            commands.cmd("HSTRLEN").arg(&key).arg(turn.id.as_str());
+            commands.cmd("HSTRLEN").arg(key).arg(turn.id.as_str());
         }
         let lengths: Vec<usize> = self.ask_all(&commands).await?;
         Ok(turns.iter().map(|(turn, _)| turn.id.clone()).zip(lengths).collect())
