@@ -79,6 +79,7 @@ pub struct Planted {
     inner: Arc<dyn Store>,
     bug: Option<Bug>,
     inserts: AtomicU64,
+    bodies_read: AtomicU64,
     repeat: Mutex<Vec<Leased>>,
     repeated: Mutex<BTreeSet<u64>>,
     first_seen: OnceLock<Monotonic>,
@@ -91,10 +92,16 @@ impl Planted {
             inner,
             bug,
             inserts: AtomicU64::new(0),
+            bodies_read: AtomicU64::new(0),
             repeat: Mutex::default(),
             repeated: Mutex::default(),
             first_seen: OnceLock::new(),
         }
+    }
+
+    /// How many bodies were read by id.
+    pub fn bodies_read(&self) -> u64 {
+        self.bodies_read.load(Ordering::Relaxed)
     }
 
     fn has(&self, bug: Bug) -> bool {
@@ -246,7 +253,14 @@ impl Store for Planted {
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.inner.get(ids).await
+        let records = self.inner.get(ids).await?;
+        let bodies = records.iter().flatten().filter(|record| !record.message.body.is_empty()).count();
+        self.bodies_read.fetch_add(bodies as u64, Ordering::Relaxed);
+        Ok(records)
+    }
+
+    async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.inner.get_without_bodies(ids).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
@@ -293,6 +307,9 @@ impl Store for Planted {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use duly::{Duly, ManualClock, Message, Receive};
+    use duly_stores::MemoryStore;
+
     use super::*;
     use crate::store::{CONTRACT, Case, MEANINGS};
 
@@ -318,5 +335,26 @@ mod tests {
     #[test]
     fn nothing_planted_nothing_caught() {
         assert_eq!(caught(None), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn what_is_settled_or_moved_by_id_is_looked_up_without_its_body() {
+        let store = Arc::new(Planted::new(Arc::new(MemoryStore::new()), None));
+        let start =
+            || Duly::builder().store(store.clone()).clock(Arc::new(ManualClock::new())).seed(1).start();
+        let (duly, other) = (start().await.unwrap(), start().await.unwrap());
+        for _ in 0..4 {
+            duly.send(Message::to("order").text("x")).await.unwrap();
+        }
+        let held = duly.receive("order", Receive { max: 3, ..Receive::default() }).await.unwrap();
+        duly.nack(&[&held[0].receipt], None).await.unwrap();
+        // Another process does not remember what was handed out, and asks.
+        other.ack(&[&held[1].receipt]).await.unwrap();
+        other.hand_back(&[&held[2].receipt]).await.unwrap();
+        let ids = [held[0].message.id.clone(), held[2].message.id.clone()];
+        duly.fire_many(&ids).await.unwrap();
+        assert_eq!(store.bodies_read(), 0);
+        duly.get_many(&ids).await.unwrap();
+        assert_eq!(store.bodies_read(), 2);
     }
 }

@@ -210,3 +210,16 @@ async fn what_a_receiver_did_not_take_out_any_more_goes_back_and_counts_no_try()
     let received = bench.duly.receive("order", Receive::default()).await.unwrap();
     assert_eq!(received.iter().map(|r| r.attempt).collect::<Vec<_>>(), [1]);
 }
+
+#[tokio::test]
+async fn a_receive_gives_no_more_bytes_than_fit_and_the_next_one_the_rest() {
+    const MEGABYTE: usize = 1024 * 1024;
+    let bench = Bench::start().await;
+    for _ in 0..20 {
+        bench.send(Message::to("order").bytes(vec![0; MEGABYTE])).await;
+    }
+    let all = Receive { max: 1_000, ..Receive::default() };
+    let first = bench.duly.receive("order", all.clone()).await.unwrap();
+    let rest = bench.duly.receive("order", all).await.unwrap();
+    assert_eq!((first.len(), rest.len()), (16, 4));
+}
