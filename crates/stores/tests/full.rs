@@ -312,9 +312,11 @@ fn health_says_that_a_thread_of_the_store_has_died() {
         breaks.store(true, SeqCst);
         // The journal needs more segments, which the background thread makes. Without it, inserts wait for ever.
         let filling = async {
-            for number in 1.. {
-                let _ = insert(&store, &traffic, number, 0).await;
+            let mut number = 1;
+            while insert(&store, &traffic, number, 0).await.is_ok() {
+                number += 1;
             }
+            std::future::pending::<()>().await;
         };
         let told = async {
             while store.health().await.background.is_ok() {
