@@ -64,17 +64,21 @@ async fn what_a_killed_process_held_is_taken_over() {
     mq.shutdown().await.unwrap();
 }
 
+/// More than is delivered before the process is killed, and few enough that the whole stream can be read at each look.
+const SENT_MAX: u64 = 3_000;
+
 /// Sends for later and delivers, as fast as it can.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_a_process_that_sends_for_later() {
     let Some(url) = told() else { return };
     let mq = RedisMq::connect_with(&url, quick()).await.unwrap();
     let mut accepted = redis::Client::open(url).unwrap().get_connection().unwrap();
-    for number in 0.. {
+    for number in 0..SENT_MAX {
         let id = mq.delay_send("order.unpaid", &Order { number }, Duration::from_millis(20)).await.unwrap();
         // A ledger outside of the process, which outlives it.
         redis::cmd("RPUSH").arg("ledger").arg(id.as_str()).exec(&mut accepted).unwrap();
     }
+    std::future::pending().await
 }
 
 /// What the processes were told was accepted, and what arrived: the ids of messages.
