@@ -68,7 +68,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
 ];
 
 /// When to come again after a 429 or 503, in seconds.
-const RETRY_AFTER_SECONDS: u16 = 1;
+pub(super) const RETRY_AFTER_SECONDS: u16 = 1;
 
 /// Bytes of a detail or a path. Errors repeat what was sent, and a batch has thousands of them.
 const WORDS_MAX: usize = 1_000;

@@ -13,7 +13,7 @@ use http::{StatusCode, header};
 use super::{
     app::App,
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{Answer, Fault, RETRY_AFTER_SECONDS},
 };
 use crate::{
     auth::Role,
@@ -50,8 +50,11 @@ pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) 
     if is_told && health.is_ready() {
         ready.orphans = orphans(&app).await;
     }
-    let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(ready)).into_response()
+    if ready.ready {
+        return Json(ready).into_response();
+    }
+    let later = [(header::RETRY_AFTER, RETRY_AFTER_SECONDS)];
+    (StatusCode::SERVICE_UNAVAILABLE, later, Json(ready)).into_response()
 }
 
 /// Each part, and what is wrong with it.

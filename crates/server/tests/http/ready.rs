@@ -62,6 +62,8 @@ impl Broken {
         let bearer = format!("Bearer {token}");
         let headers: &[_] = if token.is_empty() { &[] } else { &[("authorization", bearer.as_str())] };
         let answer: Answer = call(self.listening.addr(), Method::GET, "/readyz", "", headers).await;
+        let is_later = answer.headers.contains_key("retry-after");
+        assert_eq!(is_later, answer.status == StatusCode::SERVICE_UNAVAILABLE, "503 says when to come again");
         (answer.status, answer.json())
     }
 
