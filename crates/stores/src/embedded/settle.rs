@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use duly_core::{
     Attempt, Lost, Now, Outcome, Receipt, State, Timestamp,
     store::{Settle, Settled, StoreError, StoreErrorKind, Verdict},
@@ -50,7 +51,7 @@ impl Shared {
         Ok(answers)
     }
 
-    /// The new entries of those that stay: retried or dead. Of the others, those whose heads are not in memory.
+    /// The new entries of those that stay: retried or dead. Of those that were delivered, the heads that are not in memory.
     async fn rewrite(&self, now: Now, batch: &[Settle]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let needs: Vec<bool> = {
             let engine = self.engine();
@@ -81,7 +82,9 @@ impl Shared {
     }
 
     async fn rewrite_one(&self, now: Now, settle: &Settle) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some((mut stored, lane)) = self.held_entry(&settle.receipt, now).await? else { return Ok(None) };
+        let Some((mut stored, data, lane)) = self.held_entry(&settle.receipt, now).await? else {
+            return Ok(None);
+        };
         let note = |stored: &mut Stored, attempt: &Attempt| {
             if attempt.outcome.counts() {
                 stored.attempts += 1;
@@ -100,15 +103,22 @@ impl Shared {
                 }
                 stored.dead = Some((*reason, now.wall()));
             }
-            Verdict::Delivered { .. } | Verdict::HandBack => {}
+            // As it is stored: the end of a message must carry the version that it ends.
+            Verdict::Delivered { .. } | Verdict::HandBack => {
+                return Ok(Peek::framed(&data).ok().map(|peek| peek.head().to_vec()));
+            }
         }
         let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
         entry::encode(&stored, lane, &mut bytes);
         Ok(Some(bytes))
     }
 
-    /// The entry of a claimed message, while the claim is its holder's.
-    async fn held_entry(&self, receipt: &Receipt, now: Now) -> Result<Option<(Stored, u32)>, StoreError> {
+    /// The entry of a claimed message and the number of its lane, while the claim is its holder's.
+    async fn held_entry(
+        &self,
+        receipt: &Receipt,
+        now: Now,
+    ) -> Result<Option<(Stored, Bytes, u32)>, StoreError> {
         let found = {
             let engine = self.engine();
             let held = engine.flight.valid(receipt.token, &receipt.id, now.mono());
@@ -118,8 +128,8 @@ impl Shared {
             })
         };
         let Some((hash, place, number, Some(lane), file)) = found else { return Ok(None) };
-        let Some((stored, _)) = self.load(None, place, hash, file, &lane).await? else { return Ok(None) };
-        Ok((stored.message.id == receipt.id).then_some((stored, number)))
+        let Some((stored, data)) = self.load(None, place, hash, file, &lane).await? else { return Ok(None) };
+        Ok((stored.message.id == receipt.id).then_some((stored, data, number)))
     }
 
     pub(super) fn extend(
@@ -266,8 +276,7 @@ fn settle_one(
     let Some(held) = engine.let_go(receipt.token) else { return Settled::Lost };
     match &settle.verdict {
         Verdict::Delivered { receipt } => {
-            let read = entry.as_deref().and_then(|entry| Peek::framed(entry).ok()).map(Peek::head);
-            let head = if held.head.is_empty() { read.unwrap_or_default() } else { &held.head };
+            let head = if held.head.is_empty() { entry.as_deref().unwrap_or_default() } else { &held.head };
             let bytes = u64::from(held.bytes);
             engine.end(held.hash, held.place, bytes, State::Delivered, receipt.as_deref(), head);
         }

@@ -101,6 +101,15 @@ fn a_message_with_more_properties_than_a_byte_counts_comes_back_whole() {
         assert!(settled.iter().all(|settled| *settled == Settled::Done));
         let record = store.get(&[id(5)]).await.unwrap().remove(0).unwrap();
         assert_eq!((record.state, record.message.properties.len()), (State::Delivered, 1_024));
+        // Delivered is delivered, also after a crash and after an orderly end.
+        store.abandon();
+        for _ in 0..2 {
+            let store = open(folder.path()).await.unwrap();
+            let books = store.books().await.unwrap();
+            assert!(books.balance() && (books.delivered, books.pending) == (6, 0), "{books:?}");
+            assert!(claim(&store, "work", 100, now(3)).await.unwrap().messages.is_empty());
+            store.close().await.unwrap();
+        }
     });
 }
 

@@ -54,6 +54,14 @@ fn lane(worker: u64) -> (Lane, Topic) {
     (Lane::Queue(topic.clone()), topic)
 }
 
+/// Gives some messages so many properties that stores do not hold them in memory while they are claimed. The same id has the same.
+fn set_properties(message: &mut Message) {
+    if message.id.hash64() % 3 == 0 {
+        let value = message.id.as_str().repeat(20);
+        (0..10).for_each(|at| message.properties.set(&format!("property{at}"), &value).unwrap());
+    }
+}
+
 /// No room for new messages is an answer like any other: nothing happened.
 fn unless_full<T>(answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match answer {
@@ -282,6 +290,7 @@ impl Worker {
             let size = message.id.hash64() % 2_000;
             let body = message.id.as_str().repeat(size as usize / message.id.as_str().len());
             message.body = Body::text(body.clone());
+            set_properties(&mut message);
             self.traffic.ledger().offer(&message.id, due, &body);
             batch.push(Insert { message, made_id: false });
         }
