@@ -15,6 +15,8 @@ use crate::{
 
 /// An alert is cleared once all was well for this long: what comes and goes is one alert, not a hundred.
 pub const CALM: Duration = Duration::from_secs(30);
+/// A server that is not ready is told of after so many looks in a row: one call that failed is tried again, and no alert for half a minute.
+const UNREADY_LOOKS: u32 = 2;
 /// Of fewer tries than this nobody can say how many fail.
 const TRIES_MIN: u64 = 20;
 
@@ -120,6 +122,8 @@ pub(super) struct Watch {
     rules: AlertRules,
     sinks: BTreeSet<SinkName>,
     on: BTreeMap<Key, On>,
+    /// So many looks in a row have seen it not ready.
+    unready: u32,
 }
 
 #[derive(Debug)]
@@ -132,7 +136,7 @@ struct On {
 impl Watch {
     /// `sinks` are those configured: what waits for another is an orphan.
     pub(super) fn new(rules: AlertRules, sinks: impl IntoIterator<Item = SinkName>) -> Self {
-        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new() }
+        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new(), unready: 0 }
     }
 
     /// The alerts that are on.
@@ -156,6 +160,7 @@ impl Watch {
 
     /// Holds what was seen against the rules. Gives the alerts that were raised or cleared by it.
     pub(super) fn look(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
+        self.unready = if seen.failing.is_empty() { 0 } else { self.unready.saturating_add(1) };
         let wrong = self.wrong(seen);
         let mut told = Vec::new();
         for (key, detail) in &wrong {
@@ -221,7 +226,7 @@ impl Watch {
                 format!("the books do not balance: {books:?}; keep a copy of the data and report it");
             wrong.insert((Name::Books, None), detail);
         }
-        if !seen.failing.is_empty() {
+        if self.unready >= UNREADY_LOOKS || self.unready > 0 && self.any_on(Name::NotReady) {
             let parts: Vec<_> = seen.failing.iter().map(|(part, why)| format!("{part}: {why}")).collect();
             let detail = format!("no message could be accepted and delivered now: {}", parts.join("; "));
             wrong.insert((Name::NotReady, None), detail);

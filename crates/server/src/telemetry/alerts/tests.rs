@@ -176,7 +176,9 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
     let late = lanes([queue("order", 1, 60)]);
     assert_eq!(bench.look(0, &late), ["+overdue"]);
     let failing = |part, why: &str| Seen { failing: vec![(part, why.to_owned())], ..Seen::default() };
-    assert_eq!(bench.look(1, &failing("claiming", "claims of queue/order fail: damaged")), ["+not_ready"]);
+    let damaged = failing("claiming", "claims of queue/order fail: damaged");
+    assert_eq!(bench.look(1, &damaged), [""; 0], "one look may see a moment that is over");
+    assert_eq!(bench.look(1, &damaged), ["+not_ready"]);
     assert_eq!(
         bench.look(60, &failing("accepting", "the disk is full")),
         [""; 0],
@@ -190,6 +192,24 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
     assert_eq!(bench.look(1, &tries), ["+failure_rate"]);
     assert_eq!(bench.look(1, &lanes([])), [""; 0]);
     assert_eq!(bench.look(30, &lanes([])), ["-overdue", "-failure_rate", "-not_ready"]);
+}
+
+#[test]
+fn a_single_failure_now_and_then_is_no_alert() {
+    let mut bench = Bench::new(rules());
+    let failing = Seen { failing: vec![("claiming", "taken back".to_owned())], ..Seen::default() };
+    for _ in 0..10 {
+        assert_eq!(bench.look(2, &failing), [""; 0]);
+        assert_eq!(bench.look(2, &Seen::default()), [""; 0]);
+    }
+    bench.look(2, &failing);
+    assert_eq!(bench.look(2, &failing), ["+not_ready"]);
+    // Once it is on, every failure keeps it on.
+    assert_eq!(bench.look(29, &Seen::default()), [""; 0]);
+    assert_eq!(bench.look(2, &failing), [""; 0]);
+    assert_eq!(bench.look(2, &Seen::default()), [""; 0]);
+    assert_eq!(bench.look(29, &Seen::default()), [""; 0]);
+    assert_eq!(bench.look(1, &Seen::default()), ["-not_ready"]);
 }
 
 #[test]
