@@ -151,9 +151,9 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
                 "a table of Duly's is gone or was changed: {said}; restore it from a backup, or start with an empty database"
             ),
         ),
-        (Some(1290 | 1792 | 1836), _) | (None, "25006") => unavailable(format!(
-            "{READ_ONLY}: {said}; point Duly at the one that is written to"
-        )),
+        (Some(1290 | 1792 | 1836), _) | (None, "25006") => {
+            unavailable(format!("{READ_ONLY}: {said}; point Duly at the one that is written to"))
+        }
         _ => unavailable(format!("the database refused: {said}")),
     }
 }
