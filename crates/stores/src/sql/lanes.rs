@@ -220,10 +220,12 @@ impl SqlStore {
 
     pub(super) async fn pause(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         self.check_open()?;
-        let number = self.lane_number(&lane_text(lane)).await?;
+        let name = lane_text(lane);
+        // By name, and not by what is known of it: after a failover the number may be another lane's, and the row gone.
+        self.relearn(std::slice::from_ref(&name)).await?;
         let set = |paused: bool| {
             let mut update = Statement::new(self.dialect(), "UPDATE duly_lane SET paused = ");
-            update.bind(i64::from(paused)).push(" WHERE lane_no = ").bind(number);
+            update.bind(i64::from(paused)).push(" WHERE name = ").bind(name.as_bytes());
             update
         };
         transact!(self, |session| session.run(set(paused)))?;

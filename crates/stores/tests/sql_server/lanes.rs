@@ -105,6 +105,24 @@ both! {
         assert_eq!(there, ["a", "b", "c"]);
     }
 
+    fn a_pause_after_a_failover_stops_the_lane_it_names_and_no_other(bed: shared) {
+        let one = bed.store(1).await;
+        put(&one, "lost", "a").await;
+        put(&one, "gone", "b").await;
+        // One lane's number is another's by now; one lane is only gone.
+        let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qlost'");
+        bed.sql("DELETE FROM duly_lane");
+        bed.sql(&format!("INSERT INTO duly_lane (lane_no, name) VALUES ({number}, 'qother')"));
+        for topic in ["lost", "gone"] {
+            one.set_paused(&lane(topic), true).await.unwrap();
+        }
+        let paused = |is: &str| bed.sql(&format!("SELECT COUNT(*) FROM duly_lane WHERE paused <> 0 AND name {is}"));
+        assert_eq!((paused("= 'qother'").as_str(), paused("IN ('qlost', 'qgone')").as_str()), ("0", "2"));
+        assert_eq!(claimed(&one, 1, "gone").await, [""; 0]);
+        one.set_paused(&lane("gone"), false).await.unwrap();
+        assert_eq!(claimed(&one, 2, "gone").await, ["b"], "under the number that it had");
+    }
+
     fn messages_under_the_number_of_another_lane_find_their_way_back(bed: shared) {
         let one = bed.store(1).await;
         put(&one, "here", "here").await;
