@@ -223,3 +223,32 @@ fn dead_letters_are_told_until_they_are_replayed_or_purged() {
     assert_eq!(bench.look(1, &lanes([])), [""; 0]);
     assert_eq!(bench.look(30, &lanes([])), ["-dead_letters", "-dead_letters:order"]);
 }
+
+#[test]
+fn dead_letters_are_told_again_when_they_have_doubled() {
+    let all = Thresholds { dead_letters: Some(0), ..Thresholds::default() };
+    let mut bench = Bench::new(AlertRules { all, ..AlertRules::default() });
+    let dead = |dead| lanes([LaneSeen { dead, ..queue("mail", 0, 0) }]);
+    for (count, told) in [(1, 1), (1, 0), (2, 1), (3, 0), (4, 1), (7, 0), (100, 1), (199, 0)] {
+        assert_eq!(bench.look(1, &dead(count)), vec!["+dead_letters"; told], "{count}");
+    }
+    let on = bench.watch.on();
+    assert!(on.len() == 1 && on[0].detail.starts_with("199 messages"), "{on:?}");
+    assert_eq!(on[0].since, "2023-11-14T22:13:21.000Z", "since the first of them");
+    // Of those that were replayed or purged somebody knows.
+    for (count, told) in [(10, 0), (19, 0), (20, 1)] {
+        assert_eq!(bench.look(1, &dead(count)), vec!["+dead_letters"; told], "{count}");
+    }
+    // Other alerts are told once, however much worse it gets.
+    let mut bench = Bench::new(rules());
+    assert_eq!(bench.look(1, &lanes([queue("mail", 1_001, 0)])), ["+queue_length"]);
+    assert_eq!(bench.look(1, &lanes([queue("mail", 100_000, 0)])), [""; 0]);
+}
+
+#[test]
+fn dead_letters_of_a_sink_that_left_the_configuration_count() {
+    let mut bench = Bench::new(rules());
+    let dead = |name, dead| LaneSeen { dead, ..sink(name, 0) };
+    assert_eq!(bench.look(0, &lanes([dead("gone", 2), dead("orders", 3)])), [""; 0], "at the limit");
+    assert_eq!(bench.look(0, &lanes([dead("gone", 3), dead("orders", 3)])), ["+dead_letters"]);
+}
