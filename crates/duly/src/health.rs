@@ -47,6 +47,13 @@ impl Health {
         self.accepting.clone().and_then(|()| self.claiming.clone()).and_then(|()| self.background.clone())
     }
 
+    /// What a part of the store says that fails with this kind of error, whichever part that is: one that fails for another reason does
+    /// not hide it.
+    pub fn failing_with(&self, kind: StoreErrorKind) -> Option<&StoreError> {
+        let parts = [&self.accepting, &self.claiming, &self.background];
+        parts.into_iter().filter_map(|part| part.as_ref().err()).find(|error| error.kind == kind)
+    }
+
     /// Each part by name, and what is wrong with it.
     pub fn parts(&self) -> [(&'static str, Option<String>); 4] {
         let words = |part: &Result<(), StoreError>| part.as_ref().err().map(ToString::to_string);

@@ -23,7 +23,7 @@ impl Duly {
 
     /// The same without the bodies, for whoever decides by the rest.
     pub async fn get_many_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Error> {
-        Ok(self.inner.parts.store.get_without_bodies(ids).await?)
+        Ok(self.store()?.get_without_bodies(ids).await?)
     }
 
     /// A page of messages in one state, by due time. Bodies are left out.

@@ -29,6 +29,8 @@ pub(crate) enum Call<'a> {
     Insert,
     Claim(&'a Lane),
     Settle,
+    /// Apart from settles: a renewal that succeeds says nothing of those.
+    Extend,
     Sweep,
 }
 
@@ -55,6 +57,7 @@ impl Streak {
 struct Streaks {
     insert: Streak,
     settle: Streak,
+    extend: Streak,
     sweep: Streak,
     /// By lane: one whose messages are damaged must not be hidden by another that is well.
     claims: BTreeMap<Lane, Streak>,
@@ -62,8 +65,8 @@ struct Streaks {
 
 impl Streaks {
     fn is_empty(&self) -> bool {
-        let Self { insert, settle, sweep, claims } = self;
-        claims.is_empty() && [insert, settle, sweep].iter().all(|streak| streak.times == 0)
+        let Self { insert, settle, extend, sweep, claims } = self;
+        claims.is_empty() && [insert, settle, extend, sweep].iter().all(|streak| streak.times == 0)
     }
 }
 
@@ -88,6 +91,7 @@ impl Observed {
         match call {
             Call::Insert => streaks.insert = Streak::default(),
             Call::Settle => streaks.settle = Streak::default(),
+            Call::Extend => streaks.extend = Streak::default(),
             Call::Sweep => streaks.sweep = Streak::default(),
             Call::Claim(lane) => _ = streaks.claims.remove(lane),
         }
@@ -97,10 +101,11 @@ impl Observed {
     pub(crate) fn failed(&self, call: Call<'_>, now: Monotonic, error: &StoreError) {
         let mut streaks = self.lock();
         self.failing.store(true, Relaxed);
-        let Streaks { insert, settle, sweep, claims } = &mut *streaks;
+        let Streaks { insert, settle, extend, sweep, claims } = &mut *streaks;
         match call {
             Call::Insert => insert.failed(now, error),
             Call::Settle => settle.failed(now, error),
+            Call::Extend => extend.failed(now, error),
             Call::Sweep => sweep.failed(now, error),
             Call::Claim(lane) => {
                 if claims.len() >= LANES_MAX && !claims.contains_key(lane) {
@@ -130,7 +135,8 @@ impl Observed {
             };
             return told(Some(error), &format!("claims of {lane}{more}"));
         }
-        told(streaks.settle.counts(now), "settles").and_then(|()| told(streaks.sweep.counts(now), "sweeps"))
+        let rest = [(&streaks.settle, "settles"), (&streaks.extend, "renewals"), (&streaks.sweep, "sweeps")];
+        rest.into_iter().try_for_each(|(streak, what)| told(streak.counts(now), what))
     }
 }
 
@@ -175,12 +181,24 @@ mod tests {
         );
         observed.well(Call::Claim(&bad));
         assert_eq!((observed.claiming(start), observed.failing.load(Relaxed)), (Ok(()), false));
-        for call in [Call::Settle, Call::Sweep, Call::Insert] {
+        for call in [Call::Settle, Call::Extend, Call::Sweep, Call::Insert] {
             (0..FAILURES_MIN).for_each(|_| observed.failed(call, start, &error()));
             assert!(observed.claiming(start).and(observed.accepting(start)).is_err());
             observed.well(call);
             assert!(observed.claiming(start).and(observed.accepting(start)).is_ok());
         }
+    }
+
+    #[test]
+    fn a_renewal_that_succeeds_does_not_hide_settles_that_fail() {
+        let (observed, start) = (Observed::default(), Monotonic::from_micros(0));
+        for _ in 0..FAILURES_MIN {
+            observed.failed(Call::Settle, start, &error());
+            observed.well(Call::Extend);
+        }
+        assert_eq!(observed.claiming(start).unwrap_err().what, "settles fail: unreadable");
+        observed.well(Call::Settle);
+        assert_eq!(observed.claiming(start), Ok(()));
     }
 
     #[test]

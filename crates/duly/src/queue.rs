@@ -295,8 +295,10 @@ impl Duly {
         receipts: &[R],
         lease: Duration,
     ) -> Result<Vec<Settled>, Error> {
-        let parts = &self.inner.parts;
-        Ok(self.store()?.extend(parts.clock.now(), &parse(receipts)?, lease).await?)
+        let (receipts, parts) = (parse(receipts)?, &self.inner.parts);
+        let now = parts.clock.now();
+        let extended = self.store()?.extend(now, &receipts, lease).await;
+        Ok(parts.bell.observe(Call::Extend, now, extended)?)
     }
 
     fn queue_settings(&self) -> LaneSettings {

@@ -39,6 +39,7 @@ pub enum Call {
 pub struct FailingStore {
     inner: Arc<dyn Store>,
     failing: Mutex<(BTreeSet<Call>, StoreErrorKind)>,
+    said: Mutex<Option<Health>>,
     asked: AtomicU64,
 }
 
@@ -46,7 +47,12 @@ impl FailingStore {
     /// In front of `inner`; nothing fails yet.
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         let failing = Mutex::new((BTreeSet::new(), StoreErrorKind::Unavailable));
-        Arc::new(Self { inner, failing, asked: AtomicU64::new(0) })
+        Arc::new(Self { inner, failing, said: Mutex::new(None), asked: AtomicU64::new(0) })
+    }
+
+    /// From now on it says this of itself.
+    pub fn say(&self, health: Health) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
     }
 
     /// How often it was asked how it is.
@@ -159,6 +165,10 @@ impl Store for FailingStore {
         self.asked.fetch_add(1, SeqCst);
         if self.may(Call::HealthHangs).is_err() {
             return std::future::pending().await;
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(said) = said {
+            return said;
         }
         match self.may(Call::Looks) {
             Ok(inner) => inner.health().await,

@@ -215,7 +215,7 @@ impl Driver {
                 }
             }
             Note::Extended { jobs, asked, result } => {
-                let result = self.parts.bell.observe(Call::Settle, now, result);
+                let result = self.parts.bell.observe(Call::Extend, now, result);
                 let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
                 let lost = jobs.iter().zip(results).filter(|(_, settled)| *settled == Settled::Lost);
                 Event::Extended { lost: lost.map(|(job, _)| *job).collect(), jobs, asked }

@@ -110,9 +110,8 @@ async fn broken(duly: &Duly, dead_part: impl Fn() -> Option<&'static str>) -> Fa
             stopped = duly.failed() => return Failure::failed(stopped.to_string()),
             _ = ticks.tick() => {}
         }
-        if let Err(error) = duly.health().await.store()
-            && error.kind == StoreErrorKind::Closed
-        {
+        // Of any part: a full disk, say, must not hide that a thread of the store has died.
+        if let Some(error) = duly.health().await.failing_with(StoreErrorKind::Closed) {
             return Failure::failed(format!("the store has stopped: {error}"));
         }
         if let Some(part) = dead_part() {
@@ -149,7 +148,9 @@ mod tests {
     };
 
     use duly::{Clock, ManualClock, Monotonic, Now, Sleep};
+    use duly_core::store::{Health, StoreError};
     use duly_stores::{EmbeddedStore, MemoryStore, embedded};
+    use testkit::failing::{Call, FailingStore};
 
     use super::*;
 
@@ -200,5 +201,29 @@ mod tests {
         let failure = broken(&duly, || None).await;
         assert_eq!(failure.code(), 1);
         assert!(failure.words.contains("the store has stopped"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_closed_part_of_the_store_ends_the_process_whatever_else_fails() {
+        for full_by_its_own_word in [true, false] {
+            let store = FailingStore::new(Arc::new(MemoryStore::new()));
+            let builder = Duly::builder().store(store.clone()).clock(Arc::new(ManualClock::new()));
+            let duly = builder.start().await.unwrap();
+            let error = |kind, what: &str| Err(StoreError::new(kind, what));
+            let mut health = Health::good();
+            health.background = error(StoreErrorKind::Closed, "a thread of it died");
+            if full_by_its_own_word {
+                health.accepting = error(StoreErrorKind::Full, "the disk is full");
+            }
+            store.fail([Call::Insert], StoreErrorKind::Full);
+            for _ in 0..3 {
+                duly.send(duly::Message::to("order")).await.unwrap_err();
+            }
+            store.say(health);
+            let seen = duly.health().await.store().unwrap_err();
+            assert_eq!(seen.kind, StoreErrorKind::Full, "the first that fails is another");
+            let failure = broken(&duly, || None).await;
+            assert!(failure.words.contains("a thread of it died"), "{failure}");
+        }
     }
 }

@@ -15,6 +15,8 @@ use crate::{
 
 /// An alert is cleared once all was well for this long: what comes and goes is one alert, not a hundred.
 pub const CALM: Duration = Duration::from_secs(30);
+/// A server that is not ready is told of after so many looks in a row: one call that failed is tried again, and no alert for half a minute.
+const UNREADY_LOOKS: u32 = 2;
 /// Of fewer tries than this nobody can say how many fail.
 const TRIES_MIN: u64 = 20;
 
@@ -120,6 +122,8 @@ pub(super) struct Watch {
     rules: AlertRules,
     sinks: BTreeSet<SinkName>,
     on: BTreeMap<Key, On>,
+    /// So many looks in a row have seen it not ready.
+    unready: u32,
 }
 
 #[derive(Debug)]
@@ -127,12 +131,40 @@ struct On {
     alert: Alert,
     /// Since when all is well again.
     calm: Option<Monotonic>,
+    /// How many there were when it was last told, or fewer if there were fewer since.
+    told: u64,
+}
+
+/// What is wrong, in words.
+#[derive(Debug)]
+struct Wrong {
+    detail: String,
+    /// Of what somebody must look at one by one: how many. Twice as many are worth another word.
+    count: Option<u64>,
+}
+
+impl From<String> for Wrong {
+    fn from(detail: String) -> Self {
+        Self { detail, count: None }
+    }
+}
+
+impl On {
+    /// It still stands. Whether it is to be told again.
+    fn stands(&mut self, wrong: &Wrong) -> bool {
+        self.alert.detail.clone_from(&wrong.detail);
+        self.calm = None;
+        let Some(count) = wrong.count else { return false };
+        let is_told_again = count >= self.told.saturating_mul(2);
+        self.told = if is_told_again { count } else { self.told.min(count) };
+        is_told_again
+    }
 }
 
 impl Watch {
     /// `sinks` are those configured: what waits for another is an orphan.
     pub(super) fn new(rules: AlertRules, sinks: impl IntoIterator<Item = SinkName>) -> Self {
-        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new() }
+        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new(), unready: 0 }
     }
 
     /// The alerts that are on.
@@ -154,25 +186,27 @@ impl Watch {
         self.rules.topics.keys().map(String::as_str)
     }
 
-    /// Holds what was seen against the rules. Gives the alerts that were raised or cleared by it.
+    /// Holds what was seen against the rules. Gives the alerts that were raised or cleared by it, or are to be told again.
     pub(super) fn look(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
+        self.unready = if seen.failing.is_empty() { 0 } else { self.unready.saturating_add(1) };
         let wrong = self.wrong(seen);
         let mut told = Vec::new();
-        for (key, detail) in &wrong {
+        for (key, wrong) in &wrong {
             if let Some(on) = self.on.get_mut(key) {
-                on.alert.detail.clone_from(detail);
-                on.calm = None;
+                if on.stands(wrong) {
+                    told.push(on.alert.clone());
+                }
                 continue;
             }
             let alert = Alert {
                 name: key.0.as_str().to_owned(),
                 scope: key.1.clone(),
                 state: AlertState::Raised,
-                detail: detail.clone(),
+                detail: wrong.detail.clone(),
                 since: now.wall().to_string(),
             };
             told.push(alert.clone());
-            self.on.insert(key.clone(), On { alert, calm: None });
+            self.on.insert(key.clone(), On { alert, calm: None, told: wrong.count.unwrap_or_default() });
         }
         self.on.retain(|key, on| {
             if !seen.tells(key.0) {
@@ -192,7 +226,7 @@ impl Watch {
     }
 
     /// What is wrong, and how.
-    fn wrong(&self, seen: &Seen) -> BTreeMap<Key, String> {
+    fn wrong(&self, seen: &Seen) -> BTreeMap<Key, Wrong> {
         let mut wrong = BTreeMap::new();
         let own_rules = |lane: &LaneSeen| lane.topic().is_some_and(|t| self.rules.topics.contains_key(t));
         let lanes = seen.lanes.iter().flatten();
@@ -204,27 +238,30 @@ impl Watch {
             tried = tried.without(topic);
         }
         judge(&self.rules.all, &rest, &tried, None, &mut wrong);
+        // Whoever was given up is, wherever it was to go.
+        judge_dead(&self.rules.all, rest.iter().chain(&orphans), None, &mut wrong);
         let nothing = Tried::default();
         for (topic, rules) in &self.rules.topics {
             let lanes: Vec<_> = own.iter().copied().filter(|lane| lane.topic() == Some(topic)).collect();
             judge(rules, &lanes, seen.topics.get(topic).unwrap_or(&nothing), Some(topic), &mut wrong);
+            judge_dead(rules, lanes.iter(), Some(topic), &mut wrong);
         }
         for lane in orphans.iter().filter(|lane| lane.pending > 0) {
             let detail = format!(
                 "{} messages wait for the sink {}, which is not configured; add it again, or cancel them",
                 lane.pending, lane.lane
             );
-            wrong.insert((Name::Orphan, Some(lane.lane.to_string())), detail);
+            wrong.insert((Name::Orphan, Some(lane.lane.to_string())), detail.into());
         }
         if let Some(books) = seen.books.filter(|books| !books.balance()) {
             let detail =
                 format!("the books do not balance: {books:?}; keep a copy of the data and report it");
-            wrong.insert((Name::Books, None), detail);
+            wrong.insert((Name::Books, None), detail.into());
         }
-        if !seen.failing.is_empty() {
+        if self.unready >= UNREADY_LOOKS || self.unready > 0 && self.any_on(Name::NotReady) {
             let parts: Vec<_> = seen.failing.iter().map(|(part, why)| format!("{part}: {why}")).collect();
             let detail = format!("no message could be accepted and delivered now: {}", parts.join("; "));
-            wrong.insert((Name::NotReady, None), detail);
+            wrong.insert((Name::NotReady, None), detail.into());
         }
         wrong
     }
@@ -236,9 +273,9 @@ fn judge(
     lanes: &[&LaneSeen],
     tried: &Tried,
     scope: Option<&str>,
-    wrong: &mut BTreeMap<Key, String>,
+    wrong: &mut BTreeMap<Key, Wrong>,
 ) {
-    let mut say = |name, detail| wrong.insert((name, scope.map(str::to_owned)), detail);
+    let mut say = |name, detail: String| wrong.insert((name, scope.map(str::to_owned)), detail.into());
     // Whoever paused a lane knows that its messages wait.
     let oldest = lanes.iter().filter(|lane| !lane.paused).max_by_key(|lane| lane.overdue);
     if let (Some(limit), Some(oldest)) = (rules.overdue, oldest)
@@ -253,13 +290,6 @@ fn judge(
     let pending: u64 = lanes.iter().map(|lane| lane.pending).sum();
     if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
         say(Name::QueueLength, format!("{pending} messages are pending, the limit is {limit}"));
-    }
-    let dead: u64 = lanes.iter().map(|lane| lane.dead).sum();
-    if let Some(limit) = rules.dead_letters.filter(|limit| dead > *limit) {
-        say(
-            Name::DeadLetters,
-            format!("{dead} messages were given up and are kept, the limit is {limit}; replay or purge them"),
-        );
     }
     let p99 = tried.lateness.quantile(0.99);
     if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {
@@ -277,6 +307,21 @@ fn judge(
             Name::FailureRate,
             format!("{failed} of {of} tries failed within a minute, the limit is {limit} %"),
         );
+    }
+}
+
+/// Holds the dead letters of some lanes against a threshold.
+fn judge_dead<'a>(
+    rules: &Thresholds,
+    lanes: impl Iterator<Item = &'a &'a LaneSeen>,
+    scope: Option<&str>,
+    wrong: &mut BTreeMap<Key, Wrong>,
+) {
+    let dead: u64 = lanes.map(|lane| lane.dead).sum();
+    if let Some(limit) = rules.dead_letters.filter(|limit| dead > *limit) {
+        let detail =
+            format!("{dead} messages were given up and are kept, the limit is {limit}; replay or purge them");
+        wrong.insert((Name::DeadLetters, scope.map(str::to_owned)), Wrong { detail, count: Some(dead) });
     }
 }
 

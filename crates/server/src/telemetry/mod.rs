@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Duly, Monotonic, Now, StoreError, StoreErrorKind};
+use duly::{Duly, Monotonic, Now, StoreErrorKind};
 use tokio::sync::broadcast;
 
 use self::{
@@ -35,6 +35,8 @@ pub use rates::Rates;
 const LOOK: Duration = Duration::from_secs(2);
 /// A store that others work on, too, is asked at every fifth look only.
 const LOOKS_FAR: u64 = 5;
+/// A store of which any part says this answers nothing else either.
+const AWAY: [StoreErrorKind; 2] = [StoreErrorKind::Unavailable, StoreErrorKind::Closed];
 /// So many alerts wait for a slow listener; then it loses the oldest.
 const KEPT: usize = 64;
 
@@ -136,7 +138,7 @@ impl Telemetry {
         let failing: Vec<_> =
             health.parts().into_iter().filter_map(|(part, wrong)| Some((part, wrong?))).collect();
         let is_far = self.duly.durability().is_elsewhere() && !look.is_multiple_of(LOOKS_FAR);
-        let is_away = health.store().is_err_and(|error| is_away(&error));
+        let is_away = AWAY.iter().any(|kind| health.failing_with(*kind).is_some());
         // A store that does not answer is not waited for: what it held a moment ago still stands.
         let (lanes, books) = match is_far || is_away {
             true => (None, None),
@@ -180,11 +182,6 @@ impl Telemetry {
             poster.post(alert);
         }
     }
-}
-
-/// Whether a store that says this answers nothing else either.
-fn is_away(error: &StoreError) -> bool {
-    matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Closed)
 }
 
 fn is_grave(alert: &str) -> bool {

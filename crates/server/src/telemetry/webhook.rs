@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use duly::{Body, Clock, Delivery, Invalid, MessageId, Sink, SinkError, SinkErrorKind, SinkName, Topic};
 use duly_sinks::webhook::{AllowPrivate, WebhookConfig};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::wire::Alert;
 
@@ -27,18 +27,27 @@ impl Poster {
         // Who may write the configuration may name any address.
         let allow_private = AllowPrivate::All;
         let config = WebhookConfig { url: Some(url.into()), allow_private, ..WebhookConfig::default() };
-        let (sink, address) = (config.build(clock.clone())?, Topic::parse(AS_IT_STANDS)?);
+        Self::to(Arc::new(config.build(clock.clone())?), clock.clone())
+    }
+
+    fn to(sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Result<Self, Invalid> {
+        let address = Topic::parse(AS_IT_STANDS)?;
         let (sender, mut alerts) = mpsc::channel::<Alert>(WAITING_MAX);
-        let clock = clock.clone();
         tokio::spawn(async move {
             let mut serial = 0;
             while let Some(alert) = alerts.recv().await {
                 serial += 1;
-                let now = clock.now().wall();
-                let id = MessageId::made(now, serial);
-                let message = duly_core::Message::new(id, SinkName::queue(), address.clone(), now);
-                if let Err(why) = post(&sink, &*clock, message, &alert).await {
-                    tracing::warn!(alert = alert.name, why, "alert not posted");
+                let (name, sink, clock, address) =
+                    (alert.name.clone(), sink.clone(), clock.clone(), address.clone());
+                // A task of its own: a post that panics is one that failed, and the next ones must go out.
+                let posted = tokio::spawn(async move {
+                    let now = clock.now().wall();
+                    let id = MessageId::made(now, serial);
+                    let message = duly_core::Message::new(id, SinkName::queue(), address, now);
+                    post(&*sink, &*clock, message, &alert).await
+                });
+                if let Err(why) = posted.await.unwrap_or_else(|panic| Err(panic.to_string())) {
+                    tracing::warn!(alert = name, why, "alert not posted");
                 }
             }
         });
@@ -46,9 +55,12 @@ impl Poster {
     }
 
     pub(super) fn post(&self, alert: &Alert) {
-        if self.0.try_send(alert.clone()).is_err() {
-            tracing::warn!(alert = alert.name, "alert not posted: too many wait");
-        }
+        let why = match self.0.try_send(alert.clone()) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => "too many wait",
+            Err(TrySendError::Closed(_)) => "nothing posts any more",
+        };
+        tracing::warn!(alert = alert.name, why, "alert not posted");
     }
 }
 
@@ -78,4 +90,44 @@ async fn post(
 /// As long as the receiver asks for, within bounds.
 fn pause(wait: Duration, error: &SinkError) -> Duration {
     error.retry_after.unwrap_or_default().clamp(wait, WAIT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use duly::ManualClock;
+
+    use super::*;
+    use crate::wire::AlertState;
+
+    /// Panics over the alert `bad`, and tells of the others.
+    struct Fragile(mpsc::UnboundedSender<String>);
+
+    #[async_trait]
+    impl Sink for Fragile {
+        async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+            let body = String::from_utf8_lossy(batch[0].message.body.as_bytes()).into_owned();
+            assert!(!body.contains("bad"), "as told");
+            let _ = self.0.send(body);
+            vec![Ok("taken".into())]
+        }
+
+        async fn probe(&self) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_post_that_panics_does_not_keep_the_next_ones_back() {
+        let (taken, mut posts) = mpsc::unbounded_channel();
+        let poster = Poster::to(Arc::new(Fragile(taken)), Arc::new(ManualClock::new())).unwrap();
+        for name in ["bad", "overdue", "bad", "orphan"] {
+            let (name, scope, state) = (name.to_owned(), None, AlertState::Raised);
+            poster.post(&Alert { name, scope, state, detail: String::new(), since: String::new() });
+        }
+        for name in ["overdue", "orphan"] {
+            let post = posts.recv().await.expect("posts go on");
+            assert!(post.contains(name), "{post}");
+        }
+    }
 }

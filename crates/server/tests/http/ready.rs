@@ -5,14 +5,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
-use duly::{Clock, Duly, ManualClock, Message, Monotonic, Now, Sleep, StoreErrorKind};
+use duly::{Clock, Duly, ManualClock, Message, Monotonic, Now, Sleep, Store, StoreErrorKind};
 use duly_server::{
     auth::{Role, Token, Tokens},
     config::{AlertRules, Config},
     http::{App, Front, Listening, Parts, listen},
     telemetry::Telemetry,
 };
-use duly_stores::MemoryStore;
+use duly_stores::{EmbeddedStore, MemoryStore, embedded};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use testkit::failing::{Call, FailingStore};
@@ -46,7 +46,11 @@ struct Broken {
 
 impl Broken {
     async fn start(tokens: Tokens) -> Self {
-        let (store, clock) = (FailingStore::new(Arc::new(MemoryStore::new())), Fragile::default());
+        Self::on(Arc::new(MemoryStore::new()), Fragile::default(), tokens).await
+    }
+
+    async fn on(inner: Arc<dyn Store>, clock: Fragile, tokens: Tokens) -> Self {
+        let store = FailingStore::new(inner);
         let duly = Duly::builder().store(store.clone()).clock(Arc::new(clock.clone())).start().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listen_at = listener.local_addr().unwrap();
@@ -108,6 +112,38 @@ async fn what_fails_is_named_and_the_rest_is_ok() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(ready["parts"]["claiming"], "claims of queue/order fail: Claim fails as told");
     assert_eq!(ready["parts"]["accepting"], "ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_with_too_many_in_flight_is_told_to_wait_and_the_server_is_ready() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), Fragile::default());
+    let options = embedded::Options { in_flight_max: 1, ..embedded::Options::small() };
+    let store = EmbeddedStore::open(folder.path(), options, clock.now()).await.unwrap();
+    let server = Broken::on(Arc::new(store), clock, Tokens::default()).await;
+    // However little is free, a queue has a few.
+    for sent in server.duly.send_batch((0..100).map(|_| Message::to("order"))).await {
+        sent.unwrap();
+    }
+    let receive =
+        || call(server.listening.addr(), Method::POST, "/v1/queues/order/receive", r#"{"max":1000}"#, &[]);
+    let first = receive().await;
+    assert_eq!(first.status, StatusCode::OK, "{first:?}");
+    let held = first.json()["messages"].as_array().unwrap().clone();
+    assert!((1..100).contains(&held.len()), "{}", held.len());
+    let refused = receive().await;
+    assert_eq!(
+        (refused.code().as_str(), refused.status),
+        ("too_many_in_flight", StatusCode::TOO_MANY_REQUESTS)
+    );
+    let seconds: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(seconds > 0);
+    assert_eq!(server.ready("").await.0, StatusCode::OK, "a limit is no failure");
+
+    let ack = json!({"receipts": [held[0]["receipt"]]}).to_string();
+    let acked = call(server.listening.addr(), Method::POST, "/v1/queues/order/ack", ack, &[]).await;
+    assert_eq!(acked.status, StatusCode::OK, "{acked:?}");
+    let next = receive().await;
+    assert_eq!(next.json()["messages"].as_array().unwrap().len(), 1, "{next:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

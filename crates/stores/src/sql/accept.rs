@@ -54,7 +54,8 @@ impl SqlStore {
         let mut places = HashMap::new();
         let mut rows = Vec::with_capacity(part.len());
         for (place, Insert { message, .. }) in part {
-            let lane_no = self.lanes.number(&lane_text(&message.lane())).ok_or_else(|| garbled("a lane"))?;
+            // Known by now, unless the database has just lost it.
+            let lane_no = self.lane_number(&lane_text(&message.lane())).await?;
             places.insert(message.id.clone(), place);
             rows.push(Row::new(message, lane_no));
         }

@@ -10,6 +10,9 @@ const TRIES_MAX: u32 = 40;
 const WAIT_MIN: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
+/// So an error begins that a server gave which only lets itself be read.
+const READ_ONLY: &str = "this database only lets itself be read";
+
 /// Why a piece of work did not get done.
 #[derive(Debug)]
 pub(crate) enum Fault {
@@ -148,15 +151,20 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
                 "a table of Duly's is gone or was changed: {said}; restore it from a backup, or start with an empty database"
             ),
         ),
-        (Some(1290 | 1792 | 1836), _) | (None, "25006") => unavailable(format!(
-            "this database only lets itself be read: {said}; point Duly at the one that is written to"
-        )),
+        (Some(1290 | 1792 | 1836), _) | (None, "25006") => {
+            unavailable(format!("{READ_ONLY}: {said}; point Duly at the one that is written to"))
+        }
         _ => unavailable(format!("the database refused: {said}")),
     }
 }
 
 fn unavailable(what: String) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, what)
+}
+
+/// Whether the server only lets itself be read: the next try will find it so, too.
+pub(super) fn is_read_only(error: &StoreError) -> bool {
+    error.kind == StoreErrorKind::Unavailable && error.what.starts_with(READ_ONLY)
 }
 
 /// What is stored is not what Duly stored.

@@ -5,7 +5,7 @@
 //! it a number gives it the same one. Lanes of stores that were made before have small numbers, and keep them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -74,7 +74,7 @@ impl Lanes {
         self.lock().names.get(&number).cloned()
     }
 
-    /// Makes the next look ask the database for these again.
+    /// These have no number any more.
     fn forget(&self, names: &[String]) {
         let mut known = self.lock();
         for name in names {
@@ -113,20 +113,7 @@ impl SqlStore {
     ) -> Result<(), StoreError> {
         let new: BTreeSet<_> = names.into_iter().filter(|name| self.lanes.number(name).is_none()).collect();
         let new: Vec<_> = new.into_iter().collect();
-        for part in new.chunks(TOGETHER_MAX) {
-            // Most often somebody else has given it a number.
-            look!(self, |session| self.learn(&mut session, part))?;
-            for tried in 0..TRIES_MAX {
-                let unknown = part.iter().filter(|name| self.lanes.number(name).is_none());
-                let wished: Vec<_> = unknown.map(|name| (name.clone(), number_of(name) + tried)).collect();
-                if wished.is_empty() {
-                    break;
-                }
-                transact!(self, |session| self.give_numbers(&mut session, &wished))?;
-                look!(self, |session| self.learn(&mut session, part))?;
-            }
-        }
-        Ok(())
+        self.relearn(&new).await
     }
 
     pub(crate) async fn lane_number(&self, name: &str) -> Result<i64, StoreError> {
@@ -134,10 +121,38 @@ impl SqlStore {
         self.lanes.number(name).ok_or_else(|| super::fault::garbled("a lane"))
     }
 
-    /// Asks the database for the numbers of these lanes, whatever is known of them.
+    /// Asks the database for the numbers of these lanes, whatever is known of them, and gives numbers to those that have none there.
+    /// What is known stays known until there is an answer: messages come in meanwhile.
     pub(super) async fn relearn(&self, names: &[String]) -> Result<(), StoreError> {
-        self.lanes.forget(names);
-        self.number_lanes(names.iter().cloned()).await
+        for part in names.chunks(TOGETHER_MAX) {
+            // Most often somebody else has given it a number.
+            let mut missing = self.missing(part).await?;
+            for tried in 0..=TRIES_MAX {
+                if missing.is_empty() {
+                    break;
+                }
+                let wished =
+                    missing.iter().map(|name| (name.clone(), self.wished(name, tried))).collect::<Vec<_>>();
+                transact!(self, |session| self.give_numbers(&mut session, &wished))?;
+                missing = self.missing(&missing).await?;
+            }
+            self.lanes.forget(&missing);
+        }
+        Ok(())
+    }
+
+    /// The number to try for a lane: that under which its messages wait, unless it is another's by now.
+    fn wished(&self, name: &str, tried: i64) -> i64 {
+        match tried {
+            0 => self.lanes.number(name).unwrap_or_else(|| number_of(name)),
+            _ => number_of(name) + tried - 1,
+        }
+    }
+
+    /// Learns the numbers of lanes. Gives those that have none.
+    async fn missing(&self, names: &[String]) -> Result<Vec<String>, StoreError> {
+        let learned = look!(self, |session| self.learn(&mut session, names))?;
+        Ok(names.iter().filter(|name| !learned.contains(name)).cloned().collect())
     }
 
     /// Asks again for lanes that were learned before this node's latest heartbeat was committed, and puts back those that a failover
@@ -146,18 +161,13 @@ impl SqlStore {
         if names.is_empty() {
             return Ok(());
         }
-        let before: BTreeMap<_, _> =
-            names.iter().filter_map(|name| Some((name.clone(), self.lanes.number(name)?))).collect();
-        let kept: BTreeSet<_> = if names.len() > TOGETHER_MAX {
-            look!(self, |session| self.every_name(&mut session))?.into_iter().collect()
+        if names.len() > TOGETHER_MAX {
+            let kept: BTreeSet<_> =
+                look!(self, |session| self.every_name(&mut session))?.into_iter().collect();
+            let lost: Vec<_> = names.iter().filter(|name| !kept.contains(*name)).cloned().collect();
+            self.relearn(&lost).await?;
         } else {
-            look!(self, |session| self.learn(&mut session, &names))?.into_iter().collect()
-        };
-        let lost: Vec<_> = before.into_iter().filter(|(name, _)| !kept.contains(name)).collect();
-        for part in lost.chunks(TOGETHER_MAX) {
-            // With the number under which its messages wait, unless that is another's by now.
-            transact!(self, |session| self.give_numbers(&mut session, part))?;
-            self.relearn(&part.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).await?;
+            self.relearn(&names).await?;
         }
         self.lanes.confirm(&names);
         Ok(())
@@ -210,10 +220,12 @@ impl SqlStore {
 
     pub(super) async fn pause(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         self.check_open()?;
-        let number = self.lane_number(&lane_text(lane)).await?;
+        let name = lane_text(lane);
+        // By name, and not by what is known of it: after a failover the number may be another lane's, and the row gone.
+        self.relearn(std::slice::from_ref(&name)).await?;
         let set = |paused: bool| {
             let mut update = Statement::new(self.dialect(), "UPDATE duly_lane SET paused = ");
-            update.bind(i64::from(paused)).push(" WHERE lane_no = ").bind(number);
+            update.bind(i64::from(paused)).push(" WHERE name = ").bind(name.as_bytes());
             update
         };
         transact!(self, |session| session.run(set(paused)))?;

@@ -4,8 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{SqlStore, link::Statement, work::look};
+use super::{SqlStore, fault::is_read_only, link::Statement, work::look};
 
+/// So many heartbeats in a row that were not committed are no accident: one that lost a deadlock or its connection comes again.
+const FAILURES_MIN: u32 = 2;
 /// The database has room again once it takes a message of so many bytes.
 const PROBE_BYTES: usize = 64 * 1024;
 
@@ -17,8 +19,18 @@ pub(super) struct Writes(Mutex<Faults>);
 struct Faults {
     /// Why the latest heartbeat was not committed. Every node writes one every few seconds.
     heartbeat: Option<StoreError>,
+    /// How many in a row were not.
+    failed: u32,
     /// The latest insert found no room. A heartbeat needs none.
     room: Option<StoreError>,
+}
+
+impl Faults {
+    /// Why heartbeats are not committed. What is away for a moment counts once it is away again; anything else counts at once.
+    fn lasting(&self) -> Option<&StoreError> {
+        let may_pass = |error: &StoreError| error.kind == StoreErrorKind::Unavailable && !is_read_only(error);
+        self.heartbeat.as_ref().filter(|error| self.failed >= FAILURES_MIN || !may_pass(error))
+    }
 }
 
 impl Writes {
@@ -27,7 +39,9 @@ impl Writes {
     }
 
     pub(super) fn heartbeat<T>(&self, outcome: &Result<T, StoreError>) {
-        self.lock().heartbeat = outcome.as_ref().err().cloned();
+        let mut faults = self.lock();
+        faults.failed = if outcome.is_ok() { 0 } else { faults.failed.saturating_add(1) };
+        faults.heartbeat = outcome.as_ref().err().cloned();
     }
 
     pub(super) fn insert<T>(&self, outcome: &Result<T, StoreError>) {
@@ -61,10 +75,10 @@ impl SqlStore {
         }
         let mut health = Health::good();
         let faults = self.writes.lock();
-        if let Some(error) = &faults.heartbeat {
+        if let Some(error) = faults.lasting() {
             health.claiming = Err(error.clone());
         }
-        if let Some(error) = faults.heartbeat.as_ref().or(faults.room.as_ref()) {
+        if let Some(error) = faults.lasting().or(faults.room.as_ref()) {
             health.accepting = Err(error.clone());
         }
         health
@@ -110,4 +124,34 @@ fn incompressible(count: usize) -> Vec<u8> {
         (state >> 32) as u8
     };
     std::iter::repeat_with(next).take(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_heartbeat_that_was_taken_back_is_no_fault_yet() {
+        let writes = Writes::default();
+        let lasts = || writes.lock().lasting().is_some();
+        let failed = |kind, what: &str| writes.heartbeat(&Err::<(), _>(StoreError::new(kind, what)));
+        for _ in 0..3 {
+            failed(StoreErrorKind::Unavailable, "the database took the change back again and again");
+            assert!(!lasts());
+            writes.heartbeat(&Ok(()));
+            assert!(!lasts());
+        }
+        failed(StoreErrorKind::Unavailable, "the connection to the database was lost");
+        failed(StoreErrorKind::Unavailable, "the connection to the database was lost");
+        assert!(lasts());
+        for (kind, what) in [
+            (StoreErrorKind::Unavailable, "this database only lets itself be read: said so; go elsewhere"),
+            (StoreErrorKind::Full, "the database has no room"),
+            (StoreErrorKind::Damaged, "a table is gone"),
+        ] {
+            writes.heartbeat(&Ok(()));
+            failed(kind, what);
+            assert!(lasts(), "{what}");
+        }
+    }
 }

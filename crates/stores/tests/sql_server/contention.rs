@@ -17,13 +17,13 @@ use crate::{
 const DONE: Changed = Changed::Done { maybe_delivered: false };
 
 /// Somebody else, with a transaction of their own.
-enum Other {
+pub(crate) enum Other {
     Mysql(MySqlConnection),
     Postgres(PgConnection),
 }
 
 impl Other {
-    async fn begin(bed: &Bed) -> Self {
+    pub(crate) async fn begin(bed: &Bed) -> Self {
         let mut other = if bed.is_mysql() {
             Self::Mysql(MySqlConnection::connect(bed.url()).await.unwrap())
         } else {
@@ -33,7 +33,7 @@ impl Other {
         other
     }
 
-    async fn run(&mut self, statement: &'static str) {
+    pub(crate) async fn run(&mut self, statement: &'static str) {
         match self {
             Self::Mysql(connection) => {
                 sqlx::raw_sql(statement).execute(connection).await.map(|_| ()).unwrap()

@@ -8,6 +8,7 @@ use duly_stores::SqlStore;
 
 use crate::{
     bed::{LEASE, books, id, lane, ms, now},
+    contention::Other,
     server::{Bed, both},
 };
 
@@ -75,6 +76,51 @@ both! {
         bed.sql("DELETE FROM duly_lane WHERE name = 'qnewer'");
         one.sweep(now(4 * HEARTBEAT_MS), &[lane("lost")]).await.unwrap();
         assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_lane"), "2");
+    }
+
+    fn messages_come_in_while_the_numbers_of_lanes_are_asked_for_again(bed: own) {
+        let one = bed.store(1).await;
+        put(&one, "lost", "a").await;
+        // The lane is gone and its number another's; somebody is about to make it anew, so that its new number is waited for.
+        let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qlost'");
+        fail_over(&bed, "qlost", 1);
+        bed.sql(&format!("INSERT INTO duly_lane (lane_no, name) VALUES ({number}, 'qother')"));
+        let mut other = Other::begin(&bed).await;
+        other.run("INSERT INTO duly_lane (lane_no, name) VALUES (77, 'qlost')").await;
+        let lanes = [lane("lost")];
+        let (swept, ()) = tokio::join!(one.sweep(now(HEARTBEAT_MS), &lanes), async {
+            bed.are_waiting(1).await;
+            put(&one, "lost", "b").await;
+            other.run("COMMIT").await;
+        });
+        swept.unwrap();
+        put(&one, "lost", "c").await;
+        let (mut there, at) = (Vec::new(), HEARTBEAT_MS);
+        for turn in 1..10 {
+            // What came in meanwhile is under the number of the other lane, and finds its way back.
+            assert_eq!(claimed(&one, at + turn, "other").await, [""; 0]);
+            there.extend(claimed(&one, at + turn, "lost").await);
+        }
+        there.sort();
+        assert_eq!(there, ["a", "b", "c"]);
+    }
+
+    fn a_pause_after_a_failover_stops_the_lane_it_names_and_no_other(bed: shared) {
+        let one = bed.store(1).await;
+        put(&one, "lost", "a").await;
+        put(&one, "gone", "b").await;
+        // One lane's number is another's by now; one lane is only gone.
+        let number = bed.sql("SELECT lane_no FROM duly_lane WHERE name = 'qlost'");
+        bed.sql("DELETE FROM duly_lane");
+        bed.sql(&format!("INSERT INTO duly_lane (lane_no, name) VALUES ({number}, 'qother')"));
+        for topic in ["lost", "gone"] {
+            one.set_paused(&lane(topic), true).await.unwrap();
+        }
+        let paused = |is: &str| bed.sql(&format!("SELECT COUNT(*) FROM duly_lane WHERE paused <> 0 AND name {is}"));
+        assert_eq!((paused("= 'qother'").as_str(), paused("IN ('qlost', 'qgone')").as_str()), ("0", "2"));
+        assert_eq!(claimed(&one, 1, "gone").await, [""; 0]);
+        one.set_paused(&lane("gone"), false).await.unwrap();
+        assert_eq!(claimed(&one, 2, "gone").await, ["b"], "under the number that it had");
     }
 
     fn messages_under_the_number_of_another_lane_find_their_way_back(bed: shared) {

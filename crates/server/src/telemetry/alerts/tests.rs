@@ -176,7 +176,9 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
     let late = lanes([queue("order", 1, 60)]);
     assert_eq!(bench.look(0, &late), ["+overdue"]);
     let failing = |part, why: &str| Seen { failing: vec![(part, why.to_owned())], ..Seen::default() };
-    assert_eq!(bench.look(1, &failing("claiming", "claims of queue/order fail: damaged")), ["+not_ready"]);
+    let damaged = failing("claiming", "claims of queue/order fail: damaged");
+    assert_eq!(bench.look(1, &damaged), [""; 0], "one look may see a moment that is over");
+    assert_eq!(bench.look(1, &damaged), ["+not_ready"]);
     assert_eq!(
         bench.look(60, &failing("accepting", "the disk is full")),
         [""; 0],
@@ -193,6 +195,24 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
 }
 
 #[test]
+fn a_single_failure_now_and_then_is_no_alert() {
+    let mut bench = Bench::new(rules());
+    let failing = Seen { failing: vec![("claiming", "taken back".to_owned())], ..Seen::default() };
+    for _ in 0..10 {
+        assert_eq!(bench.look(2, &failing), [""; 0]);
+        assert_eq!(bench.look(2, &Seen::default()), [""; 0]);
+    }
+    bench.look(2, &failing);
+    assert_eq!(bench.look(2, &failing), ["+not_ready"]);
+    // Once it is on, every failure keeps it on.
+    assert_eq!(bench.look(29, &Seen::default()), [""; 0]);
+    assert_eq!(bench.look(2, &failing), [""; 0]);
+    assert_eq!(bench.look(2, &Seen::default()), [""; 0]);
+    assert_eq!(bench.look(29, &Seen::default()), [""; 0]);
+    assert_eq!(bench.look(1, &Seen::default()), ["-not_ready"]);
+}
+
+#[test]
 fn dead_letters_are_told_until_they_are_replayed_or_purged() {
     let own = Thresholds { dead_letters: Some(0), ..Thresholds::default() };
     let mut bench = Bench::new(with_topic(own));
@@ -202,4 +222,33 @@ fn dead_letters_are_told_until_they_are_replayed_or_purged() {
     assert_eq!(bench.look(0, &lanes([dead("mail", 6), dead("order", 1)])), ["+dead_letters:order"]);
     assert_eq!(bench.look(1, &lanes([])), [""; 0]);
     assert_eq!(bench.look(30, &lanes([])), ["-dead_letters", "-dead_letters:order"]);
+}
+
+#[test]
+fn dead_letters_are_told_again_when_they_have_doubled() {
+    let all = Thresholds { dead_letters: Some(0), ..Thresholds::default() };
+    let mut bench = Bench::new(AlertRules { all, ..AlertRules::default() });
+    let dead = |dead| lanes([LaneSeen { dead, ..queue("mail", 0, 0) }]);
+    for (count, told) in [(1, 1), (1, 0), (2, 1), (3, 0), (4, 1), (7, 0), (100, 1), (199, 0)] {
+        assert_eq!(bench.look(1, &dead(count)), vec!["+dead_letters"; told], "{count}");
+    }
+    let on = bench.watch.on();
+    assert!(on.len() == 1 && on[0].detail.starts_with("199 messages"), "{on:?}");
+    assert_eq!(on[0].since, "2023-11-14T22:13:21.000Z", "since the first of them");
+    // Of those that were replayed or purged somebody knows.
+    for (count, told) in [(10, 0), (19, 0), (20, 1)] {
+        assert_eq!(bench.look(1, &dead(count)), vec!["+dead_letters"; told], "{count}");
+    }
+    // Other alerts are told once, however much worse it gets.
+    let mut bench = Bench::new(rules());
+    assert_eq!(bench.look(1, &lanes([queue("mail", 1_001, 0)])), ["+queue_length"]);
+    assert_eq!(bench.look(1, &lanes([queue("mail", 100_000, 0)])), [""; 0]);
+}
+
+#[test]
+fn dead_letters_of_a_sink_that_left_the_configuration_count() {
+    let mut bench = Bench::new(rules());
+    let dead = |name, dead| LaneSeen { dead, ..sink(name, 0) };
+    assert_eq!(bench.look(0, &lanes([dead("gone", 2), dead("orders", 3)])), [""; 0], "at the limit");
+    assert_eq!(bench.look(0, &lanes([dead("gone", 3), dead("orders", 3)])), ["+dead_letters"]);
 }
