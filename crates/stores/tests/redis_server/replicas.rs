@@ -83,3 +83,23 @@ fn a_message_that_is_known_already_is_confirmed_only_by_replicas_that_have_it() 
         insert(&two, vec![message("c", 0)]).await.unwrap();
     });
 }
+
+#[test]
+fn what_is_known_already_is_waited_for_behind_a_change_over_the_same_connection() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (master, replica) = (Redis::single(), Redis::single());
+        follow(&replica, &master);
+        let store = open(&master.url(), options("one", 1)).await.unwrap();
+        let mark = || master.run::<u64>(&["DEL", "duly:{main}:mark"]);
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        assert_eq!(mark(), 1);
+        // From Redis 7.2 on, a connection that changed nothing would be told what held for an earlier change.
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        assert_eq!(mark(), 1, "a duplicate was confirmed without a change of its own");
+        store.health().await.whole().unwrap();
+        assert_eq!(mark(), 1, "health was told without a change of its own");
+    });
+}
