@@ -37,6 +37,50 @@ fn lanes_are_claimed_from_though_the_set_of_paused_ones_is_no_set() {
     });
 }
 
+#[test]
+fn lanes_that_were_paused_stay_so_when_the_damaged_set_is_removed() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        let lanes = [lane("work"), lane("held")];
+        store.set_paused(&lane("held"), true).await.unwrap();
+        store.sweep(now(0), &lanes).await.unwrap();
+        insert(&store, vec![message_in("held", "h", 0), message("m", 0)]).await.unwrap();
+        server.run::<()>(&["SET", "duly:{main}:paused", "x"]);
+        let swept = store.sweep(now(1), &lanes).await.unwrap();
+        assert_eq!(swept.paused, None, "what it says is not known");
+        server.run::<()>(&["DEL", "duly:{main}:paused"]);
+        let swept = store.sweep(now(2), &lanes).await.unwrap();
+        assert_eq!(swept.paused, Some(vec![lane("held")]));
+        let held = Claim { lane: lane("held"), limit: 1, lease: LEASE, holder: Holder::Process };
+        assert!(store.claim(now(2), held.clone()).await.unwrap().messages.is_empty());
+        assert_eq!(server.run::<Vec<String>>(&["SMEMBERS", "duly:{main}:paused"]), ["qheld"]);
+        store.set_paused(&lane("held"), false).await.unwrap();
+        store.sweep(now(3), &lanes).await.unwrap();
+        assert_eq!(store.claim(now(3), held).await.unwrap().messages.len(), 1, "and it is written back once");
+    });
+}
+
+#[test]
+fn a_store_whose_set_of_paused_lanes_is_damaged_is_not_opened() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        store.set_paused(&lane("held"), true).await.unwrap();
+        store.close().await.unwrap();
+        server.run::<()>(&["SET", "duly:{main}:paused", "x"]);
+        let error = open(&server.url(), Options::new(2)).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("duly:{main}:paused"), "{error}");
+        server.run::<()>(&["DEL", "duly:{main}:paused"]);
+        open(&server.url(), Options::new(2)).await.unwrap();
+    });
+}
+
 const LEASE: std::time::Duration = std::time::Duration::from_secs(30);
 
 #[test]
