@@ -15,6 +15,13 @@ use super::{
     scripts,
 };
 
+/// Whether the first failure of a shard fails the call, which is then tried again as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Once,
+    None,
+}
+
 impl RedisStore {
     pub(super) async fn settle_all(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
         let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt);
@@ -29,7 +36,7 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(verdict.as_slice());
         };
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
-        let failed = self.take_answers(done, |place, settled| answers[open[place]] = Some(settled));
+        let failed = self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
         let told = batch.iter().zip(answers);
         if let Err(error) = failed {
             // All of it is asked about again.
@@ -41,7 +48,7 @@ impl RedisStore {
         let answer = |(settle, answer): (&Settle, Option<Settled>)| {
             answer.unwrap_or_else(|| {
                 self.outcomes.defer(&settle.receipt, packed_verdict(now, &settle.verdict));
-                Settled::Lost
+                Settled::Unknown
             })
         };
         Ok(told.map(answer).collect())
@@ -63,16 +70,18 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt));
         };
         let done = self.run_by_shard((&scripts::EXTEND, now), shards, begin, put, settled).await;
-        let mut answers = vec![Settled::Lost; receipts.len()];
-        self.take_answers(done, |place, settled| answers[place] = settled)?;
+        // What a shard does not say is not lost: its leases may last longer than it is away.
+        let mut answers = vec![Settled::Unknown; receipts.len()];
+        self.take_answers(done, Patience::None, |place, settled| answers[place] = settled)?;
         Ok(answers)
     }
 
-    /// Takes the answers of all shards. A shard that fails alone is an error the first time; when it had failed before, there are no answers
-    /// of it, and the others do not wait for it any longer.
+    /// Takes the answers of all shards. Of one that fails alone there are none, and the others do not wait for it; the first time it may be an
+    /// error.
     fn take_answers(
         &self,
         done: Vec<ShardAnswers<Settled>>,
+        patience: Patience,
         mut take: impl FnMut(usize, Settled),
     ) -> Result<(), StoreError> {
         let mut failed = None;
@@ -81,7 +90,8 @@ impl RedisStore {
             if let Some(error) = error {
                 let was_failing = self.faults.is_failing(shard);
                 let is_alone = self.faults.note(shard, error.clone()).is_ok();
-                failed = failed.or((!was_failing || !is_alone).then_some(error));
+                let is_first = patience == Patience::Once && !was_failing;
+                failed = failed.or((is_first || !is_alone).then_some(error));
             }
         }
         failed.map_or(Ok(()), Err)

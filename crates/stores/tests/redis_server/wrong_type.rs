@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use duly_core::{
     Lane, Message, SinkName, Store,
-    store::{Claim, Holder, StoreErrorKind},
+    store::{Claim, Holder, Settled, StoreErrorKind},
 };
 use duly_stores::redis::{Options, StreamLimits};
 use testkit::{block_on, servers::redis};
@@ -136,6 +136,32 @@ fn a_shard_that_is_damaged_keeps_its_own_messages_back_and_no_others() {
             assert_eq!(claim(&store, 2, 50).await.unwrap().messages.len(), 1, "{name}");
         });
     }
+}
+
+#[test]
+fn leases_of_a_shard_that_fails_are_not_told_as_lost_and_others_are_renewed() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        let held = claim(&store, 1, 200).await.unwrap().messages;
+        let receipts: Vec<_> = held.into_iter().map(|leased| leased.receipt).collect();
+        server.run::<()>(&["RENAME", "duly:{main:3}:lease", "kept"]);
+        server.run::<()>(&["SET", "duly:{main:3}:lease", "x"]);
+        for _ in 0..2 {
+            let renewed = store.extend(now(2), &receipts, LEASE).await.unwrap();
+            for (receipt, renewed) in receipts.iter().zip(renewed) {
+                let expected = if receipt.shard == 3 { Settled::Unknown } else { Settled::Done };
+                assert_eq!(renewed, expected, "{receipt:?}");
+            }
+        }
+        server.run::<()>(&["RENAME", "kept", "duly:{main:3}:lease"]);
+        store.sweep(now(3), &[lane("work")]).await.unwrap();
+        let renewed = store.extend(now(3), &receipts, LEASE).await.unwrap();
+        assert!(renewed.iter().all(|renewed| *renewed == Settled::Done), "{renewed:?}");
+    });
 }
 
 #[test]
