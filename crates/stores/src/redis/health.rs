@@ -34,12 +34,21 @@ impl RedisStore {
         };
         let write =
             |key| async move { self.ask::<()>(redis::cmd("HSET").arg(key).arg("checked").arg(1)).await };
-        try_join_all(keys.into_iter().map(write)).await.map(drop)
+        match try_join_all(keys.into_iter().map(write)).await {
+            // The key is damaged, and its part says so. Redis takes changes.
+            Err(error) if error.kind == StoreErrorKind::Damaged => Ok(()),
+            written => written.map(drop),
+        }
     }
 
     pub(super) async fn by_part(&self) -> Health {
+        // Whatever else fails: only a new start of this process helps then, and whoever watches over it must hear of that.
+        if let Err(error) = self.check_open() {
+            return Health::failing(error);
+        }
         let mut health = Health::good();
-        let Some(fault) = self.faults.first().or_else(|| self.last_sweep.fault()) else {
+        // Without the nodes or the set of paused lanes, messages are accepted and delivered as before: the log tells of those.
+        let Some(fault) = self.faults.first_shard().or_else(|| self.last_sweep.fault()) else {
             if let Err(error) = self.all_books().await {
                 return Health::failing(error);
             }

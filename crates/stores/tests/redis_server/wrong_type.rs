@@ -31,6 +31,7 @@ fn lanes_are_claimed_from_though_the_set_of_paused_ones_is_no_set() {
         let held = Claim { lane: lane("held"), limit: 1, lease: LEASE, holder: Holder::Process };
         let held = store.claim(now(1), held).await.unwrap();
         assert!(held.messages.is_empty(), "what was paused before stays so");
+        assert_eq!(store.health().await.whole(), Ok(()), "it accepts and delivers");
         let error = store.set_paused(&lane("work"), true).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
         assert!(error.what.contains("duly:{main}:paused"), "{error}");
@@ -184,7 +185,24 @@ fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
             assert_eq!(swept.next, [(lanes[0].clone(), ms(0))], "{name}");
             let claim = Claim { lane: lanes[0].clone(), limit: 10, lease: LEASE, holder: Holder::Process };
             assert_eq!(store.claim(now(1), claim).await.unwrap().messages.len(), 2, "{name}");
-            assert!(store.health().await.whole().is_err(), "{name}");
+            assert_eq!(store.health().await.whole(), Ok(()), "{name}: it accepts and delivers");
         });
     }
+}
+
+#[test]
+fn a_store_that_another_node_took_the_name_of_says_so_though_a_shard_fails() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        server.run::<()>(&["SET", "duly:{main:3}:wait", "x"]);
+        insert(&store, (0..50).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap_err();
+        assert!(claim(&store, 1, 50).await.is_ok());
+        assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Damaged);
+        let _other = open(&server.url(), Options::new(2)).await.unwrap();
+        assert_eq!(store.sweep(now(1), &[]).await.unwrap_err().kind, StoreErrorKind::Closed);
+        assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Closed);
+    });
 }
