@@ -10,15 +10,26 @@ use super::{RedisStore, link::Link};
 /// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
 /// questions as ever and refuses changes.
 #[derive(Debug, Default)]
-pub(super) struct LastSweep(Mutex<Option<StoreError>>);
+pub(super) struct LastSweep(Mutex<Option<Failed>>);
+
+#[derive(Debug)]
+struct Failed {
+    error: StoreError,
+    /// It is no accident.
+    counts: bool,
+}
 
 impl LastSweep {
     pub(super) fn tell(&self, outcome: Result<(), StoreError>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One answer may get lost on the way. The second time in a row it is no accident.
+        let counts = |error: &StoreError| error.kind != StoreErrorKind::Unavailable || last.is_some();
+        *last = outcome.err().map(|error| Failed { counts: counts(&error), error });
     }
 
     fn fault(&self) -> Option<StoreError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|failed| failed.counts).map(|failed| failed.error.clone())
     }
 }
 
@@ -61,5 +72,27 @@ impl RedisStore {
         }
         health.accepting = Err(fault);
         health
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_answer_is_an_accident_and_two_in_a_row_are_none() {
+        let sweep = LastSweep::default();
+        let failed = |kind| Err(StoreError::new(kind, "it"));
+        sweep.tell(failed(StoreErrorKind::Unavailable));
+        assert_eq!(sweep.fault(), None);
+        sweep.tell(Ok(()));
+        sweep.tell(failed(StoreErrorKind::Unavailable));
+        assert_eq!(sweep.fault(), None, "it worked in between");
+        sweep.tell(failed(StoreErrorKind::Unavailable));
+        assert!(sweep.fault().is_some());
+        sweep.tell(Ok(()));
+        assert_eq!(sweep.fault(), None);
+        sweep.tell(failed(StoreErrorKind::Full));
+        assert!(sweep.fault().is_some(), "that is no accident");
     }
 }
