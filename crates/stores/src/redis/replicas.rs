@@ -104,10 +104,12 @@ impl RedisStore {
         let have = commands.query_async::<(u64,)>(&mut turn.connection).await;
         // A connection that failed is not put back.
         let (have,) = have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
-        self.replicas.put_back(turn.connection);
         if have >= wanted {
+            self.replicas.put_back(turn.connection);
             return Ok(());
         }
+        // It may lead to a master whose replicas follow another one by now, as may those that stood beside it. New ones go by the address.
+        self.replicas.forget_idle();
         let what = format!(
             "Redis has it, but only {have} of {wanted} replicas said so within {within:?}; send it again with the same id \
              when they are back"
