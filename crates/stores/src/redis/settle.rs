@@ -24,7 +24,7 @@ enum Patience {
 
 impl RedisStore {
     pub(super) async fn settle_all(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt);
+        let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.verdict));
         let mut answers: Vec<Option<Settled>> = batch.iter().map(recorded).collect();
         let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
         let items = open.iter().map(|place| {
@@ -41,7 +41,9 @@ impl RedisStore {
         if let Err(error) = failed {
             // All of it is asked about again.
             told.for_each(|(settle, answer)| {
-                answer.inspect(|settled| self.outcomes.recorded(&settle.receipt, *settled));
+                answer.inspect(|settled| {
+                    self.outcomes.recorded(&settle.receipt, letter(&settle.verdict), *settled);
+                });
             });
             return Err(error);
         }
@@ -114,22 +116,31 @@ impl RedisStore {
     }
 }
 
+/// The verdict's letter in `settle.lua`.
+fn letter(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::HandBack => b'H',
+        Verdict::Retry { .. } => b'R',
+        Verdict::Delivered { .. } => b'D',
+        Verdict::Dead { .. } => b'X',
+    }
+}
+
 /// As `settle.lua` reads it.
 fn packed_verdict(now: Now, verdict: &Verdict) -> Vec<u8> {
     let delivered = Attempt::new(now.wall(), Outcome::Delivered, "");
-    let (letter, attempt, rest) = match verdict {
-        Verdict::HandBack => (b'H', None, Vec::new()),
-        Verdict::Retry { at, attempt } => (b'R', Some(attempt), six(*at).to_vec()),
+    let (attempt, rest) = match verdict {
+        Verdict::HandBack => (None, Vec::new()),
+        Verdict::Retry { at, attempt } => (Some(attempt), six(*at).to_vec()),
         Verdict::Delivered { receipt } => (
-            b'D',
             Some(&delivered),
             receipt.iter().flat_map(|text| [b"=", text.as_bytes()].concat()).collect(),
         ),
-        Verdict::Dead { reason, attempt } => (b'X', attempt.as_ref(), vec![*reason as u8]),
+        Verdict::Dead { reason, attempt } => (attempt.as_ref(), vec![*reason as u8]),
     };
     let outcome = |is: fn(Outcome) -> bool| u8::from(attempt.is_some_and(|attempt| is(attempt.outcome)));
     let entry = attempt.map(pack_attempt).unwrap_or_default();
-    let mut out = vec![letter, outcome(Outcome::counts), outcome(Outcome::maybe_delivered)];
+    let mut out = vec![letter(verdict), outcome(Outcome::counts), outcome(Outcome::maybe_delivered)];
     out.extend_from_slice(&(entry.len() as u16).to_be_bytes());
     out.extend_from_slice(&entry);
     out.extend_from_slice(&rest);

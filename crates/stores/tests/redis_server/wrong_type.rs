@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use duly_core::{
     Lane, Message, SinkName, Store,
-    store::{Claim, Holder, Settled, StoreErrorKind},
+    store::{Claim, Holder, Settle, Settled, StoreErrorKind, Verdict},
 };
 use duly_stores::redis::{Options, StreamLimits};
 use testkit::{block_on, servers::redis};
 
-use crate::bed::{claim, id, insert, lane, message, message_in, ms, now, open, single};
+use crate::bed::{claim, deliver, id, insert, lane, message, message_in, ms, now, open, single};
 
 #[test]
 fn lanes_are_claimed_from_though_the_set_of_paused_ones_is_no_set() {
@@ -162,6 +162,26 @@ fn leases_of_a_shard_that_fails_are_not_told_as_lost_and_others_are_renewed() {
         store.sweep(now(3), &[lane("work")]).await.unwrap();
         let renewed = store.extend(now(3), &receipts, LEASE).await.unwrap();
         assert!(renewed.iter().all(|renewed| *renewed == Settled::Done), "{renewed:?}");
+    });
+}
+
+#[test]
+fn another_verdict_than_the_one_that_was_recorded_comes_too_late() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        let held = claim(&store, 1, 200).await.unwrap().messages;
+        server.run::<()>(&["SET", "duly:{main:3}:lease", "x"]);
+        deliver(&store, 2, &held).await.unwrap_err();
+        let recorded = held.iter().find(|leased| leased.receipt.shard != 3).unwrap();
+        let settle = |verdict| vec![Settle { receipt: recorded.receipt.clone(), verdict }];
+        let back = store.settle(now(2), settle(Verdict::HandBack)).await.unwrap();
+        assert_eq!(back, [Settled::Lost], "it is delivered");
+        let again = store.settle(now(2), settle(Verdict::Delivered { receipt: None })).await.unwrap();
+        assert_eq!(again, [Settled::Done], "the same again is answered as the first time");
     });
 }
 
