@@ -276,6 +276,9 @@ pub enum Settled {
     Done,
     /// The lease had ended, or the claim was settled before: nothing changed.
     Lost,
+    /// The part of the store that knows cannot be asked now, and others can. The lease lasts for as long as it was last said to. A settle
+    /// may still be recorded once that part is back; a lease that was to be extended may be asked about again.
+    Unknown,
 }
 
 /// What became of a cancel, reschedule, replay or purge.

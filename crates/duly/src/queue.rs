@@ -213,7 +213,7 @@ impl Duly {
         let hands = self.inner.handed.take(receipts).into_iter();
         for ((receipt, hand), settled) in receipts.iter().zip(hands).zip(results) {
             match hand {
-                _ if *settled == Settled::Lost => {}
+                _ if *settled != Settled::Done => {}
                 Some(hand) => known.push((receipt.id.clone(), hand)),
                 None => unknown.push(receipt.id.clone()),
             }

@@ -217,8 +217,12 @@ impl Driver {
             Note::Extended { jobs, asked, result } => {
                 let result = self.parts.bell.observe(Call::Extend, now, result);
                 let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
-                let lost = jobs.iter().zip(results).filter(|(_, settled)| *settled == Settled::Lost);
-                Event::Extended { lost: lost.map(|(job, _)| *job).collect(), jobs, asked }
+                // What nothing is known of is neither: it is held for as long as its lease was last said to last.
+                let known = jobs.into_iter().zip(results).filter(|(_, settled)| *settled != Settled::Unknown);
+                let known: Vec<_> = known.collect();
+                let lost = known.iter().filter(|(_, settled)| *settled == Settled::Lost).map(|(job, _)| *job);
+                let lost = lost.collect();
+                Event::Extended { lost, jobs: known.into_iter().map(|(job, _)| job).collect(), asked }
             }
             Note::Swept { result } => match self.parts.bell.observe(Call::Sweep, now, result) {
                 Ok(sweep) => self.swept(sweep),

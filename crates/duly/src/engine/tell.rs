@@ -18,7 +18,8 @@ impl Driver {
         let mut delivered: HashMap<LaneKey, Vec<Delivery>> = HashMap::new();
         for ((job, verdict), settled) in batch.iter().zip(results) {
             let Some(held) = self.held.remove(job) else { continue };
-            if *settled == Settled::Lost {
+            // What a part of the store did not take yet is out of this process's hands, too.
+            if *settled != Settled::Done {
                 lost.push(*job);
                 continue;
             }

@@ -104,11 +104,14 @@ impl Held {
             }
             rows.text()
         })?;
-        match all.results.iter().filter(|result| result.outcome != "done").count() {
-            0 => Ok(()),
-            lost => {
-                Err(Failure::too_late(format!("{lost} of {} were lost: they come again", all.results.len())))
-            }
+        let told = |word: &str| all.results.iter().filter(|result| result.outcome == word).count();
+        let of_all = all.results.len();
+        match (of_all - told("done"), told("unknown")) {
+            (0, _) => Ok(()),
+            (lost, 0) => Err(Failure::too_late(format!("{lost} of {of_all} were lost: they come again"))),
+            (_, unknown) => Err(Failure::too_late(format!(
+                "of {unknown} of {of_all} nothing is known, as a part of the store does not answer: send them again"
+            ))),
         }
     }
 }

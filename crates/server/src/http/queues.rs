@@ -195,8 +195,12 @@ impl Sorted {
     fn results(self, settled: Vec<Settled>) -> Json<ReceiptResults> {
         let mut settled = settled.into_iter();
         let result = |(receipt, own)| {
-            let done = own && settled.next() == Some(Settled::Done);
-            ReceiptResult { receipt, outcome: if done { "done" } else { "lost" }.into() }
+            let outcome = match if own { settled.next() } else { None } {
+                Some(Settled::Done) => "done",
+                Some(Settled::Unknown) => "unknown",
+                Some(Settled::Lost) | None => "lost",
+            };
+            ReceiptResult { receipt, outcome: outcome.into() }
         };
         Json(ReceiptResults { results: self.all.into_iter().map(result).collect() })
     }

@@ -105,6 +105,6 @@ pub struct ReceiptResults {
 pub struct ReceiptResult {
     /// Which.
     pub receipt: String,
-    /// `done`, or `lost`: its lease had ended or it was settled before.
+    /// `done`; `lost`: its lease had ended or it was settled before; or `unknown`: the part of the store that knows cannot be asked now, send it again.
     pub outcome: String,
 }

@@ -15,21 +15,33 @@ use crate::server::turn::{Turn, within};
 type Chosen<'s> = BTreeMap<usize, Vec<&'s (Turn, Vec<u8>)>>;
 
 impl RedisStore {
-    /// As many of those whose turn it is as fit into one claim, in their order.
+    /// As many of those whose turn it is as fit into one claim, in their order; and why shards were left out, if any were.
     pub(super) async fn within_budget<'s>(
         &self,
         shards: &[(u16, Option<u64>)],
-        chosen: Chosen<'s>,
-    ) -> Chosen<'s> {
+        mut chosen: Chosen<'s>,
+    ) -> (Chosen<'s>, Option<StoreError>) {
         if chosen.values().map(Vec::len).sum::<usize>() <= 1 {
-            return chosen;
+            return (chosen, None);
         }
-        let lengths = chosen.iter().map(|(place, turns)| self.lengths(shards[*place].0, turns));
-        // A shard that does not answer gives nothing to the claim that follows either, and does not hold up the others.
-        let lengths: HashMap<MessageId, usize> =
-            join_all(lengths).await.into_iter().flatten().flatten().collect();
+        let of_shard = |place: usize, turns: Vec<&'s (Turn, Vec<u8>)>| async move {
+            (place, self.lengths(shards[place].0, &turns).await)
+        };
+        let asked = join_all(chosen.iter().map(|(place, turns)| of_shard(*place, turns.clone()))).await;
+        let (mut lengths, mut fault) = (HashMap::<MessageId, usize>::new(), None);
+        for (place, said) in asked {
+            match said {
+                Ok(said) => lengths.extend(said),
+                // What is due there has no known length, and would be given without a bound. It does not hold up the others.
+                Err(error) => {
+                    let _ = self.faults.note(shards[place].0, error.clone());
+                    chosen.remove(&place);
+                    fault = Some(error);
+                }
+            }
+        }
         let mut budget = ClaimBudget::default();
-        within(chosen, |id| budget.takes(lengths.get(id).copied().unwrap_or_default()))
+        (within(chosen, |id| budget.takes(lengths.get(id).copied().unwrap_or_default())), fault)
     }
 
     /// How many bytes each of these has. Redis knows that without reading them.

@@ -46,14 +46,14 @@ impl RedisStore {
             return Ok(Claimed::default());
         }
         let (shards, seen): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
-        let chosen = self.within_budget(&shards, chosen(&seen, now.wall(), claim.limit)).await;
+        let (chosen, left_out) = self.within_budget(&shards, chosen(&seen, now.wall(), claim.limit)).await;
         let next = next_beside(&seen, &chosen);
         let given =
             chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));
         // What one shard gave is in this process's hands, also if another shard cannot be asked.
         let given = join_all(given).await;
         if given.iter().all(|given| given.leased.is_empty())
-            && let Some(fault) = given.iter().find_map(|given| given.fault.clone())
+            && let Some(fault) = given.iter().find_map(|given| given.fault.clone()).or(left_out)
         {
             return Err(fault);
         }

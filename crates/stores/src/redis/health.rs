@@ -10,15 +10,26 @@ use super::{RedisStore, link::Link};
 /// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
 /// questions as ever and refuses changes.
 #[derive(Debug, Default)]
-pub(super) struct LastSweep(Mutex<Option<StoreError>>);
+pub(super) struct LastSweep(Mutex<Option<Failed>>);
+
+#[derive(Debug)]
+struct Failed {
+    error: StoreError,
+    /// It is no accident.
+    counts: bool,
+}
 
 impl LastSweep {
     pub(super) fn tell(&self, outcome: Result<(), StoreError>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One answer may get lost on the way. The second time in a row it is no accident.
+        let counts = |error: &StoreError| error.kind != StoreErrorKind::Unavailable || last.is_some();
+        *last = outcome.err().map(|error| Failed { counts: counts(&error), error });
     }
 
     fn fault(&self) -> Option<StoreError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|failed| failed.counts).map(|failed| failed.error.clone())
     }
 }
 
@@ -34,12 +45,21 @@ impl RedisStore {
         };
         let write =
             |key| async move { self.ask::<()>(redis::cmd("HSET").arg(key).arg("checked").arg(1)).await };
-        try_join_all(keys.into_iter().map(write)).await.map(drop)
+        match try_join_all(keys.into_iter().map(write)).await {
+            // The key is damaged, and its part says so. Redis takes changes.
+            Err(error) if error.kind == StoreErrorKind::Damaged => Ok(()),
+            written => written.map(drop),
+        }
     }
 
     pub(super) async fn by_part(&self) -> Health {
+        // Whatever else fails: only a new start of this process helps then, and whoever watches over it must hear of that.
+        if let Err(error) = self.check_open() {
+            return Health::failing(error);
+        }
         let mut health = Health::good();
-        let Some(fault) = self.faults.first().or_else(|| self.last_sweep.fault()) else {
+        // Without the nodes or the set of paused lanes, messages are accepted and delivered as before: the log tells of those.
+        let Some(fault) = self.faults.first_shard().or_else(|| self.last_sweep.fault()) else {
             if let Err(error) = self.all_books().await {
                 return Health::failing(error);
             }
@@ -52,5 +72,27 @@ impl RedisStore {
         }
         health.accepting = Err(fault);
         health
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_answer_is_an_accident_and_two_in_a_row_are_none() {
+        let sweep = LastSweep::default();
+        let failed = |kind| Err(StoreError::new(kind, "it"));
+        sweep.tell(failed(StoreErrorKind::Unavailable));
+        assert_eq!(sweep.fault(), None);
+        sweep.tell(Ok(()));
+        sweep.tell(failed(StoreErrorKind::Unavailable));
+        assert_eq!(sweep.fault(), None, "it worked in between");
+        sweep.tell(failed(StoreErrorKind::Unavailable));
+        assert!(sweep.fault().is_some());
+        sweep.tell(Ok(()));
+        assert_eq!(sweep.fault(), None);
+        sweep.tell(failed(StoreErrorKind::Full));
+        assert!(sweep.fault().is_some(), "that is no accident");
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Keys {
     pub(super) nodes: String,
     /// Sorted set: until when each node is taken to be there.
     pub(super) alive: String,
+    /// String: written before replicas are waited for. Of no other use.
+    pub(super) mark: String,
 }
 
 impl Keys {
@@ -39,6 +41,7 @@ impl Keys {
             hints: format!("duly:{{{prefix}}}:hints"),
             nodes: format!("duly:{{{prefix}}}:nodes"),
             alive: format!("duly:{{{prefix}}}:alive"),
+            mark: format!("duly:{{{prefix}}}:mark"),
         }
     }
 

@@ -61,7 +61,7 @@ impl RedisStore {
         state.tidy();
         // A lease is renewed well before it ends, also when one sweep or two fail.
         let often = self.options.lease / 4;
-        let is_waiting = state.is_waiting() && self.faults.first().is_none();
+        let is_waiting = state.is_waiting() && !self.faults.any();
         Ok(if is_waiting { ASK_AGAIN.min(often) } else { often })
     }
 

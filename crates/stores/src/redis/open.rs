@@ -114,11 +114,11 @@ impl RedisStore {
             shouted: AtomicBool::new(false),
             options,
         };
+        store.begin_paused().await?;
         let there = store.join_anew(now).await?;
         store.recover(now, &there).await?;
         let books = store.all_books().await?;
         store.room.tell(store.room.ask(), books.pending + books.in_flight);
-        store.paused_lanes().await?;
         Ok(store)
     }
 

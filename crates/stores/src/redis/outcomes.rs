@@ -21,9 +21,16 @@ const DEFERRED_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     /// Those that were recorded while others of their batch were not: the batch is asked about again as a whole.
-    recorded: Mutex<HashMap<(MessageId, u64), Settled>>,
+    recorded: Mutex<HashMap<(MessageId, u64), Recorded>>,
     /// Those whose shard failed: recorded once it works again, if their leases last.
     deferred: Mutex<Vec<Deferred>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Recorded {
+    /// The letter of the verdict, as scripts read it.
+    verdict: u8,
+    settled: Settled,
 }
 
 #[derive(Debug, Clone)]
@@ -35,18 +42,25 @@ struct Deferred {
 }
 
 impl Outcomes {
-    /// What an earlier call recorded.
-    pub(super) fn take_recorded(&self, receipt: &Receipt) -> Option<Settled> {
+    /// What an earlier call recorded. Another verdict than that one comes too late.
+    pub(super) fn take_recorded(&self, receipt: &Receipt, verdict: u8) -> Option<Settled> {
         let mut recorded = lock(&self.recorded);
-        if recorded.is_empty() { None } else { recorded.remove(&(receipt.id.clone(), receipt.token)) }
+        if recorded.is_empty() {
+            return None;
+        }
+        let key = (receipt.id.clone(), receipt.token);
+        if recorded.get(&key)?.verdict != verdict {
+            return Some(Settled::Lost);
+        }
+        recorded.remove(&key).map(|recorded| recorded.settled)
     }
 
-    pub(super) fn recorded(&self, receipt: &Receipt, settled: Settled) {
+    pub(super) fn recorded(&self, receipt: &Receipt, verdict: u8, settled: Settled) {
         let mut recorded = lock(&self.recorded);
         if recorded.len() >= RECORDED_MAX {
             recorded.clear();
         }
-        recorded.insert((receipt.id.clone(), receipt.token), settled);
+        recorded.insert((receipt.id.clone(), receipt.token), Recorded { verdict, settled });
     }
 
     pub(super) fn defer(&self, receipt: &Receipt, verdict: Vec<u8>) {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use duly_core::{
@@ -13,13 +16,17 @@ use duly_core::{
 use super::{RedisStore, shard_faults::Part};
 use crate::server::lane::lane_text;
 
-/// The names of the lanes that were paused when Redis last said so.
+/// The lanes that were paused when Redis last said so.
 #[derive(Debug, Default)]
-pub(super) struct Paused(Mutex<HashSet<Vec<u8>>>);
+pub(super) struct Paused {
+    names: Mutex<HashSet<Vec<u8>>>,
+    /// The key held something else when it was last asked: once it is repaired, what it held before is gone from Redis.
+    was_damaged: AtomicBool,
+}
 
 impl Paused {
     fn tell(&self, lane: &[u8], is_paused: bool) {
-        let mut lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if is_paused {
             lanes.insert(lane.to_vec());
         } else {
@@ -28,11 +35,11 @@ impl Paused {
     }
 
     fn tell_all(&self, all: &HashSet<Vec<u8>>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(all);
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(all);
     }
 
     fn known(&self) -> HashSet<Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -47,14 +54,36 @@ impl RedisStore {
     pub(super) async fn pause(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         let word = if paused { "SADD" } else { "SREM" };
         let name = lane_text(lane);
-        self.ask::<()>(redis::cmd(word).arg(&self.keys.paused).arg(&name)).await.map_err(|error| {
-            if error.kind == StoreErrorKind::Damaged {
-                return StoreError::new(error.kind, format!("{}: {}", self.keys.paused, error.what));
-            }
-            error
-        })?;
+        let asked = self.ask::<()>(redis::cmd(word).arg(&self.keys.paused).arg(&name)).await;
+        asked.map_err(|error| self.of_paused(error))?;
         self.paused.tell(name.as_bytes(), paused);
         Ok(())
+    }
+
+    /// The same error, with the name of the key if it is the key's.
+    fn of_paused(&self, error: StoreError) -> StoreError {
+        if error.kind == StoreErrorKind::Damaged {
+            return StoreError::new(error.kind, format!("{}: {}", self.keys.paused, error.what));
+        }
+        error
+    }
+
+    /// Reads which lanes are paused when nothing is known of it yet: without an answer, all of them would be delivered.
+    pub(super) async fn begin_paused(&self) -> Result<(), StoreError> {
+        let all = self.ask(redis::cmd("SMEMBERS").arg(&self.keys.paused)).await;
+        self.paused.tell_all(&all.map_err(|error| {
+            let StoreError { kind, what, .. } = self.of_paused(error);
+            StoreError::new(kind, format!("it cannot be read which lanes are paused, so none is delivered: {what}"))
+        })?);
+        Ok(())
+    }
+
+    /// Takes note that the set cannot be read. Gives the error back if it is not that key's alone.
+    fn note_paused(&self, error: StoreError) -> Result<(), StoreError> {
+        if error.kind == StoreErrorKind::Damaged {
+            self.paused.was_damaged.store(true, Relaxed);
+        }
+        self.faults.note(Part::Paused, self.of_paused(error))
     }
 
     /// Whether this lane is paused; as it was known before, if that key alone cannot be read.
@@ -65,7 +94,7 @@ impl RedisStore {
                     self.paused.tell(lane.as_bytes(), is_paused);
                     return Ok(is_paused);
                 }
-                Err(error) => self.faults.note(Part::Paused, error)?,
+                Err(error) => self.note_paused(error)?,
             }
         }
         Ok(self.paused.known().contains(lane.as_bytes()))
@@ -73,8 +102,7 @@ impl RedisStore {
 
     /// The names of all that are paused; as they were known before, if that key alone cannot be read.
     pub(super) async fn paused_lanes(&self) -> Result<(HashSet<Vec<u8>>, Told), StoreError> {
-        let mut cmd = redis::cmd("SMEMBERS");
-        let asked = self.ask(cmd.arg(&self.keys.paused));
+        let asked = self.ask_paused();
         let asked = if self.faults.is_failing(Part::Paused) { self.soon(asked).await } else { asked.await };
         match asked {
             Ok(all) => {
@@ -83,9 +111,22 @@ impl RedisStore {
                 Ok((all, Told::Now))
             }
             Err(error) => {
-                self.faults.note(Part::Paused, error)?;
+                self.note_paused(error)?;
                 Ok((self.paused.known(), Told::Before))
             }
         }
+    }
+
+    /// Asks for all names. Whoever repairs a damaged key removes it, and with it what it held: that is written back first. Were it not, every
+    /// lane that an operator paused would go on.
+    async fn ask_paused(&self) -> Result<HashSet<Vec<u8>>, StoreError> {
+        let known = if self.paused.was_damaged.load(Relaxed) { self.paused.known() } else { HashSet::new() };
+        if !known.is_empty() {
+            let names: Vec<_> = known.into_iter().collect();
+            self.ask::<()>(redis::cmd("SADD").arg(&self.keys.paused).arg(names)).await?;
+        }
+        let all = self.ask(redis::cmd("SMEMBERS").arg(&self.keys.paused)).await?;
+        self.paused.was_damaged.store(false, Relaxed);
+        Ok(all)
     }
 }

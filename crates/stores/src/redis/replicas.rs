@@ -96,15 +96,20 @@ impl RedisStore {
 
     async fn replicas_have_it(&self, mut turn: Turn<'_>, within: Duration) -> Result<(), StoreError> {
         let wanted = u64::from(self.options.wait_replicas);
-        let mut cmd = redis::cmd("WAIT");
-        cmd.arg(wanted).arg(within.as_millis() as u64);
-        let have = cmd.query_async::<u64>(&mut turn.connection).await;
+        // Since Redis 7.2, `WAIT` speaks of the last command of its connection that changed something, and a message that is known already
+        // changes nothing. This does, so it stands for all that was written before it, over whichever connection.
+        let mut commands = redis::pipe();
+        commands.cmd("SET").arg(&self.keys.mark).arg(1).ignore();
+        commands.cmd("WAIT").arg(wanted).arg(within.as_millis() as u64);
+        let have = commands.query_async::<(u64,)>(&mut turn.connection).await;
         // A connection that failed is not put back.
-        let have = have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
-        self.replicas.put_back(turn.connection);
+        let (have,) = have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
         if have >= wanted {
+            self.replicas.put_back(turn.connection);
             return Ok(());
         }
+        // It may lead to a master whose replicas follow another one by now, as may those that stood beside it. New ones go by the address.
+        self.replicas.forget_idle();
         let what = format!(
             "Redis has it, but only {have} of {wanted} replicas said so within {within:?}; send it again with the same id \
              when they are back"
@@ -119,10 +124,7 @@ impl RedisStore {
         }
         // Others wait already: what came of the last is as good an answer.
         let Ok(permit) = self.replicas.turns.try_acquire() else { return self.replicas.last() };
-        let mut turn = self.replicated_by(permit).await?;
-        // So that the connection has heard of all that was written by now.
-        let ping = redis::cmd("PING").query_async::<()>(&mut turn.connection).await;
-        ping.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
+        let turn = self.replicated_by(permit).await?;
         self.replicas_have_it(turn, CHECK_WITHIN).await
     }
 }

@@ -15,9 +15,16 @@ use super::{
     scripts,
 };
 
+/// Whether the first failure of a shard fails the call, which is then tried again as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Once,
+    None,
+}
+
 impl RedisStore {
     pub(super) async fn settle_all(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt);
+        let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.verdict));
         let mut answers: Vec<Option<Settled>> = batch.iter().map(recorded).collect();
         let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
         let items = open.iter().map(|place| {
@@ -29,19 +36,21 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(verdict.as_slice());
         };
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
-        let failed = self.take_answers(done, |place, settled| answers[open[place]] = Some(settled));
+        let failed = self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
         let told = batch.iter().zip(answers);
         if let Err(error) = failed {
             // All of it is asked about again.
             told.for_each(|(settle, answer)| {
-                answer.inspect(|settled| self.outcomes.recorded(&settle.receipt, *settled));
+                answer.inspect(|settled| {
+                    self.outcomes.recorded(&settle.receipt, letter(&settle.verdict), *settled);
+                });
             });
             return Err(error);
         }
         let answer = |(settle, answer): (&Settle, Option<Settled>)| {
             answer.unwrap_or_else(|| {
                 self.outcomes.defer(&settle.receipt, packed_verdict(now, &settle.verdict));
-                Settled::Lost
+                Settled::Unknown
             })
         };
         Ok(told.map(answer).collect())
@@ -63,16 +72,18 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt));
         };
         let done = self.run_by_shard((&scripts::EXTEND, now), shards, begin, put, settled).await;
-        let mut answers = vec![Settled::Lost; receipts.len()];
-        self.take_answers(done, |place, settled| answers[place] = settled)?;
+        // What a shard does not say is not lost: its leases may last longer than it is away.
+        let mut answers = vec![Settled::Unknown; receipts.len()];
+        self.take_answers(done, Patience::None, |place, settled| answers[place] = settled)?;
         Ok(answers)
     }
 
-    /// Takes the answers of all shards. A shard that fails alone is an error the first time; when it had failed before, there are no answers
-    /// of it, and the others do not wait for it any longer.
+    /// Takes the answers of all shards. Of one that fails alone there are none, and the others do not wait for it; the first time it may be an
+    /// error.
     fn take_answers(
         &self,
         done: Vec<ShardAnswers<Settled>>,
+        patience: Patience,
         mut take: impl FnMut(usize, Settled),
     ) -> Result<(), StoreError> {
         let mut failed = None;
@@ -81,7 +92,8 @@ impl RedisStore {
             if let Some(error) = error {
                 let was_failing = self.faults.is_failing(shard);
                 let is_alone = self.faults.note(shard, error.clone()).is_ok();
-                failed = failed.or((!was_failing || !is_alone).then_some(error));
+                let is_first = patience == Patience::Once && !was_failing;
+                failed = failed.or((is_first || !is_alone).then_some(error));
             }
         }
         failed.map_or(Ok(()), Err)
@@ -104,22 +116,31 @@ impl RedisStore {
     }
 }
 
+/// The verdict's letter in `settle.lua`.
+fn letter(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::HandBack => b'H',
+        Verdict::Retry { .. } => b'R',
+        Verdict::Delivered { .. } => b'D',
+        Verdict::Dead { .. } => b'X',
+    }
+}
+
 /// As `settle.lua` reads it.
 fn packed_verdict(now: Now, verdict: &Verdict) -> Vec<u8> {
     let delivered = Attempt::new(now.wall(), Outcome::Delivered, "");
-    let (letter, attempt, rest) = match verdict {
-        Verdict::HandBack => (b'H', None, Vec::new()),
-        Verdict::Retry { at, attempt } => (b'R', Some(attempt), six(*at).to_vec()),
+    let (attempt, rest) = match verdict {
+        Verdict::HandBack => (None, Vec::new()),
+        Verdict::Retry { at, attempt } => (Some(attempt), six(*at).to_vec()),
         Verdict::Delivered { receipt } => (
-            b'D',
             Some(&delivered),
             receipt.iter().flat_map(|text| [b"=", text.as_bytes()].concat()).collect(),
         ),
-        Verdict::Dead { reason, attempt } => (b'X', attempt.as_ref(), vec![*reason as u8]),
+        Verdict::Dead { reason, attempt } => (attempt.as_ref(), vec![*reason as u8]),
     };
     let outcome = |is: fn(Outcome) -> bool| u8::from(attempt.is_some_and(|attempt| is(attempt.outcome)));
     let entry = attempt.map(pack_attempt).unwrap_or_default();
-    let mut out = vec![letter, outcome(Outcome::counts), outcome(Outcome::maybe_delivered)];
+    let mut out = vec![letter(verdict), outcome(Outcome::counts), outcome(Outcome::maybe_delivered)];
     out.extend_from_slice(&(entry.len() as u16).to_be_bytes());
     out.extend_from_slice(&entry);
     out.extend_from_slice(&rest);

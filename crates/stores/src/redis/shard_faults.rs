@@ -41,8 +41,18 @@ impl std::fmt::Display for Part {
 pub(super) struct ShardFaults {
     /// Each shard may be behind a server of its own, as in a Cluster. Else a server that cannot be reached is all of the store.
     by_server: bool,
-    failing: Mutex<BTreeMap<Part, StoreError>>,
+    failing: Mutex<BTreeMap<Part, Failing>>,
 }
+
+#[derive(Debug)]
+struct Failing {
+    error: StoreError,
+    /// How often it was asked in vain since it was last told.
+    untold: u32,
+}
+
+/// The log tells of a part again after so many failures, about once a minute at the pace of sweeps: not every part makes a node not ready.
+const TELL_EVERY: u32 = 30;
 
 impl ShardFaults {
     pub(super) fn new(by_server: bool) -> Self {
@@ -61,9 +71,11 @@ impl ShardFaults {
             return Err(error);
         }
         let error = StoreError::new(error.kind, format!("{part}: {}", error.what));
-        if self.lock().insert(part, error.clone()).is_none() {
+        let untold = self.lock().get(&part).map_or(TELL_EVERY, |before| before.untold + 1);
+        if untold >= TELL_EVERY {
             tracing::error!(%error, "part of the store failed");
         }
+        self.lock().insert(part, Failing { error, untold: untold % TELL_EVERY });
         Ok(())
     }
 
@@ -79,9 +91,16 @@ impl ShardFaults {
         self.lock().contains_key(&part.into())
     }
 
-    /// What is wrong with the first part that fails.
-    pub(super) fn first(&self) -> Option<StoreError> {
-        self.lock().values().next().cloned()
+    /// Whether any part fails.
+    pub(super) fn any(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    /// What is wrong with the first shard that fails.
+    pub(super) fn first_shard(&self) -> Option<StoreError> {
+        let failing = self.lock();
+        let mut shards = failing.iter().filter(|(part, _)| matches!(part, Part::Shard(_)));
+        shards.next().map(|(_, failing)| failing.error.clone())
     }
 
     /// Those whose shards did not fail when they were last asked; all, if all of them did.
@@ -119,7 +138,7 @@ impl ShardFaults {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, StoreError>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Failing>> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,7 +161,7 @@ mod tests {
         assert_eq!(many.reachable(vec![1, 3], |shard| *shard), [1]);
         assert_eq!(many.reachable(vec![3], |shard| *shard), [3], "there is nobody else to ask");
         many.works(3);
-        assert_eq!((many.reachable(vec![1, 3], |shard| *shard), many.first()), (vec![1, 3], None));
+        assert_eq!((many.reachable(vec![1, 3], |shard| *shard), many.any()), (vec![1, 3], false));
     }
 
     #[test]
@@ -150,6 +169,7 @@ mod tests {
         let faults = ShardFaults::new(false);
         faults.note(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
         faults.note(Part::Nodes, gone("x")).unwrap_err();
+        assert_eq!((faults.any(), faults.first_shard()), (true, None));
         faults.note(0, gone("x")).unwrap();
         let said = vec![(0u16, Err(gone("x"))), (1, Ok(7))];
         assert_eq!(faults.answered(said, |shard| *shard).unwrap(), [(1, 7)]);

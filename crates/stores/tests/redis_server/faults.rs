@@ -101,6 +101,27 @@ fn a_flushed_redis_is_noticed_by_the_next_sweep_and_nothing_is_accepted_as_if_no
 }
 
 #[test]
+fn a_shard_that_does_not_tell_how_large_its_messages_are_gives_none() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..100).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        // Of all shards but the third.
+        let but_one = "(+hstrlen ~duly:{main:[0-24-9]}:* ~duly:{main:1?}:*)";
+        server.run::<()>(&["ACL", "SETUSER", "default", "-hstrlen", but_one]);
+        let some = claim(&store, 1, 100).await.unwrap().messages;
+        assert!(!some.is_empty() && some.iter().all(|leased| leased.receipt.shard != 3));
+        let error = claim(&store, 1, 100).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable);
+        server.run::<()>(&["ACL", "SETUSER", "default", "clearselectors", "+hstrlen"]);
+        let rest = claim(&store, 1, 100).await.unwrap().messages;
+        assert_eq!(some.len() + rest.len(), 100);
+    });
+}
+
+#[test]
 fn a_shard_that_was_removed_is_noticed_too() {
     if !redis::installed() {
         return;

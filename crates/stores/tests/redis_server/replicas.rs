@@ -12,7 +12,10 @@ use testkit::{
     },
 };
 
-use crate::bed::{claim, deliver, insert, lane, message, now, open};
+use crate::{
+    bed::{claim, deliver, insert, lane, message, now, open},
+    proxy::Proxy,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -81,5 +84,48 @@ fn a_message_that_is_known_already_is_confirmed_only_by_replicas_that_have_it() 
         assert!(refused.what.contains("0 of 1 replicas"), "{refused}");
         replica.cont();
         insert(&two, vec![message("c", 0)]).await.unwrap();
+    });
+}
+
+#[test]
+fn what_is_known_already_is_waited_for_behind_a_change_over_the_same_connection() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (master, replica) = (Redis::single(), Redis::single());
+        follow(&replica, &master);
+        let store = open(&master.url(), options("one", 1)).await.unwrap();
+        let mark = || master.run::<u64>(&["DEL", "duly:{main}:mark"]);
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        assert_eq!(mark(), 1);
+        // From Redis 7.2 on, a connection that changed nothing would be told what held for an earlier change.
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        assert_eq!(mark(), 1, "a duplicate was confirmed without a change of its own");
+        store.health().await.whole().unwrap();
+        assert_eq!(mark(), 1, "health was told without a change of its own");
+    });
+}
+
+#[test]
+fn a_connection_whose_server_has_no_replicas_any_more_is_not_used_again() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (old, replica) = (Redis::single(), Redis::single());
+        follow(&replica, &old);
+        let proxy = Proxy::start(old.port()).await;
+        let store = open(&proxy.url(), options("one", 1)).await.unwrap();
+        insert(&store, vec![message("a", 0)]).await.unwrap();
+        // The replica takes over and the old one does not hear of it, so connections to it stand.
+        replica.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+        let new_replica = Redis::single();
+        follow(&new_replica, &replica);
+        proxy.move_to(replica.port());
+        let refused = insert(&store, vec![message("b", 0)]).await.unwrap_err();
+        assert!(refused.what.contains("0 of 1 replicas"), "{refused}");
+        insert(&store, vec![message("b", 0)]).await.unwrap();
+        assert_eq!(replica.run::<u64>(&["EXISTS", "duly:{main}:mark"]), 1, "it went to the new master");
     });
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use duly_core::{
     Lane, Message, SinkName, Store,
-    store::{Claim, Holder, StoreErrorKind},
+    store::{Claim, Holder, Settle, Settled, StoreErrorKind, Verdict},
 };
 use duly_stores::redis::{Options, StreamLimits};
 use testkit::{block_on, servers::redis};
 
-use crate::bed::{claim, id, insert, lane, message, message_in, ms, now, open, single};
+use crate::bed::{claim, deliver, id, insert, lane, message, message_in, ms, now, open, single};
 
 #[test]
 fn lanes_are_claimed_from_though_the_set_of_paused_ones_is_no_set() {
@@ -31,9 +31,54 @@ fn lanes_are_claimed_from_though_the_set_of_paused_ones_is_no_set() {
         let held = Claim { lane: lane("held"), limit: 1, lease: LEASE, holder: Holder::Process };
         let held = store.claim(now(1), held).await.unwrap();
         assert!(held.messages.is_empty(), "what was paused before stays so");
+        assert_eq!(store.health().await.whole(), Ok(()), "it accepts and delivers");
         let error = store.set_paused(&lane("work"), true).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
         assert!(error.what.contains("duly:{main}:paused"), "{error}");
+    });
+}
+
+#[test]
+fn lanes_that_were_paused_stay_so_when_the_damaged_set_is_removed() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        let lanes = [lane("work"), lane("held")];
+        store.set_paused(&lane("held"), true).await.unwrap();
+        store.sweep(now(0), &lanes).await.unwrap();
+        insert(&store, vec![message_in("held", "h", 0), message("m", 0)]).await.unwrap();
+        server.run::<()>(&["SET", "duly:{main}:paused", "x"]);
+        let swept = store.sweep(now(1), &lanes).await.unwrap();
+        assert_eq!(swept.paused, None, "what it says is not known");
+        server.run::<()>(&["DEL", "duly:{main}:paused"]);
+        let swept = store.sweep(now(2), &lanes).await.unwrap();
+        assert_eq!(swept.paused, Some(vec![lane("held")]));
+        let held = Claim { lane: lane("held"), limit: 1, lease: LEASE, holder: Holder::Process };
+        assert!(store.claim(now(2), held.clone()).await.unwrap().messages.is_empty());
+        assert_eq!(server.run::<Vec<String>>(&["SMEMBERS", "duly:{main}:paused"]), ["qheld"]);
+        store.set_paused(&lane("held"), false).await.unwrap();
+        store.sweep(now(3), &lanes).await.unwrap();
+        assert_eq!(store.claim(now(3), held).await.unwrap().messages.len(), 1, "and it is written back once");
+    });
+}
+
+#[test]
+fn a_store_whose_set_of_paused_lanes_is_damaged_is_not_opened() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        store.set_paused(&lane("held"), true).await.unwrap();
+        store.close().await.unwrap();
+        server.run::<()>(&["SET", "duly:{main}:paused", "x"]);
+        let error = open(&server.url(), Options::new(2)).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("duly:{main}:paused"), "{error}");
+        server.run::<()>(&["DEL", "duly:{main}:paused"]);
+        open(&server.url(), Options::new(2)).await.unwrap();
     });
 }
 
@@ -95,6 +140,52 @@ fn a_shard_that_is_damaged_keeps_its_own_messages_back_and_no_others() {
 }
 
 #[test]
+fn leases_of_a_shard_that_fails_are_not_told_as_lost_and_others_are_renewed() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        let held = claim(&store, 1, 200).await.unwrap().messages;
+        let receipts: Vec<_> = held.into_iter().map(|leased| leased.receipt).collect();
+        server.run::<()>(&["RENAME", "duly:{main:3}:lease", "kept"]);
+        server.run::<()>(&["SET", "duly:{main:3}:lease", "x"]);
+        for _ in 0..2 {
+            let renewed = store.extend(now(2), &receipts, LEASE).await.unwrap();
+            for (receipt, renewed) in receipts.iter().zip(renewed) {
+                let expected = if receipt.shard == 3 { Settled::Unknown } else { Settled::Done };
+                assert_eq!(renewed, expected, "{receipt:?}");
+            }
+        }
+        server.run::<()>(&["RENAME", "kept", "duly:{main:3}:lease"]);
+        store.sweep(now(3), &[lane("work")]).await.unwrap();
+        let renewed = store.extend(now(3), &receipts, LEASE).await.unwrap();
+        assert!(renewed.iter().all(|renewed| *renewed == Settled::Done), "{renewed:?}");
+    });
+}
+
+#[test]
+fn another_verdict_than_the_one_that_was_recorded_comes_too_late() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        let held = claim(&store, 1, 200).await.unwrap().messages;
+        server.run::<()>(&["SET", "duly:{main:3}:lease", "x"]);
+        deliver(&store, 2, &held).await.unwrap_err();
+        let recorded = held.iter().find(|leased| leased.receipt.shard != 3).unwrap();
+        let settle = |verdict| vec![Settle { receipt: recorded.receipt.clone(), verdict }];
+        let back = store.settle(now(2), settle(Verdict::HandBack)).await.unwrap();
+        assert_eq!(back, [Settled::Lost], "it is delivered");
+        let again = store.settle(now(2), settle(Verdict::Delivered { receipt: None })).await.unwrap();
+        assert_eq!(again, [Settled::Done], "the same again is answered as the first time");
+    });
+}
+
+#[test]
 fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
     if !redis::installed() {
         return;
@@ -114,7 +205,24 @@ fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
             assert_eq!(swept.next, [(lanes[0].clone(), ms(0))], "{name}");
             let claim = Claim { lane: lanes[0].clone(), limit: 10, lease: LEASE, holder: Holder::Process };
             assert_eq!(store.claim(now(1), claim).await.unwrap().messages.len(), 2, "{name}");
-            assert!(store.health().await.whole().is_err(), "{name}");
+            assert_eq!(store.health().await.whole(), Ok(()), "{name}: it accepts and delivers");
         });
     }
+}
+
+#[test]
+fn a_store_that_another_node_took_the_name_of_says_so_though_a_shard_fails() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        server.run::<()>(&["SET", "duly:{main:3}:wait", "x"]);
+        insert(&store, (0..50).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap_err();
+        assert!(claim(&store, 1, 50).await.is_ok());
+        assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Damaged);
+        let _other = open(&server.url(), Options::new(2)).await.unwrap();
+        assert_eq!(store.sweep(now(1), &[]).await.unwrap_err().kind, StoreErrorKind::Closed);
+        assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Closed);
+    });
 }
