@@ -73,7 +73,10 @@ impl RedisStore {
         let all = self.ask(redis::cmd("SMEMBERS").arg(&self.keys.paused)).await;
         self.paused.tell_all(&all.map_err(|error| {
             let StoreError { kind, what, .. } = self.of_paused(error);
-            StoreError::new(kind, format!("it cannot be read which lanes are paused, so none is delivered: {what}"))
+            StoreError::new(
+                kind,
+                format!("it cannot be read which lanes are paused, so none is delivered: {what}"),
+            )
         })?);
         Ok(())
     }

@@ -24,7 +24,8 @@ enum Patience {
 
 impl RedisStore {
     pub(super) async fn settle_all(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let recorded = |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.verdict));
+        let recorded =
+            |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.verdict));
         let mut answers: Vec<Option<Settled>> = batch.iter().map(recorded).collect();
         let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
         let items = open.iter().map(|place| {
@@ -36,7 +37,8 @@ impl RedisStore {
             cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(verdict.as_slice());
         };
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
-        let failed = self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
+        let failed =
+            self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
         let told = batch.iter().zip(answers);
         if let Err(error) = failed {
             // All of it is asked about again.
@@ -132,10 +134,9 @@ fn packed_verdict(now: Now, verdict: &Verdict) -> Vec<u8> {
     let (attempt, rest) = match verdict {
         Verdict::HandBack => (None, Vec::new()),
         Verdict::Retry { at, attempt } => (Some(attempt), six(*at).to_vec()),
-        Verdict::Delivered { receipt } => (
-            Some(&delivered),
-            receipt.iter().flat_map(|text| [b"=", text.as_bytes()].concat()).collect(),
-        ),
+        Verdict::Delivered { receipt } => {
+            (Some(&delivered), receipt.iter().flat_map(|text| [b"=", text.as_bytes()].concat()).collect())
+        }
         Verdict::Dead { reason, attempt } => (attempt.as_ref(), vec![*reason as u8]),
     };
     let outcome = |is: fn(Outcome) -> bool| u8::from(attempt.is_some_and(|attempt| is(attempt.outcome)));

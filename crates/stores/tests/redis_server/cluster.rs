@@ -112,7 +112,12 @@ fn outcomes_of_other_shards_are_recorded_while_one_is_missing_and_its_own_when_i
         let settled = store.settle(now(2), batch.clone()).await.unwrap();
         for (leased, settled) in held.iter().zip(&settled) {
             let is_lost = lost.contains(&leased.receipt.shard);
-            assert_eq!(*settled, if is_lost { Settled::Unknown } else { Settled::Done }, "{:?}", leased.receipt);
+            assert_eq!(
+                *settled,
+                if is_lost { Settled::Unknown } else { Settled::Done },
+                "{:?}",
+                leased.receipt
+            );
         }
         let of_lost = held.iter().find(|leased| lost.contains(&leased.receipt.shard)).unwrap();
         let renewed = store.extend(now(2), std::slice::from_ref(&of_lost.receipt), LEASE).await.unwrap();

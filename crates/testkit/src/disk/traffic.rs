@@ -56,7 +56,7 @@ fn lane(worker: u64) -> (Lane, Topic) {
 
 /// Gives some messages so many properties that stores do not hold them in memory while they are claimed. The same id has the same.
 fn set_properties(message: &mut Message) {
-    if message.id.hash64() % 3 == 0 {
+    if message.id.hash64().is_multiple_of(3) {
         let value = message.id.as_str().repeat(20);
         (0..10).for_each(|at| message.properties.set(&format!("property{at}"), &value).unwrap());
     }
