@@ -243,7 +243,11 @@ impl Shared {
                     let mut engine = self.engine();
                     moving.extend(some.iter().filter_map(|(hash, from, range)| {
                         let peek = Peek::framed(&bytes[range.clone()]).ok()?;
-                        engine.index.marks(*hash, *from).filter(|marks| !marks.claimed)?;
+                        // Not what is on its way back to a bucket, either: that one counts it.
+                        let marks = engine.index.marks(*hash, *from)?;
+                        if !marks.near || marks.claimed {
+                            return None;
+                        }
                         let (lane, key) = (peek.lane(), NearKey::of(peek).ok()?);
                         engine.lanes.get_mut(lane)?.note_limbo(&key);
                         // A copy: one live entry must not keep the chunk of a run that is mostly over.

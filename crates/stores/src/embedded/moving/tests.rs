@@ -197,3 +197,32 @@ fn what_is_on_its_way_back_to_its_bucket_is_not_brought_in_with_its_neighbours()
         assert_eq!(far_and_near(&bed), (2, 1));
     });
 }
+
+#[test]
+fn what_is_on_its_way_back_to_its_bucket_is_not_merged_with_runs() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { window_bytes: 0, ..tiny() };
+        let mut bed = Bed::open(dir.path(), options);
+        bed.shared.engine().tick(now(2 * DAY_MS));
+        bed.round();
+        // Two of them are overdue, and in one run with two that are far.
+        let due = [0, 0, DAY_MS, DAY_MS];
+        let batch = (0..4).map(|number| message("work", number, due[number as usize], 10));
+        bed.insert(2 * DAY_MS, batch).await;
+        bed.rounds_until_rest();
+        bed.shared.engine().tick(now(1_000));
+        bed.round();
+        bed.insert(1_000, (4..6).map(|number| message("work", number, 0, 10))).await;
+        bed.rounds_until_rest();
+        assert_eq!(far_and_near(&bed), (2, 4));
+        bed.shared.merge_runs(1).unwrap();
+        assert_eq!(far_and_near(&bed), (2, 4), "each is counted once");
+        bed.shared.engine().tick(now(DAY_MS));
+        bed.round();
+        assert_eq!(far_and_near(&bed), (0, 6));
+        let mut came = bed.claim(DAY_MS, "work", 10).await.messages.len();
+        came += bed.claim(DAY_MS, "work", 10).await.messages.len();
+        assert_eq!(came, 6);
+    });
+}
