@@ -226,3 +226,26 @@ fn what_is_on_its_way_back_to_its_bucket_is_not_merged_with_runs() {
         assert_eq!(came, 6);
     });
 }
+
+#[test]
+fn a_table_is_tidied_again_once_its_damaged_message_is_a_dead_letter() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Bed::open(dir.path(), tiny());
+        bed.insert(0, (0..5).map(|number| message("work", number, 5_000, 100))).await;
+        bed.shared.flush(true).unwrap();
+        let (number, data, len) = {
+            let engine = bed.shared.engine();
+            let table = engine.tables.values().find(|table| table.live == 5).unwrap();
+            (table.number, table.data.clone(), table.data_len)
+        };
+        data.write_at(b"?", len - 20).unwrap();
+        bed.shared.engine().tick(now(5_000));
+        bed.round();
+        let has_damage = |bed: &Bed| bed.shared.engine().tables[&number].has_damage;
+        assert!(has_damage(&bed));
+        bed.shared.bury_damaged(now(5_000)).await.unwrap();
+        assert_eq!(bed.shared.engine().dead_count, 1);
+        assert!(!has_damage(&bed), "it is left out of tidying for ever");
+    });
+}
