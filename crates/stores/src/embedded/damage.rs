@@ -66,6 +66,11 @@ impl SetAside {
         Some(one)
     }
 
+    fn has_any_in(&self, file: u32) -> bool {
+        let places = Place { file, off8: 0 }..=Place { file, off8: u32::MAX };
+        self.known.range(places).next().is_some()
+    }
+
     /// One of those that can become a dead letter.
     fn next_named(&self) -> Option<&Damaged> {
         self.known.values().find(|one| one.id.is_some()).filter(|_| self.named > 0)
@@ -221,6 +226,12 @@ impl Shared {
                 engine.change(one.hash, one.place, bytes.len() as u64, &mut entry);
                 self.wake(&mut engine);
                 last = Some(engine.journal.commit());
+            }
+            if !engine.damaged.has_any_in(one.place.file)
+                && let Some(table) = engine.tables.get_mut(&one.place.file)
+            {
+                // The rest of it can be moved again.
+                table.has_damage = false;
             }
         }
         match last {

@@ -21,6 +21,7 @@ use super::{
     index::{Index, Marks, Place},
     journal::{Kind, Tail},
     lanes::{Lanes, Near, NearKey},
+    moving::blocked::BlockedTables,
     numbers::Numbered,
     options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
     table::Table,
@@ -116,6 +117,8 @@ pub(super) struct Engine {
     pub(super) splitting_soon: Option<Timestamp>,
     /// Messages that cannot be read.
     pub(super) damaged: SetAside,
+    /// Tables that cannot be moved on now.
+    pub(super) blocked: BlockedTables,
     /// Slices whose files go with the next manifest.
     pub(super) ended_over: Vec<Slice>,
     /// Files for slices, made ahead by the keeper.
@@ -177,7 +180,7 @@ impl Engine {
         if !behind {
             self.opened = wanted;
         }
-        behind
+        behind || self.blocked.is_behind(&wanted)
     }
 
     /// The number of a lane, made known if it is new.

@@ -45,7 +45,7 @@ impl Shared {
 
 impl EmbeddedStore {
     /// Whether a message could be accepted and delivered now, by part: the store is closed, stopped after a failed sync or the
-    /// panic of a background thread, or its disk is full. Cheap: no I/O.
+    /// panic of a background thread, its disk is full, or cannot read a table. Cheap: no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
         // A store that closed itself has ended its threads, and says why it did.
@@ -66,7 +66,7 @@ impl EmbeddedStore {
 }
 
 impl Engine {
-    fn health(&mut self) -> Health {
+    pub(super) fn health(&mut self) -> Health {
         if let Err(closed) = self.check_open() {
             return Health::failing(closed);
         }
@@ -78,6 +78,10 @@ impl Engine {
         if !self.may_claim() {
             let what = "the disk is full and so is its reserve: delivery waits until there is room";
             health.claiming = Err(StoreError::new(StoreErrorKind::Full, what));
+        }
+        if let Some(unread) = self.blocked.unread() {
+            let what = format!("{unread}; its messages wait, all others go on; look at the disk");
+            health.background = Err(StoreError::new(StoreErrorKind::Unavailable, what));
         }
         health
     }

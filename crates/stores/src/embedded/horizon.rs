@@ -16,13 +16,16 @@ impl Engine {
 
     /// Everything that is not near yet is due at this time or later.
     pub(super) fn unopened(&self) -> Option<Timestamp> {
-        [self.next_bucket(), self.arriving, self.splitting].into_iter().flatten().min()
+        [self.next_bucket(), self.blocked.next(), self.arriving, self.splitting].into_iter().flatten().min()
     }
 
     /// What is due at this time or later waits for what is still on its way, so that a lane's messages come in order. A
     /// large bucket is not waited for: it would hold up every lane.
     pub(super) fn unopened_soon(&self) -> Option<Timestamp> {
-        [self.next_bucket(), self.arriving_soon, self.splitting_soon].into_iter().flatten().min()
+        [self.next_bucket(), self.blocked.next(), self.arriving_soon, self.splitting_soon]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The start of the first bucket with anything in it.

@@ -96,6 +96,7 @@ impl Engine {
     fn is_behind(&self) -> bool {
         let wanted = self.opened.wanted(self.now.wall());
         self.buckets.keys().any(|slot| slot.number < wanted.0[usize::from(slot.level)])
+            || self.blocked.is_behind(&wanted)
     }
 }
 
@@ -181,7 +182,7 @@ impl Shared {
     }
 
     /// Rewrites tables that are mostly waste, and merges small runs. Says whether anything was moved.
-    fn tidy(&self) -> io::Result<bool> {
+    pub(super) fn tidy(&self) -> io::Result<bool> {
         self.merge_runs(RUNS_MAX)?;
         let wasteful: Vec<u32> = {
             let mut engine = self.engine();
@@ -190,8 +191,12 @@ impl Shared {
             engine.ended_over.extend(over);
             let chunk = engine.options.chunk_bytes / 64;
             let mut found = Vec::new();
-            let can_move = |table: &&mut Table| table.live > 0 && !table.busy && !table.has_damage;
-            for table in engine.tables.values_mut().filter(can_move) {
+            let Engine { tables, blocked, .. } = &mut *engine;
+            let can_move = |table: &&mut Table| {
+                let is_free = !table.busy && !table.has_damage && !blocked.has(table.number);
+                table.live > 0 && is_free && table.split_to < table.data_len
+            };
+            for table in tables.values_mut().filter(can_move) {
                 let waste = table.waste();
                 let quiet = table.gone_seen == table.gone_total;
                 table.gone_seen = table.gone_total;
@@ -212,16 +217,6 @@ impl Shared {
             found
         };
         let moved = !wasteful.is_empty() || !self.engine().graveyard.is_empty();
-        self.split_all(wasteful).map_err(|(error, left)| {
-            let mut engine = self.engine();
-            for number in left {
-                let slot = engine.tables.get(&number).and_then(|table| table.kind.slot());
-                if let Some(bucket) = slot.and_then(|slot| engine.buckets.get_mut(&slot)) {
-                    bucket.tables.insert(0, number);
-                }
-            }
-            error
-        })?;
-        Ok(moved)
+        self.split_all(wasteful)?.map_or(Ok(moved), Err)
     }
 }

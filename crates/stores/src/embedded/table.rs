@@ -100,6 +100,8 @@ pub(super) struct Table {
     pub(super) gone_total: u64,
     /// Nothing more is added to it.
     pub(super) sealed: bool,
+    /// What lies before this byte was moved on, or is on its way: it is not moved again.
+    pub(super) split_to: u64,
     /// The keeper is writing to it: it stays, even with nothing alive.
     pub(super) busy: bool,
     /// Something in it cannot be read, and so cannot be moved: rewriting it would not empty it.
@@ -129,6 +131,7 @@ impl Table {
             gone_seen: 0,
             gone_total: 0,
             sealed: false,
+            split_to: 0,
             busy: false,
             has_damage: false,
         }

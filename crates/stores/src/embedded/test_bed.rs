@@ -73,7 +73,12 @@ impl Bed {
 
     /// One round of background work.
     pub(super) fn round(&mut self) {
-        keeper::keep(&self.shared, &mut self.rounds).unwrap();
+        self.try_round().unwrap();
+    }
+
+    /// The same where the disk may have no room.
+    pub(super) fn try_round(&mut self) -> std::io::Result<()> {
+        keeper::keep(&self.shared, &mut self.rounds)
     }
 
     /// Does background work until none is asked for, and says how many rounds that took.

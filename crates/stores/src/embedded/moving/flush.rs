@@ -56,8 +56,9 @@ impl Shared {
                 return Ok(());
             };
             let more = bucket.buffer.bytes.len() as u64;
-            let has_room =
-                |table: &Table| table.data_len == 0 || table.data_len + more <= engine.options.table_bytes;
+            let has_room = |table: &Table| {
+                !table.sealed && (table.data_len == 0 || table.data_len + more <= engine.options.table_bytes)
+            };
             let last = bucket
                 .tables
                 .last()

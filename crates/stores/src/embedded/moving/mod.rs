@@ -1,6 +1,9 @@
 //! How messages move on disk: buffers into buckets, wide buckets into narrow ones, near ones into memory, and what
 //! nobody takes into runs. All of it happens on the keeper's thread, from what the journal already made durable.
 
+pub(super) mod blocked;
+#[cfg(test)]
+mod blocked_tests;
 mod flush;
 mod narrow;
 mod opening;

@@ -12,6 +12,7 @@ use super::{
         engine::{Buffer, Engine},
         entry::Peek,
     },
+    blocked::is_unread,
     garbled,
 };
 
@@ -84,9 +85,13 @@ impl Shared {
     /// Brings in the next piece of a bucket; `false` if there was none.
     fn arrive_piece(&self, arrival: &mut Arrival) -> io::Result<bool> {
         while let Some(table) = arrival.tables.front() {
-            if let Some((bytes, entries)) = self.next_chunk(*table, &mut arrival.from)? {
-                self.arrive(&self.limbo(), &bytes, entries)?;
-                return Ok(true);
+            match self.next_chunk(*table, &mut arrival.from) {
+                Ok(Some((bytes, entries))) => {
+                    self.arrive(&self.limbo(), &bytes, entries)?;
+                    return Ok(true);
+                }
+                Err(error) if is_unread(&error) => self.block(*table, &error)?,
+                done => drop(done?),
             }
             arrival.tables.pop_front();
             arrival.from = 0;

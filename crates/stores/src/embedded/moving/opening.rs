@@ -17,13 +17,16 @@ use super::{
         table::{TableKind, read_all},
         wheel::{LEVELS, Route, Slot},
     },
-    Moving, garbled,
+    Moving,
+    blocked::unread,
+    garbled,
     runs::Source,
 };
 
 impl Shared {
-    /// Opens the buckets that have come near, from the widest to the narrowest.
+    /// Opens the buckets that have come near, from the widest to the narrowest. One that finds no room stands in nobody's way.
     pub(in crate::embedded) fn open_buckets(&self) -> io::Result<()> {
+        let mut full = self.unblock()?;
         for level in (1..LEVELS).rev() {
             while let Some(slot) = self.behind(level) {
                 match self.flush_bucket(slot) {
@@ -44,16 +47,10 @@ impl Shared {
                 let split = self.split_all(tables);
                 let mut engine = self.engine();
                 (engine.splitting, engine.splitting_soon) = (None, None);
-                self.note_progress();
-                if let Err((_, left)) = &split {
-                    // Begun, not ended: what is moved already is passed over the next time.
-                    let bucket = engine.buckets.entry(slot).or_default();
-                    bucket.tables.extend(left);
-                    bucket.sealed = true;
-                }
                 drop(engine);
+                self.note_progress();
                 self.moved.notify_waiters();
-                split.map_err(|(error, _)| error)?;
+                full = split?.or(full);
             }
         }
         self.open_narrow()?;
@@ -62,7 +59,7 @@ impl Shared {
         if !engine.buckets.keys().any(|slot| slot.number < wanted.0[usize::from(slot.level)]) {
             engine.opened = wanted;
         }
-        Ok(())
+        full.map_or(Ok(()), Err)
     }
 
     /// The first bucket of the level that should be open and is not.
@@ -78,7 +75,7 @@ impl Shared {
     pub(in crate::embedded) fn each_chunk(
         &self,
         table: u32,
-        mut each: impl FnMut(&Bytes, Vec<(u64, Place, std::ops::Range<usize>)>) -> io::Result<()>,
+        mut each: impl FnMut(&Bytes, Entries) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut from = 0;
         while let Some((bytes, entries)) = self.next_chunk(table, &mut from)? {
@@ -99,9 +96,9 @@ impl Shared {
             let Some((file, len, chunk)) = found.filter(|(_, len, _)| *from < *len) else { return Ok(None) };
             match read_chunk(&*file, table, *from, len, chunk) {
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    *from = self.pass_over(table, *from)?;
+                    *from = self.pass_over(table, *from).map_err(|error| unread(table, &error))?;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(unread(table, &error)),
                 Ok((bytes, entries)) => {
                     *from += entries.last().map_or(0, |(_, _, range)| range.end as u64);
                     return Ok(Some((bytes, entries)));
@@ -172,66 +169,90 @@ impl Shared {
         self.write_run(limbo, &mut moving, Source::Disk)
     }
 
-    /// Splits one table after another; if one fails, says which are left.
-    pub(in crate::embedded) fn split_all(&self, tables: Vec<u32>) -> Result<(), (io::Error, Vec<u32>)> {
-        for (at, table) in tables.iter().enumerate() {
-            self.split(*table).map_err(|error| (error, tables[at..].to_vec()))?;
-        }
-        Ok(())
-    }
-
-    /// Moves what is alive in a table to where its time says now: to narrower buckets, or near.
+    /// Moves what is alive in a table to where its time says now: to narrower buckets, or near. Begins where an earlier try
+    /// ended: what it moved may still be in memory only, and is not taken again.
     pub(in crate::embedded) fn split(&self, table: u32) -> io::Result<()> {
-        let Some(kind) = self.engine().tables.get(&table).map(|table| table.kind) else { return Ok(()) };
-        self.each_chunk(table, |bytes, entries| {
-            let mut near = Vec::new();
-            for some in entries.chunks(STEP) {
-                let mut engine = self.engine();
-                for (hash, place, range) in some {
-                    let entry = &bytes[range.clone()];
-                    let Some(marks) = engine.index.marks(*hash, *place) else { continue };
-                    let Ok(peek) = Peek::framed(entry) else { continue };
-                    if peek.is_dead() {
-                        engine.dead.push(*hash, *place, entry);
-                        continue;
-                    }
-                    match engine.opened.route(peek.ready()) {
-                        Route::Near => near.push((*hash, *place, range.clone())),
-                        // Claimed while the clock was ahead, or on its way to its bucket since an earlier try.
-                        Route::Bucket(_) if kind == TableKind::Run && (marks.claimed || !marks.near) => {}
-                        Route::Bucket(slot) => {
-                            if marks.near {
-                                engine.withdraw(*hash, *place, peek);
-                            }
-                            let bucket = engine.buckets.entry(slot).or_default();
-                            if marks.near || kind.slot() != Some(slot) {
-                                bucket.parts[slot.part(peek.ready())] += 1;
-                            }
-                            bucket.buffer.push(*hash, *place, entry);
-                            engine.buffered += entry.len();
-                        }
-                    }
-                }
-            }
+        let (kind, mut from) = {
+            let mut engine = self.engine();
+            let Some(known) = engine.tables.get_mut(&table) else { return Ok(()) };
+            known.sealed = true;
+            (known.kind, known.split_to)
+        };
+        loop {
+            self.make_buffer_room()?;
+            let Some((bytes, entries)) = self.next_chunk(table, &mut from)? else { break };
+            let near = self.split_chunk(kind, &bytes, entries);
             if !near.is_empty() {
-                self.arrive(&self.limbo(), bytes, near)?;
+                self.arrive(&self.limbo(), &bytes, near)?;
             }
-            if self.engine().wants_flush() {
-                match self.flush(false) {
-                    // A little more stays in memory on a full disk, so that what is due comes.
-                    Err(error) if is_full(&error) && self.engine().may_buffer_more() => {}
-                    flushed => flushed?,
-                }
-            }
+            self.note_split(table, kind, from);
             // A long split must not make the next second's messages late.
             self.open_narrow()?;
             self.moved.notify_waiters();
-            Ok(())
-        })
+        }
+        self.note_split(table, kind, from);
+        Ok(())
+    }
+
+    /// Before more is added to the buffers: what is refused here has not been moved.
+    fn make_buffer_room(&self) -> io::Result<()> {
+        if !self.engine().wants_flush() {
+            return Ok(());
+        }
+        match self.flush(false) {
+            // A little more stays in memory on a full disk, so that what is due comes.
+            Err(error) if is_full(&error) && self.engine().may_buffer_more() => Ok(()),
+            flushed => flushed,
+        }
+    }
+
+    /// What lies before `to` was moved. A run is looked at from its start each time: what is near stays in it.
+    fn note_split(&self, table: u32, kind: TableKind, to: u64) {
+        if kind != TableKind::Run
+            && let Some(known) = self.engine().tables.get_mut(&table)
+        {
+            known.split_to = to;
+        }
+    }
+
+    /// Puts the entries of a piece into the buffers of their buckets. Gives back those that are near.
+    fn split_chunk(&self, kind: TableKind, bytes: &Bytes, entries: Entries) -> Entries {
+        let mut near = Vec::new();
+        for some in entries.chunks(STEP) {
+            let mut engine = self.engine();
+            for (hash, place, range) in some {
+                let entry = &bytes[range.clone()];
+                let Some(marks) = engine.index.marks(*hash, *place) else { continue };
+                let Ok(peek) = Peek::framed(entry) else { continue };
+                if peek.is_dead() {
+                    engine.dead.push(*hash, *place, entry);
+                    continue;
+                }
+                match engine.opened.route(peek.ready()) {
+                    Route::Near => near.push((*hash, *place, range.clone())),
+                    // Claimed while the clock was ahead, or on its way to its bucket since an earlier try.
+                    Route::Bucket(_) if kind == TableKind::Run && (marks.claimed || !marks.near) => {}
+                    Route::Bucket(slot) => {
+                        if marks.near {
+                            engine.withdraw(*hash, *place, peek);
+                        }
+                        let bucket = engine.buckets.entry(slot).or_default();
+                        if marks.near || kind.slot() != Some(slot) {
+                            bucket.parts[slot.part(peek.ready())] += 1;
+                        }
+                        bucket.buffer.push(*hash, *place, entry);
+                        engine.buffered += entry.len();
+                    }
+                }
+            }
+        }
+        near
     }
 }
 
-pub(super) type Chunk = (Bytes, Vec<(u64, Place, std::ops::Range<usize>)>);
+/// Where entries lie: the hash of the id, the place, and which bytes of their piece.
+pub(super) type Entries = Vec<(u64, Place, std::ops::Range<usize>)>;
+pub(super) type Chunk = (Bytes, Entries);
 
 /// Reads whole entries of a table from `from` on: about `chunk` bytes, at least one entry.
 pub(super) fn read_chunk(

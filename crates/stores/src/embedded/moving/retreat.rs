@@ -4,15 +4,18 @@ use std::{io, sync::Arc};
 
 use duly_core::Timestamp;
 
-use super::super::{
-    Shared,
-    disk::DiskFile,
-    engine::Engine,
-    entry::Peek,
-    index::{Marks, Place},
-    lanes::NearKey,
-    table::{TableKind, live_keys, read_all},
-    wheel::{Route, Slot},
+use super::{
+    super::{
+        Shared,
+        disk::DiskFile,
+        engine::Engine,
+        entry::Peek,
+        index::{Marks, Place},
+        lanes::NearKey,
+        table::{TableKind, live_keys, read_all},
+        wheel::{Route, Slot},
+    },
+    blocked::{is_unread, unread},
 };
 
 impl Shared {
@@ -30,11 +33,17 @@ impl Shared {
             runs.map(|table| (table.number, table.keys.clone(), table.keys_len)).collect()
         };
         for (number, keys, len) in runs {
-            let bytes = read_all(&*keys, 0, len)?;
-            let is_far = live_keys(&bytes).any(|key| key.ready >= start);
-            drop(bytes);
-            if is_far {
-                self.split(number)?;
+            let split = match read_all(&*keys, 0, len) {
+                Ok(bytes) if live_keys(&bytes).any(|key| key.ready >= start) => {
+                    drop(bytes);
+                    self.split(number)
+                }
+                Ok(_) => Ok(()),
+                Err(error) => Err(unread(number, &error)),
+            };
+            match split {
+                Err(error) if is_unread(&error) => self.block(number, &error)?,
+                split => split?,
             }
         }
         Ok(())

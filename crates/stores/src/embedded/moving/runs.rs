@@ -16,6 +16,7 @@ use super::{
         table::{KeyRecord, TableKind, check_len, write_key},
     },
     Moving,
+    blocked::is_unread,
 };
 
 /// Whether the entries of a run are also in memory, or must be read from it when their turn comes.
@@ -217,6 +218,7 @@ impl Shared {
                 .tables
                 .values()
                 .filter(|table| table.kind == TableKind::Run && table.live > 0)
+                .filter(|table| !engine.blocked.has(table.number))
                 .map(|table| (table.live_bytes, table.number))
                 .collect();
             if runs.len() <= runs_max {
@@ -238,12 +240,16 @@ impl Shared {
         }
         let mut moving = Vec::new();
         for table in &small {
-            self.each_chunk(*table, |bytes, entries| {
+            let read = self.each_chunk(*table, |bytes, entries| {
                 for some in entries.chunks(STEP) {
                     let mut engine = self.engine();
                     moving.extend(some.iter().filter_map(|(hash, from, range)| {
                         let peek = Peek::framed(&bytes[range.clone()]).ok()?;
-                        engine.index.marks(*hash, *from).filter(|marks| !marks.claimed)?;
+                        // Not what is on its way back to a bucket, either: that one counts it.
+                        let marks = engine.index.marks(*hash, *from)?;
+                        if !marks.near || marks.claimed {
+                            return None;
+                        }
                         let (lane, key) = (peek.lane(), NearKey::of(peek).ok()?);
                         engine.lanes.get_mut(lane)?.note_limbo(&key);
                         // A copy: one live entry must not keep the chunk of a run that is mostly over.
@@ -252,7 +258,12 @@ impl Shared {
                     }));
                 }
                 Ok(())
-            })?;
+            });
+            match read {
+                // The others are merged without what cannot be read.
+                Err(error) if is_unread(&error) => self.block(*table, &error)?,
+                read => read?,
+            }
         }
         let lanes: Vec<u32> = moving.iter().map(|one| one.lane).collect();
         let limbo = self.limbo();

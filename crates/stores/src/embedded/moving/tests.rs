@@ -197,3 +197,55 @@ fn what_is_on_its_way_back_to_its_bucket_is_not_brought_in_with_its_neighbours()
         assert_eq!(far_and_near(&bed), (2, 1));
     });
 }
+
+#[test]
+fn what_is_on_its_way_back_to_its_bucket_is_not_merged_with_runs() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { window_bytes: 0, ..tiny() };
+        let mut bed = Bed::open(dir.path(), options);
+        bed.shared.engine().tick(now(2 * DAY_MS));
+        bed.round();
+        // Two of them are overdue, and in one run with two that are far.
+        let due = [0, 0, DAY_MS, DAY_MS];
+        let batch = (0..4).map(|number| message("work", number, due[number as usize], 10));
+        bed.insert(2 * DAY_MS, batch).await;
+        bed.rounds_until_rest();
+        bed.shared.engine().tick(now(1_000));
+        bed.round();
+        bed.insert(1_000, (4..6).map(|number| message("work", number, 0, 10))).await;
+        bed.rounds_until_rest();
+        assert_eq!(far_and_near(&bed), (2, 4));
+        bed.shared.merge_runs(1).unwrap();
+        assert_eq!(far_and_near(&bed), (2, 4), "each is counted once");
+        bed.shared.engine().tick(now(DAY_MS));
+        bed.round();
+        assert_eq!(far_and_near(&bed), (0, 6));
+        let mut came = bed.claim(DAY_MS, "work", 10).await.messages.len();
+        came += bed.claim(DAY_MS, "work", 10).await.messages.len();
+        assert_eq!(came, 6);
+    });
+}
+
+#[test]
+fn a_table_is_tidied_again_once_its_damaged_message_is_a_dead_letter() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bed = Bed::open(dir.path(), tiny());
+        bed.insert(0, (0..5).map(|number| message("work", number, 5_000, 100))).await;
+        bed.shared.flush(true).unwrap();
+        let (number, data, len) = {
+            let engine = bed.shared.engine();
+            let table = engine.tables.values().find(|table| table.live == 5).unwrap();
+            (table.number, table.data.clone(), table.data_len)
+        };
+        data.write_at(b"?", len - 20).unwrap();
+        bed.shared.engine().tick(now(5_000));
+        bed.round();
+        let has_damage = |bed: &Bed| bed.shared.engine().tables[&number].has_damage;
+        assert!(has_damage(&bed));
+        bed.shared.bury_damaged(now(5_000)).await.unwrap();
+        assert_eq!(bed.shared.engine().dead_count, 1);
+        assert!(!has_damage(&bed), "it is left out of tidying for ever");
+    });
+}

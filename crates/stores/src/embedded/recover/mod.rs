@@ -31,6 +31,7 @@ use super::{
     lanes::Lanes,
     manifest::{self, FORMAT, Manifest},
     measure::Timing,
+    moving::blocked::BlockedTables,
     segment::{UNNAMED, lay_down},
     wheel::Opened,
 };
@@ -198,6 +199,7 @@ impl<'a> Opening<'a> {
             arriving_soon: None,
             splitting_soon: None,
             damaged: SetAside::default(),
+            blocked: BlockedTables::default(),
             ended_over: Vec::new(),
             slice_files: Vec::new(),
             checkpointed_at: 0,

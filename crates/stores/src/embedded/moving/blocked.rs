@@ -1,0 +1,216 @@
+//! Tables whose messages cannot be moved on now: the disk has no room for narrower buckets, or cannot read a part of the table.
+//!
+//! Such a table is in no bucket any more and holds no other one up. Moving it is tried again where it ended, and what comes
+//! due in it meanwhile is brought in message by message.
+
+use std::{collections::BTreeMap, fmt, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use duly_core::{Monotonic, Timestamp};
+
+use super::super::{
+    Shared,
+    disk::DiskFile,
+    engine::Engine,
+    index::Place,
+    keeper::is_full,
+    options::STEP,
+    table::{KeyRecord, live_keys, read_all, read_entry},
+    wheel::{Opened, Slot},
+};
+
+/// How long a table is left alone that the disk could not read.
+const UNREAD_AFTER: Duration = Duration::from_secs(10);
+
+/// Why a table cannot be moved on, and until when.
+#[derive(Debug, Default)]
+struct Blocked {
+    /// Nothing else of it is due before this.
+    next: Option<Timestamp>,
+    /// When moving it is tried again.
+    again: Monotonic,
+    /// What the disk said, if it could not read it.
+    unread: Option<String>,
+}
+
+/// All such tables, by number.
+#[derive(Debug, Default)]
+pub(in crate::embedded) struct BlockedTables(BTreeMap<u32, Blocked>);
+
+impl BlockedTables {
+    pub(in crate::embedded) fn has(&self, table: u32) -> bool {
+        self.0.contains_key(&table)
+    }
+
+    /// Nothing in them that was not brought in is due before this.
+    pub(in crate::embedded) fn next(&self) -> Option<Timestamp> {
+        self.0.values().filter_map(|blocked| blocked.next).min()
+    }
+
+    /// Whether something in them should be near once `wanted` is opened.
+    pub(in crate::embedded) fn is_behind(&self, wanted: &Opened) -> bool {
+        self.next().is_some_and(|next| Slot::at(0, next).number < wanted.0[0])
+    }
+
+    /// A table that cannot be read, and what the disk said.
+    pub(in crate::embedded) fn unread(&self) -> Option<&str> {
+        self.0.values().find_map(|blocked| blocked.unread.as_deref())
+    }
+}
+
+/// The disk cannot read a table: unlike a failed write, that concerns what is in it and nothing else.
+#[derive(Debug)]
+struct Unread(String);
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unread {}
+
+pub(super) fn unread(table: u32, error: &io::Error) -> io::Error {
+    io::Error::other(Unread(format!("table-{table} cannot be read: {error}")))
+}
+
+pub(super) fn is_unread(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Unread>())
+}
+
+impl Shared {
+    /// Moves the messages of tables on. One that cannot be moved now stands in nobody's way; says if that is for want of room.
+    pub(in crate::embedded) fn split_all(&self, tables: Vec<u32>) -> io::Result<Option<io::Error>> {
+        let mut full = None;
+        for table in tables {
+            match self.split(table) {
+                Err(error) if is_full(&error) => {
+                    self.block(table, &error)?;
+                    full = Some(error);
+                }
+                Err(error) if is_unread(&error) => self.block(table, &error)?,
+                split => {
+                    split?;
+                    self.engine().blocked.0.remove(&table);
+                }
+            }
+        }
+        Ok(full)
+    }
+
+    /// Tries blocked tables again, and brings in what has come near in the others.
+    pub(super) fn unblock(&self) -> io::Result<Option<io::Error>> {
+        let (again, due) = {
+            let engine = self.engine();
+            let (now, wanted) = (engine.now.mono(), engine.opened.wanted(engine.now.wall()));
+            let near = |time: Timestamp| Slot::at(0, time).number < wanted.0[0];
+            let (again, rest): (Vec<_>, Vec<_>) =
+                engine.blocked.0.iter().partition(|(_, blocked)| blocked.again <= now);
+            let due = rest.into_iter().filter(|(_, blocked)| blocked.next.is_some_and(near));
+            let due: Vec<u32> = due.map(|(table, _)| *table).collect();
+            (again.into_iter().map(|(table, _)| *table).collect::<Vec<u32>>(), due)
+        };
+        due.into_iter().try_for_each(|table| self.arrive_due(table))?;
+        self.split_all(again)
+    }
+
+    /// The table cannot be moved on now.
+    pub(super) fn block(&self, table: u32, error: &io::Error) -> io::Result<()> {
+        let mut engine = self.engine();
+        let is_bucket = engine.tables.get(&table).is_some_and(|known| known.kind.slot().is_some());
+        let is_unread = is_unread(error);
+        let now = engine.now.mono();
+        let again = if is_unread { now.saturating_add(UNREAD_AFTER) } else { now };
+        let wanted = engine.opened.wanted(engine.now.wall());
+        let known = engine.blocked.0.get(&table);
+        if is_unread && known.is_none_or(|known| known.unread.is_none()) {
+            tracing::error!(%error, "a part of the data folder cannot be read: what is in it waits");
+        }
+        // What could not be read before is due all the same, and tried again.
+        let next = known.filter(|_| !is_unread).map_or(Some(Timestamp::default()), |known| known.next);
+        let unread = is_unread.then(|| error.to_string());
+        let next = next.filter(|_| is_bucket);
+        engine.blocked.0.insert(table, Blocked { next, again, unread });
+        drop(engine);
+        let is_due = next.is_some_and(|next| Slot::at(0, next).number < wanted.0[0]);
+        if is_due { self.arrive_due(table) } else { Ok(()) }
+    }
+
+    /// Brings in what is near in a blocked table, each message by itself.
+    fn arrive_due(&self, table: u32) -> io::Result<()> {
+        let found = {
+            let engine = self.engine();
+            let number = engine.opened.wanted(engine.now.wall()).0[0];
+            let chunk = engine.options.chunk_bytes as usize;
+            engine.tables.get(&table).map(|known| {
+                let files = (known.data.clone(), known.keys.clone(), known.keys_len);
+                (files, known.split_to, Slot { level: 0, number }.start(), chunk)
+            })
+        };
+        let mut next = None;
+        if let Some(((data, keys, keys_len), from, end, chunk)) = found
+            && let Ok(bytes) = read_all(&*keys, 0, keys_len)
+        {
+            let ahead = |key: &KeyRecord| Place { file: table, off8: key.off8 }.offset() >= from;
+            let mut due = Vec::new();
+            for key in live_keys(&bytes).filter(ahead) {
+                if key.ready < end {
+                    due.push(key);
+                } else {
+                    next = Some(next.map_or(key.ready, |known: Timestamp| known.min(key.ready)));
+                }
+            }
+            drop(bytes);
+            self.arrive_keys(table, &data, &due, chunk)?;
+        }
+        if let Some(blocked) = self.engine().blocked.0.get_mut(&table) {
+            blocked.next = next;
+        }
+        self.note_progress();
+        self.moved.notify_waiters();
+        Ok(())
+    }
+
+    /// Brings in the messages of a table with these keys. What cannot be read stays where it is.
+    fn arrive_keys(
+        &self,
+        table: u32,
+        data: &Arc<dyn DiskFile>,
+        due: &[KeyRecord],
+        chunk: usize,
+    ) -> io::Result<()> {
+        let (mut bytes, mut entries) = (Vec::new(), Vec::new());
+        for some in due.chunks(STEP) {
+            let waiting: Vec<(u64, Place)> = {
+                let engine = self.engine();
+                let places = some.iter().map(|key| (key.hash, Place { file: table, off8: key.off8 }));
+                places.filter(|(hash, place)| engine.waits_far(*hash, *place)).collect()
+            };
+            for (hash, place) in waiting {
+                match read_entry(&**data, place) {
+                    Ok(entry) => {
+                        entries.push((hash, place, bytes.len()..bytes.len() + entry.len()));
+                        bytes.extend_from_slice(&entry);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        // If its neighbours cannot be read, it is set aside when they can.
+                        let _ = self.pass_over(table, place.offset());
+                    }
+                    Err(_) => {}
+                }
+                if bytes.len() >= chunk {
+                    let bytes = Bytes::from(std::mem::take(&mut bytes));
+                    self.arrive(&self.limbo(), &bytes, std::mem::take(&mut entries))?;
+                }
+            }
+        }
+        self.arrive(&self.limbo(), &Bytes::from(bytes), entries)
+    }
+}
+
+impl Engine {
+    /// Whether the message is at its place, neither near nor claimed.
+    fn waits_far(&self, hash: u64, place: Place) -> bool {
+        self.index.marks(hash, place).is_some_and(|marks| !marks.near && !marks.claimed)
+    }
+}
