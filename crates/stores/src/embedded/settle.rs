@@ -70,12 +70,18 @@ impl Shared {
         for (settle, needs) in batch.iter().zip(needs) {
             let entry = if needs { self.rewrite_one(now, settle).await } else { Ok(None) };
             entries.push(match entry {
+                Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
                 Err(error) if error.kind == StoreErrorKind::Damaged => {
                     // It ends here, and not the whole batch with it.
                     self.give_up(settle.receipt.token, now, &error);
                     None
                 }
-                entry => entry?,
+                // Its claim is lost, and it comes again when the lease ends: the others do not wait for the disk.
+                Err(error) => {
+                    tracing::warn!(id = %settle.receipt.id, %error, "message could not be read; its claim is lost");
+                    None
+                }
+                Ok(entry) => entry,
             });
         }
         Ok(entries)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use duly_core::{
-    Body, DeadReason, Lane, Message, Now, State, Store, Topic,
+    Attempt, Body, DeadReason, Lane, Message, Now, Outcome, State, Store, Topic,
     store::{
         Changed, Claim, Claimed, Holder, Insert, Inserted, Query, Settle, Settled, StoreError,
         StoreErrorKind, Verdict,
@@ -323,6 +323,39 @@ fn a_backlog_that_cannot_be_read_for_a_while_loses_nothing() {
         assert!(came.values().all(|attempt| *attempt == 1), "a try was counted that never was: {came:?}");
         let lanes = store.lanes(now(25)).await.unwrap();
         assert_eq!((lanes[0].in_flight, lanes[0].pending), (400, 0));
+    });
+}
+
+#[test]
+fn a_claimed_message_that_cannot_be_read_for_a_while_holds_up_no_other_verdict() {
+    testkit::block_on(async {
+        let folder = bucket_of_three().await;
+        let gate = Gate::default();
+        let options = Options { disk: Arc::new(gate.clone()), ..small() };
+        let store = EmbeddedStore::open(folder.path(), options, now(0)).await.unwrap();
+        insert(&store, of_topic("other", 9, 0, 10)).await;
+        let mut came = claim(&store, "work", 2, now(61)).await.unwrap().messages;
+        came.extend(claim(&store, "other", 10, now(61)).await.unwrap().messages);
+        let ids: Vec<String> = came.iter().map(|leased| leased.message.id.to_string()).collect();
+        assert_eq!(ids, ["m0", "m1", "m9"]);
+        // The first lies in a table and is to be written anew; the others need no table.
+        let attempt = Attempt::new(now(61).wall(), Outcome::Failed, "not now");
+        let retry = Verdict::Retry { at: now(62).wall(), attempt };
+        let verdicts = [retry.clone(), Verdict::Delivered { receipt: None }, retry];
+        let batch = came.iter().zip(verdicts).map(|(leased, verdict)| {
+            let receipt = leased.receipt.clone();
+            Settle { receipt, verdict }
+        });
+        gate.fail_reads(true);
+        let settled = store.settle(now(61), batch.collect()).await.unwrap();
+        gate.fail_reads(false);
+        assert!(gate.failed() > 0, "no read of a table failed");
+        assert_eq!(settled, [Settled::Lost, Settled::Done, Settled::Done]);
+        assert_eq!(claimed(&store, "other", now(63)).await, ["m9"]);
+        // It comes again once its lease has ended.
+        assert_eq!(claimed(&store, "work", now(63)).await, ["m2"]);
+        assert_eq!(claimed(&store, "work", now(122)).await, ["m0"]);
+        assert!(store.books().await.unwrap().balance());
     });
 }
 
