@@ -160,6 +160,14 @@ impl Flight {
         known.held += 1;
     }
 
+    /// The claim was met at `now` and is still there: it is met at once again, or at its end if that is later. Its holder
+    /// may have extended it meanwhile.
+    pub(super) fn meet_again(&mut self, token: u64, now: Monotonic) {
+        if let Some(end) = self.get_mut(token).map(|held| held.lease_end) {
+            self.look_again(token, end.max(now));
+        }
+    }
+
     pub(super) fn next_end(&self) -> Option<Monotonic> {
         self.ends.first_key_value().map(|((end, _), _)| *end)
     }

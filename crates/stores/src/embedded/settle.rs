@@ -177,13 +177,17 @@ impl Shared {
                 })
                 .collect()
         };
-        let count = ended.len();
-        let outcome = self.lose(now, &ended).await;
+        self.lose_or_wait(now, &ended).await.map(|()| ended.len())
+    }
+
+    /// Loses claims that have ended. If that fails, the next sweep meets them again.
+    async fn lose_or_wait(&self, now: Now, ended: &[(u64, Receipt)]) -> Result<(), StoreError> {
+        let outcome = self.lose(now, ended).await;
         if outcome.is_err() {
             let mut engine = self.engine();
-            ended.iter().for_each(|(token, _)| engine.flight.look_again(*token, now.mono()));
+            ended.iter().for_each(|(token, _)| engine.flight.meet_again(*token, now.mono()));
         }
-        outcome.map(|()| count)
+        outcome
     }
 
     async fn lose(&self, now: Now, ended: &[(u64, Receipt)]) -> Result<(), StoreError> {
@@ -229,6 +233,7 @@ impl Shared {
             for (token, mut entry) in entries {
                 // It may have been settled or extended while its entry was read.
                 if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
+                    engine.flight.meet_again(token, now.mono());
                     continue;
                 }
                 if let Some(held) = engine.let_go(token) {
@@ -304,3 +309,6 @@ fn settle_one(
     }
     Settled::Done
 }
+
+#[cfg(test)]
+mod tests;
