@@ -355,14 +355,48 @@ impl Shared {
 
     /// Takes claims back that were never given out.
     fn take_back(&self, tokens: &[u64]) {
-        if tokens.is_empty() {
-            return;
-        }
-        let mut engine = self.engine();
-        for token in tokens {
-            if let Some(held) = engine.let_go(*token) {
+        let released: Vec<Note> = {
+            let mut engine = self.engine();
+            let give_back = |token: &u64| {
+                let held = engine.let_go(*token)?;
                 engine.hand_back(&held);
-            }
+                Some(Note::released(*token, &held))
+            };
+            tokens.iter().filter_map(give_back).collect()
+        };
+        // A checkpoint may have noted them meanwhile, as it notes all claims.
+        if let Err(error) = self.claims.write(released) {
+            tracing::warn!(%error, "claims taken back could not be recorded");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duly_core::Topic;
+
+    use super::{
+        super::test_bed::{Bed, message, now, tiny},
+        *,
+    };
+
+    #[test]
+    fn a_claim_taken_back_after_a_checkpoint_is_held_by_nobody() {
+        testkit::block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let bed = Bed::open(folder.path(), tiny());
+            bed.insert(0, [message("work", 1, 0, 10)]).await;
+            let lane = Lane::Queue(Topic::parse("work").unwrap());
+            let claim = Claim { lane, limit: 1, lease: Duration::from_secs(60), holder: Holder::Client };
+            let (popped, ..) = bed.shared.pop(now(0), &claim).await.unwrap().unwrap();
+            bed.shared.checkpoint().unwrap();
+            let tokens: Vec<u64> = popped.iter().map(|one| one.token).collect();
+            assert_eq!(tokens.len(), 1);
+            bed.shared.take_back(&tokens);
+            // The process dies before it claims anything else.
+            drop(bed);
+            let bed = Bed::open(folder.path(), tiny());
+            assert_eq!(bed.claim(1, "work", 1).await.messages.len(), 1);
+        });
     }
 }

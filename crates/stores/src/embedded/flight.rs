@@ -197,6 +197,19 @@ pub(super) struct Note {
 }
 
 impl Note {
+    /// The claim never happened.
+    pub(super) fn released(token: u64, held: &Held) -> Self {
+        Self {
+            hash: held.hash,
+            token,
+            version: held.version,
+            lease_ms: 0,
+            client: false,
+            alone: held.alone,
+            released: true,
+        }
+    }
+
     fn write(self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.hash.to_le_bytes());

@@ -296,15 +296,7 @@ fn settle_one(
         }
         Verdict::HandBack => {
             engine.hand_back(&held);
-            released.push(Note {
-                hash: held.hash,
-                token: receipt.token,
-                version: held.version,
-                lease_ms: 0,
-                client: false,
-                alone: held.alone,
-                released: true,
-            });
+            released.push(Note::released(receipt.token, &held));
         }
     }
     Settled::Done
