@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// Programs that run at the same time.
-const AT_ONCE: usize = 3;
-/// Threads of each program; more than processors, as tests mostly wait.
-const THREADS: usize = 4;
+const AT_ONCE: usize = 2;
+/// Threads of each program. With more of both, two processors cannot start the servers of that many tests in time.
+const THREADS: usize = 2;
 /// With more failures than this, it is not a busy machine.
 const RERUNS_MAX: usize = 3;
 /// A program that takes longer hangs: it is killed, and what it wrote until then is shown.
@@ -34,7 +34,16 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Programs that take longest, longest first: they start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 0] = [];
+const LONGEST: [&str; 8] = [
+    "server chaos",
+    "sinks conformance",
+    "server http",
+    "stores conformance",
+    "stores redis_server",
+    "stores sql_server",
+    "server cli",
+    "redis-mq redis",
+];
 
 /// Runs all of `programs`. With `CI=true`, up to [`RERUNS_MAX`] tests that failed run once more alone; one that passes then is
 /// reported as `SHAKY`.

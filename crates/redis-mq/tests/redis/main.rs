@@ -36,7 +36,7 @@ use testkit::servers::redis::Redis;
 use tokio::sync::mpsc;
 
 /// Whatever should happen has happened by then.
-const SOON: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Order {

@@ -1,6 +1,6 @@
 //! Alive, ready, measured.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -9,6 +9,7 @@ use axum::{
 };
 use duly::{Health, Lane};
 use http::{StatusCode, header};
+use tokio::time::timeout;
 
 use super::{
     app::App,
@@ -24,6 +25,9 @@ use crate::{
 const OK: &str = "ok";
 /// What strangers hear of one that is not: the rest names hosts, lanes and files.
 const FAILING: &str = "failing";
+
+/// How long the store may take to name the lanes of sinks that are gone.
+const ORPHANS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Whether the process is alive
 #[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, description = "It is", body = String)))]
@@ -46,9 +50,9 @@ pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) 
         let wrong = wrong.map(|words| if is_told { words } else { FAILING.into() });
         ready.parts.insert(name.into(), wrong.unwrap_or_else(|| OK.into()));
     }
-    // A store that does not answer would be waited for once more.
+    // What health is known of may be some seconds old: a store that hangs since then must not hold up the answer.
     if is_told && health.is_ready() {
-        ready.orphans = orphans(&app).await;
+        ready.orphans = timeout(ORPHANS_WITHIN, orphans(&app)).await.unwrap_or_default();
     }
     if ready.ready {
         return Json(ready).into_response();
