@@ -78,7 +78,10 @@ impl Duly {
         let observed = &parts.bell.observed;
         Health {
             accepting: said.accepting.and_then(|()| observed.accepting(now)),
-            claiming: said.claiming.and_then(|()| observed.claiming(now)),
+            claiming: said
+                .claiming
+                .and_then(|()| observed.claiming(now))
+                .and_then(|()| observed.answering(now, self.inner.lease)),
             background: said.background,
             driver: parts.liveness.check(),
         }

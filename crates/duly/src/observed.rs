@@ -76,11 +76,33 @@ pub(crate) struct Observed {
     streaks: Mutex<Streaks>,
     /// Whether anything failed: while all is well, a call costs one load.
     failing: AtomicBool,
+    /// Since when a sweep waits for its answer.
+    sweep_since: Mutex<Option<Monotonic>>,
 }
 
 impl Observed {
     fn lock(&self) -> MutexGuard<'_, Streaks> {
         self.streaks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sweep_began(&self, now: Monotonic) {
+        *self.sweep_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    pub(crate) fn sweep_ended(&self) {
+        *self.sweep_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// A sweep that waits for longer than a lease: the store hangs, and whatever this node held by a lease has ended.
+    pub(crate) fn answering(&self, now: Monotonic, lease: Duration) -> Result<(), StoreError> {
+        let since = *self.sweep_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match since.filter(|since| now.since(*since) > lease) {
+            None => Ok(()),
+            Some(_) => {
+                let what = format!("the store has not answered a sweep for more than {lease:?}");
+                Err(StoreError::new(StoreErrorKind::Unavailable, what))
+            }
+        }
     }
 
     pub(crate) fn well(&self, call: Call<'_>) {
@@ -161,6 +183,18 @@ mod tests {
 
     fn error() -> StoreError {
         StoreError::new(StoreErrorKind::Damaged, "unreadable")
+    }
+
+    #[test]
+    fn a_sweep_that_is_not_answered_within_a_lease_is_a_failure_until_it_is() {
+        let observed = Observed::default();
+        let (lease, at) = (seconds(2), |secs: u64| Monotonic::from_micros(secs * 1_000_000));
+        assert!(observed.answering(at(100), lease).is_ok(), "none is under way");
+        observed.sweep_began(at(100));
+        assert!(observed.answering(at(102), lease).is_ok());
+        assert!(observed.answering(at(103), lease).is_err());
+        observed.sweep_ended();
+        assert!(observed.answering(at(103), lease).is_ok());
     }
 
     #[test]

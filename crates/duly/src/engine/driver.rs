@@ -224,13 +224,16 @@ impl Driver {
                 let lost = lost.collect();
                 Event::Extended { lost, jobs: known.into_iter().map(|(job, _)| job).collect(), asked }
             }
-            Note::Swept { result } => match self.parts.bell.observe(Call::Sweep, now, result) {
-                Ok(sweep) => self.swept(sweep),
-                Err(error) => {
-                    tracing::warn!(%error, "a sweep failed");
-                    Event::SweepFailed
+            Note::Swept { result } => {
+                self.parts.bell.observed.sweep_ended();
+                match self.parts.bell.observe(Call::Sweep, now, result) {
+                    Ok(sweep) => self.swept(sweep),
+                    Err(error) => {
+                        tracing::warn!(%error, "a sweep failed");
+                        Event::SweepFailed
+                    }
                 }
-            },
+            }
             Note::Probed { lane, result } => Event::Probed { lane, result },
         })
     }

@@ -173,6 +173,7 @@ impl Driver {
         let lanes: Vec<Lane> =
             keys.iter().filter_map(|key| Some(self.lanes.get(key)?.lane.clone())).collect();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
+        self.parts.bell.observed.sweep_began(clock.now().mono());
         let answer = self.answer(Note::Swept { result: Err(panicked()) });
         tokio::spawn(async move {
             let result = store.sweep(clock.now(), &lanes).await;
