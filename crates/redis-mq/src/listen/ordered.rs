@@ -23,7 +23,7 @@ use super::{
     hand::Hand,
     reading::BACKOFF,
     reclaiming,
-    recovery::Place,
+    recovery::GroupPosition,
     work::{Left, Manner, Work},
 };
 use crate::{
@@ -77,7 +77,7 @@ pub(super) struct Ordered {
     /// Whether it is this consumer that works.
     pub(super) leads: AtomicBool,
     /// Where the group stands in each stream, as far as this consumer knows, by priority.
-    pub(super) places: Mutex<[Place; 3]>,
+    pub(super) places: Mutex<[GroupPosition; 3]>,
     /// When to look next for what others left.
     pub(super) sweep: Mutex<Instant>,
     pub(super) work: Arc<Work>,

@@ -24,7 +24,7 @@ const TOGETHER: usize = 64;
 
 /// Where the group stands in a stream, as far as the consumer that works in it knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum Place {
+pub(super) enum GroupPosition {
     /// This consumer has just begun: whoever worked before may have left anything.
     #[default]
     Unknown,
@@ -35,11 +35,11 @@ pub(super) enum Place {
 }
 
 impl Ordered {
-    fn place(&self, lane: &Lane) -> Place {
+    fn place(&self, lane: &Lane) -> GroupPosition {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)[lane.priority as usize].clone()
     }
 
-    fn set_place(&self, lane: &Lane, place: Place) {
+    fn set_place(&self, lane: &Lane, place: GroupPosition) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)[lane.priority as usize] = place;
     }
 
@@ -51,8 +51,8 @@ impl Ordered {
     /// A call failed: what Redis has done is not known.
     pub(super) fn doubt(&self) {
         for place in self.places.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            if matches!(place, Place::After(_)) {
-                *place = Place::Unsure;
+            if matches!(place, GroupPosition::After(_)) {
+                *place = GroupPosition::Unsure;
             }
         }
     }
@@ -65,9 +65,9 @@ impl Ordered {
         let idle = self.work.settings.abandoned_after();
         for lane in self.work.lanes() {
             let (whose, idle) = match self.place(&lane) {
-                Place::After(_) => continue,
-                Place::Unknown => (Whose::Every, Duration::ZERO),
-                Place::Unsure => (Whose::Missed, idle),
+                GroupPosition::After(_) => continue,
+                GroupPosition::Unknown => (Whose::Every, Duration::ZERO),
+                GroupPosition::Unsure => (Whose::Missed, idle),
             };
             // Asked before: if the group is moved on meanwhile, that is noticed by the next read.
             let NextRead::Read(_, place) = lane.place(&mut self.work.link.clone()).await? else {
@@ -78,7 +78,7 @@ impl Ordered {
             if self.is_over() {
                 return Ok(());
             }
-            self.set_place(&lane, Place::After(place));
+            self.set_place(&lane, GroupPosition::After(place));
         }
         self.sweep().await
     }
@@ -139,11 +139,11 @@ impl Ordered {
         let mut room = count;
         for at in order {
             let lane = &lanes[at];
-            let (Place::After(place), true) = (self.place(lane), room > 0) else { continue };
+            let (GroupPosition::After(place), true) = (self.place(lane), room > 0) else { continue };
             match lane.next(&mut self.work.link.clone(), &place, room).await? {
                 NextRead::Read(page, place) => {
                     room -= page.entries.len().min(room);
-                    self.set_place(lane, Place::After(place));
+                    self.set_place(lane, GroupPosition::After(place));
                     pages[at] = page;
                 }
                 NextRead::Moved => {
@@ -152,7 +152,7 @@ impl Ordered {
                         group = lane.group,
                         "the group was moved on by another read"
                     );
-                    self.set_place(lane, Place::Unsure);
+                    self.set_place(lane, GroupPosition::Unsure);
                     return Ok(pages);
                 }
                 NextRead::Lost => {
@@ -164,12 +164,12 @@ impl Ordered {
         if room < count {
             return Ok(pages);
         }
-        let places: Vec<(Arc<Lane>, Place)> =
+        let places: Vec<(Arc<Lane>, GroupPosition)> =
             lanes.iter().map(|lane| (lane.clone(), self.place(lane))).collect();
         let all: Vec<(&str, &str)> = places
             .iter()
             .filter_map(|(lane, place)| match place {
-                Place::After(id) => Some((lane.stream.as_str(), id.as_str())),
+                GroupPosition::After(id) => Some((lane.stream.as_str(), id.as_str())),
                 _ => None,
             })
             .collect();

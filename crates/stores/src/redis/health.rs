@@ -20,7 +20,7 @@ struct Failed {
 }
 
 impl LastSweep {
-    pub(super) fn tell(&self, outcome: Result<(), StoreError>) {
+    pub(super) fn record(&self, outcome: Result<(), StoreError>) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One answer may get lost on the way. The second time in a row it is no accident.
         let counts = |error: &StoreError| error.kind != StoreErrorKind::Unavailable || last.is_some();
@@ -85,16 +85,16 @@ mod tests {
     fn one_lost_answer_is_an_accident_and_two_in_a_row_are_none() {
         let sweep = LastSweep::default();
         let failed = |kind| Err(StoreError::new(kind, "it"));
-        sweep.tell(failed(StoreErrorKind::Unavailable));
+        sweep.record(failed(StoreErrorKind::Unavailable));
         assert_eq!(sweep.fault(), None);
-        sweep.tell(Ok(()));
-        sweep.tell(failed(StoreErrorKind::Unavailable));
+        sweep.record(Ok(()));
+        sweep.record(failed(StoreErrorKind::Unavailable));
         assert_eq!(sweep.fault(), None, "it worked in between");
-        sweep.tell(failed(StoreErrorKind::Unavailable));
+        sweep.record(failed(StoreErrorKind::Unavailable));
         assert!(sweep.fault().is_some());
-        sweep.tell(Ok(()));
+        sweep.record(Ok(()));
         assert_eq!(sweep.fault(), None);
-        sweep.tell(failed(StoreErrorKind::Full));
+        sweep.record(failed(StoreErrorKind::Full));
         assert!(sweep.fault().is_some(), "that is no accident");
     }
 }

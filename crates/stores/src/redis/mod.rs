@@ -175,7 +175,7 @@ impl Store for RedisStore {
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let swept = self.sweep_all(now, lanes).await;
         if let Err(error) = &swept {
-            self.last_sweep.tell(Err(error.clone()));
+            self.last_sweep.record(Err(error.clone()));
         }
         swept
     }

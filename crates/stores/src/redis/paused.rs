@@ -45,9 +45,9 @@ impl Paused {
 
 /// Whether Redis said it just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    Now,
-    Before,
+pub(super) enum ReadState {
+    Current,
+    Cached,
 }
 
 impl RedisStore {
@@ -104,18 +104,18 @@ impl RedisStore {
     }
 
     /// The names of all that are paused; as they were known before, if that key alone cannot be read.
-    pub(super) async fn paused_lanes(&self) -> Result<(HashSet<Vec<u8>>, Told), StoreError> {
+    pub(super) async fn paused_lanes(&self) -> Result<(HashSet<Vec<u8>>, ReadState), StoreError> {
         let asked = self.ask_paused();
         let asked = if self.faults.is_failing(Part::Paused) { self.soon(asked).await } else { asked.await };
         match asked {
             Ok(all) => {
                 self.faults.works(Part::Paused);
                 self.paused.tell_all(&all);
-                Ok((all, Told::Now))
+                Ok((all, ReadState::Current))
             }
             Err(error) => {
                 self.note_paused(error)?;
-                Ok((self.paused.known(), Told::Before))
+                Ok((self.paused.known(), ReadState::Cached))
             }
         }
     }

@@ -62,14 +62,14 @@ impl Replicas {
 }
 
 /// A connection, and the turn to use it.
-pub(super) struct Turn<'a> {
+pub(super) struct ReplicatedConnection<'a> {
     pub(super) connection: MultiplexedConnection,
     _permit: SemaphorePermit<'a>,
 }
 
 impl RedisStore {
     /// A connection over which one batch is written and then waited for.
-    pub(super) async fn replicated_turn(&self) -> Result<Turn<'_>, StoreError> {
+    pub(super) async fn replicated_turn(&self) -> Result<ReplicatedConnection<'_>, StoreError> {
         let busy = || {
             let what = "replicas are slow to say that they have messages, and as many as may wait for them do; try again";
             StoreError::new(StoreErrorKind::Unavailable, what)
@@ -79,22 +79,29 @@ impl RedisStore {
         self.replicated_by(permit).await
     }
 
-    async fn replicated_by<'a>(&'a self, permit: SemaphorePermit<'a>) -> Result<Turn<'a>, StoreError> {
+    async fn replicated_by<'a>(
+        &'a self,
+        permit: SemaphorePermit<'a>,
+    ) -> Result<ReplicatedConnection<'a>, StoreError> {
         let connection = match self.replicas.take() {
             Some(connection) => connection,
             None => self.link.dedicated().await.map_err(|error| sorted(&error))?,
         };
-        Ok(Turn { connection, _permit: permit })
+        Ok(ReplicatedConnection { connection, _permit: permit })
     }
 
     /// Waits until as many replicas as the options ask for have what was written over this connection.
-    pub(super) async fn await_replicas(&self, turn: Turn<'_>) -> Result<(), StoreError> {
+    pub(super) async fn await_replicas(&self, turn: ReplicatedConnection<'_>) -> Result<(), StoreError> {
         let outcome = self.replicas_have_it(turn, WITHIN).await;
         self.replicas.tell(&outcome);
         outcome
     }
 
-    async fn replicas_have_it(&self, mut turn: Turn<'_>, within: Duration) -> Result<(), StoreError> {
+    async fn replicas_have_it(
+        &self,
+        mut turn: ReplicatedConnection<'_>,
+        within: Duration,
+    ) -> Result<(), StoreError> {
         let wanted = u64::from(self.options.wait_replicas);
         // Since Redis 7.2, `WAIT` speaks of the last command of its connection that changed something, and a message that is known already
         // changes nothing. This does, so it stands for all that was written before it, over whichever connection.

@@ -15,7 +15,7 @@ use super::{
     RedisStore,
     call::{number, time_in},
     fault::garbled,
-    paused::Told,
+    paused::ReadState,
     scripts,
     shard_faults::Part,
 };
@@ -49,7 +49,7 @@ impl RedisStore {
         let sweeping = (self.paused_lanes(), self.sweep_shards(now, &names), self.check_writes());
         let (paused, said, writes) = join3(sweeping.0, sweeping.1, sweeping.2).await;
         let ((paused, told), said) = (paused?, said?);
-        self.last_sweep.tell(writes);
+        self.last_sweep.record(writes);
         self.hints.swept();
         if said.len() == usize::from(self.keys.shards()) {
             self.room.tell(asked, said.iter().map(|(_, said)| said.held).sum());
@@ -79,7 +79,7 @@ impl RedisStore {
             } else {
                 again_within
             }),
-            paused: (told == Told::Now)
+            paused: (told == ReadState::Current)
                 .then(|| all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
     }
