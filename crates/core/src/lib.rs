@@ -48,7 +48,7 @@ pub use receipt::Receipt;
 pub use record::{Attempt, DeadReason, Lost, Outcome, Record, State};
 pub use retry::{Backoff, RetryOverride, RetryPolicy};
 pub use share::share;
-pub use sink::{Delivery, Fence, Sink, SinkError, SinkErrorKind};
+pub use sink::{Delivery, DeliveryResult, ErrorScope, Fence, Outcomes, Sink, SinkError, SinkErrorKind};
 pub use store::Store;
 pub use time::{Monotonic, Now, Timestamp};
 pub use time_text::{parse_delay, parse_time};

@@ -31,29 +31,48 @@ impl State {
 }
 
 /// How one try ended.
+///
+/// Stores write the number: never change or reuse one, and add a new outcome to [`ALL`](Self::ALL).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Outcome {
     /// The target acknowledged it.
-    Delivered,
+    Delivered = 0,
     /// Nothing reached the target.
-    Unreachable,
+    Unreachable = 1,
     /// The target said "slower".
-    Throttled,
+    Throttled = 2,
     /// No answer: it may have arrived.
-    Unknown,
+    Unknown = 3,
     /// The target refused this message.
-    Refused,
+    Refused = 4,
     /// The target refuses every message.
-    Misconfigured,
+    Misconfigured = 5,
     /// The handler or receiver said no.
-    Again,
+    Again = 6,
     /// The handler failed or panicked.
-    Failed,
+    Failed = 7,
     /// The lease ran out, or the process ended with the message in hand.
-    Lost,
+    Lost = 8,
+    /// The destination takes nothing from us as things are: no permission, or nothing behind it.
+    Denied = 9,
 }
 
 impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Delivered,
+        Self::Unreachable,
+        Self::Throttled,
+        Self::Unknown,
+        Self::Refused,
+        Self::Misconfigured,
+        Self::Again,
+        Self::Failed,
+        Self::Lost,
+        Self::Denied,
+    ];
+
     /// The word that users see.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,6 +85,7 @@ impl Outcome {
             Self::Again => "again",
             Self::Failed => "failed",
             Self::Lost => "lost",
+            Self::Denied => "denied",
         }
     }
 

@@ -1,6 +1,10 @@
 //! The port through which messages leave.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 
@@ -36,6 +40,34 @@ pub struct Fence {
     pub token: u64,
 }
 
+/// What became of one message: the target's proof, or why not.
+pub type DeliveryResult = Result<String, SinkError>;
+
+/// Takes the outcomes of one call, each as soon as it is known.
+///
+/// The first outcome of a message stands; a later one, or one of an index outside the batch, changes nothing. A message
+/// without an outcome when the call ends is an unknown one.
+pub struct Outcomes<'a> {
+    report: &'a (dyn Fn(usize, DeliveryResult) + Send + Sync),
+}
+
+impl<'a> Outcomes<'a> {
+    /// Hands every outcome to `report`, with the index of its message in the batch.
+    pub fn new(report: &'a (dyn Fn(usize, DeliveryResult) + Send + Sync)) -> Self {
+        Self { report }
+    }
+
+    /// The outcome of the message at `index` is known.
+    pub fn report(&self, index: usize, result: DeliveryResult) {
+        (self.report)(index, result);
+    }
+
+    /// The outcomes of a whole batch are known, in its order.
+    pub fn report_all(&self, results: impl IntoIterator<Item = DeliveryResult>) {
+        results.into_iter().enumerate().for_each(|(index, result)| self.report(index, result));
+    }
+}
+
 /// Where messages go.
 ///
 /// The contract, each line proved by the case of that name in `testkit::sink`:
@@ -54,8 +86,32 @@ pub struct Fence {
 /// - A sink classifies and never decides: it neither retries a message nor drops it.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// Delivers a batch: per message the target's proof, or why not.
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>>;
+    /// Delivers a batch and reports each message's outcome when it is known: a slow message holds up no other.
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>);
+
+    /// Delivers a batch and waits for all of it: the outcomes in the order of the messages.
+    async fn deliver(&self, batch: &[Delivery]) -> Vec<DeliveryResult> {
+        let results = Mutex::new(vec![None; batch.len()]);
+        let report = |index: usize, result: DeliveryResult| {
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(slot @ None) = results.get_mut(index) {
+                *slot = Some(result);
+            }
+        };
+        self.deliver_each(batch, &Outcomes::new(&report)).await;
+        let missing =
+            || Err(SinkError::new(SinkErrorKind::Unknown, "the sink gave no outcome for this message"));
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+    }
+
+    /// Where inside the target the message goes: a topic, exchange and routing key, queue, stream or URL origin.
+    ///
+    /// Messages to one destination share its pacing and its breaker; a destination that is silent, full or forbidden holds
+    /// up no other of the same sink. Asks the target nothing.
+    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+        Cow::Borrowed(message.topic.as_str())
+    }
 
     /// Whether the target could take messages now, without delivering one.
     async fn probe(&self) -> Result<(), SinkError>;
@@ -83,6 +139,18 @@ pub struct SinkError {
     pub detail: String,
     /// When the target wants to be asked again.
     pub retry_after: Option<Duration>,
+    /// How much of the target it is about.
+    pub scope: ErrorScope,
+}
+
+/// How much of a target an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ErrorScope {
+    /// All of it: the connection, the credentials, the broker.
+    #[default]
+    Target,
+    /// The message's [destination](Sink::destination) alone; others go on.
+    Destination,
 }
 
 /// Why a delivery did not happen, sorted by what the scheduler does next.
@@ -100,6 +168,9 @@ pub enum SinkErrorKind {
     Refused,
     /// The target will never take any message. Pause the lane until a probe says otherwise.
     Misconfigured,
+    /// The destination takes nothing from us as things are (no permission, no queue behind it), and has not got the message.
+    /// Try again by the message's policy; each try counts. Always about the destination.
+    Denied,
 }
 
 impl SinkErrorKind {
@@ -111,6 +182,7 @@ impl SinkErrorKind {
             Self::Unknown => Outcome::Unknown,
             Self::Refused => Outcome::Refused,
             Self::Misconfigured => Outcome::Misconfigured,
+            Self::Denied => Outcome::Denied,
         }
     }
 }
@@ -118,6 +190,17 @@ impl SinkErrorKind {
 impl SinkError {
     /// An error of `kind` with the target's words.
     pub fn new(kind: SinkErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None }
+        let scope = match kind {
+            SinkErrorKind::Denied => ErrorScope::Destination,
+            _ => ErrorScope::Target,
+        };
+        Self { kind, detail: detail.into(), retry_after: None, scope }
+    }
+
+    /// The same, about the message's destination alone.
+    #[must_use]
+    pub fn at_destination(mut self) -> Self {
+        self.scope = ErrorScope::Destination;
+        self
     }
 }

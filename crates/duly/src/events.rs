@@ -118,6 +118,22 @@ pub enum Event {
         /// Which lane.
         lane: Lane,
     },
+    /// A destination inside the target of a lane is silent, full or forbidden: its messages wait, the others go on.
+    DestinationUnreachable {
+        /// Which lane.
+        lane: Lane,
+        /// Which destination, as its sink names it.
+        destination: String,
+        /// What the target said.
+        detail: String,
+    },
+    /// A destination takes messages again.
+    DestinationRecovered {
+        /// Which lane.
+        lane: Lane,
+        /// Which destination, as its sink names it.
+        destination: String,
+    },
     /// Leases ended while messages were being worked on: they come again.
     LeasesLost {
         /// How many.

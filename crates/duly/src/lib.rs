@@ -106,11 +106,11 @@ pub use duly_core::Message as Prepared;
 pub use duly_stores::sql::outbox;
 
 pub use duly_core::{
-    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, Fence, Histogram, Invalid, Key, Lane,
-    Left, Limits, MessageId, Monotonic, Moved, MovedMessage, Mover, NodeStatus, Now, Outcome, Priority,
-    Properties, Record, RetryOverride, RetryPolicy, ShardOwner, ShardStatus, Sink, SinkError, SinkErrorKind,
-    SinkName, Sleep, Spread, State, Store, Tag, Timestamp, Topic, TopicPatterns, matches_pattern,
-    parse_delay, parse_time,
+    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, DeliveryResult, ErrorScope, Fence,
+    Histogram, Invalid, Key, Lane, Left, Limits, MessageId, Monotonic, Moved, MovedMessage, Mover,
+    NodeStatus, Now, Outcome, Outcomes, Priority, Properties, Record, RetryOverride, RetryPolicy, ShardOwner,
+    ShardStatus, Sink, SinkError, SinkErrorKind, SinkName, Sleep, Spread, State, Store, Tag, Timestamp,
+    Topic, TopicPatterns, matches_pattern, parse_delay, parse_time,
     schedule::{LaneLook, Pace, Rate, Target},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
 };

@@ -255,6 +255,8 @@ impl Duly {
         for (receipt, record) in receipts.iter().zip(&records) {
             let Some(record) = record else { continue };
             let terms = Terms {
+                message: 0,
+                destination: 0,
                 due: record.message.due,
                 attempt: record.attempts + 1,
                 lost: duly_core::Lost::No,

@@ -1,9 +1,9 @@
 //! A sink that takes some topics only.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
-use duly_core::{Delivery, Invalid, Sink, SinkError, SinkErrorKind, Topic, TopicPatterns};
+use duly_core::{Delivery, Invalid, Message, Outcomes, Sink, SinkError, SinkErrorKind, Topic, TopicPatterns};
 
 /// Refuses what its patterns do not allow, when it is sent and once more before it is delivered: what is stored may have been accepted
 /// under other settings, or by another way than [`send`](crate::Duly::send).
@@ -26,25 +26,32 @@ impl TopicGuard {
 
 #[async_trait]
 impl Sink for TopicGuard {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
-        let faults: Vec<_> = batch.iter().map(|delivery| self.fault(&delivery.message.topic)).collect();
-        if faults.iter().all(Option::is_none) {
-            return self.sink.deliver(batch).await;
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        let (mut allowed, mut indices) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for (index, delivery) in batch.iter().enumerate() {
+            match self.fault(&delivery.message.topic) {
+                Some(detail) => outcomes.report(index, Err(SinkError::new(SinkErrorKind::Refused, detail))),
+                None => {
+                    allowed.push(delivery.clone());
+                    indices.push(index);
+                }
+            }
         }
-        let taken: Vec<Delivery> = batch
-            .iter()
-            .zip(&faults)
-            .filter(|(_, fault)| fault.is_none())
-            .map(|(one, _)| one.clone())
-            .collect();
-        let sent = if taken.is_empty() { Vec::new() } else { self.sink.deliver(&taken).await };
-        let mut sent = sent.into_iter();
-        let missing = || Err(SinkError::new(SinkErrorKind::Unknown, "the sink left it unanswered"));
-        let outcome = |fault: Option<String>| match fault {
-            Some(detail) => Err(SinkError::new(SinkErrorKind::Refused, detail)),
-            None => sent.next().unwrap_or_else(missing),
+        if allowed.len() == batch.len() {
+            return self.sink.deliver_each(batch, outcomes).await;
+        }
+        let report = |index: usize, result| {
+            if let Some(index) = indices.get(index) {
+                outcomes.report(*index, result);
+            }
         };
-        faults.into_iter().map(outcome).collect()
+        if !allowed.is_empty() {
+            self.sink.deliver_each(&allowed, &Outcomes::new(&report)).await;
+        }
+    }
+
+    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+        self.sink.destination(message)
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

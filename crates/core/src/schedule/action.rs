@@ -91,6 +91,24 @@ pub enum Report {
         /// Which lane.
         lane: LaneKey,
     },
+    /// A destination inside the target of a lane is away: its messages wait, the others go on.
+    DestinationOpened {
+        /// The message that showed it, still in hand.
+        job: Job,
+        /// Which destination, by its [key](super::Terms::destination).
+        destination: u64,
+        /// When it is tried again.
+        until: Monotonic,
+        /// What the target said.
+        detail: String,
+    },
+    /// A destination takes messages again.
+    DestinationClosed {
+        /// The message that showed it, still in hand.
+        job: Job,
+        /// Which destination, by its [key](super::Terms::destination).
+        destination: u64,
+    },
     /// Leases ended while the messages were being worked on, or before their outcomes could be recorded: they come
     /// again.
     LeasesLost {

@@ -91,6 +91,13 @@ impl Breaker {
         }
     }
 
+    /// Where there is nothing to probe: once the wait is over, one message may try.
+    pub(super) fn half_open_after(&mut self, now: Monotonic) {
+        if matches!(self.state, State::Open { until } if until <= now) {
+            self.state = State::HalfOpen;
+        }
+    }
+
     /// A message reached the target. Says whether that closed the breaker.
     pub(super) fn reached(&mut self) -> bool {
         if self.state != State::HalfOpen {

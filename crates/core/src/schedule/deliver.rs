@@ -3,25 +3,34 @@
 use std::time::Duration;
 
 use super::{
-    Action, DeliveryKey, End, Job, Report, Triage, Work,
+    Action, DeliveryKey, End, Job, Report, Terms, Triage, Work,
     breaker::Allow,
+    call::{Ended, Sent},
+    destination::Admission,
     lane::{Lane, Step, Timer},
     triage, verdict,
 };
-use crate::{Monotonic, Outcome, Timestamp, store::Verdict};
+use crate::{Attempt, ErrorScope, Monotonic, Now, Outcome, Timestamp, store::Verdict};
 
 impl Lane {
     /// Hands over as much as the limits allow.
     pub(super) fn deliver(&mut self, step: &mut Step<'_>) {
-        let (slots, batch) = match self.breaker.allows() {
+        let (calls, batch) = match self.breaker.allows() {
             Allow::All => (self.settings.concurrency, self.settings.batch),
             Allow::One => (1, 1),
             Allow::Nothing => (0, 0),
         };
-        while self.running.len() < slots && !self.buffer.is_empty() {
-            let jobs = self.next_call(batch, step);
-            if jobs.is_empty() {
-                continue;
+        let slots = calls.saturating_mul(batch);
+        while self.calls.messages() < slots && self.has_waiting() {
+            if self.calls.fresh(step.mono()) >= calls {
+                if let Some(at) = self.calls.fresh_until() {
+                    self.wake(at, step);
+                }
+                break;
+            }
+            let call = self.next_call(batch, slots, step);
+            if call.is_empty() {
+                break;
             }
             step.shared.serial += 1;
             let serial = step.shared.serial;
@@ -29,25 +38,40 @@ impl Lane {
             self.timeouts.push_back((end, serial));
             self.arm_timeout(step);
             let delivery = DeliveryKey { lane: self.key, serial };
-            step.actions.push(Action::Deliver { delivery, jobs: jobs.clone() });
-            self.running.insert(serial, jobs);
+            let jobs = call.iter().map(|sent| sent.job).collect();
+            self.calls.begin(serial, call, step.mono());
+            step.actions.push(Action::Deliver { delivery, jobs });
         }
+        self.arm_parked(step);
     }
 
-    /// Takes the next call's messages from the buffer, deciding about each at the last moment.
-    fn next_call(&mut self, batch: usize, step: &mut Step<'_>) -> Vec<Job> {
-        let mut jobs = Vec::new();
+    fn has_waiting(&self) -> bool {
+        !self.buffer.is_empty() || self.destinations.parked() > 0
+    }
+
+    /// Takes the next call's messages, deciding about each at the last moment. None, if nothing that waits can go now.
+    fn next_call(&mut self, batch: usize, slots: usize, step: &mut Step<'_>) -> Vec<Sent> {
+        let mut call = Vec::new();
         // A call that begins near the end of its lease would still run when somebody else may claim.
         let lease_end_min = step.mono().saturating_add(self.settings.lease / 4);
-        while jobs.len() < batch {
+        while call.len() < batch {
+            let free = slots.saturating_sub(self.calls.messages() + call.len());
+            if free == 0 {
+                break;
+            }
+            // What waited for its destination came first.
+            if let Some(job) = self.destinations.unpark(free, step.mono()) {
+                self.buffer.push_front(job);
+            }
             let Some(&job) = self.buffer.front() else { break };
             let Some(held) = self.held.get(&job.serial) else {
                 self.buffer.pop_front();
                 continue;
             };
-            if held.alone && !jobs.is_empty() {
+            if held.alone && !call.is_empty() {
                 break;
             }
+            let Terms { message, destination, .. } = held.terms;
             let alone = held.alone;
             let decision = triage(step.now.wall(), &held.terms, &self.settings.retry);
             let lease_ends = held.lease_end <= lease_end_min;
@@ -56,24 +80,79 @@ impl Lane {
             match decision {
                 Triage::Dead(reason) => {
                     step.shared.settling.push(job, Verdict::Dead { reason, attempt });
+                    continue;
                 }
-                Triage::Early => self.hand_back(job, step),
-                Triage::Deliver if lease_ends => self.hand_back(job, step),
-                Triage::Deliver => jobs.push(job),
+                Triage::Early => {
+                    self.hand_back(job, step);
+                    continue;
+                }
+                Triage::Deliver if lease_ends => {
+                    self.hand_back(job, step);
+                    continue;
+                }
+                Triage::Deliver => {}
             }
-            if alone {
-                break;
+            match self.admit(destination, alone, free, step.now) {
+                Admission::Go => {
+                    call.push(Sent { job, message, destination, alone });
+                    if alone {
+                        break;
+                    }
+                }
+                Admission::Park => self.destinations.park(destination, job, step.mono()),
+                Admission::Defer { at, outcome, detail } => self.defer(job, at, outcome, detail, step),
+                Admission::Deny { detail } => self.judge(job, End::not(Outcome::Denied, detail), step),
             }
         }
-        jobs
+        call
     }
 
-    /// A call ended by itself. One that was given up before is ignored.
-    pub(super) fn delivered(&mut self, serial: u64, ends: Vec<End>, step: &mut Step<'_>) {
-        if let Some(jobs) = self.running.remove(&serial) {
-            self.ended(jobs, ends, step);
+    /// Handlers have no destinations: each message goes to the one handler.
+    fn admit(&mut self, destination: u64, alone: bool, free: usize, now: Now) -> Admission {
+        match self.settings.work {
+            Work::Sink => self.destinations.admit(destination, alone, free, now),
+            Work::Handler { .. } => Admission::Go,
         }
-        while self.timeouts.front().is_some_and(|(_, serial)| !self.running.contains_key(serial)) {
+    }
+
+    /// Puts a message back that was not tried. What an earlier call within the claim left open is recorded.
+    fn defer(&mut self, job: Job, at: Timestamp, outcome: Outcome, detail: String, step: &mut Step<'_>) {
+        let now = step.now.wall();
+        let unknown = self.held.get(&job.serial).and_then(|held| held.unknown_at(now));
+        let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
+        self.give_back_token();
+        step.shared.settling.push(job, Verdict::Retry { at, attempt });
+    }
+
+    /// What was parked for too long is deferred: its destination is too slow for all that is meant for it.
+    pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
+        self.parked_armed = false;
+        for (destination, job) in self.destinations.overdue(step.mono()) {
+            let at = self.destinations.defer_to(destination, None, step.now);
+            let detail = "not sent, the destination has as many messages under way as it may have";
+            self.defer(job, at, Outcome::Throttled, detail.to_owned(), step);
+        }
+        self.arm_parked(step);
+    }
+
+    fn arm_parked(&mut self, step: &mut Step<'_>) {
+        if let (false, Some(at)) = (self.parked_armed, self.destinations.parked_until()) {
+            self.parked_armed = true;
+            step.shared.wheel.set(at, Timer::Parked(self.key));
+        }
+    }
+
+    /// Messages of a call ended. A call that was given up before is ignored.
+    pub(super) fn delivered(
+        &mut self,
+        serial: u64,
+        ends: Vec<(usize, End)>,
+        is_over: bool,
+        step: &mut Step<'_>,
+    ) {
+        let ended = self.calls.ended(serial, ends, is_over);
+        self.ended(ended, step);
+        while self.timeouts.front().is_some_and(|(_, serial)| !self.calls.contains(*serial)) {
             self.timeouts.pop_front();
         }
     }
@@ -83,17 +162,30 @@ impl Lane {
         self.timeout_armed = false;
         while self.timeouts.front().is_some_and(|&(end, _)| end <= step.mono()) {
             let Some((_, serial)) = self.timeouts.pop_front() else { break };
-            let Some(jobs) = self.running.remove(&serial) else { continue };
-            step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-            let outcome = match self.settings.work {
-                Work::Sink => Outcome::Unknown,
-                Work::Handler { .. } => Outcome::Failed,
+            let detail = format!("no answer within {:?}", self.settings.timeout);
+            let end = match self.settings.work {
+                Work::Sink => End::silent(detail),
+                Work::Handler { .. } => End::not(Outcome::Failed, detail),
             };
-            let end = End::not(outcome, format!("no answer within {:?}", self.settings.timeout));
-            let ends = vec![end; jobs.len()];
-            self.ended(jobs, ends, step);
+            self.give_up(serial, &end, step);
         }
         self.arm_timeout(step);
+    }
+
+    /// Ends a call before its time: `end` for every message without one.
+    pub(super) fn give_up(&mut self, serial: u64, end: &End, step: &mut Step<'_>) {
+        if self.calls.contains(serial) {
+            step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
+            let ended = self.calls.give_up(serial, end);
+            self.ended(ended, step);
+        }
+    }
+
+    /// The same, and no message is tried again alone.
+    pub(super) fn give_up_each(&mut self, serial: u64, end: &End, step: &mut Step<'_>) {
+        step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
+        let ends = self.calls.give_up(serial, end).into_ends();
+        self.ended(Ended::Each(ends), step);
     }
 
     fn arm_timeout(&mut self, step: &mut Step<'_>) {
@@ -103,57 +195,132 @@ impl Lane {
         }
     }
 
-    /// Judges the ends of a call, one by one.
-    pub(super) fn ended(&mut self, jobs: Vec<Job>, mut ends: Vec<End>, step: &mut Step<'_>) {
-        ends.resize(jobs.len(), End::not(Outcome::Unknown, "the sink gave no outcome for this message"));
-        if failed_as_a_whole(&ends) {
-            return self.again_one_by_one(jobs, &ends, step);
-        }
+    /// Judges the ends of a call.
+    fn ended(&mut self, ended: Ended, step: &mut Step<'_>) {
+        let (ends, is_whole) = match ended {
+            Ended::Each(ends) => (ends, false),
+            Ended::Whole(ends) => (ends, true),
+        };
+        self.watch_destinations(&ends, step);
         let outage_end = self.watch_target(&ends, step);
-        for (job, end) in jobs.into_iter().zip(ends) {
-            // A lost lease: the message comes again, this result means nothing.
-            let Some(held) = self.held.get(&job.serial) else { continue };
-            let wall = step.now.wall();
-            let verdict = match (&end, held.unknown_at(wall)) {
-                (End::Not { outcome, .. }, Some(attempt)) if !outcome.counts() => {
-                    Verdict::Retry { at: outage_end, attempt }
-                }
-                _ => {
-                    let random = step.shared.random.draw();
-                    verdict(wall, &self.settings, &held.terms, end, outage_end, random)
-                }
-            };
-            step.shared.settling.push(job, verdict);
+        if is_whole {
+            return self.again_one_by_one(ends);
         }
+        for (sent, end) in ends {
+            let at = self.retry_at(sent, &end, outage_end, step.now);
+            self.judge_at(sent.job, end, at, step);
+        }
+    }
+
+    /// When a message is tried again whose failure counts for nothing: when its destination, or the whole target, is.
+    fn retry_at(&mut self, sent: Sent, end: &End, outage_end: Timestamp, now: Now) -> Timestamp {
+        match end {
+            End::Not { outcome, scope: ErrorScope::Destination, .. } if !outcome.counts() => {
+                let until = self.destinations.open_until(sent.destination);
+                self.destinations.defer_to(sent.destination, until, now)
+            }
+            _ => outage_end,
+        }
+    }
+
+    fn judge(&mut self, job: Job, end: End, step: &mut Step<'_>) {
+        self.judge_at(job, end, step.now.wall(), step);
+    }
+
+    /// Decides what a message's end means.
+    fn judge_at(&mut self, job: Job, end: End, outage_end: Timestamp, step: &mut Step<'_>) {
+        // A lost lease: the message comes again, this result means nothing.
+        let Some(held) = self.held.get(&job.serial) else { return };
+        let wall = step.now.wall();
+        let verdict = match (&end, held.unknown_at(wall)) {
+            (End::Not { outcome, .. }, Some(attempt)) if !outcome.counts() => {
+                Verdict::Retry { at: outage_end, attempt }
+            }
+            _ => {
+                let random = step.shared.random.draw();
+                verdict(wall, &self.settings, &held.terms, end, outage_end, random)
+            }
+        };
+        step.shared.settling.push(job, verdict);
     }
 
     /// One bad message may have failed all: each tries alone before any attempt counts.
-    fn again_one_by_one(&mut self, jobs: Vec<Job>, ends: &[End], step: &mut Step<'_>) {
-        for (job, end) in jobs.into_iter().zip(ends).rev() {
+    fn again_one_by_one(&mut self, ends: Vec<(Sent, End)>) {
+        for (Sent { job, .. }, end) in ends.into_iter().rev() {
             let Some(held) = self.held.get_mut(&job.serial) else { continue };
             held.alone = true;
             if let End::Not { outcome: Outcome::Unknown, detail, .. } = end {
-                held.unknown = Some(detail.clone());
+                held.unknown = Some(detail);
             }
             self.buffer.push_front(job);
         }
-        let _ = self.watch_target(ends, step);
+    }
+
+    /// Lets the destinations see how their messages ended.
+    fn watch_destinations(&mut self, ends: &[(Sent, End)], step: &mut Step<'_>) {
+        if self.settings.work != Work::Sink {
+            return;
+        }
+        for (sent, end) in ends {
+            let Sent { job, message, destination: key, alone } = *sent;
+            let cause = match end {
+                End::Not { outcome: Outcome::Unknown, detail, scope: ErrorScope::Destination, .. } => {
+                    let is_enough = self.destinations.was_silent(key, message);
+                    is_enough.then(|| (Outcome::Unreachable, detail.clone()))
+                }
+                End::Not { outcome, detail, scope: ErrorScope::Destination, .. }
+                    if !matches!(outcome, Outcome::Refused) =>
+                {
+                    Some((*outcome, detail.clone()))
+                }
+                // The connection's fault, or nobody's: it says nothing of the destination.
+                End::Not { outcome, .. } if !outcome.counts() || *outcome == Outcome::Unknown => None,
+                End::Done { .. } | End::Not { .. } => {
+                    if self.destinations.answered(key) {
+                        let report = Report::DestinationClosed { job, destination: key };
+                        step.actions.push(Action::Report(report));
+                    }
+                    None
+                }
+            };
+            if let Some(cause) = cause {
+                self.trip_destination(job, key, cause, wish(end), step);
+            }
+            self.destinations.ended(key, alone);
+        }
+    }
+
+    fn trip_destination(
+        &mut self,
+        job: Job,
+        destination: u64,
+        cause: (Outcome, String),
+        wish: Option<Duration>,
+        step: &mut Step<'_>,
+    ) {
+        let detail = cause.1.clone();
+        let random = &mut step.shared.random;
+        let (until, is_news) = self.destinations.trip(destination, cause, wish, step.now.mono(), random);
+        if is_news {
+            let report = Report::DestinationOpened { job, destination, until, detail };
+            step.actions.push(Action::Report(report));
+        }
     }
 
     /// Lets the breaker see how a call went. Gives the time at which an absent target is tried again.
-    fn watch_target(&mut self, ends: &[End], step: &mut Step<'_>) -> Timestamp {
+    fn watch_target(&mut self, ends: &[(Sent, End)], step: &mut Step<'_>) -> Timestamp {
         let wall = step.now.wall();
-        if self.settings.work != Work::Sink {
+        if self.settings.work != Work::Sink || ends.is_empty() {
             return wall;
         }
-        let outage = |end: &&End| matches!(end, End::Not { outcome, .. } if !outcome.counts());
+        let ends = || ends.iter().map(|(_, end)| end);
+        let outage = |end: &&End| matches!(end, End::Not { outcome, scope: ErrorScope::Target, .. } if !outcome.counts());
         let unknown = |end: &End| matches!(end, End::Not { outcome: Outcome::Unknown, .. });
         let trying = self.breaker.allows() == Allow::One;
-        let culprit = ends
-            .iter()
+        let culprit = ends()
             .filter(outage)
             .max_by_key(|end| wish(end))
-            .or_else(|| ends.first().filter(|_| trying && ends.iter().all(unknown)));
+            .or_else(|| ends().next().filter(|_| trying && ends().all(unknown)));
         if let Some(culprit @ End::Not { detail, .. }) = culprit {
             let until = self.trip(wish(culprit), detail.clone(), step);
             return wall.saturating_add(until.since(step.mono()));
@@ -200,16 +367,4 @@ fn wish(end: &End) -> Option<Duration> {
         End::Not { retry_after, .. } => *retry_after,
         End::Done { .. } => None,
     }
-}
-
-/// Whether every message of a call failed in the same words for no reason of connection.
-fn failed_as_a_whole(ends: &[End]) -> bool {
-    let same = |end: &End| match (end, &ends[0]) {
-        (
-            End::Not { outcome: one, detail: words, .. },
-            End::Not { outcome: first, detail: first_words, .. },
-        ) => one == first && words == first_words && matches!(one, Outcome::Unknown | Outcome::Refused),
-        _ => false,
-    };
-    ends.len() > 1 && ends.iter().all(same)
 }

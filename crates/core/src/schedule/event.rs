@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{DeliveryKey, Job, LaneKey, LaneSettings, Terms};
-use crate::{Monotonic, Outcome, SinkError, Timestamp};
+use crate::{ErrorScope, Monotonic, Outcome, SinkError, Timestamp};
 
 /// Something happened.
 #[derive(Debug, Clone)]
@@ -56,12 +56,14 @@ pub enum Event {
         /// For whom.
         lane: LaneKey,
     },
-    /// A delivery ended: one end per job, in the order of the jobs.
+    /// Outcomes of a delivery are known.
     Delivered {
         /// Which.
         delivery: DeliveryKey,
-        /// How each ended.
-        ends: Vec<End>,
+        /// How messages ended, each with its index among the jobs of the delivery. The first end of a message stands.
+        ends: Vec<(usize, End)>,
+        /// Whether the delivery is over: what has no end yet gets none.
+        is_over: bool,
     },
     /// A settle was answered.
     Settled {
@@ -148,18 +150,38 @@ pub enum End {
         detail: String,
         /// When the target wants to be asked again.
         retry_after: Option<Duration>,
+        /// How much of the target it is about.
+        scope: ErrorScope,
     },
 }
 
 impl End {
     /// A failure with no wish for a time.
     pub fn not(outcome: Outcome, detail: impl Into<String>) -> Self {
-        Self::Not { outcome, detail: detail.into(), retry_after: None }
+        let scope = if outcome == Outcome::Denied { ErrorScope::Destination } else { ErrorScope::Target };
+        Self::Not { outcome, detail: detail.into(), retry_after: None, scope }
+    }
+
+    /// Whether both failed in the same words.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Not { outcome, detail, .. }, Self::Not { outcome: other, detail: words, .. }) => {
+                outcome == other && detail == words
+            }
+            _ => false,
+        }
+    }
+
+    /// No answer from the destination in time.
+    pub(super) fn silent(detail: impl Into<String>) -> Self {
+        let scope = ErrorScope::Destination;
+        Self::Not { outcome: Outcome::Unknown, detail: detail.into(), retry_after: None, scope }
     }
 }
 
 impl From<SinkError> for End {
     fn from(error: SinkError) -> Self {
-        Self::Not { outcome: error.kind.outcome(), detail: error.detail, retry_after: error.retry_after }
+        let SinkError { kind, detail, retry_after, scope } = error;
+        Self::Not { outcome: kind.outcome(), detail, retry_after, scope }
     }
 }

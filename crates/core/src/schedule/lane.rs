@@ -9,6 +9,8 @@ use super::{
     Action, Job, LaneKey, LaneSettings, Random, Taken, Terms,
     breaker::{Allow, Breaker},
     budget::Budget,
+    call::Calls,
+    destination::Destinations,
     rate::Bucket,
     settling::Settling,
     suspect::Suspect,
@@ -35,6 +37,8 @@ pub struct LaneLook {
     pub target: Target,
     /// What the target said when it was last away.
     pub last_error: Option<String>,
+    /// Destinations inside the target that are left alone, or being tried with one message.
+    pub destinations_open: usize,
 }
 
 /// How the target of a lane is.
@@ -56,6 +60,7 @@ pub(super) enum Timer {
     Unanswered(LaneKey),
     Renew(LaneKey),
     Timeout(LaneKey),
+    Parked(LaneKey),
     Grace(LaneKey),
     Settle,
 }
@@ -122,7 +127,9 @@ pub(super) struct Lane {
     claiming: Option<usize>,
     pub(super) held: HashMap<u64, Held>,
     pub(super) buffer: VecDeque<Job>,
-    pub(super) running: HashMap<u64, Vec<Job>>,
+    pub(super) calls: Calls,
+    pub(super) destinations: Destinations,
+    pub(super) parked_armed: bool,
     /// By time: calls all have the same timeout.
     pub(super) timeouts: VecDeque<(Monotonic, u64)>,
     pub(super) timeout_armed: bool,
@@ -153,7 +160,9 @@ impl Lane {
             claiming: None,
             held: HashMap::new(),
             buffer: VecDeque::new(),
-            running: HashMap::new(),
+            calls: Calls::default(),
+            destinations: Destinations::default(),
+            parked_armed: false,
             timeouts: VecDeque::new(),
             timeout_armed: false,
             renew_armed: false,
@@ -169,13 +178,14 @@ impl Lane {
     pub(super) fn look(&self) -> LaneLook {
         LaneLook {
             in_flight: self.held.len(),
-            calls: self.running.len(),
+            calls: self.calls.len(),
             target: match self.breaker.allows() {
                 Allow::All => Target::Here,
                 Allow::One => Target::Tried,
                 Allow::Nothing => Target::Away,
             },
             last_error: self.last_error.clone(),
+            destinations_open: self.destinations.open(),
         }
     }
 
@@ -247,7 +257,8 @@ impl Lane {
     /// How many more it may hold.
     fn room(&self) -> usize {
         let room = self.settings.in_flight.saturating_sub(self.held.len());
-        let room = room.min(self.settings.buffered.saturating_sub(self.buffer.len()));
+        let waiting = self.buffer.len() + self.destinations.parked();
+        let room = room.min(self.settings.buffered.saturating_sub(waiting));
         let room = room.min(self.budget.room());
         match self.breaker.allows() {
             Allow::Nothing => 0,
@@ -255,13 +266,14 @@ impl Lane {
             Allow::All => {
                 // While there is enough to do, a claim waits until it is worth its while.
                 let worth = (self.settings.in_flight.min(self.settings.buffered) / 4).max(1);
-                let hungry = self.buffer.is_empty() && self.running.len() < self.settings.concurrency;
+                let slots = self.settings.concurrency.saturating_mul(self.settings.batch);
+                let hungry = self.buffer.is_empty() && self.calls.messages() < slots;
                 if hungry || room >= worth { room } else { 0 }
             }
         }
     }
 
-    fn wake(&mut self, at: Monotonic, step: &mut Step<'_>) {
+    pub(super) fn wake(&mut self, at: Monotonic, step: &mut Step<'_>) {
         let at = at.min(step.mono().saturating_add(WAKE_AHEAD_MAX));
         if self.armed.is_none_or(|armed| at < armed) {
             self.armed = Some(at);
@@ -306,6 +318,7 @@ impl Lane {
         for Taken { job, terms } in taken {
             let suspect = terms.lost != Lost::No;
             self.budget.take(terms.bytes);
+            self.destinations.claimed(terms.destination, now.mono());
             self.held.insert(job.serial, Held { terms, lease_end, alone: suspect, unknown: None });
             if suspect && !step.shared.suspect.admit(job) {
                 self.blocked = true;
@@ -341,6 +354,16 @@ impl Lane {
         for job in std::mem::take(&mut self.buffer) {
             self.hand_back(job, step);
         }
+        for (_, job) in self.destinations.take_all() {
+            self.hand_back(job, step);
+        }
+    }
+
+    /// A claimed message does not go after all.
+    pub(super) fn give_back_token(&mut self) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.give_back(1);
+        }
     }
 
     /// The message is in hand no more.
@@ -353,7 +376,7 @@ impl Lane {
 
     /// Whether a lane that is to stop holds nothing any more.
     pub(super) fn is_gone(&self) -> bool {
-        self.stopping && self.held.is_empty() && self.running.is_empty() && self.claiming.is_none()
+        self.stopping && self.held.is_empty() && self.calls.is_empty() && self.claiming.is_none()
     }
 }
 

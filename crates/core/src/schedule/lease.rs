@@ -1,7 +1,7 @@
 //! Leases are renewed while a message is in hand; a lost one is told.
 
 use super::{
-    Action, DeliveryKey, End, Job, Report, Work,
+    Action, End, Job, Report, Work,
     lane::{Lane, Shared, Step, Timer},
 };
 use crate::{Monotonic, Outcome};
@@ -52,19 +52,10 @@ impl Lane {
         // Until the next look they would have ended.
         let soon = step.mono().saturating_add(self.settings.lease / LOOKS);
         let ending = |job: &Job| self.held.get(&job.serial).is_some_and(|held| held.lease_end <= soon);
-        let mut serials: Vec<_> = self
-            .running
-            .iter()
-            .filter(|(_, jobs)| jobs.iter().any(ending))
-            .map(|(serial, _)| *serial)
-            .collect();
-        serials.sort_unstable();
+        let serials = self.calls.with(ending);
+        let end = End::not(Outcome::Unknown, "its lease could not be renewed before the target answered");
         for serial in serials {
-            let Some(jobs) = self.running.remove(&serial) else { continue };
-            step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-            let end = End::not(Outcome::Unknown, "its lease could not be renewed before the target answered");
-            let ends = vec![end; jobs.len()];
-            self.ended(jobs, ends, step);
+            self.give_up(serial, &end, step);
         }
     }
 

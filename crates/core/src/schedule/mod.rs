@@ -10,7 +10,9 @@
 mod action;
 mod breaker;
 mod budget;
+mod call;
 mod deliver;
+mod destination;
 mod event;
 mod lane;
 mod lease;

@@ -140,8 +140,8 @@ impl Scheduler {
                 let times = lane.claim_failed(step.now.mono(), |times| store_wait(times, random));
                 step.actions.push(Action::Report(Report::StoreFailing { times }));
             }),
-            Event::Delivered { delivery, ends } => {
-                self.with(delivery.lane, |lane| lane.delivered(delivery.serial, ends, step));
+            Event::Delivered { delivery, ends, is_over } => {
+                self.with(delivery.lane, |lane| lane.delivered(delivery.serial, ends, is_over, step));
             }
             Event::Settled { settle, lost } => self.settled(settle, &lost, step),
             Event::SettleFailed { settle } => self.settle_failed(settle, step),
@@ -211,7 +211,8 @@ impl Scheduler {
                 Timer::Unanswered(key) => self.with(key, |lane| lane.unanswered(step)),
                 Timer::Renew(key) => self.with(key, |lane| lane.renew(step)),
                 Timer::Timeout(key) => self.with(key, |lane| lane.time_out(step)),
-                Timer::Grace(key) => self.with(key, |lane| lane.give_up(step)),
+                Timer::Parked(key) => self.with(key, |lane| lane.defer_overdue(step)),
+                Timer::Grace(key) => self.with(key, |lane| lane.end_grace(step)),
                 // The flush at the end of every step does it.
                 Timer::Settle => {}
             }

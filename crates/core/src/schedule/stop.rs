@@ -14,22 +14,21 @@ impl Lane {
     }
 
     /// The time of grace is over: what still runs is given up.
-    pub(super) fn give_up(&mut self, step: &mut Step<'_>) {
+    pub(super) fn end_grace(&mut self, step: &mut Step<'_>) {
         if !self.stopping {
             return;
         }
-        let mut running: Vec<_> = self.running.drain().collect();
-        running.sort_unstable_by_key(|(serial, _)| *serial);
-        for (serial, jobs) in running {
-            step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
+        for serial in self.calls.with(|_| true) {
             match self.settings.work {
-                Work::Handler { .. } => jobs.into_iter().for_each(|job| self.hand_back(job, step)),
+                Work::Handler { .. } => {
+                    step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
+                    let given_up = self.calls.give_up(serial, &End::not(Outcome::Failed, ""));
+                    given_up.into_jobs().for_each(|job| self.hand_back(job, step));
+                }
                 // A call to a target cannot be taken back: its outcome is unknown, and that is recorded.
                 Work::Sink => {
-                    for job in jobs {
-                        let end = End::not(Outcome::Unknown, "stopped before the target answered");
-                        self.ended(vec![job], vec![end], step);
-                    }
+                    let end = End::not(Outcome::Unknown, "stopped before the target answered");
+                    self.give_up_each(serial, &end, step);
                 }
             }
         }

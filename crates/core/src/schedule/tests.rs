@@ -6,6 +6,7 @@ mod breaking;
 mod claiming;
 mod clock;
 mod delivering;
+mod destination;
 mod leasing;
 mod moving;
 mod settling;

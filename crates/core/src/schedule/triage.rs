@@ -19,10 +19,14 @@ pub struct Terms {
     pub retry: Option<Box<RetryOverride>>,
     /// How large its body is: what it costs to have it in hand.
     pub bytes: usize,
+    /// The message, by a number of its id.
+    pub message: u64,
+    /// Where inside the target it goes, by a number of the [destination](crate::Sink::destination).
+    pub destination: u64,
 }
 
 impl Terms {
-    /// The terms of a claimed message.
+    /// The terms of a claimed message, whatever its destination.
     pub fn of(leased: &Leased) -> Self {
         Self {
             due: leased.message.due,
@@ -31,13 +35,28 @@ impl Terms {
             max_lateness: leased.message.max_lateness,
             retry: leased.message.retry.clone(),
             bytes: leased.message.body.len(),
+            message: number_of(leased.message.id.as_str()),
+            destination: 0,
         }
+    }
+
+    /// The same for a message that goes to `destination`.
+    #[must_use]
+    pub fn to(self, destination: &str) -> Self {
+        Self { destination: number_of(destination), ..self }
     }
 
     /// The total tries it has, given its lane's.
     pub fn attempts(&self, lane: &RetryPolicy) -> u32 {
         self.retry.as_ref().and_then(|own| own.attempts).unwrap_or(lane.attempts).max(1)
     }
+}
+
+/// The same text has the same number in every run, so that a simulation can be repeated (FNV-1a).
+fn number_of(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// What to do with a claimed message.
@@ -73,7 +92,16 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(10_000);
 
     fn terms() -> Terms {
-        Terms { due: NOW, attempt: 1, lost: Lost::No, max_lateness: None, retry: None, bytes: 0 }
+        Terms {
+            due: NOW,
+            attempt: 1,
+            lost: Lost::No,
+            max_lateness: None,
+            retry: None,
+            bytes: 0,
+            message: 0,
+            destination: 0,
+        }
     }
 
     fn decide(terms: &Terms) -> Triage {

@@ -16,7 +16,7 @@ pub fn verdict(
 ) -> Verdict {
     let (outcome, detail, retry_after) = match end {
         End::Done { receipt } => return Verdict::Delivered { receipt },
-        End::Not { outcome, detail, retry_after } => (outcome, detail, retry_after.unwrap_or_default()),
+        End::Not { outcome, detail, retry_after, .. } => (outcome, detail, retry_after.unwrap_or_default()),
     };
     let attempt = Attempt::new(now, outcome, detail);
     if !outcome.counts() {
@@ -54,7 +54,7 @@ fn policy(settings: &LaneSettings, terms: &Terms) -> RetryPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backoff, Lost, RetryOverride};
+    use crate::{Backoff, ErrorScope, Lost, RetryOverride};
 
     const NOW: Timestamp = Timestamp::from_millis(10_000);
     const OUTAGE_END: Timestamp = Timestamp::from_millis(12_345);
@@ -84,7 +84,16 @@ mod tests {
     }
 
     fn terms(attempt: u32) -> Terms {
-        Terms { due: NOW, attempt, lost: Lost::No, max_lateness: None, retry: None, bytes: 0 }
+        Terms {
+            due: NOW,
+            attempt,
+            lost: Lost::No,
+            max_lateness: None,
+            retry: None,
+            bytes: 0,
+            message: 0,
+            destination: 0,
+        }
     }
 
     fn retry_at(verdict: Verdict) -> u64 {
@@ -140,6 +149,7 @@ mod tests {
             outcome: Outcome::Unknown,
             detail: String::new(),
             retry_after: Some(Duration::from_secs(60)),
+            scope: ErrorScope::Target,
         };
         assert_eq!(retry_at(decide(&settings(Work::Sink), &terms(1), end)), 70_000);
         let own = RetryOverride {

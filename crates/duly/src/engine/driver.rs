@@ -198,9 +198,14 @@ impl Driver {
                     Event::ClaimFailed { lane }
                 }
             },
+            Note::Ends { ends } => {
+                let delivery = ends.delivery;
+                self.running.get(&delivery)?;
+                Event::Delivered { delivery, ends: ends.take(), is_over: false }
+            }
             Note::Delivered { delivery, ends } => {
                 self.running.remove(&delivery)?;
-                Event::Delivered { delivery, ends }
+                Event::Delivered { delivery, ends: ends.take(), is_over: true }
             }
             Note::Settled { settle, batch, result } => {
                 match self.parts.bell.observe(Call::Settle, now, result) {
@@ -252,10 +257,15 @@ impl Driver {
 
     fn claimed(&mut self, lane: LaneKey, asked: Monotonic, moved: usize, claimed: Claimed) -> Event {
         let mut taken = Vec::with_capacity(claimed.messages.len());
+        let worker = self.lanes.get(&lane).map(|served| served.worker.clone());
         for leased in claimed.messages {
             self.serial += 1;
             let job = Job { lane, serial: self.serial };
-            taken.push(Taken { job, terms: Terms::of(&leased) });
+            let mut terms = Terms::of(&leased);
+            if let Some(Worker::Sink(sink, _)) = &worker {
+                terms = terms.to(&sink.destination(&leased.message));
+            }
+            taken.push(Taken { job, terms });
             self.held.insert(job, Held { leased, late_us: 0, hold: None });
         }
         Event::Claimed { lane, taken, moved, next: claimed.next, asked }

@@ -5,6 +5,7 @@
 //! is bounded by the limits of the lanes.
 
 mod driver;
+mod ends;
 mod guard;
 mod hints;
 mod moving;
@@ -16,27 +17,72 @@ use std::sync::Arc;
 
 use duly_core::{
     Lane, Monotonic, SinkError,
-    schedule::{DeliveryKey, End, Job, LaneKey, LaneLook, LaneSettings},
+    schedule::{DeliveryKey, Job, LaneKey, LaneLook, LaneSettings},
     store::{Claimed, Settled, StoreError, Sweep, Verdict},
 };
 use tokio::sync::oneshot;
 
 pub(crate) use driver::{Driver, Parts};
+use ends::Ends;
 pub(crate) use hints::Hints;
 pub(crate) use work::{Worker, caught};
 
 /// Something that the driver is told: a wish from outside, or the answer to something it started.
 pub(crate) enum Note {
-    AddLane { lane: Lane, settings: LaneSettings, worker: Worker, paused: bool },
-    StopLane { lane: Lane, grace_end: Monotonic, gone: oneshot::Sender<()> },
-    Pause { lane: Lane, paused: bool },
-    Probe { lane: Lane },
-    Look { answer: oneshot::Sender<Vec<(Lane, LaneLook)>> },
-    Shutdown { grace_end: Monotonic, gone: oneshot::Sender<()> },
-    Claimed { lane: LaneKey, asked: Monotonic, moved: usize, result: Result<Claimed, StoreError> },
-    Delivered { delivery: DeliveryKey, ends: Vec<End> },
-    Settled { settle: u64, batch: Arc<[(Job, Verdict)]>, result: Result<Vec<Settled>, StoreError> },
-    Extended { jobs: Vec<Job>, asked: Monotonic, result: Result<Vec<Settled>, StoreError> },
-    Swept { result: Result<Sweep, StoreError> },
-    Probed { lane: LaneKey, result: Result<(), SinkError> },
+    AddLane {
+        lane: Lane,
+        settings: LaneSettings,
+        worker: Worker,
+        paused: bool,
+    },
+    StopLane {
+        lane: Lane,
+        grace_end: Monotonic,
+        gone: oneshot::Sender<()>,
+    },
+    Pause {
+        lane: Lane,
+        paused: bool,
+    },
+    Probe {
+        lane: Lane,
+    },
+    Look {
+        answer: oneshot::Sender<Vec<(Lane, LaneLook)>>,
+    },
+    Shutdown {
+        grace_end: Monotonic,
+        gone: oneshot::Sender<()>,
+    },
+    Claimed {
+        lane: LaneKey,
+        asked: Monotonic,
+        moved: usize,
+        result: Result<Claimed, StoreError>,
+    },
+    /// Ends of a delivery are waiting to be taken.
+    Ends {
+        ends: Arc<Ends>,
+    },
+    Delivered {
+        delivery: DeliveryKey,
+        ends: Arc<Ends>,
+    },
+    Settled {
+        settle: u64,
+        batch: Arc<[(Job, Verdict)]>,
+        result: Result<Vec<Settled>, StoreError>,
+    },
+    Extended {
+        jobs: Vec<Job>,
+        asked: Monotonic,
+        result: Result<Vec<Settled>, StoreError>,
+    },
+    Swept {
+        result: Result<Sweep, StoreError>,
+    },
+    Probed {
+        lane: LaneKey,
+        result: Result<(), SinkError>,
+    },
 }

@@ -11,9 +11,10 @@ use duly_core::{
 use super::{
     Driver, Note, Worker, caught,
     driver::Running,
+    ends::{Ends, deliver},
     guard::Answer,
     moving::Before,
-    work::{Handle, deliver},
+    work::Handle,
 };
 use crate::{
     tally::LaneTally,
@@ -113,12 +114,13 @@ impl Driver {
                 Some(Delivery { message, attempt, fence: leased.fence.clone() })
             })
             .collect();
-        let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });
-        let began = watch.began;
+        let ends = Ends::new(delivery);
+        let answer = self.answer(Note::Delivered { delivery, ends: ends.clone() });
+        let (began, notes) = (watch.began, self.parts.notes.clone());
         let call = tokio::spawn(async move {
-            let ends = deliver(&*sink, &batch).await;
+            deliver(&*sink, &batch, &ends, &notes).await;
             watch.ended();
-            answer.give(Note::Delivered { delivery, ends });
+            drop(answer);
         });
         self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: None });
     }
@@ -129,13 +131,15 @@ impl Driver {
         held.hold = Some(hold.clone());
         let task = Task::new(&held.leased, hold.clone());
         let handle = handle.clone();
-        let answer = self.answer(Note::Delivered { delivery, ends: Vec::new() });
+        let ends = Ends::new(delivery);
+        let answer = self.answer(Note::Delivered { delivery, ends: ends.clone() });
         let began = watch.began;
         let call = tokio::spawn(async move {
             let end = caught(async move { handle(task).await }).await;
             watch.ended();
             let end = end.unwrap_or_else(|panic| End::not(duly_core::Outcome::Failed, panic));
-            answer.give(Note::Delivered { delivery, ends: vec![end] });
+            ends.push(0, end);
+            drop(answer);
         });
         self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: Some(hold) });
     }

@@ -69,6 +69,16 @@ impl Driver {
                 tracing::info!(%lane, "the target is back");
                 Event::TargetBack { lane }
             }
+            Report::DestinationOpened { job, detail, .. } => {
+                let Some((lane, destination)) = self.destination_of(job) else { return };
+                tracing::warn!(%lane, destination, error = detail, "destination unreachable");
+                Event::DestinationUnreachable { lane, destination, detail }
+            }
+            Report::DestinationClosed { job, .. } => {
+                let Some((lane, destination)) = self.destination_of(job) else { return };
+                tracing::info!(%lane, destination, "destination recovered");
+                Event::DestinationRecovered { lane, destination }
+            }
             Report::LeasesLost { count, .. } => {
                 tracing::warn!(
                     count,
@@ -80,6 +90,14 @@ impl Driver {
             Report::StoreFailing { times } => Event::StoreFailing { times },
         };
         self.parts.bell.ring(event);
+    }
+
+    /// The destination of a message in hand, and its lane.
+    fn destination_of(&self, job: Job) -> Option<(duly_core::Lane, String)> {
+        let served = self.lanes.get(&job.lane)?;
+        let Worker::Sink(sink, _) = &served.worker else { return None };
+        let destination = sink.destination(&self.held.get(&job)?.leased.message).into_owned();
+        Some((served.lane.clone(), destination))
     }
 
     fn name(&self, lane: LaneKey) -> Option<duly_core::Lane> {

@@ -2,7 +2,7 @@
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
 
-use duly_core::{Delivery, Mover, Outcome, Sink, schedule::End};
+use duly_core::{Mover, Sink, schedule::End};
 
 use crate::Task;
 
@@ -34,17 +34,4 @@ fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("without a word"))
-}
-
-pub(crate) async fn deliver(sink: &dyn Sink, batch: &[Delivery]) -> Vec<End> {
-    match caught(sink.deliver(batch)).await {
-        Ok(ends) => ends
-            .into_iter()
-            .map(|end| match end {
-                Ok(receipt) => End::Done { receipt: Some(receipt) },
-                Err(error) => End::from(error),
-            })
-            .collect(),
-        Err(panic) => vec![End::not(Outcome::Unknown, panic); batch.len()],
-    }
 }

@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use duly::{
-    Builder, Clock, Delivery, Duly, ManualClock, Message, MessageId, Record, Sink, SinkError, SinkErrorKind,
-    SinkOptions, Timestamp,
+    Builder, Clock, Delivery, Duly, ManualClock, Message, MessageId, Outcomes, Record, Sink, SinkError,
+    SinkErrorKind, SinkOptions, Timestamp,
 };
 use duly_stores::MemoryStore;
 
@@ -127,9 +127,8 @@ impl Target {
     }
 }
 
-#[async_trait]
-impl Sink for Target {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Target {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         self.calls.lock().unwrap().push(batch.len());
         let mood = self.mood.lock().unwrap().clone();
         let poisoned = |id: &str| batch.iter().any(|delivery| delivery.message.id.as_str() == id);
@@ -147,6 +146,13 @@ impl Sink for Target {
         let arrival = |d: &Delivery| (d.message.id.as_str().to_owned(), d.attempt, now);
         self.arrivals.lock().unwrap().extend(batch.iter().map(arrival));
         batch.iter().map(|delivery| Ok(format!("proof of {}", delivery.message.id))).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for Target {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

@@ -95,6 +95,10 @@ fn told(out: &Output, happened: &Happened) -> String {
         Happened::Cancelled { id } | Happened::Purged { id } => id.clone(),
         Happened::Replayed { id, lane } => format!("{id}  {lane}"),
         Happened::TargetAway { lane, detail } => format!("{lane}  {detail}"),
+        Happened::DestinationUnreachable { lane, destination, detail } => {
+            format!("{lane}  {destination}  {detail}")
+        }
+        Happened::DestinationRecovered { lane, destination } => format!("{lane}  {destination}"),
         Happened::TargetBack { lane } | Happened::Paused { lane } | Happened::Resumed { lane } => {
             lane.clone()
         }

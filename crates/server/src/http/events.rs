@@ -152,7 +152,9 @@ fn lane(event: &Event) -> Option<&Lane> {
         | Event::Paused { lane }
         | Event::Resumed { lane }
         | Event::TargetAway { lane, .. }
-        | Event::TargetBack { lane } => Some(lane),
+        | Event::TargetBack { lane }
+        | Event::DestinationUnreachable { lane, .. }
+        | Event::DestinationRecovered { lane, .. } => Some(lane),
         _ => None,
     }
 }
@@ -192,6 +194,12 @@ fn happened(event: Event) -> Happened {
         Event::Resumed { lane } => Happened::Resumed { lane: lane.to_string() },
         Event::TargetAway { lane, detail } => Happened::TargetAway { lane: lane.to_string(), detail },
         Event::TargetBack { lane } => Happened::TargetBack { lane: lane.to_string() },
+        Event::DestinationUnreachable { lane, destination, detail } => {
+            Happened::DestinationUnreachable { lane: lane.to_string(), destination, detail }
+        }
+        Event::DestinationRecovered { lane, destination } => {
+            Happened::DestinationRecovered { lane: lane.to_string(), destination }
+        }
         Event::LeasesLost { count } => Happened::LeasesLost { count: count as u64 },
         Event::StoreFailing { times } => Happened::StoreFailing { times },
         Event::ClockJumped { by_us } => Happened::ClockJumped { by_us },

@@ -68,6 +68,7 @@ fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&L
         kind: entry.map_or("orphan", |entry| entry.kind).into(),
         state: state.into(),
         last_error: look.and_then(|look| look.last_error.clone()),
+        destinations_unreachable: look.map_or(0, |look| look.destinations_open as u64),
         paused,
         pending: status.map_or(0, |status| status.pending),
         ready: status.map_or(0, |status| status.ready),

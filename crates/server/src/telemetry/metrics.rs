@@ -218,6 +218,13 @@ fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneLook)]) {
             family.value(&[("sink", sink.as_str())], u8::from(look.target == Target::Here));
         }
     }
+    let help = "Destinations inside the target of a sink (topics, queues, URL origins) that are silent, full or forbidden";
+    let mut family = text.gauge("duly_sink_destinations_unreachable", help);
+    for (lane, look) in looks {
+        if let Lane::Sink(sink) = lane {
+            family.value(&[("sink", sink.as_str())], look.destinations_open as u64);
+        }
+    }
 }
 
 fn per_topic(text: &mut Text, measures: &Measures) {

@@ -95,7 +95,7 @@ fn pause(wait: Duration, error: &SinkError) -> Duration {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use duly::ManualClock;
+    use duly::{ManualClock, Outcomes};
 
     use super::*;
     use crate::wire::AlertState;
@@ -103,13 +103,19 @@ mod tests {
     /// Panics over the alert `bad`, and tells of the others.
     struct Fragile(mpsc::UnboundedSender<String>);
 
-    #[async_trait]
-    impl Sink for Fragile {
-        async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+    impl Fragile {
+        async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
             let body = String::from_utf8_lossy(batch[0].message.body.as_bytes()).into_owned();
             assert!(!body.contains("bad"), "as told");
             let _ = self.0.send(body);
             vec![Ok("taken".into())]
+        }
+    }
+
+    #[async_trait]
+    impl Sink for Fragile {
+        async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+            outcomes.report_all(self.send_all(batch).await);
         }
 
         async fn probe(&self) -> Result<(), SinkError> {

@@ -42,6 +42,10 @@ pub enum Happened {
     TargetAway { lane: String, detail: String },
     /// The target of a lane is back.
     TargetBack { lane: String },
+    /// A destination inside the target of a lane is silent, full or forbidden: its messages wait, the others go on.
+    DestinationUnreachable { lane: String, destination: String, detail: String },
+    /// A destination takes messages again.
+    DestinationRecovered { lane: String, destination: String },
     /// Leases ended while messages were being worked on: they come again.
     LeasesLost { count: u64 },
     /// The store failed and is tried again.
@@ -72,6 +76,8 @@ impl Happened {
             Self::Resumed { .. } => "resumed",
             Self::TargetAway { .. } => "target_away",
             Self::TargetBack { .. } => "target_back",
+            Self::DestinationUnreachable { .. } => "destination_unreachable",
+            Self::DestinationRecovered { .. } => "destination_recovered",
             Self::LeasesLost { .. } => "leases_lost",
             Self::StoreFailing { .. } => "store_failing",
             Self::ClockJumped { .. } => "clock_jumped",

@@ -66,6 +66,9 @@ pub struct Sink {
     /// What the target said when it was last away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// Destinations inside the target (topics, queues, URL origins) that are silent, full or forbidden, as this node sees it.
+    #[serde(default)]
+    pub destinations_unreachable: u64,
     /// Paused by an operator.
     pub paused: bool,
     /// Waiting, due or not.

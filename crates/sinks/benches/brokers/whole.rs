@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly::{Clock, Duly, Message, Sink, SinkOptions, SystemClock};
+use duly::{Clock, Duly, Message, Outcomes, Sink, SinkOptions, SystemClock};
 use duly_core::{Delivery, SinkError, Timestamp};
 use tempfile::TempDir;
 
@@ -103,9 +103,8 @@ impl Watched {
     }
 }
 
-#[async_trait]
-impl Sink for Watched {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Watched {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         let outcomes = self.sink.deliver(batch).await;
         if self.watch == Watch::Everything {
             let now = self.clock.now().wall_micros() as f64 / 1e3;
@@ -117,6 +116,13 @@ impl Sink for Watched {
             self.seen.lock().unwrap().extend(seen);
         }
         outcomes
+    }
+}
+
+#[async_trait]
+impl Sink for Watched {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

@@ -14,7 +14,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use bytes::BytesMut;
-use duly_core::{Clock, Delivery, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Outcomes, Sink, SinkError, SinkErrorKind};
 
 pub use config::{ActivemqConfig, ActivemqDestination};
 use failure::no_connection;
@@ -128,9 +128,8 @@ impl ActivemqSink {
     }
 }
 
-#[async_trait]
-impl Sink for ActivemqSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl ActivemqSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let checked: Vec<_> = batch.iter().map(message::check).collect();
         let fit: Vec<_> =
             batch.iter().zip(&checked).filter(|(_, fault)| fault.is_none()).map(|(each, _)| each).collect();
@@ -143,6 +142,13 @@ impl Sink for ActivemqSink {
             .into_iter()
             .map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err))
             .collect()
+    }
+}
+
+#[async_trait]
+impl Sink for ActivemqSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Connects, if need be, and begins a transaction that is given up. Nothing is sent.

@@ -9,7 +9,7 @@ mod settings;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use rdkafka::{error::KafkaError, producer::DeliveryFuture};
 
 pub use config::{KafkaConfig, Mechanism};
@@ -124,9 +124,8 @@ async fn settled(fate: DeliveryFuture) -> Fate {
     }
 }
 
-#[async_trait]
-impl Sink for KafkaSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl KafkaSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let checked: Vec<_> = batch.iter().map(record::check).collect();
         let fit: Vec<_> =
             batch.iter().zip(&checked).filter(|(_, fault)| fault.is_none()).map(|(each, _)| each).collect();
@@ -136,6 +135,13 @@ impl Sink for KafkaSink {
             .into_iter()
             .map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err))
             .collect()
+    }
+}
+
+#[async_trait]
+impl Sink for KafkaSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Asks the brokers what topics they have. Nothing is written.

@@ -14,7 +14,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 
 pub use config::{MqttConfig, MqttVersion};
 use failure::no_connection;
@@ -135,9 +135,8 @@ impl MqttSink {
     }
 }
 
-#[async_trait]
-impl Sink for MqttSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl MqttSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let checked: Vec<_> = batch.iter().map(|delivery| message::check(delivery, &self.settings)).collect();
         let fit: Vec<_> =
             batch.iter().zip(&checked).filter(|(_, fault)| fault.is_none()).map(|(each, _)| each).collect();
@@ -150,6 +149,13 @@ impl Sink for MqttSink {
             .into_iter()
             .map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err))
             .collect()
+    }
+}
+
+#[async_trait]
+impl Sink for MqttSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Connects, if need be, and pings. Nothing is published.

@@ -10,7 +10,7 @@ mod settings;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 
 pub use config::{NatsConfig, NatsMode};
 use failure::{no_answer, no_connection};
@@ -134,9 +134,8 @@ impl NatsSink {
     }
 }
 
-#[async_trait]
-impl Sink for NatsSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl NatsSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let (mut parcels, mut faults) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for delivery in batch {
             faults.push(Parcel::of(delivery).map(|parcel| parcels.push(parcel)).err());
@@ -145,6 +144,13 @@ impl Sink for NatsSink {
         let missing = || Err(no_answer("NATS left it unanswered"));
         let each = faults.into_iter();
         each.map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err)).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for NatsSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Connects, if need be, and asks whether there is a JetStream. Nothing is published.

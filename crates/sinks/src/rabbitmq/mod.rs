@@ -15,7 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use futures_util::{FutureExt, future::join_all};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
@@ -144,9 +144,8 @@ impl RabbitmqSink {
     }
 }
 
-#[async_trait]
-impl Sink for RabbitmqSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl RabbitmqSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let size_max = self.size_max.load(Ordering::Relaxed);
         let (mut parcels, mut faults) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for delivery in batch {
@@ -157,6 +156,13 @@ impl Sink for RabbitmqSink {
         let missing = || Err(no_answer("RabbitMQ left it unanswered"));
         let each = faults.into_iter();
         each.map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err)).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for RabbitmqSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Connects, if need be, and opens a channel. Nothing is published.

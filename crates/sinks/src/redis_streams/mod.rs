@@ -10,7 +10,7 @@ mod slot;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Monotonic, Sink, SinkError, SinkErrorKind, Topic};
+use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic};
 
 use append::Append;
 pub use config::RedisStreamsConfig;
@@ -70,9 +70,8 @@ impl RedisStreamsSink {
     }
 }
 
-#[async_trait]
-impl Sink for RedisStreamsSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl RedisStreamsSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let checked: Vec<_> = batch.iter().map(append::check).collect();
         let fit: Vec<_> =
             batch.iter().zip(&checked).filter(|(_, fault)| fault.is_none()).map(|(each, _)| each).collect();
@@ -85,6 +84,13 @@ impl Sink for RedisStreamsSink {
             .into_iter()
             .map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err))
             .collect()
+    }
+}
+
+#[async_trait]
+impl Sink for RedisStreamsSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Connects, if need be, and asks whether scripts may be run. Nothing is written.

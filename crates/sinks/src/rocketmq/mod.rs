@@ -20,7 +20,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use futures_util::future::join_all;
 
 pub use config::RocketmqConfig;
@@ -167,9 +167,8 @@ fn receipt(answer: &Answer) -> Outcome {
     Ok(format!("{} {}:{}", field("msgId"), field("queueId"), field("queueOffset")))
 }
 
-#[async_trait]
-impl Sink for RocketmqSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Outcome> {
+impl RocketmqSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
         let ends = self.ends();
         let mut outcomes: Vec<Option<Outcome>> =
             batch.iter().map(|delivery| message::check(delivery).map(Err)).collect();
@@ -205,6 +204,13 @@ impl Sink for RocketmqSink {
         }
         let missing = || Err(SinkError::new(SinkErrorKind::Unknown, "it was left unanswered"));
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for RocketmqSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Asks a name server for the brokers, and tells one of them that we are here, as who we are. Nothing is written.

@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Clock, Delivery, Invalid, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http_body_util::Full;
 use hyper_util::{
@@ -93,9 +93,8 @@ impl WebhookSink {
     }
 }
 
-#[async_trait]
-impl Sink for WebhookSink {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl WebhookSink {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         let call = self.call();
         let mut outcomes: Vec<Option<Result<String, SinkError>>> = vec![None; batch.len()];
         let mut waiting = batch.iter().enumerate();
@@ -110,6 +109,13 @@ impl Sink for WebhookSink {
         }
         let missing = || Err(SinkError::new(SinkErrorKind::Unknown, "no outcome was recorded"));
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for WebhookSink {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     /// Connects, with TLS if the address asks for it, and sends nothing. Without a base address there is nothing to ask.

@@ -92,7 +92,7 @@ impl WebhookSink {
             detail.push_str(": ");
             detail.push_str(&words);
         }
-        Err(blame(place, SinkError { kind, detail, retry_after }))
+        Err(blame(place, SinkError { retry_after, ..SinkError::new(kind, detail) }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use duly::{Builder, Clock, Duly, SinkOptions};
-use duly_core::{Delivery, Monotonic, Sink, SinkError, Store, Timestamp};
+use duly_core::{Delivery, Monotonic, Outcomes, Sink, SinkError, Store, Timestamp};
 use duly_stores::{RedisStore, SqlStore, TieredStore, redis, sql, tiered};
 use testkit::{
     bench::report::{Report, quantile},
@@ -25,13 +25,19 @@ struct Target {
     late_ms: Mutex<Vec<f64>>,
 }
 
-#[async_trait::async_trait]
-impl Sink for Target {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Target {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         let now = self.clock.now().wall_micros() as f64;
         let late = batch.iter().map(|delivery| (now - delivery.message.due.as_millis() as f64 * 1e3) / 1e3);
         self.late_ms.lock().unwrap().extend(late);
         batch.iter().map(|_| Ok("1".into())).collect()
+    }
+}
+
+#[async_trait::async_trait]
+impl Sink for Target {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

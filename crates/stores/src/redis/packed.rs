@@ -258,11 +258,7 @@ fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
 }
 
 fn outcome_of(number: u8) -> Result<Outcome, Garbled> {
-    use Outcome::{Again, Delivered, Failed, Lost, Misconfigured, Refused, Throttled, Unknown, Unreachable};
-    [Delivered, Unreachable, Throttled, Unknown, Refused, Misconfigured, Again, Failed, Lost]
-        .into_iter()
-        .find(|outcome| *outcome as u8 == number)
-        .ok_or(Garbled)
+    Outcome::ALL.into_iter().find(|outcome| *outcome as u8 == number).ok_or(Garbled)
 }
 
 /// What is left to read.

@@ -139,13 +139,11 @@ pub(super) fn history_text(history: &[Attempt]) -> Option<String> {
 
 /// Reads [`history_text`] back.
 pub(super) fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Invalid> {
-    use Outcome::{Again, Delivered, Failed, Lost, Misconfigured, Refused, Throttled, Unknown, Unreachable};
     let Some(text) = text else { return Ok(Vec::new()) };
     let fault = || Invalid::new("bad_history", "history", "it is not what Duly wrote there");
     let tries: Vec<Try> = serde_json::from_str(text).map_err(|_| fault())?;
     let read = |tried: Try| {
-        let known = [Delivered, Unreachable, Throttled, Unknown, Refused, Misconfigured, Again, Failed, Lost];
-        let outcome = known.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
+        let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
         let outcome = outcome.ok_or_else(fault)?;
         Ok(Attempt { at: Timestamp::from_millis(tried.at_ms), outcome, detail: tried.detail })
     };

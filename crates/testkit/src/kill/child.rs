@@ -11,7 +11,8 @@ use std::{
 use async_trait::async_trait;
 use duly::{Changed, Clock, Duly, HandlerOptions, Message, Query, SinkOptions, State, SystemClock};
 use duly_core::{
-    Delivery, MessageId, RetryPolicy, Sink, SinkError, SinkErrorKind, Store, Timestamp, schedule::Random,
+    Delivery, MessageId, Outcomes, RetryPolicy, Sink, SinkError, SinkErrorKind, Store, Timestamp,
+    schedule::Random,
 };
 use duly_stores::{EmbeddedStore, embedded};
 
@@ -53,14 +54,20 @@ impl Target {
     }
 }
 
-#[async_trait]
-impl Sink for Target {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Target {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         let take = |delivery: &Delivery| match self.take(&delivery.message.id, delivery.message.due) {
             Ok(()) => Ok("written".into()),
             Err(error) => Err(SinkError::new(SinkErrorKind::Unknown, error.to_string())),
         };
         batch.iter().map(take).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for Target {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly::{Clock, Handled, Task};
-use duly_core::{Delivery, MessageId, Monotonic, Sink, SinkError, SinkErrorKind};
+use duly_core::{Delivery, MessageId, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 
 use super::{Fault, dice::Dice, world::World};
 
@@ -108,9 +108,8 @@ impl Target {
     }
 }
 
-#[async_trait]
-impl Sink for Target {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Target {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         let steady = !self.world.mix.has(Fault::ClockJump);
         for delivery in batch {
             let now = self.world.clock.now();
@@ -132,6 +131,13 @@ impl Sink for Target {
         }
         self.world.sleep(self.latency()).await;
         outcomes
+    }
+}
+
+#[async_trait]
+impl Sink for Target {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

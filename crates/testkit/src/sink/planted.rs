@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Body, Delivery, Message, MessageId, Properties, Sink, SinkError, SinkErrorKind};
+use duly_core::{Body, Delivery, Message, MessageId, Outcomes, Properties, Sink, SinkError, SinkErrorKind};
 
 use super::{Arrival, Recorder, Target};
 
@@ -120,9 +120,8 @@ impl Planted {
     }
 }
 
-#[async_trait]
-impl Sink for Planted {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Planted {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         if self.broken.load(Ordering::SeqCst) {
             return vec![Err(error(SinkErrorKind::Unreachable)); batch.len()];
         }
@@ -147,6 +146,13 @@ impl Sink for Planted {
             Some(Bug::RefusesARepeat) if repeats => vec![Err(error(SinkErrorKind::Refused)); batch.len()],
             _ => self.spoilt_outcomes(batch).await,
         }
+    }
+}
+
+#[async_trait]
+impl Sink for Planted {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

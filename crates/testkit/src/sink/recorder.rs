@@ -9,7 +9,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Delivery, Message, MessageId, Sink, SinkError, SinkErrorKind, SinkName, Timestamp};
+use duly_core::{
+    Delivery, Message, MessageId, Outcomes, Sink, SinkError, SinkErrorKind, SinkName, Timestamp,
+};
 
 use super::{Arrival, Target};
 
@@ -49,10 +51,16 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+        batch.iter().map(|delivery| self.take(delivery)).collect()
+    }
+}
+
 #[async_trait]
 impl Sink for Recorder {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
-        batch.iter().map(|delivery| self.take(delivery)).collect()
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

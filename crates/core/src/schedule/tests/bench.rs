@@ -183,6 +183,8 @@ impl Bench {
             max_lateness: None,
             retry: None,
             bytes: 0,
+            message: 0,
+            destination: 0,
         }
     }
 
@@ -208,7 +210,7 @@ impl Bench {
     }
 
     pub(super) fn delivered(&mut self, delivery: DeliveryKey, ends: Vec<End>) {
-        self.tell(Event::Delivered { delivery, ends });
+        self.tell(Event::Delivered { delivery, ends: ends.into_iter().enumerate().collect(), is_over: true });
     }
 
     /// The settles asked for since last asked, each answered as done.

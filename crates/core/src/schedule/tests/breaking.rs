@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bench::*;
 use crate::{
-    Outcome, SinkError, SinkErrorKind,
+    ErrorScope, Outcome, SinkError, SinkErrorKind,
     schedule::{Action, End, Event, Report},
     store::Verdict,
 };
@@ -108,6 +108,7 @@ fn a_targets_wish_for_a_later_time_is_honoured() {
         outcome: Outcome::Throttled,
         detail: "slower".into(),
         retry_after: Some(Duration::from_secs(90)),
+        scope: ErrorScope::Target,
     };
     let mut bench = broken(end);
     assert!(

@@ -7,7 +7,9 @@ mod failing;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly::{Clock, Delivery, ManualClock, Message, Receive, Sink, SinkError, SinkOptions, Store, seconds};
+use duly::{
+    Clock, Delivery, ManualClock, Message, Outcomes, Receive, Sink, SinkError, SinkOptions, Store, seconds,
+};
 use duly_stores::MemoryStore;
 
 use self::exposition::Page;
@@ -23,10 +25,16 @@ struct Bench {
 /// Takes everything.
 struct Target;
 
+impl Target {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+        batch.iter().map(|_| Ok("taken".into())).collect()
+    }
+}
+
 #[async_trait]
 impl Sink for Target {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
-        batch.iter().map(|_| Ok("taken".into())).collect()
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
     async fn probe(&self) -> Result<(), SinkError> {
         Ok(())

@@ -167,11 +167,7 @@ fn take_history(rest: &mut &[u8]) -> Result<Vec<Attempt>, Garbled> {
 }
 
 fn outcome_of(byte: u8) -> Result<Outcome, Garbled> {
-    use Outcome::{Again, Delivered, Failed, Lost, Misconfigured, Refused, Throttled, Unknown, Unreachable};
-    [Delivered, Unreachable, Throttled, Unknown, Refused, Misconfigured, Again, Failed, Lost]
-        .into_iter()
-        .find(|outcome| *outcome as u8 == byte)
-        .ok_or(Garbled)
+    Outcome::ALL.into_iter().find(|outcome| *outcome as u8 == byte).ok_or(Garbled)
 }
 
 fn take_reason(rest: &mut &[u8]) -> Result<DeadReason, Garbled> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly::{Clock, Delivery, Duly, Message, Sink, SinkError, SinkOptions, SystemClock, Timestamp};
+use duly::{Clock, Delivery, Duly, Message, Outcomes, Sink, SinkError, SinkOptions, SystemClock, Timestamp};
 use duly_stores::MemoryStore;
 use tokio::sync::Notify;
 
@@ -72,11 +72,17 @@ impl Arrivals {
     }
 }
 
-#[async_trait]
-impl Sink for Arrivals {
-    async fn deliver(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+impl Arrivals {
+    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
         self.note(batch.iter().map(|delivery| delivery.message.due));
         vec![Ok(String::new()); batch.len()]
+    }
+}
+
+#[async_trait]
+impl Sink for Arrivals {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        outcomes.report_all(self.send_all(batch).await);
     }
 
     async fn probe(&self) -> Result<(), SinkError> {

@@ -7,7 +7,7 @@ import { to } from "./router.js";
 import { useStore } from "./store.js";
 
 const SHOWN = 12;
-const TONES = { accepted: "blue", delivered: "accent", failed: "amber", dead: "red", cancelled: "ink-3", target_away: "red", alert: "red", missed: "amber" };
+const TONES = { accepted: "blue", delivered: "accent", failed: "amber", dead: "red", cancelled: "ink-3", target_away: "red", destination_unreachable: "red", alert: "red", missed: "amber" };
 
 /** What is worth saying beside the kind. */
 function words(event) {
@@ -20,6 +20,10 @@ function words(event) {
       return t(`reason.${event.reason}`);
     case "target_away":
       return event.detail;
+    case "destination_unreachable":
+      return `${event.destination}: ${event.detail}`;
+    case "destination_recovered":
+      return event.destination;
     case "alert":
       return event.alert.detail;
     case "missed":

@@ -1,0 +1,58 @@
+//! Ends of messages on their way from a call to the driver.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use duly_core::{
+    Delivery, Outcome, Outcomes, Sink,
+    schedule::{DeliveryKey, End},
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Note, caught};
+
+/// The ends of one call that the driver has not taken yet. Many that are known at the same time are one note.
+pub(crate) struct Ends {
+    pub(super) delivery: DeliveryKey,
+    known: Mutex<Vec<(usize, End)>>,
+}
+
+impl Ends {
+    pub(super) fn new(delivery: DeliveryKey) -> Arc<Self> {
+        Arc::new(Self { delivery, known: Mutex::default() })
+    }
+
+    /// Says whether these are the first since the last [`take`](Self::take).
+    pub(super) fn push(&self, index: usize, end: End) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.push((index, end));
+        known.len() == 1
+    }
+
+    pub(super) fn take(&self) -> Vec<(usize, End)> {
+        std::mem::take(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Delivers a batch; the driver gets each end as soon as it is known.
+pub(super) async fn deliver(
+    sink: &dyn Sink,
+    batch: &[Delivery],
+    ends: &Arc<Ends>,
+    notes: &UnboundedSender<Note>,
+) {
+    let report = |index: usize, result: Result<String, duly_core::SinkError>| {
+        let end = match result {
+            Ok(receipt) => End::Done { receipt: Some(receipt) },
+            Err(error) => End::from(error),
+        };
+        if ends.push(index, end) {
+            // The driver is gone only when all is over.
+            let _ = notes.send(Note::Ends { ends: ends.clone() });
+        }
+    };
+    if let Err(panic) = caught(sink.deliver_each(batch, &Outcomes::new(&report))).await {
+        for index in 0..batch.len() {
+            ends.push(index, End::not(Outcome::Unknown, panic.clone()));
+        }
+    }
+}
