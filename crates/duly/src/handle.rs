@@ -118,6 +118,8 @@ impl Handling {
         }
         let settings = self.options.lane(inner.lease, &inner.retry);
         let note = Note::AddLane { lane, settings, worker: self.worker, paused };
-        inner.parts.notes.send(note).map_err(|_| Error::Closed)
+        inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
+        // A shutdown that came first leaves the lane out.
+        self.duly.check_open()
     }
 }

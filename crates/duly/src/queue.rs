@@ -154,7 +154,15 @@ impl Duly {
         }
         if !settles.is_empty() {
             let settled = parts.store.settle(now, settles).await;
-            let settled = parts.bell.observe(Call::Settle, now, settled)?;
+            let settled = match parts.bell.observe(Call::Settle, now, settled) {
+                Ok(settled) => settled,
+                // The others are claimed for this receiver. What could not be settled comes again when its lease ends.
+                Err(error) if !received.is_empty() => {
+                    tracing::warn!(%error, count = over.len(), "settle failed");
+                    Vec::new()
+                }
+                Err(error) => return Err(error.into()),
+            };
             let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
             for ((leased, verdict), _) in done {
                 parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, verdict);

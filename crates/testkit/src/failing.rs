@@ -17,6 +17,10 @@ use duly_core::{
         Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
+use tokio::sync::Notify;
+
+#[cfg(test)]
+mod tests;
 
 /// A call that can be told to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +37,8 @@ pub enum Call {
     Looks,
     /// The question how the store is: never answered.
     HealthHangs,
+    /// The question which lanes there are: answered once it is told to fail no more.
+    LanesWait,
 }
 
 /// A store in front of another: it fails the calls that it is told to, and lets the rest through.
@@ -41,13 +47,20 @@ pub struct FailingStore {
     failing: Mutex<(BTreeSet<Call>, StoreErrorKind)>,
     said: Mutex<Option<Health>>,
     asked: AtomicU64,
+    changed: Notify,
 }
 
 impl FailingStore {
     /// In front of `inner`; nothing fails yet.
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         let failing = Mutex::new((BTreeSet::new(), StoreErrorKind::Unavailable));
-        Arc::new(Self { inner, failing, said: Mutex::new(None), asked: AtomicU64::new(0) })
+        Arc::new(Self {
+            inner,
+            failing,
+            said: Mutex::new(None),
+            asked: AtomicU64::new(0),
+            changed: Notify::new(),
+        })
     }
 
     /// From now on it says this of itself.
@@ -63,6 +76,7 @@ impl FailingStore {
     /// From now on exactly these calls fail, with an error of this kind.
     pub fn fail(&self, calls: impl IntoIterator<Item = Call>, kind: StoreErrorKind) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = (calls.into_iter().collect(), kind);
+        self.changed.notify_one();
     }
 
     fn may(&self, call: Call) -> Result<&dyn Store, StoreError> {
@@ -134,6 +148,9 @@ impl Store for FailingStore {
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        while self.may(Call::LanesWait).is_err() {
+            self.changed.notified().await;
+        }
         self.may(Call::Looks)?.lanes(now).await
     }
 

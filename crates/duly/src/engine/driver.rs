@@ -160,6 +160,8 @@ impl Driver {
     /// What a note means to the scheduler.
     fn event_of(&mut self, note: Note, now: Now) -> Option<Event> {
         Some(match note {
+            // What a lane claimed now would be given up with the driver, and wait for its lease to end.
+            Note::AddLane { .. } if self.closing.is_some() => return None,
             Note::AddLane { lane, settings, worker, paused } => {
                 self.lane_serial += 1;
                 let key = LaneKey(self.lane_serial);

@@ -3,6 +3,7 @@
 
 mod bench;
 mod crashing;
+mod destinations;
 mod events;
 mod failing;
 mod handling;

@@ -1,6 +1,10 @@
 //! The ledger outside Duly: what was asked, what was answered, what arrived. It alone judges.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use duly_core::{MessageId, Now, State, Timestamp, store::Changed};
 
@@ -62,6 +66,8 @@ pub(super) struct Entry {
     /// Tries that began and could count.
     tries: u32,
     refused: bool,
+    /// Where it goes.
+    pub(super) target: String,
     pub(super) limit: u32,
     pub(super) max_lateness: Option<Duration>,
     pub(super) first_arrival: Option<Now>,
@@ -95,6 +101,8 @@ pub(super) struct Ledger {
     pub(super) losses: u32,
     /// Copies that arrived although the target's answer said "unknown" or never came.
     pub(super) unacknowledged: u32,
+    /// Topics that denied a message: what goes there may be given up without a try of its own.
+    denied: BTreeSet<String>,
     /// The first sink was paused, for sure.
     pub(super) paused: bool,
     /// The latest time that anything was told to wait for. A retry's time is kept as wall time, so after a step
@@ -209,6 +217,11 @@ impl Ledger {
         entry.tries = entry.tries.saturating_sub(1);
     }
 
+    /// A topic denied a message. While it is not asked again, its other messages count as denied, too.
+    pub(super) fn deny(&mut self, lane: &str, topic: &str) {
+        self.denied.insert(format!("{lane}/{topic}"));
+    }
+
     pub(super) fn was_refused(&mut self, id: &MessageId) {
         self.entry(id).refused = true;
     }
@@ -244,7 +257,9 @@ impl Ledger {
             Some(State::Dead) if entry.max_lateness.is_some() => None,
             // A claim lost with the process counts as a try, though none may have begun.
             Some(State::Dead)
-                if !entry.refused && entry.tries + losses * in_flight_max.min(1) < entry.limit =>
+                if !entry.refused
+                    && !self.denied.contains(&entry.target)
+                    && entry.tries + losses * in_flight_max.min(1) < entry.limit =>
             {
                 Some(Broken::DeadWithoutCause(told("was given up")))
             }

@@ -194,6 +194,8 @@ impl Run {
             Step::Send { id, road, delay, attempts, max_lateness, quietly } => {
                 let due = wall.saturating_add(delay);
                 self.world.ledger().asked_to_send(&id, due, attempts, max_lateness);
+                let (sink, topic) = road.target();
+                self.world.ledger().entry(&id).target = format!("{sink}/{topic}");
                 let message = message(&id, road, due, attempts, max_lateness);
                 if quietly {
                     self.send_quietly(store, message).await;

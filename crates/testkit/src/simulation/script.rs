@@ -15,8 +15,8 @@ pub(super) const SINKS: [&str; 2] = ["alpha", "beta"];
 /// Where a message goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Road {
-    /// The push sinks.
-    Sink(&'static str),
+    /// A topic of a push sink.
+    Sink(&'static str, &'static str),
     /// The queue with a handler.
     Handler,
     /// The queue with a client that receives.
@@ -24,12 +24,19 @@ pub(super) enum Road {
 }
 
 impl Road {
-    const ALL: [Self; 4] = [Self::Sink(SINKS[0]), Self::Sink(SINKS[1]), Self::Handler, Self::Client];
+    const ALL: [Self; 6] = [
+        Self::Sink(SINKS[0], "one"),
+        Self::Sink(SINKS[0], "two"),
+        Self::Sink(SINKS[1], "one"),
+        Self::Sink(SINKS[1], "two"),
+        Self::Handler,
+        Self::Client,
+    ];
 
     /// The target, as a message names it.
     pub(super) fn target(self) -> (&'static str, &'static str) {
         match self {
-            Self::Sink(name) => (name, "topic"),
+            Self::Sink(name, topic) => (name, topic),
             Self::Handler => ("queue", "handled"),
             Self::Client => ("queue", "received"),
         }
@@ -127,7 +134,7 @@ pub(super) fn script(world: &World) -> Vec<(Duration, Step)> {
 }
 
 fn send(world: &World, dice: &mut Dice, number: u64) -> Step {
-    let road = Road::ALL[dice.below(4) as usize];
+    let road = Road::ALL[dice.below(6) as usize];
     // Many meet in the same few moments: batches, and not only single messages.
     let delay = match dice.below(4) {
         0 => Duration::ZERO,

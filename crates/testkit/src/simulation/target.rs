@@ -1,13 +1,16 @@
 //! The far ends: a push target and a handler, good or bad as the world allows.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use duly::{Clock, Handled, Task};
-use duly_core::{Delivery, MessageId, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Delivery, DeliveryResult, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic,
+};
 
 use super::{Fault, dice::Dice, world::World};
 
@@ -24,6 +27,16 @@ enum Fate {
     Hangs(bool),
     /// The target goes away with this one.
     Away,
+    /// Something is wrong with the topic for a while.
+    Topic(Trouble),
+}
+
+/// What is wrong with one topic of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    Silent,
+    Denied,
+    Full,
 }
 
 /// A push target. Shared by all lives of the engine, as a broker would be.
@@ -32,12 +45,19 @@ pub(super) struct Target {
     world: Arc<World>,
     dice: Arc<Mutex<Dice>>,
     away_until: Arc<Mutex<Monotonic>>,
+    /// By topic, and until when.
+    troubles: Arc<Mutex<BTreeMap<Topic, (Trouble, Monotonic)>>>,
 }
 
 impl Target {
     pub(super) fn new(world: &Arc<World>, number: u64) -> Self {
         let dice = Arc::new(Mutex::new(world.dice(0x0100 + number)));
-        Self { world: world.clone(), dice, away_until: Arc::default() }
+        Self { world: world.clone(), dice, away_until: Arc::default(), troubles: Arc::default() }
+    }
+
+    fn trouble(&self, topic: &Topic) -> Option<Trouble> {
+        let (trouble, until) = self.troubles.lock().unwrap().get(topic).copied()?;
+        (self.world.may(Fault::FailedDelivery) && self.world.clock.now().mono() < until).then_some(trouble)
     }
 
     fn is_away(&self) -> bool {
@@ -45,9 +65,12 @@ impl Target {
             && self.world.clock.now().mono() < *self.away_until.lock().unwrap()
     }
 
-    fn fate(&self) -> Fate {
+    fn fate(&self, topic: &Topic) -> Fate {
         if !self.world.may(Fault::FailedDelivery) {
             return Fate::Taken;
+        }
+        if let Some(trouble) = self.trouble(topic) {
+            return Fate::Topic(trouble);
         }
         let mut dice = self.dice.lock().unwrap();
         match dice.below(100) {
@@ -56,7 +79,13 @@ impl Target {
             72..75 => Fate::Refused,
             75..82 => Fate::Throttled,
             82..84 => Fate::Misconfigured,
-            84..92 => Fate::Hangs(dice.chance(50)),
+            84..90 => Fate::Hangs(dice.chance(50)),
+            90..95 => {
+                let trouble = [Trouble::Silent, Trouble::Denied, Trouble::Full][dice.below(3) as usize];
+                let until = self.world.clock.now().mono().saturating_add(dice.millis(500, 15_000));
+                self.troubles.lock().unwrap().insert(topic.clone(), (trouble, until));
+                Fate::Topic(trouble)
+            }
             _ => Fate::Away,
         }
     }
@@ -65,51 +94,56 @@ impl Target {
         self.dice.lock().unwrap().millis(0, 40)
     }
 
-    /// One message at the target. `taken` counts what the same call delivered so far.
-    async fn meet(&self, id: &MessageId, taken: &mut u32) -> Result<String, SinkError> {
-        let fail = |kind| Err(SinkError::new(kind, "as the dice fell"));
-        let (world, fate) = (&self.world, self.fate());
+    /// One message at the target; `None`: it never answers.
+    fn meet(&self, message: &Message) -> Option<DeliveryResult> {
+        let id = &message.id;
+        let fail = |kind| Some(Err(SinkError::new(kind, "as the dice fell")));
+        let (world, fate) = (&self.world, self.fate(&message.topic));
         world.tell(|| format!("{id} at the target: {fate:?}"));
         match fate {
             Fate::Taken | Fate::Unknown(true) | Fate::Hangs(true) => {
                 let now = world.clock.now();
                 let mut ledger = world.ledger();
                 ledger.arrived(id, now);
-                *taken += u32::from(fate == Fate::Taken);
                 ledger.unacknowledged += u32::from(fate != Fate::Taken);
             }
             Fate::Refused => world.ledger().was_refused(id),
-            Fate::Throttled | Fate::Misconfigured => world.ledger().was_outage(id),
+            Fate::Throttled | Fate::Misconfigured | Fate::Topic(Trouble::Full) => {
+                world.ledger().was_outage(id)
+            }
             Fate::Away => {
                 world.ledger().was_outage(id);
                 let until =
                     world.clock.now().mono().saturating_add(self.dice.lock().unwrap().millis(500, 15_000));
                 *self.away_until.lock().unwrap() = until;
             }
-            Fate::Unknown(false) | Fate::Hangs(false) => {}
+            Fate::Topic(Trouble::Denied) => {
+                world.ledger().deny(&message.lane().to_string(), message.topic.as_str())
+            }
+            Fate::Unknown(false) | Fate::Hangs(false) | Fate::Topic(Trouble::Silent) => {}
         }
         match fate {
-            Fate::Taken => Ok("taken".into()),
+            Fate::Taken => Some(Ok("taken".into())),
             Fate::Unknown(_) => fail(SinkErrorKind::Unknown),
             Fate::Refused => fail(SinkErrorKind::Refused),
-            Fate::Throttled => Err(SinkError {
+            Fate::Throttled => Some(Err(SinkError {
                 retry_after: Some(Duration::from_millis(700)),
                 ..SinkError::new(SinkErrorKind::Throttled, "slower")
-            }),
+            })),
             Fate::Misconfigured => fail(SinkErrorKind::Misconfigured),
-            Fate::Hangs(_) => {
-                // Nobody will hear of those that went before, either.
-                world.ledger().unacknowledged += std::mem::take(taken);
-                world.sleep(Duration::from_secs(3600)).await;
-                fail(SinkErrorKind::Unknown)
-            }
             Fate::Away => fail(SinkErrorKind::Unreachable),
+            Fate::Topic(Trouble::Denied) => fail(SinkErrorKind::Denied),
+            Fate::Topic(Trouble::Full) => {
+                Some(Err(SinkError::new(SinkErrorKind::Throttled, "full").at_destination()))
+            }
+            Fate::Hangs(_) | Fate::Topic(Trouble::Silent) => None,
         }
     }
 }
 
-impl Target {
-    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
+#[async_trait]
+impl Sink for Target {
+    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         let steady = !self.world.mix.has(Fault::ClockJump);
         for delivery in batch {
             let now = self.world.clock.now();
@@ -120,24 +154,26 @@ impl Target {
             }
         }
         self.world.sleep(self.latency()).await;
-        let (mut outcomes, mut taken) = (Vec::new(), 0);
-        for delivery in batch {
-            if self.is_away() {
-                self.world.ledger().was_outage(&delivery.message.id);
-                outcomes.push(Err(SinkError::new(SinkErrorKind::Unreachable, "away")));
+        let mut is_answered = true;
+        for (index, Delivery { message, .. }) in batch.iter().enumerate() {
+            let result = if self.is_away() {
+                self.world.ledger().was_outage(&message.id);
+                Some(Err(SinkError::new(SinkErrorKind::Unreachable, "away")))
             } else {
-                outcomes.push(self.meet(&delivery.message.id, &mut taken).await);
+                self.meet(message)
+            };
+            match result {
+                Some(result) => outcomes.report(index, result),
+                None => is_answered = false,
+            }
+            // Some outcomes are known later than others.
+            if self.dice.lock().unwrap().chance(20) {
+                self.world.sleep(self.latency()).await;
             }
         }
-        self.world.sleep(self.latency()).await;
-        outcomes
-    }
-}
-
-#[async_trait]
-impl Sink for Target {
-    async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        outcomes.report_all(self.send_all(batch).await);
+        if !is_answered {
+            self.world.sleep(Duration::from_secs(3600)).await;
+        }
     }
 
     async fn probe(&self) -> Result<(), SinkError> {
