@@ -21,9 +21,11 @@ pub(super) const REMEMBERED_MAX: usize = 1_024;
 const OTHERS_WINDOW: Duration = Duration::from_secs(60);
 /// A claimed message waits this long for its destination's turn. Then it is deferred, and others take its room.
 const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
-/// Deferred messages of one destination come back at this distance from each other, and those of one lane too: what a
-/// destination that is away costs the store does not grow with its backlog.
+/// Deferred messages of one destination come back at this distance from each other on average, and those of one lane too: what
+/// a destination that is away costs the store does not grow with its backlog.
 const DEFERRED_GAP: Duration = Duration::from_millis(2);
+/// They come back in groups, one claim each: at multiples of this time.
+const DEFERRED_STEP: Duration = Duration::from_millis(100);
 /// So many different messages in a row without any answer open the breaker of their destination. Fewer may be the fault of a
 /// message.
 const SILENT_MAX: usize = 3;
@@ -164,6 +166,8 @@ impl Destinations {
             at = at.max(entry.deferred_to);
             entry.deferred_to = at.saturating_add(DEFERRED_GAP);
         }
+        let step = DEFERRED_STEP.as_micros() as u64;
+        let at = Monotonic::from_micros(at.as_micros().div_ceil(step).saturating_mul(step));
         now.wall().saturating_add(at.since(now.mono()))
     }
 
