@@ -1,13 +1,17 @@
 //! The library on a store that fails.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::Poll,
 };
 
 use duly::{Duly, Error, ManualClock, Message, Receive, State, minutes, seconds};
 use duly_stores::MemoryStore;
-use futures_util::poll;
 
 use super::*;
 
@@ -15,6 +19,11 @@ async fn start() -> (Duly, ManualClock, Arc<FailingStore>) {
     let (clock, store) = (ManualClock::new(), FailingStore::new(Arc::new(MemoryStore::new())));
     let duly = Duly::builder().store(store.clone()).clock(Arc::new(clock.clone())).start().await.unwrap();
     (duly, clock, store)
+}
+
+/// Polls `work` once.
+async fn poll<F: Future + Unpin>(work: &mut F) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *work).poll(context))).await
 }
 
 async fn calm() {
@@ -66,9 +75,9 @@ async fn a_handler_that_starts_while_duly_stops_claims_nothing() {
         std::future::pending::<()>()
     };
     let mut starting = Box::pin(duly.handle("order", handler).start());
-    assert!(poll!(&mut starting).is_pending());
+    assert!(poll(&mut starting).await.is_pending());
     let mut stopping = Box::pin(duly.shutdown());
-    assert!(poll!(&mut stopping).is_pending());
+    assert!(poll(&mut stopping).await.is_pending());
     calm().await;
     store.fail([], StoreErrorKind::Unavailable);
     let started = starting.await;
@@ -76,7 +85,7 @@ async fn a_handler_that_starts_while_duly_stops_claims_nothing() {
     calm().await;
     gate.notify_one();
     calm().await;
-    assert!(poll!(&mut stopping).is_ready(), "nothing holds it up");
+    assert!(poll(&mut stopping).await.is_ready(), "nothing holds it up");
     assert!(!ran.load(SeqCst));
     let record = store.get(std::slice::from_ref(&id)).await.unwrap().remove(0).unwrap();
     assert_eq!(record.state, State::Pending, "no lease is left behind");
