@@ -88,8 +88,7 @@ impl WebhookSink {
 impl Sink for WebhookSink {
     /// All requests begin at once: how many there are is the scheduler's to say. Each has its own time.
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        let send =
-            |(index, delivery)| async move { outcomes.report(index, self.send(delivery).await) };
+        let send = |(index, delivery)| async move { outcomes.report(index, self.send(delivery).await) };
         let mut under_way: FuturesUnordered<_> = batch.iter().enumerate().map(send).collect();
         while under_way.next().await.is_some() {}
     }

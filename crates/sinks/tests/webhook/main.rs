@@ -4,6 +4,8 @@
 mod answers;
 mod config;
 mod fields;
+mod http2;
+mod isolation;
 mod secrets;
 mod time;
 mod tls;

@@ -1,8 +1,8 @@
 //! What happens when time runs out.
 
-use std::{net::TcpListener, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, sync::Mutex, time::Duration};
 
-use duly_core::{Clock, ErrorScope, SinkErrorKind};
+use duly_core::{Clock, ErrorScope, Outcomes, SinkError, SinkErrorKind};
 use testkit::http::{HttpServer, Reply};
 
 use crate::{failure, sink_with, to};
@@ -24,14 +24,21 @@ async fn no_answer_in_time_is_unknown_and_hurts_no_neighbour() {
     let server = slow();
     let (sink, clock) = sink_with(&settings(&server, "request_timeout = '7s'"));
     let batch = ["never", "a", "b", "never"].map(to);
+    let known = Mutex::new(BTreeMap::new());
+    let report = |index, result: Result<String, SinkError>| drop(known.lock().unwrap().insert(index, result));
+    let outcomes = Outcomes::new(&report);
     let passing = async {
         server.wait_for(4).await;
+        while known.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
         clock.advance(Duration::from_secs(7));
     };
-    let (outcomes, ()) = tokio::join!(sink.deliver(&batch), passing);
-    assert!(outcomes[1].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    tokio::join!(sink.deliver_each(&batch, &outcomes), passing);
+    let known = known.into_inner().unwrap();
+    assert!(known[&1].is_ok() && known[&2].is_ok(), "{known:?}");
     for place in [0, 3] {
-        let error = outcomes[place].clone().unwrap_err();
+        let error = known[&place].clone().unwrap_err();
         assert_eq!((error.kind, error.detail.as_str()), (SinkErrorKind::Unknown, "no answer within 7s"));
         assert_eq!(error.scope, ErrorScope::Destination);
     }

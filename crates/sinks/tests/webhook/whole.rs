@@ -95,7 +95,7 @@ async fn an_origin_takes_no_more_room_than_its_share() {
     let (sink, clock) =
         sink_with("allow_urls = ['http://127.0.0.1:*']\nallow_private = true\nper_origin = 4");
     let to_silent = (0..20).map(|n| to(&format!("{}/{n}", silent.url())));
-    let to_good = (0..4).map(|n| to(&format!("{}/{n}", good.url())));
+    let to_good = (0..4).map(|n| to(&format!("{}/good/{n}", good.url())));
     let batch: Vec<_> = to_silent.chain(to_good).collect();
     let known = Mutex::new(Vec::new());
     let report = |index, result: Result<String, SinkError>| known.lock().unwrap().push((index, result));
