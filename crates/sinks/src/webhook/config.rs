@@ -20,7 +20,8 @@ const PARALLEL: usize = 32;
 const PARALLEL_TO_MANY: usize = 128;
 /// Requests to the sink's own url at the same time, unless the configuration says otherwise.
 const PER_OWN_ORIGIN: usize = 128;
-/// Requests to an origin that messages name, likewise: a quarter of what is under way with the one default, a sixteenth with the other.
+/// Requests to an origin that messages name, likewise: a quarter of what a lane has under way if the sink has a url, and a
+/// sixteenth if it has none.
 const PER_NAMED_ORIGIN: usize = 32;
 
 /// An HTTP endpoint, as it is written in the configuration. Everything is optional but one of `url` and `allow_urls`.
