@@ -18,11 +18,8 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
 const PARALLEL: usize = 32;
 /// The same where every message names its address: those that do not answer share the room with all others.
 const PARALLEL_TO_MANY: usize = 128;
-/// Requests to the sink's own url at the same time, unless the configuration says otherwise.
-const PER_OWN_ORIGIN: usize = 128;
-/// Requests to an origin that messages name, likewise: a quarter of what a lane has under way if the sink has a url, and a
-/// sixteenth if it has none.
-const PER_NAMED_ORIGIN: usize = 32;
+/// Requests to one origin at the same time, unless the configuration says otherwise.
+const PER_ORIGIN: usize = 128;
 
 /// An HTTP endpoint, as it is written in the configuration. Everything is optional but one of `url` and `allow_urls`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -69,12 +66,8 @@ impl WebhookConfig {
         self.parallel.unwrap_or(if self.url.is_some() { PARALLEL } else { PARALLEL_TO_MANY })
     }
 
-    pub(super) fn per_own_origin(&self) -> usize {
-        self.per_origin.unwrap_or(PER_OWN_ORIGIN)
-    }
-
-    pub(super) fn per_named_origin(&self) -> usize {
-        self.per_origin.unwrap_or(PER_NAMED_ORIGIN)
+    pub(super) fn per_origin(&self) -> usize {
+        self.per_origin.unwrap_or(PER_ORIGIN)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

@@ -73,7 +73,7 @@ impl WebhookSink {
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME_MAX)
-            .pool_max_idle_per_host(settings.per_own_origin)
+            .pool_max_idle_per_host(settings.per_origin)
             .http1_max_buf_size(HEAD_BYTES_MAX as usize)
             .http2_max_header_list_size(HEAD_BYTES_MAX)
             .http2_keep_alive_interval(PING_AFTER)

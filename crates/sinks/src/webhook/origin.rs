@@ -10,6 +10,10 @@ use std::{
 
 use tokio::sync::{MutexGuard, Semaphore, SemaphorePermit};
 
+/// Paths of one named origin that may have requests under way. A path that is silent has a breaker in the scheduler; an origin that
+/// is dead, with a new path for every message, has none.
+pub(super) const PATHS_MAX: usize = 64;
+
 /// The origins that requests are under way to. One that has none is forgotten: the table is no larger than what the
 /// scheduler has under way.
 #[derive(Default)]
@@ -17,7 +21,13 @@ pub(super) struct Origins {
     table: Arc<Mutex<Table>>,
 }
 
-type Table = HashMap<String, Arc<Origin>>;
+type Table = HashMap<String, Entry>;
+
+struct Entry {
+    origin: Arc<Origin>,
+    /// How many visits each path has. None is without one.
+    paths: HashMap<String, usize>,
+}
 
 struct Origin {
     slots: Semaphore,
@@ -27,15 +37,21 @@ struct Origin {
 }
 
 impl Origins {
-    /// Something is to be sent to `name`, which has so many slots.
-    pub(super) fn enter(&self, name: String, slots: usize) -> Visit {
+    /// Something is to be sent to `path` of the origin `name`, which has so many slots and takes so many paths at a time. `None`,
+    /// if it would be one path too many.
+    pub(super) fn enter(&self, name: String, path: &str, slots: usize, paths_max: usize) -> Option<Visit> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let first = tokio::sync::Mutex::default();
-            Arc::new(Origin { slots: Semaphore::new(slots), first, is_connected: AtomicBool::new(false) })
+            let origin = Origin { slots: Semaphore::new(slots), first, is_connected: AtomicBool::new(false) };
+            Entry { origin: Arc::new(origin), paths: HashMap::new() }
         };
-        let origin = table.entry(name.clone()).or_insert_with(new).clone();
-        Visit { name, origin, table: self.table.clone() }
+        let entry = table.entry(name.clone()).or_insert_with(new);
+        if !entry.paths.contains_key(path) && entry.paths.len() >= paths_max {
+            return None;
+        }
+        *entry.paths.entry(path.to_owned()).or_default() += 1;
+        Some(Visit { name, path: path.to_owned(), origin: entry.origin.clone(), table: self.table.clone() })
     }
 
     #[cfg(test)]
@@ -47,16 +63,12 @@ impl Origins {
 /// One request's part in its origin.
 pub(super) struct Visit {
     name: String,
+    path: String,
     origin: Arc<Origin>,
     table: Arc<Mutex<Table>>,
 }
 
 impl Visit {
-    /// A slot, if one is free.
-    pub(super) fn try_slot(&self) -> Option<SemaphorePermit<'_>> {
-        self.origin.slots.try_acquire().ok()
-    }
-
     /// A slot, in turn.
     pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
         // Nobody closes it.
@@ -91,8 +103,14 @@ impl First<'_> {
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        // The table's and this one: whoever enters takes the lock first.
-        if Arc::strong_count(&self.origin) == 2 {
+        let Some(entry) = table.get_mut(&self.name) else { return };
+        if let Some(visits) = entry.paths.get_mut(&self.path) {
+            *visits -= 1;
+            if *visits == 0 {
+                entry.paths.remove(&self.path);
+            }
+        }
+        if entry.paths.is_empty() {
             table.remove(&self.name);
         }
     }
@@ -105,9 +123,10 @@ mod tests {
     #[test]
     fn an_origin_without_a_request_is_forgotten() {
         let origins = Origins::default();
-        let visits: Vec<_> = (0..10_000).map(|n| origins.enter(format!("http://{n}"), 2)).collect();
+        let enter = |name: String| origins.enter(name, "/", 2, PATHS_MAX).unwrap();
+        let visits: Vec<_> = (0..10_000).map(|n| enter(format!("http://{n}"))).collect();
         assert_eq!(origins.len(), 10_000);
-        let again = origins.enter("http://7".into(), 2);
+        let again = enter("http://7".into());
         drop(visits);
         assert_eq!(origins.len(), 1);
         drop(again);
@@ -115,14 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_has_so_many_slots_and_no_more() {
+    fn an_origin_takes_so_many_paths_and_any_number_of_each() {
         let origins = Origins::default();
-        let enter = |name: &str| origins.enter(name.to_owned(), 2);
-        let (one, two, three) = (enter("a"), enter("a"), enter("a"));
-        let slots = (one.try_slot(), two.try_slot());
-        assert!(slots.0.is_some() && slots.1.is_some() && three.try_slot().is_none());
-        assert!(enter("b").try_slot().is_some(), "another origin has its own");
-        drop(slots);
-        assert!(three.try_slot().is_some());
+        let enter = |name: &str, path: &str| origins.enter(name.into(), path, 2, 2);
+        let (one, two) = (enter("a", "/1"), enter("a", "/2"));
+        assert!(one.is_some() && two.is_some() && enter("a", "/3").is_none());
+        assert!(enter("a", "/1").is_some() && enter("b", "/3").is_some());
+        drop(one);
+        assert!(enter("a", "/3").is_some());
     }
 }

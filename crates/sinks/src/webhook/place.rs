@@ -36,8 +36,8 @@ impl Place {
 ///
 /// Not the origin: one path may be silent, slow or forbidden while the others answer, and many customers' addresses lie at one
 /// origin (those of a chat service, say). What is lost by that is little. The table of destinations is bounded
-/// whatever their number; and a dead origin with a new path for every message, which no breaker would notice, has no more
-/// than `per_origin` requests under way.
+/// whatever their number; and a dead origin with a new path for every message, which no breaker would notice, has
+/// requests to [`PATHS_MAX`](super::origin::PATHS_MAX) of them under way at most.
 pub(super) fn destination(topic: &str) -> Cow<'_, str> {
     if !is_whole(topic) {
         let path = topic.strip_prefix('/').unwrap_or(topic);

@@ -1,6 +1,6 @@
 //! One message, one request.
 
-use std::pin::pin;
+use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{Delivery, Invalid, Monotonic, SinkError, SinkErrorKind};
@@ -15,9 +15,12 @@ use super::{
     answer::{self, is_elsewhere, retry_after},
     failure::{self, Answered},
     headers::headers,
-    origin::Visit,
+    origin::{self, Visit},
     place::{self, Place, Whose, place},
 };
+
+/// So long a message waits until its origin has a slot, if messages name the origin.
+const NAMED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A message that cannot become a request.
 pub(super) fn misfit(fault: &Invalid) -> SinkError {
@@ -32,11 +35,7 @@ impl WebhookSink {
         let place =
             place(topic, settings.base.as_ref(), &settings.allowed).map_err(|fault| misfit(&fault))?;
         let begin = self.clock.now().mono();
-        let slots = match place.whose {
-            Whose::Sinks => settings.per_own_origin,
-            Whose::Messages => settings.per_named_origin,
-        };
-        let visit = self.origins.enter(place.origin(), slots);
+        let visit = self.enter(topic, &place)?;
         let _slot = self.slot(&visit, &place, begin).await?;
         let end = begin.saturating_add(settings.timeout);
 
@@ -51,26 +50,32 @@ impl WebhookSink {
         self.judge(answer, topic, &place, end).await
     }
 
-    /// A slot of the origin. One that messages name is not waited for: its messages would take the room of all others.
-    /// The sink's own is, for half of the time that a request has, so that the other half is left for the answer.
+    fn enter(&self, topic: &str, place: &Place) -> Result<Visit, SinkError> {
+        let paths_max = match place.whose {
+            Whose::Sinks => usize::MAX,
+            Whose::Messages => origin::PATHS_MAX,
+        };
+        let path = place::destination(topic);
+        let visit = self.origins.enter(place.origin(), &path, self.settings.per_origin, paths_max);
+        visit.ok_or_else(|| failure::crowded("not sent: too many paths of this origin are without an answer"))
+    }
+
+    /// A slot of the origin. The sink's own is waited for, for half of the time that a request has, so that the other
+    /// half is left for the answer. One that messages name is waited for only shortly: those that wait take the room of all others.
     async fn slot<'a>(
         &self,
         visit: &'a Visit,
         place: &Place,
         begin: Monotonic,
     ) -> Result<SemaphorePermit<'a>, SinkError> {
-        if let Some(slot) = visit.try_slot() {
-            return Ok(slot);
-        }
-        if place.whose == Whose::Messages {
-            return Err(failure::crowded(
-                "not sent: as many requests to this origin are under way as per_origin allows",
-            ));
-        }
+        let wait = match place.whose {
+            Whose::Sinks => self.settings.timeout / 2,
+            Whose::Messages => NAMED_WAIT_MAX.min(self.settings.timeout / 2),
+        };
         let slot = tokio::select! {
             biased;
             slot = visit.slot() => slot,
-            () = self.clock.sleep_until(begin.saturating_add(self.settings.timeout / 2)) => None,
+            () = self.clock.sleep_until(begin.saturating_add(wait)) => None,
         };
         slot.ok_or_else(|| failure::crowded("not sent: the target took too long over the messages before it"))
     }

@@ -36,9 +36,7 @@ pub(super) struct Settings {
     pub(super) addresses: AddressRule,
     pub(super) permanent: Permanent,
     pub(super) timeout: Duration,
-    /// Requests at the same time to the base's origin, and to one that a message names.
-    pub(super) per_own_origin: usize,
-    pub(super) per_named_origin: usize,
+    pub(super) per_origin: usize,
     pub(super) authorities: Vec<CertificateDer<'static>>,
     pub(super) secrets: Secrets,
 }
@@ -99,8 +97,7 @@ impl Settings {
             },
             permanent: config.permanent.clone(),
             timeout: config.request_timeout(),
-            per_own_origin: config.per_own_origin(),
-            per_named_origin: config.per_named_origin(),
+            per_origin: config.per_origin(),
             authorities: match config.ca.as_deref() {
                 Some(path) => faults.keep("ca", tls::authorities(path)).unwrap_or_default(),
                 None => Vec::new(),
@@ -121,7 +118,7 @@ impl Settings {
         if !(1..=PARALLEL_MAX).contains(&config.batch()) {
             faults.add("parallel", format!("1 to {PARALLEL_MAX} messages of one call"));
         }
-        if !(1..=PARALLEL_MAX).contains(&settings.per_own_origin) {
+        if !(1..=PARALLEL_MAX).contains(&settings.per_origin) {
             faults.add("per_origin", format!("1 to {PARALLEL_MAX} requests at the same time"));
         }
         if faults.0.is_empty() { Ok(settings) } else { Err(faults.0) }

@@ -92,29 +92,28 @@ async fn a_url_that_does_not_finish_connecting_denies_its_message() {
 async fn an_origin_takes_no_more_room_than_its_share() {
     let silent = HttpServer::start(|_| Reply::Never);
     let good = by_path();
-    let (sink, clock) =
-        sink_with("allow_urls = ['http://127.0.0.1:*']\nallow_private = true\nper_origin = 4");
-    let to_silent = (0..20).map(|n| to(&format!("{}/{n}", silent.url())));
+    let (sink, clock) = sink_with("allow_urls = ['http://127.0.0.1:*']\nallow_private = true");
+    let to_silent = (0..80).map(|n| to(&format!("{}/{n}", silent.url())));
     let to_good = (0..4).map(|n| to(&format!("{}/good/{n}", good.url())));
     let batch: Vec<_> = to_silent.chain(to_good).collect();
     let known = Mutex::new(Vec::new());
     let report = |index, result: Result<String, SinkError>| known.lock().unwrap().push((index, result));
     let outcomes = Outcomes::new(&report);
     let passing = async {
-        silent.wait_for(4).await;
-        // All others are known while these four are not.
+        silent.wait_for(64).await;
+        // All others are known while these are not.
         while known.lock().unwrap().len() < 20 {
             tokio::task::yield_now().await;
         }
         clock.advance(Duration::from_secs(7));
     };
     tokio::join!(sink.deliver_each(&batch, &outcomes), passing);
-    assert_eq!(silent.requests().len(), 4);
+    assert_eq!(silent.requests().len(), 64);
     let mut known = known.into_inner().unwrap();
     assert!(known.split_off(20).into_iter().all(|(_, result)| result.unwrap_err().kind == Unknown));
     for (index, result) in known {
         match result {
-            Ok(_) => assert!(index >= 20, "{index}"),
+            Ok(_) => assert!(index >= 80, "{index}"),
             Err(error) => {
                 assert_eq!((error.kind, error.scope), (Throttled, ErrorScope::Destination), "{index}");
             }
