@@ -27,6 +27,8 @@ enum What {
     Redis,
     /// Sinks into brokers, beside bare loops of the same clients; and brokers that are killed, hang or are away
     Brokers,
+    /// The webhook sink: its rate, and lateness beside a slow and a silent endpoint
+    Webhook,
     /// The web console, before ten million messages that wait
     Console,
     /// The library redis-mq, beside bare XADD, XREADGROUP and XACK
@@ -47,6 +49,11 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
             let mut bench =
                 cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "brokers", "--"]);
             return steps.run("benchmark of the brokers", bench.args(&arguments.arguments));
+        }
+        What::Webhook => {
+            let mut bench =
+                cargo(&["bench", "--quiet", "--package", "duly-sinks", "--bench", "webhook", "--"]);
+            return steps.run("benchmark of webhooks", bench.args(&arguments.arguments));
         }
         What::Console => {
             let mut bench =

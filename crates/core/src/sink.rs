@@ -83,6 +83,10 @@ impl<'a> Outcomes<'a> {
 /// - `an_absent_target_is_unreachable_until_it_returns`: then the same sink delivers again.
 /// - `calls_at_the_same_time_do_not_mix`: every outcome belongs to its own message.
 /// - `a_call_given_up_leaves_the_sink_usable`: the scheduler drops a call whose time is over.
+/// - `outcomes_are_reported_as_they_become_known`: a slow message delays no other of its call.
+/// - `a_silent_destination_holds_up_no_other`: and one that never answers neither.
+/// - `a_forbidden_destination_fails_alone`: as `Denied`.
+/// - `a_full_destination_is_throttled_alone`: as `Throttled`, about the destination.
 /// - A sink classifies and never decides: it neither retries a message nor drops it.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {

@@ -15,14 +15,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, Uri, request::Parts};
+use http::{HeaderMap, Method, Response, Uri, Version, request::Parts};
 use http_body_util::BodyExt;
 use hyper::{
     body::{Body, Frame, Incoming},
-    server::conn::http1,
+    server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{oneshot, watch},
@@ -33,6 +33,11 @@ use crate::servers::wait_until;
 
 /// A port that was ours is free again within this, or the test fails.
 const PORT_WITHIN: Duration = Duration::from_secs(20);
+
+const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
+const EVERYWHERE: [u8; 4] = [0, 0, 0, 0];
+/// Requests at the same time on one connection that speaks HTTP/2.
+const STREAMS_MAX: u32 = 1_000;
 
 /// One request, whole.
 #[derive(Debug, Clone)]
@@ -47,6 +52,8 @@ pub struct Request {
     pub body: Bytes,
     /// Which connection brought it, from 1.
     pub connection: usize,
+    /// HTTP/1.1 or HTTP/2.
+    pub version: Version,
 }
 
 impl Request {
@@ -62,6 +69,8 @@ pub enum Reply {
     Answer(Response<Bytes>),
     /// Answers after this long.
     Later(Response<Bytes>, Duration),
+    /// Answers once this is true.
+    Held(Response<Bytes>, watch::Receiver<bool>),
     /// Answers with a body of these bytes without an end.
     Endless(Response<Bytes>),
     /// Answers with a head and the beginning of a body, and then nothing more.
@@ -101,6 +110,8 @@ struct Shared {
     decide: Box<Decide>,
     requests: watch::Sender<Vec<Request>>,
     connections: AtomicUsize,
+    open: AtomicUsize,
+    open_max: AtomicUsize,
     streamed: AtomicUsize,
 }
 
@@ -112,23 +123,31 @@ struct Running {
 impl HttpServer {
     /// Listens on a free port of the loopback address. `decide` is asked about every request.
     pub fn start(decide: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        Self::start_with(None, decide)
+        Self::start_with(LOOPBACK, None, decide)
     }
 
-    /// The same behind TLS.
+    /// The same on every address of the loopback network, each of which is an origin of its own.
+    pub fn start_everywhere(decide: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_with(EVERYWHERE, None, decide)
+    }
+
+    /// The same behind TLS. It speaks HTTP/2 if `tls` has agreed on it.
     pub fn start_tls(tls: TlsAcceptor, decide: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        Self::start_with(Some(tls), decide)
+        Self::start_with(EVERYWHERE, Some(tls), decide)
     }
 
     fn start_with(
+        address: [u8; 4],
         tls: Option<TlsAcceptor>,
         decide: impl Fn(&Request) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let socket = bound(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let socket = bound(SocketAddr::from((address, 0))).unwrap();
         let shared = Shared {
             decide: Box::new(decide),
             requests: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            open_max: AtomicUsize::new(0),
             streamed: AtomicUsize::new(0),
         };
         let server = Self {
@@ -144,13 +163,13 @@ impl HttpServer {
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        SocketAddr::from((LOOPBACK, self.addr.port()))
     }
 
     /// `http://127.0.0.1:…`, or with `https`.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.addr)
+        format!("{scheme}://{}", self.addr())
     }
 
     /// All requests so far, in their order.
@@ -167,6 +186,11 @@ impl HttpServer {
     /// Connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// The most connections that were open at the same time.
+    pub fn open_max(&self) -> usize {
+        self.shared.open_max.load(Ordering::SeqCst)
     }
 
     /// Bytes of [`Reply::Endless`] that were taken so far.
@@ -237,8 +261,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAccep
         let connection = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
         let (shared, tls) = (shared.clone(), tls.clone());
         tokio::spawn(async move {
+            let open = shared.open.fetch_add(1, Ordering::SeqCst) + 1;
+            shared.open_max.fetch_max(open, Ordering::SeqCst);
             // A client that goes away is its own business; the test looks at what came.
-            let _ = serve(stream, shared, tls, connection).await;
+            let _ = serve(stream, shared.clone(), tls, connection).await;
+            shared.open.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }
@@ -255,7 +282,17 @@ async fn serve(
     server.max_buf_size(1024 * 1024);
     let served = match tls {
         None => server.serve_connection(TokioIo::new(stream), service).await,
-        Some(tls) => server.serve_connection(TokioIo::new(tls.accept(stream).await?), service).await,
+        Some(tls) => {
+            let stream = tls.accept(stream).await?;
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            let stream = TokioIo::new(stream);
+            if is_http2 {
+                let mut server = http2::Builder::new(TokioExecutor::new());
+                server.max_concurrent_streams(STREAMS_MAX).serve_connection(stream, service).await
+            } else {
+                server.serve_connection(stream, service).await
+            }
+        }
     };
     served.map_err(io::Error::other)
 }
@@ -265,9 +302,9 @@ async fn answer(
     connection: usize,
     request: http::Request<Incoming>,
 ) -> io::Result<Response<Answer>> {
-    let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+    let (Parts { method, uri, headers, version, .. }, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-    let request = Request { method, uri, headers, body, connection };
+    let request = Request { method, uri, headers, body, connection, version };
     let reply = (shared.decide)(&request);
     shared.requests.send_modify(|all| all.push(request));
     let with = |answer: Response<Bytes>, then| {
@@ -279,6 +316,11 @@ async fn answer(
         Reply::Later(answer, span) => {
             #[expect(clippy::disallowed_methods, reason = "a target that takes its time takes real time")]
             tokio::time::sleep(span).await;
+            Ok(with(answer, Then::End))
+        }
+        Reply::Held(answer, mut told) => {
+            // A test that has gone tells nothing more.
+            let _ = told.wait_for(|is_told| *is_told).await;
             Ok(with(answer, Then::End))
         }
         Reply::Endless(answer) => Ok(with(answer, Then::Repeat)),

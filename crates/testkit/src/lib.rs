@@ -18,6 +18,7 @@ pub mod servers;
 pub mod simulation;
 pub mod sink;
 pub mod store;
+pub mod tls;
 
 pub use store::homes::{embedded, memory, mysql, postgres, redis, redis_and_mysql, redis_at};
 

@@ -59,6 +59,7 @@ fn a_whole_sink_can_come_from_the_environment() {
         ("DULY__SINKS__ORDERS__KIND", "webhook"),
         ("DULY__SINKS__ORDERS__URL", "https://a.example"),
         ("DULY__SINKS__ORDERS__PARALLEL", "7"),
+        ("DULY__SINKS__ORDERS__PER_ORIGIN", "9"),
         ("DULY__SINKS__ORDERS__ALLOW_PRIVATE", "true"),
         ("DULY__SINKS__ORDERS__SECRET", "123456789012345678901234567890"),
         ("DULY__SINKS__ORDERS__REQUEST_TIMEOUT", "2s"),
@@ -66,6 +67,7 @@ fn a_whole_sink_can_come_from_the_environment() {
     ];
     let SinkSetup { options, config } = sink("", &environment);
     assert_eq!((config.batch(), config.call_timeout()), (7, Duration::from_secs(2)));
+    assert!(format!("{config:?}").contains("per_origin: Some(9)"), "{config:?}");
     assert_eq!(options.retry.unwrap().attempts, 3);
 }
 

@@ -62,6 +62,7 @@ const EDGES: &[Edge] = &[
     Edge("sinks.hook.rate", &["0", "10000001"], "1", "10000000"),
     Edge("sinks.hook.timeout", &["0", "\"10s\"", "\"13h\""], "", "\"11h\""),
     Edge("sinks.hook.parallel", &["0", "-1", "1000000000"], "1", ""),
+    Edge("sinks.hook.per_origin", &["0", "-1", "1000000000"], "1", ""),
     Edge("sinks.hook.request_timeout", &["0", "\"2d\""], "\"800ms\"", ""),
     Edge("sinks.hook.retry.attempts", &["0", "1000001"], "3", "1000000"),
 ];

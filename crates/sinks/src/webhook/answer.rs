@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use duly_core::{Clock, Monotonic, SinkErrorKind, Timestamp};
+use duly_core::{Clock, Monotonic, Timestamp};
 use http::{HeaderMap, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -24,8 +24,23 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// one (421, 425).
 const PASSING: [u16; 7] = [404, 408, 409, 421, 423, 424, 425];
 
-/// What kind of failure a status is for a target that all messages go to; `None` for success.
-pub(super) fn kind(status: StatusCode, permanent: &Permanent, elsewhere: bool) -> Option<SinkErrorKind> {
+/// What an answer is that is no success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The target asks for time.
+    Busy,
+    /// The request was not authenticated, or is sent to another origin: the sink's headers or its url are at fault.
+    Setup,
+    /// This path is closed to us.
+    Forbidden,
+    /// The request itself is at fault.
+    Bad,
+    /// Anything else: the target may have acted.
+    Open,
+}
+
+/// What a status means; `None` for success.
+pub(super) fn failure(status: StatusCode, permanent: &Permanent, elsewhere: bool) -> Option<Failure> {
     let code = status.as_u16();
     let is_permanent = match permanent {
         Permanent::These(list) => list.contains(&code),
@@ -34,11 +49,12 @@ pub(super) fn kind(status: StatusCode, permanent: &Permanent, elsewhere: bool) -
     };
     Some(match code {
         200..=299 => return None,
-        300..=399 if elsewhere => SinkErrorKind::Misconfigured,
-        400..=499 if is_permanent => SinkErrorKind::Refused,
-        401 | 403 | 407 => SinkErrorKind::Misconfigured,
-        429 | 503 => SinkErrorKind::Throttled,
-        _ => SinkErrorKind::Unknown,
+        300..=399 if elsewhere => Failure::Setup,
+        400..=499 if is_permanent => Failure::Bad,
+        401 | 407 => Failure::Setup,
+        403 => Failure::Forbidden,
+        429 | 503 => Failure::Busy,
+        _ => Failure::Open,
     })
 }
 

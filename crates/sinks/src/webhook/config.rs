@@ -11,10 +11,15 @@ use serde::{
 use super::{WebhookSink, settings::Settings};
 use crate::{Hidden, OneOrMany, Span};
 
-/// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
+/// A request is answered within this, unless the configuration says otherwise: a second less than a lane waits.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
-/// Requests of one call at the same time, unless the configuration says otherwise.
-pub(super) const PARALLEL: usize = 32;
+/// Messages of one call to a sink with a url, unless the configuration says otherwise. The four calls of a lane are as many
+/// requests as one origin gets.
+const PARALLEL: usize = 32;
+/// The same where every message names its address: those that do not answer share the room with all others.
+const PARALLEL_TO_MANY: usize = 128;
+/// Requests to one origin at the same time, unless the configuration says otherwise.
+const PER_ORIGIN: usize = 128;
 
 /// An HTTP endpoint, as it is written in the configuration. Everything is optional but one of `url` and `allow_urls`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -35,10 +40,12 @@ pub struct WebhookConfig {
     pub allow_private: AllowPrivate,
     /// Which 4xx answers mean that this message will never be taken.
     pub permanent: Permanent,
-    /// How long one call may take.
+    /// How long one request may take.
     pub request_timeout: Option<Span>,
-    /// Requests of one call at the same time.
+    /// Messages of one call, unless the lane's `batch` says otherwise. All its requests begin at once.
     pub parallel: Option<usize>,
+    /// Requests to one origin at the same time, of all calls.
+    pub per_origin: Option<usize>,
     /// A PEM file with certificate authorities that are trusted besides those of the system.
     pub ca: Option<PathBuf>,
 }
@@ -56,7 +63,11 @@ impl WebhookConfig {
     }
 
     pub(crate) fn batch(&self) -> usize {
-        self.parallel.unwrap_or(PARALLEL)
+        self.parallel.unwrap_or(if self.url.is_some() { PARALLEL } else { PARALLEL_TO_MANY })
+    }
+
+    pub(super) fn per_origin(&self) -> usize {
+        self.per_origin.unwrap_or(PER_ORIGIN)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

@@ -15,19 +15,16 @@ use std::{
 
 use duly_core::{Clock, Monotonic, SinkErrorKind};
 use http::Uri;
-use hyper_util::{
-    client::legacy::connect::{Connected, Connection},
-    rt::TokioIo,
-};
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
-use tokio_rustls::TlsConnector;
+use tokio::net::TcpStream;
 use tower::Service;
 
-use super::address::AddressRule;
+use super::{
+    address::AddressRule,
+    stream::{Count, Stream},
+    tls::{self, Tls},
+};
 
 /// How long connecting may take, all addresses of a name and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,16 +52,6 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// A byte stream to a target, with TLS or without.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-impl Connection for Box<dyn Io> {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
 /// Why there is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
@@ -78,6 +65,8 @@ pub(super) enum ConnectError {
     Certificate { host: String, why: String },
     #[error("no TLS with {host}: {why}")]
     Handshake { host: String, why: String },
+    #[error("this process cannot open one more connection: {why}")]
+    Exhausted { why: String },
 }
 
 impl ConnectError {
@@ -88,8 +77,15 @@ impl ConnectError {
             Self::Unresolved { .. } | Self::Unconnected { .. } | Self::Handshake { .. } => {
                 SinkErrorKind::Unreachable
             }
+            Self::Exhausted { .. } => SinkErrorKind::Throttled,
         }
     }
+}
+
+/// Whether it is this machine that has no file, port or buffer left. No target is to blame for that.
+fn is_exhausted(why: &io::Error) -> bool {
+    // ENFILE, EMFILE and ENOBUFS of Linux; the standard library has no names for them.
+    why.kind() == io::ErrorKind::AddrNotAvailable || matches!(why.raw_os_error(), Some(23 | 24 | 105))
 }
 
 /// Makes connections. Cloning shares everything.
@@ -101,12 +97,13 @@ pub(super) struct Connector {
 struct Parts {
     resolver: Arc<dyn Resolve>,
     rule: AddressRule,
-    tls: TlsConnector,
+    tls: Tls,
     clock: Arc<dyn Clock>,
+    count: Count,
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Box<dyn Io>>;
+    type Response = TokioIo<Stream>;
     type Error = ConnectError;
     type Future = Later<Result<Self::Response, ConnectError>>;
 
@@ -124,33 +121,45 @@ impl Connector {
     pub(super) fn new(
         resolver: Arc<dyn Resolve>,
         rule: AddressRule,
-        tls: TlsConnector,
+        tls: Tls,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { parts: Arc::new(Parts { resolver, rule, tls, clock }) }
+        Self { parts: Arc::new(Parts { resolver, rule, tls, clock, count: Count::default() }) }
+    }
+
+    /// Connections that are open or being made.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.parts.count.now()
     }
 }
 
 impl Parts {
-    async fn connect(&self, uri: &Uri) -> Result<Box<dyn Io>, ConnectError> {
+    async fn connect(&self, uri: &Uri) -> Result<Stream, ConnectError> {
         let is_tls = uri.scheme_str() == Some("https");
         let host = uri.host().unwrap_or_default();
         // An IPv6 address stands in brackets in an address, and without them everywhere else.
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let end = self.clock.now().mono().saturating_add(CONNECT_TIMEOUT);
+        let counted = self.count.add();
 
         let found = self.before(end, self.resolve(host));
         let found =
             found.await.unwrap_or_else(|| Err(unresolved(host, "the resolver did not answer in time")))?;
         let stream = self.reach(host, port, &self.checked(host, found)?, end).await?;
         if !is_tls {
-            return Ok(Box::new(stream));
+            return Ok(Stream::new(stream, false, counted));
         }
         let name = ServerName::try_from(host.to_owned())
             .map_err(|why| ConnectError::Certificate { host: host.into(), why: why.to_string() })?;
-        match self.before(end, self.tls.connect(name, stream)).await {
-            Some(Ok(stream)) => Ok(Box::new(stream)),
+        // HTTP/2 is for connections that are kept: one for a single request would be kept by the pool all the same.
+        let connector = if counted.is_kept { &self.tls.any } else { &self.tls.http1 };
+        match self.before(end, connector.connect(name, stream)).await {
+            Some(Ok(stream)) => {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP_2);
+                Ok(Stream::new(stream, is_http2, counted))
+            }
             Some(Err(why)) => Err(not_secured(host, &why)),
             None => Err(ConnectError::Handshake { host: host.into(), why: "no answer in time".into() }),
         }
@@ -196,6 +205,9 @@ impl Parts {
                     // A request is written whole; waiting to fill a packet would only delay it.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
+                }
+                Some(Err(why)) if is_exhausted(&why) => {
+                    return Err(ConnectError::Exhausted { why: why.to_string() });
                 }
                 Some(Err(why)) => why.to_string(),
                 None => "no answer in time".into(),

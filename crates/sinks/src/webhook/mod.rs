@@ -2,24 +2,28 @@
 
 mod address;
 mod answer;
+mod busy;
 mod config;
 mod connect;
+mod failure;
 mod headers;
+mod origin;
 mod pattern;
 mod place;
 mod send;
 mod settings;
 mod sign;
+mod stream;
 mod tls;
 
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError, SinkErrorKind};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http_body_util::Full;
 use hyper_util::{
@@ -28,30 +32,29 @@ use hyper_util::{
 };
 use tower::ServiceExt;
 
+use busy::BusyPaths;
 pub use config::{AllowPrivate, Permanent, WebhookConfig};
 use connect::{Connector, Resolve, SystemResolver};
+use origin::Origins;
 use settings::Settings;
 
 /// An idle connection is closed after this: less than the 5 s of common servers, so that a request seldom meets a
 /// connection that its target is just closing.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(4);
 /// The head of an answer may not be longer.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
+const HEAD_BYTES_MAX: u32 = 64 * 1024;
+/// An HTTP/2 connection with requests under way and no byte from the target for so long is asked whether it is alive, and
+/// given up after as long again. All its requests are then without an answer.
+const PING_AFTER: Duration = Duration::from_secs(10);
 
 /// Delivers by HTTP.
 pub struct WebhookSink {
     client: Client<Connector, Full<Bytes>>,
     connector: Connector,
     settings: Settings,
+    origins: Origins,
+    busy_paths: BusyPaths,
     clock: Arc<dyn Clock>,
-}
-
-/// The time that one call has.
-#[derive(Clone, Copy)]
-struct Call {
-    /// What has not begun by now is not begun any more: it would have too little time to be answered.
-    begin_until: Monotonic,
-    end: Monotonic,
 }
 
 impl WebhookSink {
@@ -64,58 +67,34 @@ impl WebhookSink {
         clock: Arc<dyn Clock>,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Invalid> {
-        let tls = tls::connector(&settings.authorities)?;
+        let tls = tls::connectors(&settings.authorities)?;
         let connector = Connector::new(resolver, settings.addresses.clone(), tls, clock.clone());
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME_MAX)
-            .pool_max_idle_per_host(settings.parallel)
-            .http1_max_buf_size(HEAD_BYTES_MAX)
+            .pool_max_idle_per_host(settings.per_origin)
+            .http1_max_buf_size(HEAD_BYTES_MAX as usize)
+            .http2_max_header_list_size(HEAD_BYTES_MAX)
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_AFTER)
             .build(connector.clone());
-        Ok(Self { client, connector, settings, clock })
-    }
-
-    fn call(&self) -> Call {
-        let now = self.clock.now().mono();
-        Call {
-            begin_until: now.saturating_add(self.settings.timeout / 2),
-            end: now.saturating_add(self.settings.timeout),
-        }
-    }
-
-    async fn numbered(
-        &self,
-        place: usize,
-        delivery: &Delivery,
-        call: Call,
-    ) -> (usize, Result<String, SinkError>) {
-        (place, self.send(delivery, call).await)
-    }
-}
-
-impl WebhookSink {
-    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
-        let call = self.call();
-        let mut outcomes: Vec<Option<Result<String, SinkError>>> = vec![None; batch.len()];
-        let mut waiting = batch.iter().enumerate();
-        let mut under_way = FuturesUnordered::new();
-        loop {
-            while under_way.len() < self.settings.parallel {
-                let Some((place, delivery)) = waiting.next() else { break };
-                under_way.push(self.numbered(place, delivery, call));
-            }
-            let Some((place, outcome)) = under_way.next().await else { break };
-            outcomes[place] = Some(outcome);
-        }
-        let missing = || Err(SinkError::new(SinkErrorKind::Unknown, "no outcome was recorded"));
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect()
+        let (origins, busy_paths) = (Origins::default(), BusyPaths::default());
+        Ok(Self { client, connector, settings, origins, busy_paths, clock })
     }
 }
 
 #[async_trait]
 impl Sink for WebhookSink {
+    /// All requests begin at once: how many there are is the scheduler's to say. Each has its own time.
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        outcomes.report_all(self.send_all(batch).await);
+        let send = |(index, delivery)| async move { outcomes.report(index, self.send(delivery).await) };
+        let mut under_way: FuturesUnordered<_> = batch.iter().enumerate().map(send).collect();
+        while under_way.next().await.is_some() {}
+    }
+
+    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+        place::destination(message.topic.as_str())
     }
 
     /// Connects, with TLS if the address asks for it, and sends nothing. Without a base address there is nothing to ask.
@@ -125,7 +104,7 @@ impl Sink for WebhookSink {
         let connected = tokio::select! {
             biased;
             connected = self.connector.clone().oneshot(uri) => connected,
-            () = self.clock.sleep_until(self.call().end) => {
+            () = self.clock.sleep_until(self.clock.now().mono().saturating_add(self.settings.timeout)) => {
                 return Err(SinkError::new(SinkErrorKind::Unreachable, "no connection in time"));
             }
         };

@@ -1,5 +1,7 @@
 //! From a topic to the address it stands for.
 
+use std::borrow::Cow;
+
 use duly_core::Invalid;
 use http::Uri;
 use url::Url;
@@ -22,15 +24,47 @@ pub(super) enum Whose {
     Messages,
 }
 
+impl Place {
+    /// Scheme, host and port: what connections are made to.
+    pub(super) fn origin(&self) -> String {
+        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+        format!("{}://{authority}", self.uri.scheme_str().unwrap_or_default())
+    }
+}
+
+/// What shares pacing and breaker with this topic: the whole path, without the query.
+///
+/// Not the origin: one path may be silent, slow or forbidden while the others answer, and many customers' addresses lie at one
+/// origin (those of a chat service, say). What is lost by that is little. The table of destinations is bounded
+/// whatever their number; and a dead origin with a new path for every message, which no breaker would notice, has
+/// requests to [`PATHS_MAX`](super::origin::PATHS_MAX) of them under way at most.
+pub(super) fn destination(topic: &str) -> Cow<'_, str> {
+    if !is_whole(topic) {
+        let path = topic.strip_prefix('/').unwrap_or(topic);
+        return Cow::Borrowed(if path.is_empty() { "/" } else { path });
+    }
+    // What is no URL is refused alone, whatever it is called.
+    let Ok(url) = Url::parse(topic) else { return Cow::Borrowed(topic) };
+    let name = &url[..url::Position::AfterPath];
+    match topic.get(..name.len()) {
+        Some(same) if same == name => Cow::Borrowed(same),
+        _ => Cow::Owned(name.to_owned()),
+    }
+}
+
+fn is_whole(topic: &str) -> bool {
+    let begins =
+        |scheme: &str| topic.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    begins("http://") || begins("https://")
+}
+
 fn fault(detail: impl Into<String>) -> Invalid {
     Invalid::new("bad_topic", "topic", detail)
 }
 
 /// Where a message with this topic goes: a path below `base`, or a whole address that one of `allowed` matches.
 pub(super) fn place(topic: &str, base: Option<&Url>, allowed: &[Pattern]) -> Result<Place, Invalid> {
-    let begins =
-        |scheme: &str| topic.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-    if begins("http://") || begins("https://") {
+    if is_whole(topic) {
         return whole(topic, allowed);
     }
     let Some(base) = base else {
@@ -126,6 +160,34 @@ mod tests {
             ("http://h/base", "user@evil.com", "http://h/base/user@evil.com"),
         ] {
             assert_eq!(goes(base, topic).as_deref(), Ok(want), "{topic}");
+        }
+    }
+
+    #[test]
+    fn a_destination_is_a_path_without_its_query() {
+        for (topic, want) in [
+            ("orders/late", "orders/late"),
+            ("/orders/late", "orders/late"),
+            ("/", "/"),
+            ("https://h.example/a/b", "https://h.example/a/b"),
+            ("https://h.example/a/b?c=1", "https://h.example/a/b"),
+            ("HTTPS://H.example:443/a/../b?c", "https://h.example/b"),
+            ("http://h.example", "http://h.example/"),
+            ("http://[broken", "http://[broken"),
+        ] {
+            assert_eq!(destination(topic), want, "{topic}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        let allowed = [Pattern::parse("https://*:*").unwrap()];
+        for (topic, want) in [
+            ("https://H.example/a?b", "https://h.example"),
+            ("https://h.example:443/c", "https://h.example"),
+            ("https://h.example:8443/", "https://h.example:8443"),
+        ] {
+            assert_eq!(place(topic, None, &allowed).unwrap().origin(), want);
         }
     }
 

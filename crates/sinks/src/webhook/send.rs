@@ -1,21 +1,26 @@
 //! One message, one request.
 
-use std::error::Error;
+use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
-use duly_core::{Delivery, Invalid, SinkError, SinkErrorKind};
+use duly_core::{Delivery, Invalid, Monotonic, SinkError, SinkErrorKind};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, connect::capture_connection};
+use hyper_util::client::legacy::{self, connect::CaptureConnection, connect::capture_connection};
+use tokio::sync::SemaphorePermit;
 
 use super::{
-    Call, WebhookSink,
-    answer::{self, is_elsewhere, kind, retry_after},
-    connect::ConnectError,
+    WebhookSink,
+    answer::{self, is_elsewhere, retry_after},
+    failure::{self, Answered},
     headers::headers,
-    place::{Place, Whose, place},
+    origin::{self, Visit},
+    place::{self, Place, Whose, place},
 };
+
+/// So long a message waits until its origin has a slot, if messages name the origin.
+const NAMED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A message that cannot become a request.
 pub(super) fn misfit(fault: &Invalid) -> SinkError {
@@ -24,64 +29,129 @@ pub(super) fn misfit(fault: &Invalid) -> SinkError {
 
 impl WebhookSink {
     /// Sends one message, and says what became of it.
-    pub(super) async fn send(&self, delivery: &Delivery, call: Call) -> Result<String, SinkError> {
-        let now = self.clock.now();
+    pub(super) async fn send(&self, delivery: &Delivery) -> Result<String, SinkError> {
         let settings = &self.settings;
         let topic = delivery.message.topic.as_str();
         let place =
             place(topic, settings.base.as_ref(), &settings.allowed).map_err(|fault| misfit(&fault))?;
-        if now.mono() > call.begin_until {
-            let words = "not sent: the target took too long over the messages before it";
-            return Err(SinkError::new(SinkErrorKind::Throttled, words));
-        }
-        let seconds = now.wall().as_millis() / 1000;
+        let begin = self.clock.now().mono();
+        let visit = self.enter(topic, &place)?;
+        let _slot = self.slot(&visit, &place, begin).await?;
+        let end = begin.saturating_add(settings.timeout);
+
+        let seconds = self.clock.now().wall().as_millis() / 1000;
         let headers =
             headers(delivery, &settings.headers, &settings.keys, seconds).map_err(|fault| misfit(&fault))?;
-
         let mut request = Request::new(Full::new(delivery.message.body.to_bytes()));
         *request.method_mut() = settings.method.clone();
         *request.uri_mut() = place.uri.clone();
         *request.headers_mut() = headers;
-        let answer = self.answer_to(request, &place, call).await?;
-        self.judge(answer, &place, call).await
+        let answer = self.answer_to(request, &visit, &place, end).await?;
+        self.judge(answer, topic, &place, end).await
+    }
+
+    fn enter(&self, topic: &str, place: &Place) -> Result<Visit, SinkError> {
+        let paths_max = match place.whose {
+            Whose::Sinks => usize::MAX,
+            Whose::Messages => origin::PATHS_MAX,
+        };
+        let path = place::destination(topic);
+        let visit = self.origins.enter(place.origin(), &path, self.settings.per_origin, paths_max);
+        visit.ok_or_else(|| failure::crowded("not sent: too many paths of this origin are without an answer"))
+    }
+
+    /// A slot of the origin. The sink's own is waited for, for half of the time that a request has, so that the other
+    /// half is left for the answer. One that messages name is waited for only shortly: those that wait take the room of all others.
+    async fn slot<'a>(
+        &self,
+        visit: &'a Visit,
+        place: &Place,
+        begin: Monotonic,
+    ) -> Result<SemaphorePermit<'a>, SinkError> {
+        let wait = match place.whose {
+            Whose::Sinks => self.settings.timeout / 2,
+            Whose::Messages => NAMED_WAIT_MAX.min(self.settings.timeout / 2),
+        };
+        let slot = tokio::select! {
+            biased;
+            slot = visit.slot() => slot,
+            () = self.clock.sleep_until(begin.saturating_add(wait)) => None,
+        };
+        slot.ok_or_else(|| failure::crowded("not sent: the target took too long over the messages before it"))
     }
 
     async fn answer_to(
         &self,
         mut request: Request<Full<Bytes>>,
+        visit: &Visit,
         place: &Place,
-        call: Call,
+        end: Monotonic,
     ) -> Result<Response<Incoming>, SinkError> {
         let connection = capture_connection(&mut request);
         let answer = tokio::select! {
             biased;
-            answer = self.client.request(request) => answer,
-            () = self.clock.sleep_until(call.end) => {
+            answer = self.exchange(request, visit, place, connection.clone()) => answer,
+            () = self.clock.sleep_until(end) => {
                 let timeout = self.settings.timeout;
-                let error = match *connection.connection_metadata() {
-                    Some(_) => SinkError::new(SinkErrorKind::Unknown, format!("no answer within {timeout:?}")),
-                    None => SinkError::new(SinkErrorKind::Unreachable, format!("no connection within {timeout:?}")),
+                let Some(used) = &*connection.connection_metadata() else {
+                    let detail = format!("no connection within {timeout:?}");
+                    return Err(failure::unconnected(place.whose, SinkErrorKind::Unreachable, detail));
                 };
-                return Err(blame(place, error));
+                // With HTTP/2 the others on it go on, but if it is the connection that is dead, new ones must not join them.
+                used.poison();
+                return Err(failure::silent(format!("no answer within {timeout:?}")));
             }
         };
-        answer.map_err(|why| broken(place, &why))
+        answer.map_err(|why| failure::broken(place, &why))
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        visit: &Visit,
+        place: &Place,
+        mut connection: CaptureConnection,
+    ) -> Result<Response<Incoming>, legacy::Error> {
+        // Only TLS offers HTTP/2, and so a connection worth waiting for.
+        let is_tls = place.uri.scheme_str() == Some("https");
+        let first = if is_tls { visit.first().await } else { None };
+        let mut answer = pin!(self.client.request(request));
+        if let Some(first) = first {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                _ = connection.wait_for_connection_metadata() => first.connected(),
+            }
+        }
+        answer.await
     }
 
     async fn judge(
         &self,
         answer: Response<Incoming>,
+        topic: &str,
         place: &Place,
-        call: Call,
+        end: Monotonic,
     ) -> Result<String, SinkError> {
         let (head, body) = answer.into_parts();
         let elsewhere = is_elsewhere(&head.headers, &place.uri);
-        let retry_after = retry_after(&head.headers, self.clock.now().wall());
+        let wish = retry_after(&head.headers, self.clock.now().wall());
         // Cut only after the secrets are out: half of one is still worth something.
-        let words = self.settings.secrets.hide(&answer::words(body, &*self.clock, call.end).await);
+        let words = self.settings.secrets.hide(&answer::words(body, &*self.clock, end).await);
         let words: String = words.chars().take(answer::WORDS_MAX).collect();
         let status = head.status;
-        let Some(kind) = kind(status, &self.settings.permanent, elsewhere) else {
+        let failure = answer::failure(status, &self.settings.permanent, elsewhere);
+        let is_whole = match (place.whose, failure) {
+            (Whose::Messages, _) => false,
+            (Whose::Sinks, Some(answer::Failure::Busy)) => {
+                self.busy_paths.is_whole(&place::destination(topic))
+            }
+            (Whose::Sinks, _) => {
+                self.busy_paths.answered();
+                false
+            }
+        };
+        let Some(failure) = failure else {
             return Ok(format!("{} {words}", status.as_u16()).trim_end().to_owned());
         };
         let mut detail = format!("the target answered {status}");
@@ -92,41 +162,7 @@ impl WebhookSink {
             detail.push_str(": ");
             detail.push_str(&words);
         }
-        Err(blame(place, SinkError { retry_after, ..SinkError::new(kind, detail) }))
+        let error = Answered { detail: &detail, wish, status: status.as_u16(), is_whole };
+        Err(failure::answered(place.whose, failure, error))
     }
-}
-
-/// A request that got no answer.
-fn broken(place: &Place, why: &legacy::Error) -> SinkError {
-    let cause = why.source().and_then(|cause| cause.downcast_ref::<ConnectError>());
-    let error = match cause {
-        Some(refused @ ConnectError::Forbidden { .. }) if place.whose == Whose::Messages => {
-            return SinkError::new(SinkErrorKind::Refused, refused.to_string());
-        }
-        Some(cause) => SinkError::new(cause.kind(), cause.to_string()),
-        None if why.is_connect() => SinkError::new(SinkErrorKind::Unreachable, chain(why)),
-        None => SinkError::new(SinkErrorKind::Unknown, format!("the connection was lost: {}", chain(why))),
-    };
-    blame(place, error)
-}
-
-/// A message with an address of its own stands for itself: its target's outage is its own failed try, and neither stops
-/// the messages that go elsewhere nor lasts for ever.
-fn blame(place: &Place, error: SinkError) -> SinkError {
-    match (place.whose, error.kind) {
-        (Whose::Sinks, _) | (_, SinkErrorKind::Refused | SinkErrorKind::Unknown) => error,
-        (Whose::Messages, _) => SinkError { kind: SinkErrorKind::Unknown, ..error },
-    }
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        words.push_str(": ");
-        words.push_str(&next.to_string());
-        cause = next.source();
-    }
-    words
 }

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::tls;
 
-/// The longest that one call may be given.
+/// The longest that one request may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// The most requests of one call at the same time.
+/// The most messages of one call, and the most requests to one origin at the same time.
 const PARALLEL_MAX: usize = 1024;
 /// What is shorter is no secret, and taking it out of every text would make the text unreadable.
 const SECRET_LEN_MIN: usize = 4;
@@ -36,7 +36,7 @@ pub(super) struct Settings {
     pub(super) addresses: AddressRule,
     pub(super) permanent: Permanent,
     pub(super) timeout: Duration,
-    pub(super) parallel: usize,
+    pub(super) per_origin: usize,
     pub(super) authorities: Vec<CertificateDer<'static>>,
     pub(super) secrets: Secrets,
 }
@@ -97,7 +97,7 @@ impl Settings {
             },
             permanent: config.permanent.clone(),
             timeout: config.request_timeout(),
-            parallel: config.batch(),
+            per_origin: config.per_origin(),
             authorities: match config.ca.as_deref() {
                 Some(path) => faults.keep("ca", tls::authorities(path)).unwrap_or_default(),
                 None => Vec::new(),
@@ -115,8 +115,11 @@ impl Settings {
             faults
                 .add("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
-        if !(1..=PARALLEL_MAX).contains(&settings.parallel) {
-            faults.add("parallel", format!("1 to {PARALLEL_MAX} requests at the same time"));
+        if !(1..=PARALLEL_MAX).contains(&config.batch()) {
+            faults.add("parallel", format!("1 to {PARALLEL_MAX} messages of one call"));
+        }
+        if !(1..=PARALLEL_MAX).contains(&settings.per_origin) {
+            faults.add("per_origin", format!("1 to {PARALLEL_MAX} requests at the same time"));
         }
         if faults.0.is_empty() { Ok(settings) } else { Err(faults.0) }
     }

@@ -1,4 +1,4 @@
-//! How a target proves who it is.
+//! How a target proves who it is, and which HTTP it speaks.
 
 use std::sync::Arc;
 
@@ -8,9 +8,24 @@ use tokio_rustls::TlsConnector;
 
 use crate::tls;
 
+/// HTTP/2, as ALPN names it.
+pub(super) const HTTP_2: &[u8] = b"h2";
+const HTTP_1: &[u8] = b"http/1.1";
+
+/// Ways to secure a connection.
+pub(super) struct Tls {
+    /// HTTP/2 if the target offers it, otherwise HTTP/1.1.
+    pub(super) any: TlsConnector,
+    pub(super) http1: TlsConnector,
+}
+
 /// Trusts the authorities of the system, and `more`.
-pub(super) fn connector(more: &[CertificateDer<'static>]) -> Result<TlsConnector, Invalid> {
-    let mut config = tls::trusting(tls::of_the_system(), more)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
+pub(super) fn connectors(more: &[CertificateDer<'static>]) -> Result<Tls, Invalid> {
+    let config = tls::trusting(tls::of_the_system(), more)?;
+    let offering = |protocols: &[&[u8]]| {
+        let mut config = config.clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        TlsConnector::from(Arc::new(config))
+    };
+    Ok(Tls { any: offering(&[HTTP_2, HTTP_1]), http1: offering(&[HTTP_1]) })
 }

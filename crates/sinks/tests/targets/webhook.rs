@@ -3,25 +3,37 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use duly::SystemClock;
 use duly_core::{Message, MessageId, Sink, Timestamp};
 use duly_sinks::SinkConfig;
+use http::Response;
 use testkit::{
     http::{HttpServer, Reply, Request},
     sink::{Arrival, Target},
 };
+use tokio::sync::watch;
 
-/// A real HTTP server, which refuses the path `/hooks/refused`.
+/// A real HTTP server. Some paths below `/hooks` do not take what comes, or not at once.
 pub(crate) struct Webhook {
     server: HttpServer,
+    released: watch::Sender<bool>,
 }
 
+/// Paths that take nothing.
+const CLOSED: [&str; 3] = ["/hooks/refused", "/hooks/forbidden", "/hooks/full"];
+
 pub(crate) fn webhook() -> Webhook {
-    let decide = |request: &Request| match request.uri.path() {
+    let (released, told) = watch::channel(false);
+    let decide = move |request: &Request| match request.uri.path() {
         "/hooks/refused" => Reply::status(422, "not this one"),
+        "/hooks/forbidden" => Reply::status(403, ""),
+        "/hooks/full" => Reply::header(429, "retry-after", "5"),
+        "/hooks/silent" => Reply::Never,
+        "/hooks/slow" => Reply::Held(Response::new(Bytes::new()), told.clone()),
         _ => Reply::status(204, ""),
     };
-    Webhook { server: HttpServer::start(decide) }
+    Webhook { server: HttpServer::start(decide), released }
 }
 
 fn arrival(request: &Request) -> Arrival {
@@ -40,6 +52,12 @@ fn arrival(request: &Request) -> Arrival {
     }
 }
 
+impl Webhook {
+    fn to(&self, topic: &str, id: MessageId) -> Message {
+        Message { topic: topic.parse().unwrap(), ..self.good(id) }
+    }
+}
+
 #[async_trait]
 impl Target for Webhook {
     fn sink(&self) -> Arc<dyn Sink> {
@@ -52,11 +70,31 @@ impl Target for Webhook {
     }
 
     fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "refused".parse().unwrap(), ..self.good(id) }
+        self.to("refused", id)
+    }
+
+    async fn slow(&self, id: MessageId) -> Option<Message> {
+        Some(self.to("slow", id))
+    }
+
+    async fn release(&self) {
+        self.released.send_replace(true);
+    }
+
+    async fn silent(&self, id: MessageId) -> Option<Message> {
+        Some(self.to("silent", id))
+    }
+
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+        Some(self.to("forbidden", id))
+    }
+
+    async fn full(&self, id: MessageId) -> Option<Message> {
+        Some(self.to("full", id))
     }
 
     async fn arrived(&self) -> Vec<Arrival> {
-        let taken = |request: &&Request| request.uri.path() != "/hooks/refused";
+        let taken = |request: &&Request| !CLOSED.contains(&request.uri.path());
         self.server.requests().iter().filter(taken).map(arrival).collect()
     }
 

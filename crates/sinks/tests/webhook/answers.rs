@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use duly_core::SinkErrorKind::{self, Misconfigured, Refused, Throttled, Unknown};
+use duly_core::{
+    ErrorScope,
+    SinkErrorKind::{self, Denied, Misconfigured, Refused, Throttled, Unknown},
+};
 use http::Response;
 use testkit::http::{HttpServer, Reply};
 
@@ -15,21 +18,23 @@ async fn every_status_means_what_the_documentation_says() {
     for status in [200, 201, 202, 204, 299] {
         assert_eq!(one(&sink, &status.to_string()).await, Ok(status.to_string()));
     }
-    let kinds: &[(&[u16], SinkErrorKind)] = &[
-        (&[300, 304], Unknown),
+    let kinds: &[(&[u16], SinkErrorKind, ErrorScope)] = &[
+        (&[300, 304], Unknown, ErrorScope::Target),
         (
             &[400, 402, 405, 406, 410, 411, 412, 413, 414, 415, 417, 418, 422, 426, 428, 431, 451, 499],
             Refused,
+            ErrorScope::Target,
         ),
-        (&[401, 403, 407], Misconfigured),
-        (&[404, 408, 409, 421, 423, 424, 425], Unknown),
-        (&[429, 503], Throttled),
-        (&[500, 501, 502, 504, 505, 507, 599], Unknown),
+        (&[401, 407], Misconfigured, ErrorScope::Destination),
+        (&[403], Denied, ErrorScope::Destination),
+        (&[404, 408, 409, 421, 423, 424, 425], Unknown, ErrorScope::Target),
+        (&[429, 503], Throttled, ErrorScope::Destination),
+        (&[500, 501, 502, 504, 505, 507, 599], Unknown, ErrorScope::Target),
     ];
-    for (statuses, kind) in kinds {
+    for (statuses, kind, scope) in kinds {
         for status in *statuses {
             let error = failure(&sink, &status.to_string()).await;
-            assert_eq!(error.kind, *kind, "{status}");
+            assert_eq!((error.kind, error.scope), (*kind, *scope), "{status}");
             assert!(error.detail.contains(&status.to_string()), "{}", error.detail);
         }
     }
@@ -93,6 +98,32 @@ async fn the_targets_wish_to_wait_is_passed_on_in_both_forms_and_bounded() {
     }
 }
 
+/// One path that is busy leaves the others alone, as one service behind a gateway would. But a server that turns away every
+/// path is left alone as a whole.
+#[tokio::test]
+async fn a_busy_path_is_left_alone_and_three_in_a_row_are_the_whole_server() {
+    let server = HttpServer::start(|request| match request.uri.path() {
+        "/good" => Reply::status(204, ""),
+        _ => Reply::header(503, "retry-after", "30"),
+    });
+    let sink = sink_to(&server, "");
+    let scopes = async |paths: &[&str]| {
+        let mut scopes = Vec::new();
+        for path in paths {
+            let error = failure(&sink, path).await;
+            assert_eq!((error.kind, error.retry_after), (Throttled, Some(Duration::from_secs(30))), "{path}");
+            scopes.push(error.scope);
+        }
+        scopes
+    };
+    use ErrorScope::{Destination, Target};
+    assert_eq!(scopes(&["a", "a", "b", "a", "/b"]).await, [Destination; 5]);
+    one(&sink, "good").await.unwrap();
+    assert_eq!(scopes(&["a", "b", "c", "c"]).await, [Destination, Destination, Target, Target]);
+    one(&sink, "good").await.unwrap();
+    assert_eq!(scopes(&["c"]).await, [Destination]);
+}
+
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let other = by_path();
@@ -104,7 +135,7 @@ async fn a_redirect_is_not_followed() {
     });
     let sink = sink_to(&server, "");
     let error = failure(&sink, "a").await;
-    assert_eq!(error.kind, Misconfigured, "all messages are sent away");
+    assert_eq!((error.kind, error.scope), (Misconfigured, ErrorScope::Destination), "the url is at fault");
     assert!(error.detail.contains("redirects are not followed") && !error.detail.contains("s3cret"));
     assert_eq!(failure(&sink, "same").await.kind, Unknown, "perhaps only this path");
     assert_eq!(failure(&sink, "odd").await.kind, Unknown);

@@ -15,7 +15,7 @@ fn read(settings: &str) -> Result<SinkConfig, String> {
 fn every_setting_is_read() {
     let settings = "url = 'https://example.com/hooks'\nmethod = 'PUT'\nsecret = 'words'\n\
                     allow_urls = ['https://*.example.com']\nallow_private = ['10.0.0.0/8']\npermanent = [400, 410]\n\
-                    request_timeout = '3s'\nparallel = 8\n[headers]\nx-a = 'b'";
+                    request_timeout = '3s'\nparallel = 8\nper_origin = 9\n[headers]\nx-a = 'b'";
     let config = read(settings).unwrap();
     assert_eq!((config.kind(), config.check()), ("webhook", vec![]));
     assert_eq!((config.batch(), config.call_timeout()), (8, Duration::from_secs(3)));
@@ -24,6 +24,7 @@ fn every_setting_is_read() {
     assert_eq!(webhook.secret.0, [Hidden::from("words")]);
     assert_eq!(webhook.allow_private, AllowPrivate::Networks(vec!["10.0.0.0/8".into()]));
     assert_eq!(webhook.permanent, Permanent::These(vec![400, 410]));
+    assert_eq!(webhook.per_origin, Some(9));
     assert_eq!(webhook.headers["x-a"], Hidden::from("b"));
 }
 
@@ -33,6 +34,8 @@ fn what_is_left_out_has_its_default() {
     assert_eq!((config.batch(), config.call_timeout()), (32, Duration::from_secs(7)));
     let SinkConfig::Webhook(webhook) = config else { panic!("{config:?}") };
     assert_eq!((webhook.allow_private, webhook.permanent), (AllowPrivate::None, Permanent::Usual));
+    let to_many = read("allow_urls = ['https://*']").unwrap();
+    assert_eq!((to_many.batch(), to_many.check()), (128, vec![]));
 }
 
 #[test]
@@ -56,7 +59,7 @@ fn unknown_and_ill_formed_settings_are_refused() {
 fn every_fault_is_told_at_once_with_its_path() {
     let settings = "url = 'ftp://h'\nmethod = 'GET'\nsecret = ['good', '']\nallow_urls = ['https://a', 'https://*b']\n\
                     allow_private = ['10.0.0.0/8', '10.0.0.1/8']\npermanent = [400, 200]\nrequest_timeout = 0\n\
-                    parallel = 0\nca = 'no/such/file.pem'\n[headers]\nhost = 'a'\n'x y' = 'a'\n";
+                    parallel = 0\nper_origin = 0\nca = 'no/such/file.pem'\n[headers]\nhost = 'a'\n'x y' = 'a'\n";
     let faults = read(settings).unwrap().check();
     let mut paths: Vec<_> = faults.iter().map(|fault| fault.path.as_str()).collect();
     paths.sort_unstable();
@@ -68,6 +71,7 @@ fn every_fault_is_told_at_once_with_its_path() {
         "headers.x y",
         "method",
         "parallel",
+        "per_origin",
         "permanent[1]",
         "request_timeout",
         "secret[1]",

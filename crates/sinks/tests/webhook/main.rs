@@ -4,6 +4,8 @@
 mod answers;
 mod config;
 mod fields;
+mod http2;
+mod isolation;
 mod secrets;
 mod time;
 mod tls;
@@ -57,7 +59,7 @@ fn by_path() -> HttpServer {
 #[tokio::test]
 async fn connections_are_kept_and_there_are_no_more_than_allowed() {
     let server = by_path();
-    let sink = sink_to(&server, "parallel = 4");
+    let sink = sink_to(&server, "per_origin = 4");
     for _ in 0..20 {
         one(&sink, "a").await.unwrap();
     }

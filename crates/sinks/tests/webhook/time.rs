@@ -1,8 +1,8 @@
 //! What happens when time runs out.
 
-use std::{net::TcpListener, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, sync::Mutex, time::Duration};
 
-use duly_core::{Clock, SinkErrorKind};
+use duly_core::{Clock, ErrorScope, Outcomes, SinkError, SinkErrorKind};
 use testkit::http::{HttpServer, Reply};
 
 use crate::{failure, sink_with, to};
@@ -22,33 +22,42 @@ fn settings(server: &HttpServer, more: &str) -> String {
 #[tokio::test]
 async fn no_answer_in_time_is_unknown_and_hurts_no_neighbour() {
     let server = slow();
-    let (sink, clock) = sink_with(&settings(&server, "request_timeout = '7s'\nparallel = 2"));
+    let (sink, clock) = sink_with(&settings(&server, "request_timeout = '7s'"));
     let batch = ["never", "a", "b", "never"].map(to);
+    let known = Mutex::new(BTreeMap::new());
+    let report = |index, result: Result<String, SinkError>| drop(known.lock().unwrap().insert(index, result));
+    let outcomes = Outcomes::new(&report);
     let passing = async {
-        // The last one begins when the two before it are done.
         server.wait_for(4).await;
+        while known.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
         clock.advance(Duration::from_secs(7));
     };
-    let (outcomes, ()) = tokio::join!(sink.deliver(&batch), passing);
-    assert!(outcomes[1].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    tokio::join!(sink.deliver_each(&batch, &outcomes), passing);
+    let known = known.into_inner().unwrap();
+    assert!(known[&1].is_ok() && known[&2].is_ok(), "{known:?}");
     for place in [0, 3] {
-        let error = outcomes[place].clone().unwrap_err();
+        let error = known[&place].clone().unwrap_err();
         assert_eq!((error.kind, error.detail.as_str()), (SinkErrorKind::Unknown, "no answer within 7s"));
+        assert_eq!(error.scope, ErrorScope::Destination);
     }
 }
 
 #[tokio::test]
 async fn what_could_not_begin_in_time_was_not_sent_and_counts_no_attempt() {
     let server = slow();
-    let (sink, clock) = sink_with(&settings(&server, "parallel = 1"));
+    let (sink, clock) = sink_with(&settings(&server, "per_origin = 1"));
     let batch = ["never", "a", "b"].map(to);
     let passing = async {
         server.wait_for(1).await;
         clock.advance(Duration::from_secs(7));
     };
     let (outcomes, ()) = tokio::join!(sink.deliver(&batch), passing);
-    let kinds: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap_err().kind).collect();
+    let errors: Vec<_> = outcomes.into_iter().map(Result::unwrap_err).collect();
+    let kinds: Vec<_> = errors.iter().map(|error| error.kind).collect();
     assert_eq!(kinds, [SinkErrorKind::Unknown, SinkErrorKind::Throttled, SinkErrorKind::Throttled]);
+    assert!(errors.iter().all(|error| error.scope == ErrorScope::Destination));
     assert_eq!(server.requests().len(), 1);
 }
 

@@ -1,11 +1,14 @@
 //! Topics that are whole addresses.
 
-use std::time::Duration;
+use std::{net::TcpListener, sync::Mutex, time::Duration};
 
-use duly_core::SinkErrorKind;
+use duly_core::{
+    Clock, ErrorScope, Outcomes, SinkError,
+    SinkErrorKind::{self, Denied, Refused, Throttled, Unknown, Unreachable},
+};
 use testkit::http::{HttpServer, Reply};
 
-use crate::{by_path, failure, one, sink_with};
+use crate::{by_path, failure, one, sink_with, to};
 
 #[tokio::test]
 async fn a_whole_url_is_delivered_where_it_says() {
@@ -26,26 +29,94 @@ async fn a_whole_url_is_delivered_where_it_says() {
 async fn the_outage_of_one_url_is_the_failure_of_its_message_alone() {
     let server = HttpServer::start(|request| match request.uri.path() {
         "/busy" => Reply::header(503, "retry-after", "30"),
+        "/limited" => Reply::status(429, ""),
+        "/away" => Reply::status(503, ""),
         "/locked" => Reply::status(401, ""),
+        "/closed" => Reply::status(403, ""),
         "/moved" => Reply::header(301, "location", "https://elsewhere.example/"),
+        "/broken" => Reply::status(500, ""),
+        "/cut" => Reply::HangUp,
         _ => Reply::status(410, ""),
     });
     let gone = by_path();
     gone.stop();
-    let settings = format!("url = '{}'\nallow_urls = ['http://127.0.0.1:*', 'http://*.invalid']", gone.url());
+    let settings = format!(
+        "url = '{}'\nallow_urls = ['http://127.0.0.1:*', 'https://127.0.0.1:*', 'http://*.invalid']",
+        gone.url()
+    );
     let (sink, _) = sink_with(&format!("{settings}\nallow_private = true"));
-    assert_eq!(failure(&sink, "a").await.kind, SinkErrorKind::Unreachable, "the sink's own target");
-    for topic in [
-        format!("{}/a", gone.url()),
-        format!("{}/busy", server.url()),
-        format!("{}/locked", server.url()),
-        format!("{}/moved", server.url()),
-        "http://no-such-host.invalid/".into(),
+    let own = failure(&sink, "a").await;
+    assert_eq!((own.kind, own.scope), (Unreachable, ErrorScope::Target), "the sink's own target");
+    let path = |path: &str| format!("{}/{path}", server.url());
+    for (topic, kind, scope) in [
+        (format!("{}/a", gone.url()), Denied, ErrorScope::Destination),
+        (format!("https://{}/a", server.addr()), Denied, ErrorScope::Destination),
+        ("http://no-such-host.invalid/".into(), Denied, ErrorScope::Destination),
+        (path("locked"), Denied, ErrorScope::Destination),
+        (path("closed"), Denied, ErrorScope::Destination),
+        (path("moved"), Denied, ErrorScope::Destination),
+        (path("busy"), Throttled, ErrorScope::Destination),
+        (path("limited"), Throttled, ErrorScope::Destination),
+        (path("away"), Unknown, ErrorScope::Target),
+        (path("broken"), Unknown, ErrorScope::Target),
+        (path("cut"), Unknown, ErrorScope::Destination),
+        (path("gone"), Refused, ErrorScope::Target),
     ] {
         let error = failure(&sink, &topic).await;
-        assert_eq!(error.kind, SinkErrorKind::Unknown, "{topic}: {}", error.detail);
+        assert_eq!((error.kind, error.scope), (kind, scope), "{topic}: {}", error.detail);
         let wish = topic.ends_with("busy").then_some(Duration::from_secs(30));
         assert_eq!(error.retry_after, wish, "{topic}");
     }
-    assert_eq!(failure(&sink, &format!("{}/gone", server.url())).await.kind, SinkErrorKind::Refused);
+}
+
+/// A connection that is not made in time was used by nobody: the message has surely not arrived.
+#[tokio::test]
+async fn a_url_that_does_not_finish_connecting_denies_its_message() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (sink, clock) =
+        sink_with("allow_urls = ['https://*:*']\nallow_private = true\nrequest_timeout = '1s'");
+    let end = clock.now().mono().saturating_add(Duration::from_secs(1));
+    let topic = format!("https://{}/a", silent.local_addr().unwrap());
+    let passing = async {
+        while clock.next_deadline() != Some(end) {
+            tokio::task::yield_now().await;
+        }
+        clock.advance_to(end);
+    };
+    let (error, ()) = tokio::join!(failure(&sink, &topic), passing);
+    assert_eq!((error.kind, error.scope), (Denied, ErrorScope::Destination), "{}", error.detail);
+}
+
+/// A dead origin with a new path for every message has a destination for every message, and no breaker to stop them.
+#[tokio::test]
+async fn an_origin_takes_no_more_room_than_its_share() {
+    let silent = HttpServer::start(|_| Reply::Never);
+    let good = by_path();
+    let (sink, clock) = sink_with("allow_urls = ['http://127.0.0.1:*']\nallow_private = true");
+    let to_silent = (0..80).map(|n| to(&format!("{}/{n}", silent.url())));
+    let to_good = (0..4).map(|n| to(&format!("{}/good/{n}", good.url())));
+    let batch: Vec<_> = to_silent.chain(to_good).collect();
+    let known = Mutex::new(Vec::new());
+    let report = |index, result: Result<String, SinkError>| known.lock().unwrap().push((index, result));
+    let outcomes = Outcomes::new(&report);
+    let passing = async {
+        silent.wait_for(64).await;
+        // All others are known while these are not.
+        while known.lock().unwrap().len() < 20 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_secs(7));
+    };
+    tokio::join!(sink.deliver_each(&batch, &outcomes), passing);
+    assert_eq!(silent.requests().len(), 64);
+    let mut known = known.into_inner().unwrap();
+    assert!(known.split_off(20).into_iter().all(|(_, result)| result.unwrap_err().kind == Unknown));
+    for (index, result) in known {
+        match result {
+            Ok(_) => assert!(index >= 80, "{index}"),
+            Err(error) => {
+                assert_eq!((error.kind, error.scope), (Throttled, ErrorScope::Destination), "{index}");
+            }
+        }
+    }
 }

@@ -2,10 +2,11 @@
 
 mod cases;
 mod crossing;
+mod isolation;
 mod planted;
 mod recorder;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use duly_core::{Delivery, Message, MessageId, Sink, Timestamp};
 
 pub use cases::*;
 pub use crossing::*;
+pub use isolation::*;
 pub use recorder::Recorder;
 
 /// The far end of a sink under test: the real thing, or as near to it as can be had.
@@ -32,6 +34,35 @@ pub trait Target: Send + Sync {
     /// Whether it can keep a property without a value, and a body without a byte. If not, a sink refuses what has one.
     fn keeps_what_is_empty(&self) -> bool {
         true
+    }
+
+    /// A message to a destination that answers only after [`release`](Self::release), while others answer at once. `None`, here
+    /// and below: this target cannot show one.
+    async fn slow(&self, _id: MessageId) -> Option<Message> {
+        None
+    }
+
+    /// The slow destination answers now, what came before and what comes later.
+    async fn release(&self) {}
+
+    /// A message to a destination that never answers, while others do.
+    async fn silent(&self, _id: MessageId) -> Option<Message> {
+        None
+    }
+
+    /// A message to a destination that takes nothing from this sink, while others do.
+    async fn forbidden(&self, _id: MessageId) -> Option<Message> {
+        None
+    }
+
+    /// A message to a destination that has no room now, while others have.
+    async fn full(&self, _id: MessageId) -> Option<Message> {
+        None
+    }
+
+    /// What does not happen within this will not happen.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30)
     }
 
     /// What the target has, once for each copy.
@@ -135,6 +166,10 @@ macro_rules! sink_suite {
                 an_absent_target_is_unreachable_until_it_returns
                 calls_at_the_same_time_do_not_mix
                 a_call_given_up_leaves_the_sink_usable
+                outcomes_are_reported_as_they_become_known
+                a_silent_destination_holds_up_no_other
+                a_forbidden_destination_fails_alone
+                a_full_destination_is_throttled_alone
             );
         }
     };
@@ -147,10 +182,11 @@ mod tests {
     #[test]
     fn every_line_of_the_contract_has_its_case() {
         let suite = include_str!("mod.rs");
-        let here = concat!(include_str!("cases.rs"), include_str!("crossing.rs"));
+        let here =
+            concat!(include_str!("cases.rs"), include_str!("crossing.rs"), include_str!("isolation.rs"));
         let lines = crate::contract_lines(include_str!("../../../core/src/sink.rs"), "#[async_trait]");
-        assert_eq!(lines.len(), 12);
-        assert_eq!(here.matches("pub async fn ").count(), 12, "and every case its line");
+        assert_eq!(lines.len(), 16);
+        assert_eq!(here.matches("pub async fn ").count(), 16, "and every case its line");
         for line in lines {
             assert!(here.contains(&format!("pub async fn {line}(")), "{line} has no case");
             assert!(suite.contains(&format!("                {line}\n")), "{line} is not in the suite");

@@ -2,18 +2,20 @@
 #![cfg(test)]
 
 use std::{
+    borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use duly_core::{Body, Delivery, Message, MessageId, Outcomes, Properties, Sink, SinkError, SinkErrorKind};
 
-use super::{Arrival, Recorder, Target};
+use super::{Arrival, Recorder, Target, recorder};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
@@ -35,9 +37,14 @@ enum Bug {
     ProbesWithoutLooking,
     StaysAwayForGood,
     BreaksWhenDropped,
+    WaitsForTheWholeCall,
+    SendsOneAfterTheOther,
+    TakesOneForTheTarget,
+    ThrottlesTheTarget,
+    HasOneDestination,
 }
 
-const ALL: [Bug; 18] = [
+const ALL: [Bug; 23] = [
     Bug::ForgetsTheLast,
     Bug::MixesUpTheOutcomes,
     Bug::AcknowledgesUnsent,
@@ -56,7 +63,15 @@ const ALL: [Bug; 18] = [
     Bug::ProbesWithoutLooking,
     Bug::StaysAwayForGood,
     Bug::BreaksWhenDropped,
+    Bug::WaitsForTheWholeCall,
+    Bug::SendsOneAfterTheOther,
+    Bug::TakesOneForTheTarget,
+    Bug::ThrottlesTheTarget,
+    Bug::HasOneDestination,
 ];
+
+/// Destinations that do otherwise than the rest.
+const APART: [&str; 4] = [recorder::SLOW, recorder::SILENT, recorder::FORBIDDEN, recorder::FULL];
 
 /// A recorder behind a sink with a bug in it, or without one.
 #[derive(Clone)]
@@ -149,10 +164,49 @@ impl Planted {
     }
 }
 
+impl Planted {
+    /// With something in the batch that is not known at once, or that is about its destination.
+    async fn send_apart(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        match self.bug {
+            Some(Bug::WaitsForTheWholeCall) => outcomes.report_all(self.inner.deliver(batch).await),
+            Some(Bug::SendsOneAfterTheOther) => {
+                for (index, delivery) in batch.iter().enumerate() {
+                    let one = self.inner.deliver(std::slice::from_ref(delivery)).await;
+                    one.into_iter().for_each(|result| outcomes.report(index, result));
+                }
+            }
+            _ => {
+                let report = |index: usize, result: Result<String, SinkError>| {
+                    let spoilt = result.map_err(|failure| match (self.bug, failure.kind) {
+                        (Some(Bug::TakesOneForTheTarget), SinkErrorKind::Denied) => {
+                            error(SinkErrorKind::Misconfigured)
+                        }
+                        (Some(Bug::ThrottlesTheTarget), SinkErrorKind::Throttled) => error(failure.kind),
+                        _ => failure,
+                    });
+                    outcomes.report(index, spoilt);
+                };
+                self.inner.deliver_each(batch, &Outcomes::new(&report)).await;
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Sink for Planted {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
+        let is_apart = |delivery: &Delivery| APART.contains(&delivery.message.topic.as_str());
+        if batch.iter().any(is_apart) {
+            return self.send_apart(batch, outcomes).await;
+        }
         outcomes.report_all(self.send_all(batch).await);
+    }
+
+    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+        match self.bug {
+            Some(Bug::HasOneDestination) => Cow::Borrowed("all"),
+            _ => self.inner.destination(message),
+        }
     }
 
     async fn probe(&self) -> Result<(), SinkError> {
@@ -172,6 +226,25 @@ impl Target for Planted {
     fn bad(&self, id: MessageId) -> Message {
         self.inner.bad(id)
     }
+    async fn slow(&self, id: MessageId) -> Option<Message> {
+        self.inner.slow(id).await
+    }
+    async fn release(&self) {
+        self.inner.release().await;
+    }
+    async fn silent(&self, id: MessageId) -> Option<Message> {
+        self.inner.silent(id).await
+    }
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+        self.inner.forbidden(id).await
+    }
+    async fn full(&self, id: MessageId) -> Option<Message> {
+        self.inner.full(id).await
+    }
+    fn patience(&self) -> Duration {
+        // All that this sink does, it does at once.
+        Duration::from_millis(200)
+    }
     async fn arrived(&self) -> Vec<Arrival> {
         self.inner.arrived().await
     }
@@ -189,18 +262,20 @@ macro_rules! cases {
     ($($name:ident)*) => { [$((stringify!($name), |target| Box::pin(super::$name(target)))),*] };
 }
 
-const CASES: [(&str, Case); 12] = cases!(
+const CASES: [(&str, Case); 16] = cases!(
     one_outcome_per_message_in_order ok_means_the_target_has_it a_refusal_hurts_no_neighbour every_field_arrives
     any_body_arrives_unchanged unicode_arrives_unchanged a_large_batch_arrives_whole
     the_same_message_again_is_no_failure a_probe_delivers_nothing an_absent_target_is_unreachable_until_it_returns
     calls_at_the_same_time_do_not_mix a_call_given_up_leaves_the_sink_usable
+    outcomes_are_reported_as_they_become_known a_silent_destination_holds_up_no_other
+    a_forbidden_destination_fails_alone a_full_destination_is_throttled_alone
 );
 
 /// The cases that fail with `bug` planted.
 fn caught(bug: Option<Bug>) -> Vec<&'static str> {
     let fails = |(_, run): &&(&str, Case)| {
         let target = Planted { inner: Recorder::default(), bug, broken: Arc::default() };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(&target)))).is_err()
     };
     CASES.iter().filter(fails).map(|(name, _)| *name).collect()

@@ -13,13 +13,23 @@ use duly_core::{
     Delivery, Message, MessageId, Outcomes, Sink, SinkError, SinkErrorKind, SinkName, Timestamp,
 };
 
+use tokio::sync::watch;
+
 use super::{Arrival, Target};
+
+/// Topics that it does not take at once, or not at all.
+pub(super) const REFUSED: &str = "refused";
+pub(super) const SLOW: &str = "recorder/slow";
+pub(super) const SILENT: &str = "recorder/silent";
+pub(super) const FORBIDDEN: &str = "recorder/forbidden";
+pub(super) const FULL: &str = "recorder/full";
 
 /// A sink that writes down what it is given, and refuses the topic `refused`.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder {
     arrived: Arc<Mutex<Vec<Delivery>>>,
     away: Arc<AtomicBool>,
+    released: Arc<watch::Sender<bool>>,
 }
 
 impl Recorder {
@@ -42,8 +52,12 @@ impl Recorder {
 
     fn take(&self, delivery: &Delivery) -> Result<String, SinkError> {
         self.reached()?;
-        if delivery.message.topic.as_str() == "refused" {
-            return Err(SinkError::new(SinkErrorKind::Refused, "this topic is refused"));
+        let no = |kind| Err(SinkError::new(kind, "this topic is not taken"));
+        match delivery.message.topic.as_str() {
+            REFUSED => return no(SinkErrorKind::Refused),
+            FORBIDDEN => return no(SinkErrorKind::Denied),
+            FULL => return no(SinkErrorKind::Throttled).map_err(SinkError::at_destination),
+            _ => {}
         }
         let mut arrived = self.arrived.lock().unwrap();
         arrived.push(delivery.clone());
@@ -51,16 +65,26 @@ impl Recorder {
     }
 }
 
-impl Recorder {
-    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
-        batch.iter().map(|delivery| self.take(delivery)).collect()
-    }
+fn to(topic: &str, id: MessageId) -> Message {
+    let sink: SinkName = "target".parse().unwrap();
+    Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1))
 }
 
 #[async_trait]
 impl Sink for Recorder {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        outcomes.report_all(self.send_all(batch).await);
+        let is = |index: &usize, topic: &str| batch[*index].message.topic.as_str() == topic;
+        let (late, known): (Vec<_>, Vec<_>) =
+            (0..batch.len()).partition(|index| is(index, SLOW) || is(index, SILENT));
+        known.iter().for_each(|index| outcomes.report(*index, self.take(&batch[*index])));
+        for index in late.iter().filter(|index| is(index, SLOW)) {
+            // The sender is ours.
+            let _ = self.released.subscribe().wait_for(|is_released| *is_released).await;
+            outcomes.report(*index, self.take(&batch[*index]));
+        }
+        if late.iter().any(|index| is(index, SILENT)) {
+            std::future::pending::<()>().await;
+        }
     }
 
     async fn probe(&self) -> Result<(), SinkError> {
@@ -75,8 +99,27 @@ impl Target for Recorder {
     }
 
     fn bad(&self, id: MessageId) -> Message {
-        let sink: SinkName = "target".parse().unwrap();
-        Message::new(id, sink, "refused".parse().unwrap(), Timestamp::from_millis(1))
+        to(REFUSED, id)
+    }
+
+    async fn slow(&self, id: MessageId) -> Option<Message> {
+        Some(to(SLOW, id))
+    }
+
+    async fn release(&self) {
+        self.released.send_replace(true);
+    }
+
+    async fn silent(&self, id: MessageId) -> Option<Message> {
+        Some(to(SILENT, id))
+    }
+
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+        Some(to(FORBIDDEN, id))
+    }
+
+    async fn full(&self, id: MessageId) -> Option<Message> {
+        Some(to(FULL, id))
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

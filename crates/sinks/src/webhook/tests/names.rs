@@ -121,6 +121,70 @@ async fn a_private_address_is_the_operators_fault_in_the_base_and_the_messages_i
     assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
 }
 
+/// Each host has addresses of its own.
+struct ByHost(&'static [(&'static str, &'static str)]);
+
+impl Resolve for ByHost {
+    fn resolve(&self, host: &str) -> std::pin::Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>> {
+        let found = self.0.iter().filter(|(name, _)| *name == host).map(|(_, ip)| ip.parse().unwrap());
+        let answer = found.collect();
+        Box::pin(async move { Ok(answer) })
+    }
+}
+
+/// An HTTP/2 connection could carry requests for every name of its certificate: here it carries those for the name that
+/// it was made for, to the address that was checked.
+#[tokio::test]
+async fn a_kept_connection_serves_no_name_but_its_own() {
+    let (tls, authority) = testkit::tls::acceptor(&["good.example", "inside.example"], &["h2"]);
+    let server = HttpServer::start_tls(tls, |_| Reply::status(200, ""));
+    let port = server.addr().port();
+    let ca = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(ca.path(), authority).unwrap();
+    let config: WebhookConfig = toml::from_str(&format!(
+        "allow_urls = ['https://*.example:*']\nallow_private = ['127.0.0.1/32']\nca = '{}'",
+        ca.path().display()
+    ))
+    .unwrap();
+    let names = ByHost(&[("good.example", "127.0.0.1"), ("inside.example", "127.0.0.2")]);
+    let clock = Arc::new(ManualClock::new());
+    let sink = WebhookSink::with_resolver(Settings::read(&config).unwrap(), clock, Arc::new(names)).unwrap();
+    let good = to(&format!("https://good.example:{port}/a"));
+    assert!(sink.deliver(&good).await[0].is_ok());
+    let inside = to(&format!("https://inside.example:{port}/a"));
+    let error = sink.deliver(&inside).await.remove(0).unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
+    assert!(sink.deliver(&good).await[0].is_ok());
+    let seen = (server.connections(), server.requests().len(), sink.connector.open(), sink.origins.len());
+    assert_eq!(seen, (1, 2, 1, 0), "connections, requests, kept, origins");
+    assert!(server.requests().iter().all(|request| request.version == http::Version::HTTP_2));
+}
+
+/// The address that was checked when the connection was made is the one that it has: a name that means another one later
+/// changes nothing while the connection is kept, and is checked when the next one is made.
+#[tokio::test]
+async fn a_name_that_changes_does_not_move_a_kept_connection() {
+    let server = HttpServer::start(|_| Reply::status(200, ""));
+    let port = server.addr().port();
+    let resolver = Script::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
+    let config = format!("url = 'http://rebind.example:{port}'\nallow_private = ['127.0.0.1/32']");
+    let sink = sink(&config, resolver.clone());
+    for _ in 0..3 {
+        assert!(sink.deliver(&to("a")).await[0].is_ok());
+    }
+    assert_eq!((resolver.asked.load(Ordering::SeqCst), server.connections()), (1, 1));
+    server.stop();
+    server.again();
+    let error = loop {
+        // The end of the old connection may not have been noticed yet.
+        let error = sink.deliver(&to("a")).await.remove(0).unwrap_err();
+        if error.kind != SinkErrorKind::Unknown {
+            break error;
+        }
+    };
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+}
+
 #[tokio::test]
 async fn a_name_without_an_address_is_unreachable() {
     let sink = sink("url = 'http://gone.example'", Script::new(&[&[]]));

@@ -1,0 +1,193 @@
+//! The webhook sink: `cargo xtask bench webhook`.
+//!
+//! `rates`: messages per second to one endpoint. `slow` and `silent`: how late an endpoint's messages come, alone and beside
+//! another that answers after six seconds, or never. A message's lateness is from its due time to its arrival.
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure has nothing else to say")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clap::{Parser, ValueEnum};
+use duly::{Clock, Duly, Message, SinkOptions, SystemClock};
+use duly_core::Timestamp;
+use duly_sinks::SinkConfig;
+use duly_stores::MemoryStore;
+use http::Response;
+use testkit::{
+    bench::{
+        process,
+        report::{Report, quantile},
+    },
+    http::{HttpServer, Reply, Request},
+};
+
+/// For the messages to be accepted, before the first is due.
+const AHEAD: Duration = Duration::from_secs(3);
+/// What has not come by then will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(100);
+/// The slow endpoint takes this long.
+const SLOW: Duration = Duration::from_secs(6);
+
+#[derive(Parser)]
+struct Arguments {
+    /// Only these, with commas between
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Case>,
+    /// rates: messages
+    #[arg(long, default_value_t = 20_000)]
+    messages: usize,
+    /// slow, silent: for so many seconds
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// `json`: one object per line
+    #[arg(short, long)]
+    output: Option<String>,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Case {
+    /// Messages per second to one endpoint
+    Rates,
+    /// One message in twenty of 100 per second to a slow path
+    Slow,
+    /// One message per second to a silent URL, 500 to a good one
+    Silent,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let mut report = Report::new(arguments.output.as_deref() == Some("json"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let wanted = |case| arguments.only.is_empty() || arguments.only.contains(&case);
+    report.alone("load of the machine before", process::load(), "");
+    if wanted(Case::Rates) {
+        runtime.block_on(rates(&mut report, arguments.messages));
+    }
+    if wanted(Case::Slow) {
+        runtime.block_on(slow(&mut report, arguments.seconds));
+    }
+    if wanted(Case::Silent) {
+        runtime.block_on(silent(&mut report, arguments.seconds));
+    }
+    report.alone("load of the machine after", process::load(), "");
+    report.finish();
+}
+
+async fn start(settings: &str) -> Duly {
+    let config: SinkConfig =
+        toml::from_str(&format!("kind = 'webhook'\nallow_private = true\n{settings}")).unwrap();
+    let sink = config.build(Arc::new(SystemClock::new().unwrap())).unwrap();
+    let options = SinkOptions { batch: config.batch(), ..SinkOptions::default() };
+    Duly::builder().store(Arc::new(MemoryStore::new())).sink("hooks", sink, options).start().await.unwrap()
+}
+
+/// How late each message came that this server answers at once, in ms.
+#[derive(Clone, Default)]
+struct Late(Arc<Mutex<Vec<f64>>>);
+
+impl Late {
+    /// A server whose path `/slow` takes its time.
+    fn server(&self) -> HttpServer {
+        let (late, clock) = (self.0.clone(), SystemClock::new().unwrap());
+        HttpServer::start(move |request: &Request| {
+            if request.uri.path() == "/slow" {
+                return Reply::Later(Response::new(Bytes::new()), SLOW);
+            }
+            let due: f64 = request.header("duly-due").unwrap().parse().unwrap();
+            late.lock().unwrap().push(clock.now().wall_micros() as f64 / 1e3 - due);
+            Reply::status(204, "")
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn take(&self) -> Vec<f64> {
+        let mut late = std::mem::take(&mut *self.0.lock().unwrap());
+        late.sort_by(f64::total_cmp);
+        late
+    }
+}
+
+/// Sends the messages, and waits for `count` of them at the good endpoint.
+async fn run(duly: &Duly, late: &Late, messages: Vec<Message>, count: usize) -> Vec<f64> {
+    for batch in messages.chunks(1_000) {
+        for sent in duly.send_batch(batch.to_vec()).await {
+            sent.unwrap();
+        }
+    }
+    let (mut last, mut waited) = (0, Duration::ZERO);
+    while late.len() < count && waited < PATIENCE {
+        waited = if late.len() == last { waited + TICK } else { Duration::ZERO };
+        last = late.len();
+        #[expect(clippy::disallowed_methods, reason = "a benchmark goes by real time")]
+        tokio::time::sleep(TICK).await;
+    }
+    late.take()
+}
+
+/// One message each `1/rate` seconds from `first` on.
+fn spread(topic: &str, rate: u64, seconds: u64, first: Timestamp) -> Vec<Message> {
+    let due = |n: u64| Timestamp::from_millis(first.as_millis() + n * 1_000 / rate);
+    (0..rate * seconds).map(|n| Message::to_sink("hooks", topic).at(due(n)).text("x")).collect()
+}
+
+async fn rates(report: &mut Report, messages: usize) {
+    let late = Late::default();
+    let server = late.server();
+    let duly = start(&format!("url = '{}'", server.url())).await;
+    let due = duly.now().saturating_add(AHEAD * 2);
+    let all = (0..messages).map(|_| Message::to_sink("hooks", "orders").at(due).text("x")).collect();
+    let late = run(&duly, &late, all, messages).await;
+    let last = late.last().copied().unwrap_or_default();
+    report.alone("to one endpoint, all due at once", late.len() as f64 / last * 1e3, "1/s");
+    duly.shutdown().await.unwrap();
+}
+
+fn lateness(report: &mut Report, what: &str, beside: &[f64], alone: &[f64]) {
+    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        let what = format!("{what}: {name} of {}", beside.len());
+        report.beside(what, quantile(beside, part), "ms", quantile(alone, part));
+    }
+    report.alone("    load of the machine", process::load(), "");
+}
+
+async fn slow(report: &mut Report, seconds: u64) {
+    let late = Late::default();
+    let server = late.server();
+    let duly = start(&format!("url = '{}'", server.url())).await;
+    let count = (95 * seconds) as usize;
+    let first = duly.now().saturating_add(AHEAD);
+    let alone = run(&duly, &late, spread("fast", 95, seconds, first), count).await;
+    let first = duly.now().saturating_add(AHEAD);
+    let mut both = spread("fast", 95, seconds, first);
+    both.extend(spread("slow", 5, seconds, first));
+    let beside = run(&duly, &late, both, count).await;
+    lateness(report, "95/s beside 5/s that take 6 s, and alone", &beside, &alone);
+    duly.shutdown().await.unwrap();
+}
+
+async fn silent(report: &mut Report, seconds: u64) {
+    let late = Late::default();
+    let good = late.server();
+    let mute = HttpServer::start(|_| Reply::Never);
+    let duly = start("allow_urls = ['http://127.0.0.1:*']").await;
+    let (good, mute) = (format!("{}/hook", good.url()), format!("{}/hook", mute.url()));
+    let count = (500 * seconds) as usize;
+    let first = duly.now().saturating_add(AHEAD);
+    let alone = run(&duly, &late, spread(&good, 500, seconds, first), count).await;
+    let first = duly.now().saturating_add(AHEAD);
+    let mut both = spread(&good, 500, seconds, first);
+    both.extend(spread(&mute, 1, seconds, first));
+    let beside = run(&duly, &late, both, count).await;
+    lateness(report, "500/s beside a silent URL at 1/s, and alone", &beside, &alone);
+    duly.shutdown().await.unwrap();
+}

@@ -1,0 +1,99 @@
+//! What a failure means: its kind, and how much it is about.
+//!
+//! A failure of the sink's own url is about the whole target only if no message could fare better: no connection. What a path
+//! answers is about that path. A message with an address of its own stands for itself (ADR 0009): what keeps its target
+//! from taking it counts as a try, or a dead endpoint would keep its messages for ever.
+
+use std::error::Error;
+
+use duly_core::{SinkError, SinkErrorKind};
+use hyper_util::client::legacy;
+
+use super::{
+    answer::Failure,
+    connect::ConnectError,
+    place::{Place, Whose},
+};
+
+/// An answer that is no success. `is_whole` says whether the whole server asks for time.
+pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> SinkError {
+    let Answered { detail, wish, status, is_whole } = error;
+    let new = |kind| SinkError { retry_after: wish, ..SinkError::new(kind, detail) };
+    match (failure, whose) {
+        (Failure::Bad, _) => new(SinkErrorKind::Refused),
+        (Failure::Forbidden, _) | (Failure::Setup, Whose::Messages) => new(SinkErrorKind::Denied),
+        // The operator's to mend, and no message's fault: it costs no attempt.
+        (Failure::Setup, Whose::Sinks) => new(SinkErrorKind::Misconfigured).at_destination(),
+        (Failure::Busy, Whose::Sinks) if is_whole => new(SinkErrorKind::Throttled),
+        // What stands in front of an endpoint that is gone for good answers so, too.
+        (Failure::Busy, Whose::Messages) if status == 503 && wish.is_none() => new(SinkErrorKind::Unknown),
+        (Failure::Busy, _) => new(SinkErrorKind::Throttled).at_destination(),
+        (Failure::Open, _) => new(SinkErrorKind::Unknown),
+    }
+}
+
+/// What is known of an answer.
+pub(super) struct Answered<'a> {
+    pub(super) detail: &'a str,
+    pub(super) wish: Option<std::time::Duration>,
+    pub(super) status: u16,
+    pub(super) is_whole: bool,
+}
+
+/// The time is over, and there was no answer.
+pub(super) fn silent(detail: String) -> SinkError {
+    SinkError::new(SinkErrorKind::Unknown, detail).at_destination()
+}
+
+/// There was no connection: nothing was sent.
+pub(super) fn unconnected(whose: Whose, kind: SinkErrorKind, detail: String) -> SinkError {
+    match (whose, kind) {
+        (Whose::Messages, SinkErrorKind::Throttled) => SinkError::new(kind, detail).at_destination(),
+        (Whose::Messages, _) => SinkError::new(SinkErrorKind::Denied, detail),
+        (Whose::Sinks, _) => SinkError::new(kind, detail),
+    }
+}
+
+/// As many requests to the origin are under way as may be: nothing was sent.
+pub(super) fn crowded(detail: &str) -> SinkError {
+    SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
+}
+
+/// A request that got no answer.
+pub(super) fn broken(place: &Place, why: &legacy::Error) -> SinkError {
+    match why.source().and_then(|cause| cause.downcast_ref::<ConnectError>()) {
+        Some(refused @ ConnectError::Forbidden { .. }) if place.whose == Whose::Messages => {
+            SinkError::new(SinkErrorKind::Refused, refused.to_string())
+        }
+        Some(cause) => unconnected(place.whose, cause.kind(), cause.to_string()),
+        None if why.is_connect() => unconnected(place.whose, SinkErrorKind::Unreachable, chain(why)),
+        None if was_not_processed(why) => {
+            let detail = format!("the target did not begin with the request: {}", chain(why));
+            SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
+        }
+        None => silent(format!("the connection was lost: {}", chain(why))),
+    }
+}
+
+/// Whether the target says that it has not acted on the request, and will not: it refused the stream, or went away before it
+/// (RFC 9113, 8.7). h2 gives a stream the GOAWAY of the target only if the stream comes after the last that was processed.
+fn was_not_processed(why: &legacy::Error) -> bool {
+    let causes = std::iter::successors(why.source(), |cause: &&(dyn Error + 'static)| (*cause).source());
+    let mut frames = causes.filter_map(|cause| cause.downcast_ref::<h2::Error>());
+    frames.any(|frame| {
+        let is_refused = frame.is_reset() && frame.reason() == Some(h2::Reason::REFUSED_STREAM);
+        frame.is_remote() && (is_refused || frame.is_go_away())
+    })
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        words.push_str(": ");
+        words.push_str(&next.to_string());
+        cause = next.source();
+    }
+    words
+}

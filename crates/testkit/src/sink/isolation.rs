@@ -1,0 +1,145 @@
+//! What a sink does when one destination inside the target fails or is late.
+
+use std::sync::Mutex;
+
+use duly_core::{Delivery, DeliveryResult, ErrorScope, Message, Outcomes, Sink, SinkErrorKind};
+use tokio::sync::watch;
+
+use super::{Target, assert_arrived, deliveries, id};
+
+/// A slow message beside fast ones in one call: the fast ones are known while the slow one is not.
+pub async fn outcomes_are_reported_as_they_become_known(target: &dyn Target) {
+    let (Some(first), Some(last)) = (target.slow(id("slow-1")).await, target.slow(id("slow-2")).await) else {
+        return not_shown("a slow destination");
+    };
+    let batch = around(target, first, last);
+    let sink = target.sink();
+    let call = Call::new(batch.len());
+    let releasing = async {
+        call.goods_are_known(target).await;
+        target.release().await;
+    };
+    tokio::join!(call.run(&*sink, &batch), releasing);
+    for index in 0..batch.len() {
+        assert!(call.known(index).is_some_and(|result| result.is_ok()), "{index}: {:?}", call.known(index));
+    }
+    assert_arrived(target, &batch).await;
+}
+
+/// A destination that never answers: the others' messages of the same call are known all the same, and the next call is none
+/// the worse for it.
+pub async fn a_silent_destination_holds_up_no_other(target: &dyn Target) {
+    let (Some(first), Some(last)) = (target.silent(id("mute-1")).await, target.silent(id("mute-2")).await)
+    else {
+        return not_shown("a silent destination");
+    };
+    let batch = around(target, first, last);
+    let sink = target.sink();
+    assert_apart(&*sink, &batch);
+    let call = Call::new(batch.len());
+    // The scheduler gives the call up in the end, as is done here.
+    tokio::select! {
+        () = call.run(&*sink, &batch) => call.goods_are_known(target).await,
+        () = call.goods_are_known(target) => {}
+    }
+    for index in [0, batch.len() - 1] {
+        // A sink may have a limit of its own, and that may be over.
+        if let Some(result) = call.known(index) {
+            let error = result.unwrap_err();
+            assert_eq!((error.kind, error.scope), (SinkErrorKind::Unknown, ErrorScope::Destination));
+        }
+    }
+    goods_are_delivered(target, &*sink, "after").await;
+}
+
+/// A destination that takes nothing from us is `Denied`; the others take theirs.
+pub async fn a_forbidden_destination_fails_alone(target: &dyn Target) {
+    let (Some(first), Some(last)) = (target.forbidden(id("no-1")).await, target.forbidden(id("no-2")).await)
+    else {
+        return not_shown("a forbidden destination");
+    };
+    fails_alone(target, around(target, first, last), SinkErrorKind::Denied).await;
+}
+
+/// A destination without room is `Throttled`, and only itself; the others take theirs.
+pub async fn a_full_destination_is_throttled_alone(target: &dyn Target) {
+    let (Some(first), Some(last)) = (target.full(id("full-1")).await, target.full(id("full-2")).await) else {
+        return not_shown("a full destination");
+    };
+    fails_alone(target, around(target, first, last), SinkErrorKind::Throttled).await;
+}
+
+fn not_shown(what: &str) {
+    println!("not shown here: this target has no {what}");
+}
+
+/// Good messages between two others.
+fn around(target: &dyn Target, first: Message, last: Message) -> Vec<Delivery> {
+    let goods = (0..3).map(|n| target.good(id(&format!("good-{n}"))));
+    deliveries(std::iter::once(first).chain(goods).chain([last]))
+}
+
+fn assert_apart(sink: &dyn Sink, batch: &[Delivery]) {
+    let name = |index: usize| sink.destination(&batch[index].message);
+    assert_ne!(name(0), name(1), "the scheduler cannot tell them apart");
+    assert_eq!(name(0), name(batch.len() - 1), "two messages to one destination");
+}
+
+async fn fails_alone(target: &dyn Target, batch: Vec<Delivery>, kind: SinkErrorKind) {
+    let sink = target.sink();
+    assert_apart(&*sink, &batch);
+    let mut outcomes = sink.deliver(&batch).await;
+    for outcome in [outcomes.remove(0), outcomes.remove(batch.len() - 2)] {
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind, error.scope), (kind, ErrorScope::Destination), "{}", error.detail);
+    }
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    assert_arrived(target, &batch[1..batch.len() - 1]).await;
+    goods_are_delivered(target, &*sink, "after").await;
+    let arrived = target.arrived().await;
+    assert!(arrived.iter().all(|arrival| arrival.id != batch[0].message.id), "and yet it arrived");
+}
+
+async fn goods_are_delivered(target: &dyn Target, sink: &dyn Sink, name: &str) {
+    let batch = deliveries((0..3).map(|n| target.good(id(&format!("{name}-{n}")))));
+    let outcomes = sink.deliver(&batch).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    assert_arrived(target, &batch).await;
+}
+
+/// A call under way, and what is known of it.
+struct Call {
+    known: Mutex<Vec<Option<DeliveryResult>>>,
+    changed: watch::Sender<()>,
+}
+
+impl Call {
+    fn new(size: usize) -> Self {
+        Self { known: Mutex::new(vec![None; size]), changed: watch::Sender::new(()) }
+    }
+
+    async fn run(&self, sink: &dyn Sink, batch: &[Delivery]) {
+        let report = |index: usize, result: DeliveryResult| {
+            self.known.lock().unwrap()[index].get_or_insert(result);
+            self.changed.send_replace(());
+        };
+        sink.deliver_each(batch, &Outcomes::new(&report)).await;
+    }
+
+    fn known(&self, index: usize) -> Option<DeliveryResult> {
+        self.known.lock().unwrap()[index].clone()
+    }
+
+    /// Waits until all between the first and the last are delivered.
+    async fn goods_are_known(&self, target: &dyn Target) {
+        let last = self.known.lock().unwrap().len() - 1;
+        let mut changed = self.changed.subscribe();
+        let are_known = changed.wait_for(|()| (1..last).all(|index| self.known(index).is_some()));
+        let waited = tokio::time::timeout(target.patience(), are_known).await;
+        assert!(waited.is_ok(), "the others wait for the first or the last");
+        for index in 1..last {
+            let result = self.known(index);
+            assert!(matches!(result, Some(Ok(_))), "{index}: {result:?}");
+        }
+    }
+}
