@@ -26,9 +26,9 @@ use duly_stores::{
         disk::{Disk, DiskFile},
     },
 };
-use testkit::disk::{PowerDisk, Traffic};
+use testkit::disk::{PowerDisk, Traffic, once_there_is_room};
 
-/// How often a store is asked until it has noticed that the disk has changed.
+/// How often what is due is asked for until all of it has come.
 const LOOKS_MAX: usize = 2_000_000;
 
 fn tiny(disk: &PowerDisk) -> Options {
@@ -83,15 +83,11 @@ async fn fill(store: &dyn Store, traffic: &Traffic, first: u64) -> u64 {
 
 /// Inserts until it is taken again, each time after a sweep, as the scheduler does.
 async fn insert_when_there_is_room(store: &dyn Store, traffic: &Traffic, number: u64) {
-    for _ in 0..LOOKS_MAX {
-        store.sweep(traffic.now(), &[lane()]).await.unwrap();
-        match insert(store, traffic, number, 0).await {
-            Ok(()) => return,
-            Err(error) => assert_eq!(error.kind, StoreErrorKind::Full, "{error}"),
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("there is room, and nobody has noticed");
+    once_there_is_room(async || {
+        store.sweep(traffic.now(), &[lane()]).await?;
+        insert(store, traffic, number, 0).await
+    })
+    .await;
 }
 
 async fn claim(store: &dyn Store, traffic: &Traffic, limit: usize) -> Result<Vec<Leased>, StoreError> {
@@ -159,8 +155,8 @@ async fn drain(store: &dyn Store, traffic: &Traffic) -> u64 {
             return delivered;
         }
         store.sweep(traffic.now(), &[lane()]).await.unwrap();
-        let claimed = claim(store, traffic, 50).await.unwrap();
-        deliver(store, traffic, &claimed).await.unwrap();
+        let claimed = once_there_is_room(async || claim(store, traffic, 50).await).await;
+        once_there_is_room(async || deliver(store, traffic, &claimed).await).await;
         delivered += claimed.len() as u64;
     }
     panic!("{:?} never came", store.books().await.unwrap());
@@ -242,6 +238,29 @@ fn nothing_is_lost_whatever_the_room() {
             let port: Arc<dyn Store> = store.clone();
             traffic.drain(&port).await;
         }
+    });
+}
+
+#[test]
+fn what_waited_for_room_comes_once_the_store_has_noticed_it() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        let port: Arc<dyn Store> = store.clone();
+        traffic.run(&port, 0, 50).await.unwrap();
+        disk.set_room(Some(disk.used()));
+        // Until the reserve is used up as well.
+        for seed in 1..1_000 {
+            if store.health().await.claiming.is_err() {
+                break;
+            }
+            traffic.run(&port, seed, 20).await.unwrap();
+        }
+        let claiming = store.health().await.claiming;
+        assert!(claiming.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Full), "{claiming:?}");
+        disk.set_room(None);
+        traffic.drain(&port).await;
     });
 }
 

@@ -11,4 +11,4 @@ mod traffic;
 
 pub use ledger::{Fate, Ledger};
 pub use power::PowerDisk;
-pub use traffic::Traffic;
+pub use traffic::{Traffic, once_there_is_room};
