@@ -238,7 +238,23 @@ impl EmbeddedStore {
         let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
         let caught_up = caught_up.map_err(std::io::Error::other).flatten();
         caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        store.lose_claims(now).await?;
         Ok(store)
+    }
+
+    /// Ends the claims that the last process had when it ended. What there is no room for now, the next sweep ends.
+    async fn lose_claims(&self, now: Now) -> Result<(), StoreError> {
+        loop {
+            match self.shared.end_leases(now).await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "claims of the last process could not be ended; tried again at the next sweep");
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// Whether a store was ever made in `dir`. Changes nothing.
