@@ -264,6 +264,64 @@ fn what_waited_for_room_comes_once_the_store_has_noticed_it() {
     });
 }
 
+/// Claims and delivers `count` messages while the disk is full.
+async fn deliver_some(store: &dyn Store, traffic: &Traffic, count: usize) -> u64 {
+    let mut delivered = 0;
+    while delivered < count {
+        let claimed = claim(store, traffic, 5).await.unwrap();
+        assert!(!claimed.is_empty(), "only {delivered} of {count} come");
+        deliver(store, traffic, &claimed).await.unwrap();
+        delivered += claimed.len();
+    }
+    delivered as u64
+}
+
+#[test]
+fn a_store_opens_on_a_full_disk_and_delivers() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        disk.set_room(Some(600 << 10));
+        let mut taken = fill(&*store, &traffic, 0).await;
+        traffic.pass(10_000);
+        // Some are in the hands of the process when it ends.
+        let claimed = claim(&*store, &traffic, 3).await.unwrap();
+        assert_eq!(claimed.len(), 3);
+        // Not one byte more than there is.
+        disk.set_room(Some(disk.used()));
+        store.abandon();
+        let mut delivered = 0;
+        for life in 0..2 {
+            let store = open(&disk, &traffic).await;
+            // Opening removes what was left half made, so there may be room for a few.
+            taken += fill(&*store, &traffic, 30_000 + life * 10_000).await;
+            delivered += deliver_some(&*store, &traffic, 10).await;
+            store.abandon();
+        }
+        let store = open(&disk, &traffic).await;
+        disk.set_room(None);
+        insert_when_there_is_room(&*store, &traffic, 20_000).await;
+        traffic.pass(10_000_000);
+        delivered += drain(&*store, &traffic).await;
+        assert_eq!(delivered, taken + 1, "nothing is lost");
+    });
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_for_want_of_room_says_how_much_it_needs() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        disk.set_room(Some(20 << 10));
+        let opened = EmbeddedStore::open("/data", tiny(&disk), Traffic::default().now()).await;
+        let error = opened.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+        assert!(error.what.contains("free 32 KiB and start again"), "{error}");
+        disk.set_room(None);
+        open(&disk, &Traffic::default()).await;
+    });
+}
+
 #[test]
 fn health_says_that_the_disk_is_full_and_later_that_it_is_not() {
     testkit::block_on(async {
