@@ -45,7 +45,7 @@ impl Shared {
 
 impl EmbeddedStore {
     /// Whether a message could be accepted and delivered now, by part: the store is closed, stopped after a failed sync or the
-    /// panic of a background thread, its disk is full, or cannot read a table. Cheap: no I/O.
+    /// panic of a background thread, or its disk is full. A table that the disk cannot read degrades it. Cheap: no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
         // A store that closed itself has ended its threads, and says why it did.
@@ -81,7 +81,7 @@ impl Engine {
         }
         if let Some(unread) = self.blocked.unread() {
             let what = format!("{unread}; its messages wait, all others go on; look at the disk");
-            health.background = Err(StoreError::new(StoreErrorKind::Unavailable, what));
+            health.degraded = Some(StoreError::new(StoreErrorKind::Unavailable, what));
         }
         health
     }
