@@ -45,7 +45,7 @@ impl Large {
             Insert { message, made_id: false }
         };
         let answers = store.insert(traffic.now(), ids().into_iter().map(message).collect()).await.unwrap();
-        assert_eq!(answers, [Inserted::Accepted; COUNT]);
+        assert_eq!(answers, vec![Inserted::Accepted; COUNT]);
         Self { disk, traffic, store }
     }
 

@@ -177,7 +177,7 @@ mod tests {
         test_bed::{Bed, message, now},
     };
 
-    const BODY_BYTES: usize = 256 << 10;
+    const BODY_BYTES: usize = 64 << 10;
     const COUNT: u64 = 40;
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         testkit::block_on(async {
             let folder = tempfile::tempdir().unwrap();
             let options =
-                Options { segment_bytes: 2 << 20, checkpoint_bytes: u64::MAX, ..Options::default() };
+                Options { segment_bytes: 4 << 20, checkpoint_bytes: u64::MAX, ..Options::default() };
             let mut bed = Bed::open(folder.path(), options.clone());
             for number in 0..COUNT {
                 bed.insert(0, [message("work", number, 0, BODY_BYTES)]).await;
