@@ -3,7 +3,6 @@
 
 use std::{
     io,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -19,14 +18,8 @@ use duly_core::{
         Verdict,
     },
 };
-use duly_stores::{
-    EmbeddedStore,
-    embedded::{
-        Options,
-        disk::{Disk, DiskFile},
-    },
-};
-use testkit::disk::{PowerDisk, Traffic, once_there_is_room};
+use duly_stores::{EmbeddedStore, embedded::Options};
+use testkit::disk::{HookedDisk, Hooks, PowerDisk, Traffic, once_there_is_room};
 
 /// How often what is due is asked for until all of it has come.
 const LOOKS_MAX: usize = 2_000_000;
@@ -343,50 +336,27 @@ fn health_says_that_the_disk_is_full_and_later_that_it_is_not() {
     });
 }
 
-/// A disk on which opening a file panics, once it is told to.
-struct Fragile {
-    disk: PowerDisk,
-    breaks: Arc<AtomicBool>,
-}
+/// Opening a file panics, once it is told to.
+#[derive(Default)]
+struct Fragile(AtomicBool);
 
-impl Disk for Fragile {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        assert!(!self.breaks.load(SeqCst), "as told");
-        self.disk.open(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        self.disk.lock(dir)
+impl Hooks for Fragile {
+    fn open(&self, _: &str) -> io::Result<()> {
+        assert!(!self.0.load(SeqCst), "as told");
+        Ok(())
     }
 }
 
 #[test]
 fn health_says_that_a_thread_of_the_store_has_died() {
     testkit::block_on(async {
-        let (breaks, traffic) = (Arc::new(AtomicBool::new(false)), Traffic::default());
+        let (fragile, traffic) = (Arc::new(Fragile::default()), Traffic::default());
         let disk = PowerDisk::default();
-        let fragile = Arc::new(Fragile { disk: disk.clone(), breaks: breaks.clone() });
-        let options = Options { disk: fragile, ..tiny(&disk) };
+        let options = Options { disk: HookedDisk::on(disk.clone(), fragile.clone()), ..tiny(&disk) };
         let store = EmbeddedStore::open("/data", options, traffic.now()).await.unwrap();
         insert(&store, &traffic, 0, 0).await.unwrap();
         assert_eq!(store.health().await.whole(), Ok(()));
-        breaks.store(true, SeqCst);
+        fragile.0.store(true, SeqCst);
         // The journal needs more segments, which the background thread makes. Without it, inserts wait for ever.
         let filling = async {
             let mut number = 1;

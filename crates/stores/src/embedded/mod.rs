@@ -29,6 +29,11 @@ mod rows;
 mod segment;
 mod settle;
 mod table;
+// The test kit's own is made for the library as others see it, and not for its unit tests.
+#[cfg(test)]
+#[path = "../../../testkit/src/disk/hooked.rs"]
+#[expect(unreachable_pub, reason = "the test kit shows it to others")]
+mod hooked;
 #[cfg(test)]
 mod test_bed;
 mod wheel;
@@ -52,6 +57,8 @@ use duly_core::{
 };
 use tokio::sync::Notify;
 
+#[cfg(test)]
+use self::disk::DiskFile;
 use self::{
     disk::Disk,
     engine::{Admission, Class, Engine},
