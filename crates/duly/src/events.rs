@@ -258,7 +258,7 @@ impl Bell {
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match &result {
-            Ok(_) => self.observed.well(call),
+            Ok(_) => self.observed.well(call, now.mono()),
             Err(error) if is_failure(error) => {
                 add(&self.tally.store_failures, 1);
                 self.observed.failed(call, now.mono(), error);

@@ -34,10 +34,13 @@ pub struct Health {
     pub background: Result<(), StoreError>,
     /// The task that delivers runs.
     pub driver: Result<(), Error>,
+    /// Why some messages wait while all others go on: a part of the store cannot be read, or the claims of some lanes fail and those of
+    /// others do not. That is no reason to send nothing here.
+    pub degraded: Option<StoreError>,
 }
 
 impl Health {
-    /// Whether all parts are well.
+    /// Whether all parts are well. One that is only degraded is.
     pub fn is_ready(&self) -> bool {
         self.store().is_ok() && self.driver.is_ok()
     }
@@ -84,6 +87,7 @@ impl Duly {
                 .and_then(|()| observed.answering(now, self.inner.lease)),
             background: said.background,
             driver: parts.liveness.check(),
+            degraded: said.degraded.or_else(|| observed.degraded(now)),
         }
     }
 

@@ -61,12 +61,31 @@ struct Streaks {
     sweep: Streak,
     /// By lane: one whose messages are damaged must not be hidden by another that is well.
     claims: BTreeMap<Lane, Streak>,
+    /// While claims of some lane fail: the lane whose claim last succeeded, and when.
+    claimed: Option<(Lane, Monotonic)>,
 }
 
 impl Streaks {
     fn is_empty(&self) -> bool {
-        let Self { insert, settle, extend, sweep, claims } = self;
+        let Self { insert, settle, extend, sweep, claims, claimed: _ } = self;
         claims.is_empty() && [insert, settle, extend, sweep].iter().all(|streak| streak.times == 0)
+    }
+
+    /// The lanes whose claims fail again and again.
+    fn failing_lanes(&self, now: Monotonic) -> Result<(), StoreError> {
+        let mut failing = self.claims.iter().filter_map(|(lane, streak)| Some((lane, streak.counts(now)?)));
+        let Some((lane, error)) = failing.next() else { return Ok(()) };
+        let more = match failing.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        told(Some(error), &format!("claims of {lane}{more}"))
+    }
+
+    /// Whether a claim of some lane has succeeded of late, and none of that lane has failed since.
+    fn is_claiming(&self, now: Monotonic) -> bool {
+        let claimed = self.claimed.as_ref();
+        claimed.is_some_and(|(lane, at)| now.since(*at) < COUNTS_FOR && !self.claims.contains_key(lane))
     }
 }
 
@@ -105,7 +124,7 @@ impl Observed {
         }
     }
 
-    pub(crate) fn well(&self, call: Call<'_>) {
+    pub(crate) fn well(&self, call: Call<'_>, now: Monotonic) {
         if !self.failing.load(Relaxed) {
             return;
         }
@@ -115,7 +134,11 @@ impl Observed {
             Call::Settle => streaks.settle = Streak::default(),
             Call::Extend => streaks.extend = Streak::default(),
             Call::Sweep => streaks.sweep = Streak::default(),
-            Call::Claim(lane) => _ = streaks.claims.remove(lane),
+            Call::Claim(lane) => {
+                streaks.claims.remove(lane);
+                let others_fail = !streaks.claims.is_empty();
+                streaks.claimed = others_fail.then(|| (lane.clone(), now));
+            }
         }
         self.failing.store(!streaks.is_empty(), Relaxed);
     }
@@ -123,7 +146,7 @@ impl Observed {
     pub(crate) fn failed(&self, call: Call<'_>, now: Monotonic, error: &StoreError) {
         let mut streaks = self.lock();
         self.failing.store(true, Relaxed);
-        let Streaks { insert, settle, extend, sweep, claims } = &mut *streaks;
+        let Streaks { insert, settle, extend, sweep, claims, claimed: _ } = &mut *streaks;
         match call {
             Call::Insert => insert.failed(now, error),
             Call::Settle => settle.failed(now, error),
@@ -145,17 +168,17 @@ impl Observed {
         told(self.lock().insert.counts(now), "inserts")
     }
 
-    /// Why what is due does not go out or is not recorded, as far as calls have shown.
+    /// Why the messages of some lanes do not go out while those of others do, as far as calls have shown.
+    pub(crate) fn degraded(&self, now: Monotonic) -> Option<StoreError> {
+        let streaks = self.lock();
+        streaks.failing_lanes(now).err().filter(|_| streaks.is_claiming(now))
+    }
+
+    /// Why what is due does not go out or is not recorded, as far as calls have shown. Some lanes that fail are not all.
     pub(crate) fn claiming(&self, now: Monotonic) -> Result<(), StoreError> {
         let streaks = self.lock();
-        let mut failing =
-            streaks.claims.iter().filter_map(|(lane, streak)| Some((lane, streak.counts(now)?)));
-        if let Some((lane, error)) = failing.next() {
-            let more = match failing.count() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            return told(Some(error), &format!("claims of {lane}{more}"));
+        if !streaks.is_claiming(now) {
+            streaks.failing_lanes(now)?;
         }
         let rest = [(&streaks.settle, "settles"), (&streaks.extend, "renewals"), (&streaks.sweep, "sweeps")];
         rest.into_iter().try_for_each(|(streak, what)| told(streak.counts(now), what))
@@ -204,7 +227,6 @@ mod tests {
         for _ in 0..FAILURES_MIN {
             assert_eq!(observed.claiming(start), Ok(()));
             observed.failed(Call::Claim(&bad), start, &error());
-            observed.well(Call::Claim(&good));
         }
         let said = observed.claiming(start).unwrap_err();
         assert_eq!(said.what, "claims of queue/t2 fail: unreadable");
@@ -213,12 +235,13 @@ mod tests {
             Ok(()),
             "nobody asks for it any more"
         );
-        observed.well(Call::Claim(&bad));
+        observed.well(Call::Claim(&good), start);
+        observed.well(Call::Claim(&bad), start);
         assert_eq!((observed.claiming(start), observed.failing.load(Relaxed)), (Ok(()), false));
         for call in [Call::Settle, Call::Extend, Call::Sweep, Call::Insert] {
             (0..FAILURES_MIN).for_each(|_| observed.failed(call, start, &error()));
             assert!(observed.claiming(start).and(observed.accepting(start)).is_err());
-            observed.well(call);
+            observed.well(call, start);
             assert!(observed.claiming(start).and(observed.accepting(start)).is_ok());
         }
     }
@@ -228,11 +251,31 @@ mod tests {
         let (observed, start) = (Observed::default(), Monotonic::from_micros(0));
         for _ in 0..FAILURES_MIN {
             observed.failed(Call::Settle, start, &error());
-            observed.well(Call::Extend);
+            observed.well(Call::Extend, start);
         }
         assert_eq!(observed.claiming(start).unwrap_err().what, "settles fail: unreadable");
-        observed.well(Call::Settle);
+        observed.well(Call::Settle, start);
         assert_eq!(observed.claiming(start), Ok(()));
+    }
+
+    #[test]
+    fn one_lane_that_fails_degrades_a_node_on_which_others_are_claimed_from() {
+        let (observed, start) = (Observed::default(), Monotonic::from_micros(0));
+        let (good, bad) = (lane(1), lane(2));
+        for _ in 0..FAILURES_MIN {
+            observed.failed(Call::Claim(&bad), start, &error());
+            observed.well(Call::Claim(&good), start);
+        }
+        assert_eq!(observed.claiming(start), Ok(()));
+        assert_eq!(observed.degraded(start).unwrap().what, "claims of queue/t2 fail: unreadable");
+        // Nothing shows that the other could still be claimed from.
+        observed.failed(Call::Claim(&good), start, &error());
+        assert_eq!(observed.degraded(start), None);
+        assert!(observed.claiming(start).is_err());
+        observed.well(Call::Claim(&good), start);
+        observed.well(Call::Claim(&bad), start);
+        assert_eq!((observed.claiming(start), observed.degraded(start)), (Ok(()), None));
+        assert!(observed.lock().claimed.is_none());
     }
 
     #[test]

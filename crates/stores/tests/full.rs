@@ -3,7 +3,6 @@
 
 use std::{
     io,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -19,16 +18,10 @@ use duly_core::{
         Verdict,
     },
 };
-use duly_stores::{
-    EmbeddedStore,
-    embedded::{
-        Options,
-        disk::{Disk, DiskFile},
-    },
-};
-use testkit::disk::{PowerDisk, Traffic};
+use duly_stores::{EmbeddedStore, embedded::Options};
+use testkit::disk::{HookedDisk, Hooks, PowerDisk, Traffic, once_there_is_room};
 
-/// How often a store is asked until it has noticed that the disk has changed.
+/// How often what is due is asked for until all of it has come.
 const LOOKS_MAX: usize = 2_000_000;
 
 fn tiny(disk: &PowerDisk) -> Options {
@@ -83,15 +76,11 @@ async fn fill(store: &dyn Store, traffic: &Traffic, first: u64) -> u64 {
 
 /// Inserts until it is taken again, each time after a sweep, as the scheduler does.
 async fn insert_when_there_is_room(store: &dyn Store, traffic: &Traffic, number: u64) {
-    for _ in 0..LOOKS_MAX {
-        store.sweep(traffic.now(), &[lane()]).await.unwrap();
-        match insert(store, traffic, number, 0).await {
-            Ok(()) => return,
-            Err(error) => assert_eq!(error.kind, StoreErrorKind::Full, "{error}"),
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("there is room, and nobody has noticed");
+    once_there_is_room(async || {
+        store.sweep(traffic.now(), &[lane()]).await?;
+        insert(store, traffic, number, 0).await
+    })
+    .await;
 }
 
 async fn claim(store: &dyn Store, traffic: &Traffic, limit: usize) -> Result<Vec<Leased>, StoreError> {
@@ -159,8 +148,8 @@ async fn drain(store: &dyn Store, traffic: &Traffic) -> u64 {
             return delivered;
         }
         store.sweep(traffic.now(), &[lane()]).await.unwrap();
-        let claimed = claim(store, traffic, 50).await.unwrap();
-        deliver(store, traffic, &claimed).await.unwrap();
+        let claimed = once_there_is_room(async || claim(store, traffic, 50).await).await;
+        once_there_is_room(async || deliver(store, traffic, &claimed).await).await;
         delivered += claimed.len() as u64;
     }
     panic!("{:?} never came", store.books().await.unwrap());
@@ -246,6 +235,87 @@ fn nothing_is_lost_whatever_the_room() {
 }
 
 #[test]
+fn what_waited_for_room_comes_once_the_store_has_noticed_it() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        let port: Arc<dyn Store> = store.clone();
+        traffic.run(&port, 0, 50).await.unwrap();
+        disk.set_room(Some(disk.used()));
+        // Until the reserve is used up as well.
+        for seed in 1..1_000 {
+            if store.health().await.claiming.is_err() {
+                break;
+            }
+            traffic.run(&port, seed, 20).await.unwrap();
+        }
+        let claiming = store.health().await.claiming;
+        assert!(claiming.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Full), "{claiming:?}");
+        disk.set_room(None);
+        traffic.drain(&port).await;
+    });
+}
+
+/// Claims and delivers `count` messages while the disk is full.
+async fn deliver_some(store: &dyn Store, traffic: &Traffic, count: usize) -> u64 {
+    let mut delivered = 0;
+    while delivered < count {
+        let claimed = claim(store, traffic, 5).await.unwrap();
+        assert!(!claimed.is_empty(), "only {delivered} of {count} come");
+        deliver(store, traffic, &claimed).await.unwrap();
+        delivered += claimed.len();
+    }
+    delivered as u64
+}
+
+#[test]
+fn a_store_opens_on_a_full_disk_and_delivers() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        let traffic = Traffic::default();
+        let store = open(&disk, &traffic).await;
+        disk.set_room(Some(600 << 10));
+        let mut taken = fill(&*store, &traffic, 0).await;
+        traffic.pass(10_000);
+        // Some are in the hands of the process when it ends.
+        let claimed = claim(&*store, &traffic, 3).await.unwrap();
+        assert_eq!(claimed.len(), 3);
+        // Not one byte more than there is.
+        disk.set_room(Some(disk.used()));
+        store.abandon();
+        let mut delivered = 0;
+        for life in 0..2 {
+            let store = open(&disk, &traffic).await;
+            // Opening removes what was left half made, so there may be room for a few.
+            taken += fill(&*store, &traffic, 30_000 + life * 10_000).await;
+            delivered += deliver_some(&*store, &traffic, 10).await;
+            store.abandon();
+        }
+        let store = open(&disk, &traffic).await;
+        disk.set_room(None);
+        insert_when_there_is_room(&*store, &traffic, 20_000).await;
+        traffic.pass(10_000_000);
+        delivered += drain(&*store, &traffic).await;
+        assert_eq!(delivered, taken + 1, "nothing is lost");
+    });
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_for_want_of_room_says_how_much_it_needs() {
+    testkit::block_on(async {
+        let disk = PowerDisk::default();
+        disk.set_room(Some(20 << 10));
+        let opened = EmbeddedStore::open("/data", tiny(&disk), Traffic::default().now()).await;
+        let error = opened.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+        assert!(error.what.contains("free 32 KiB and start again"), "{error}");
+        disk.set_room(None);
+        open(&disk, &Traffic::default()).await;
+    });
+}
+
+#[test]
 fn health_says_that_the_disk_is_full_and_later_that_it_is_not() {
     testkit::block_on(async {
         let disk = PowerDisk::default();
@@ -266,50 +336,27 @@ fn health_says_that_the_disk_is_full_and_later_that_it_is_not() {
     });
 }
 
-/// A disk on which opening a file panics, once it is told to.
-struct Fragile {
-    disk: PowerDisk,
-    breaks: Arc<AtomicBool>,
-}
+/// Opening a file panics, once it is told to.
+#[derive(Default)]
+struct Fragile(AtomicBool);
 
-impl Disk for Fragile {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        assert!(!self.breaks.load(SeqCst), "as told");
-        self.disk.open(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        self.disk.lock(dir)
+impl Hooks for Fragile {
+    fn open(&self, _: &str) -> io::Result<()> {
+        assert!(!self.0.load(SeqCst), "as told");
+        Ok(())
     }
 }
 
 #[test]
 fn health_says_that_a_thread_of_the_store_has_died() {
     testkit::block_on(async {
-        let (breaks, traffic) = (Arc::new(AtomicBool::new(false)), Traffic::default());
+        let (fragile, traffic) = (Arc::new(Fragile::default()), Traffic::default());
         let disk = PowerDisk::default();
-        let fragile = Arc::new(Fragile { disk: disk.clone(), breaks: breaks.clone() });
-        let options = Options { disk: fragile, ..tiny(&disk) };
+        let options = Options { disk: HookedDisk::on(disk.clone(), fragile.clone()), ..tiny(&disk) };
         let store = EmbeddedStore::open("/data", options, traffic.now()).await.unwrap();
         insert(&store, &traffic, 0, 0).await.unwrap();
         assert_eq!(store.health().await.whole(), Ok(()));
-        breaks.store(true, SeqCst);
+        fragile.0.store(true, SeqCst);
         // The journal needs more segments, which the background thread makes. Without it, inserts wait for ever.
         let filling = async {
             let mut number = 1;

@@ -3,6 +3,8 @@
 
 #[path = "power/answers.rs"]
 mod answers;
+#[path = "power/bodies.rs"]
+mod bodies;
 #[path = "power/recovery.rs"]
 mod recovery;
 

@@ -160,7 +160,11 @@ fn sweeps_within_heartbeats(top: &mut Section<'_>, scan: &Pace, heartbeat: Durat
     if scan.min > heartbeat && !faulty {
         let origin = top.origin_of(low).max(top.origin_of(high));
         let (from, to) = (show_span(scan.min), show_span(heartbeat));
-        top.fault(low, &origin, format!("it is {from}, longer than {high}, which is {to}"));
+        if top.is_written(high) && !top.is_written(low) {
+            top.fault(high, &origin, format!("it is {to}, shorter than {low}, which is {from}"));
+        } else {
+            top.fault(low, &origin, format!("it is {from}, longer than {high}, which is {to}"));
+        }
     }
 }
 

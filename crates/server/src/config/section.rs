@@ -41,6 +41,12 @@ impl Reading {
     pub(super) fn is_faulty(&self, path: &str) -> bool {
         self.problems.iter().any(|problem| problem.path == path)
     }
+
+    /// Where the value of a setting was written; `None` if it is as usual.
+    pub(super) fn written_at(&self, path: &str) -> Option<Origin> {
+        let noted = self.settings.iter().rev().find(|setting| setting.path == path)?;
+        Some(noted.from.clone()).filter(|from| *from != Origin::Default)
+    }
 }
 
 /// A table that is being read.
@@ -114,6 +120,11 @@ impl<'r> Section<'r> {
         noted.map_or(&self.origin, |setting| &setting.from).clone()
     }
 
+    /// Whether `key` was written, here or elsewhere, and read.
+    pub(super) fn is_written(&self, key: &str) -> bool {
+        self.reading.written_at(&self.at(key)).is_some()
+    }
+
     /// Everything that is left, taken out.
     pub(super) fn rest(&mut self) -> Table {
         std::mem::take(&mut self.table)
@@ -172,7 +183,12 @@ impl<'r> Section<'r> {
         if from > to && !faulty {
             let origin = self.origin_of(low).max(self.origin_of(high));
             let (from, to) = (show_span(from), show_span(to));
-            self.fault(low, &origin, format!("it is {from}, longer than {high}, which is {to}"));
+            // What somebody wrote is at fault, not what is as usual.
+            if self.is_written(high) && !self.is_written(low) {
+                self.fault(high, &origin, format!("it is {to}, shorter than {low}, which is {from}"));
+            } else {
+                self.fault(low, &origin, format!("it is {from}, longer than {high}, which is {to}"));
+            }
         }
     }
 

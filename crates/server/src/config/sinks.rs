@@ -7,7 +7,7 @@ use duly_sinks::SinkConfig;
 use serde_json::Value as Json;
 
 use super::{
-    SinkSetup, credentials,
+    Problem, SinkSetup, credentials,
     resolve::{Sinks, retry},
     section::Section,
     target,
@@ -73,14 +73,42 @@ fn options(
     } else if let Some(call) = target.call.filter(|call| *call >= timeout)
         && !section.reading.is_faulty(&section.at("request_timeout"))
     {
-        let detail = format!(
-            "it is {}, and must be longer than one request of this sink may take, {}: make request_timeout shorter",
-            show_span(timeout),
-            show_span(call)
-        );
-        section.fault("timeout", &origin, detail);
+        too_short_for_a_request(section, timeout, call, lease);
     }
     options
+}
+
+/// One request of a sink may take longer than a whole call: the setting is named that somebody wrote.
+fn too_short_for_a_request(section: &mut Section<'_>, timeout: Duration, call: Duration, lease: Duration) {
+    let (origin, shown) = (section.origin_of("timeout"), show_span(call));
+    let lease_written = section.reading.written_at("store.lease");
+    if section.is_written("timeout") {
+        let detail = format!(
+            "it is {}, and must be longer than one request of this sink may take, {shown}: make request_timeout shorter",
+            show_span(timeout)
+        );
+        section.fault("timeout", &origin, detail);
+    } else if let Some(origin) = lease_written.filter(|_| !section.is_written("request_timeout")) {
+        let detail = format!(
+            "it is {}, and leaves no room for a call of the sink {}, of which one request may take {shown}: make it longer, or \
+             {} shorter",
+            show_span(lease),
+            section.path,
+            section.at("request_timeout")
+        );
+        if !section.reading.is_faulty("store.lease") {
+            section.reading.problems.push(Problem::new("store.lease", origin, detail));
+        }
+    } else {
+        let key = if section.is_written("request_timeout") { "request_timeout" } else { "timeout" };
+        let detail = format!(
+            "one request may take {shown}, and a call {}, which store.lease, {}, bounds: make request_timeout shorter",
+            show_span(timeout),
+            show_span(lease)
+        );
+        let origin = section.origin_of(key);
+        section.fault(key, &origin, detail);
+    }
 }
 
 /// What a sink says of itself; nothing, if its own settings are faulty.

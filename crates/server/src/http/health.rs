@@ -25,6 +25,8 @@ use crate::{
 const OK: &str = "ok";
 /// What strangers hear of one that is not: the rest names hosts, lanes and files.
 const FAILING: &str = "failing";
+/// What they hear of one that works in part.
+const DEGRADED: &str = "in part";
 
 /// How long the store may take to name the lanes of sinks that are gone.
 const ORPHANS_WITHIN: Duration = Duration::from_secs(1);
@@ -49,6 +51,10 @@ pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) 
         ready.ready &= wrong.is_none();
         let wrong = wrong.map(|words| if is_told { words } else { FAILING.into() });
         ready.parts.insert(name.into(), wrong.unwrap_or_else(|| OK.into()));
+    }
+    if let Some(error) = &health.degraded {
+        let words = if is_told { error.to_string() } else { DEGRADED.into() };
+        ready.parts.insert("degraded".into(), words);
     }
     // What health is known of may be some seconds old: a store that hangs since then must not hold up the answer.
     if is_told && health.is_ready() {

@@ -271,6 +271,7 @@ pub struct Ready {
     pub ready: bool,
     /// Per part: `ok`, or what is wrong; to callers without a token that sees all topics, `failing`. `accepting`, `claiming` and
     /// `background` are parts of the store, and `store` is the first of them that fails; `driver` is what delivers, `server` this process.
+    /// `degraded`, if it is there, says which messages wait while all others go on: the node is ready all the same.
     pub parts: BTreeMap<String, String>,
     /// What an accepted message survives.
     pub durability: String,

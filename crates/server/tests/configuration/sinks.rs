@@ -120,15 +120,17 @@ fn a_call_lies_between_one_request_and_the_lease() {
             "[store]\nlease = \"{lease}\"\n[sinks.orders]\nkind = \"webhook\"\nurl = \"https://a.example\"\n{timeout}"
         )
     };
-    for (lease, timeout, words) in [
-        ("10s", "timeout = \"10s\"", "shorter than store.lease, 10s"),
-        ("10s", "timeout = \"30s\"", "shorter than store.lease, 10s"),
-        ("10s", "timeout = \"5s\"", "make request_timeout shorter"),
-        ("5s", "", "make request_timeout shorter"),
+    // What is named is what was written.
+    for (lease, timeout, path, words) in [
+        ("10s", "timeout = \"10s\"", "sinks.orders.timeout", "shorter than store.lease, 10s"),
+        ("10s", "timeout = \"30s\"", "sinks.orders.timeout", "shorter than store.lease, 10s"),
+        ("10s", "timeout = \"5s\"", "sinks.orders.timeout", "make request_timeout shorter"),
+        ("5s", "", "store.lease", "make it longer, or sinks.orders.request_timeout shorter"),
+        ("10s", "request_timeout = \"12s\"", "sinks.orders.request_timeout", "make request_timeout shorter"),
     ] {
         let told = faults(&text(lease, timeout), &[]);
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].0 == "sinks.orders.timeout" && told[0].1.contains(words), "{told:?}");
+        assert!(told[0].0 == path && told[0].1.contains(words), "{told:?}");
     }
     assert!(load(&text("5s", "request_timeout = \"3s\""), &[]).is_ok());
     assert!(load(&text("1m", "request_timeout = \"30s\""), &[]).is_ok());

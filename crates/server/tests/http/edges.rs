@@ -142,6 +142,10 @@ async fn what_is_beyond_an_edge_is_refused_by_its_path() {
             "scan.min",
             "longer than cluster.heartbeat, which is 100ms",
         ),
+        // What is as usual is not at fault.
+        ("scan.max = \"1ms\"", "scan.max", "shorter than min"),
+        ("retry.max = \"1ms\"", "retry.max", "shorter than min"),
+        ("store.lease = \"1s\"", "store.lease", "make it longer"),
         (
             "store.lease = \"1s\"\nsinks.hook.timeout = \"1s\"",
             "sinks.hook.timeout",

@@ -14,13 +14,14 @@ use super::{
     entry::{self, Peek, Stored},
     index::{Marks, Place},
     journal::Commit,
+    options::PIECE_BYTES,
     table::read_entry,
 };
 
 /// What an entry needs besides its body, about.
 const ENTRY_GUESS: usize = 192;
-/// Bytes of a large batch dealt with at a time.
-const PIECE_BYTES: usize = 4 << 20;
+/// What the journal needs for a changed message besides its entry, about.
+const CHANGE_GUESS: usize = 128;
 
 /// A message found by its id.
 pub(super) struct Found {
@@ -323,14 +324,22 @@ impl Shared {
         let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
         while answers.iter().any(Option::is_none) {
             let mut ready = Vec::new();
+            // A piece at a time: all bodies together may be more than fits into memory.
+            let mut bytes = 0;
             for (at, id) in ids.iter().enumerate() {
                 if answers[at].is_some() {
                     continue;
                 }
+                if bytes >= PIECE_BYTES {
+                    break;
+                }
                 match self.find(id).await? {
                     Some(found) if found.state() == from => match wish(&found, at)? {
                         Wish::Refuse => answers[at] = Some(Changed::TooLate(from)),
-                        wish => ready.push((at, wish, found)),
+                        wish => {
+                            bytes += found.bytes.len() + CHANGE_GUESS;
+                            ready.push((at, wish, found));
+                        }
                     },
                     Some(found) => answers[at] = Some(Changed::TooLate(found.state())),
                     None => {
@@ -344,7 +353,6 @@ impl Shared {
             if ready.is_empty() {
                 break;
             }
-            let bytes = ready.iter().map(|(_, _, found)| found.bytes.len() + 128).sum();
             self.admitted(bytes, Class::Change).await?;
             let mut engine = self.engine();
             engine.check_open()?;

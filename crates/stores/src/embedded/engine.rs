@@ -19,7 +19,7 @@ use super::{
     entry::{self, Peek},
     flight::{Flight, Held},
     index::{Index, Marks, Place},
-    journal::{Kind, Tail},
+    journal::{Kind, SPARES_KEPT, Tail},
     lanes::{Lanes, Near, NearKey},
     moving::blocked::BlockedTables,
     numbers::Numbered,
@@ -424,7 +424,7 @@ impl Engine {
             || self.window > self.options.window_bytes
             || self.ended.waiting() > ENDED_BYTES_MAX
             || self.journal.appended - self.checkpointed_at > self.options.checkpoint_bytes
-            || self.journal.spares.len() < 2
+            || self.journal.spares.len() < 2 + SPARES_KEPT
             || self.slice_files.is_empty()
     }
 

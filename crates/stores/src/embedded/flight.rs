@@ -13,6 +13,17 @@ use super::{disk::DiskFile, index::Place, locked, numbers::Numbered};
 /// Bytes of a head that are held in memory while its message is claimed. A larger one is read again once it is delivered.
 const HEAD_BYTES_MAX: usize = 512;
 
+/// What a claim is lost by, if it is not settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Its lease ends.
+    Lease,
+    /// The process that had it has ended, maybe because of it.
+    Process,
+    /// The process has ended, and another message is known to be the cause.
+    ProcessByOther,
+}
+
 /// One claimed message.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
@@ -26,6 +37,8 @@ pub(super) struct Held {
     /// Claimed alone because its last claim was lost.
     pub(super) alone: bool,
     pub(super) lease_end: Monotonic,
+    /// What it means if it is not settled.
+    pub(super) loss: Loss,
     /// What will be kept of it once it is delivered; empty if it is too large to be held in memory until then.
     pub(super) head: Box<[u8]>,
     /// Bytes of its entry.
@@ -256,7 +269,17 @@ impl ClaimLog {
     }
 
     pub(super) fn new(file: Arc<dyn DiskFile>) -> Self {
-        Self { inner: Mutex::new((file, 0)) }
+        Self::at(file, 0)
+    }
+
+    /// Goes on in a file that has notes up to `end`.
+    pub(super) fn at(file: Arc<dyn DiskFile>, end: u64) -> Self {
+        Self { inner: Mutex::new((file, end)) }
+    }
+
+    /// Whether room was laid down for it.
+    pub(super) fn has_room(&self) -> io::Result<bool> {
+        locked(&self.inner).0.len().map(|len| len > 0)
     }
 
     pub(super) fn write(&self, notes: impl IntoIterator<Item = Note>) -> io::Result<()> {
@@ -280,6 +303,13 @@ impl ClaimLog {
         *inner = (file, bytes.len() as u64);
         Ok(())
     }
+}
+
+/// Where the notes of a claims log end, and the room begins that was laid down for more.
+pub(super) fn end_of_notes(bytes: &[u8]) -> u64 {
+    let notes = bytes.chunks(NOTE);
+    let blank = notes.rev().take_while(|note| note.iter().all(|byte| *byte == 0));
+    bytes.len().saturating_sub(blank.map(<[u8]>::len).sum()) as u64
 }
 
 /// Reads the whole notes of a claims log. A power cut may have left any of them.
@@ -309,6 +339,7 @@ mod tests {
                     holder: Holder::Client,
                     alone: false,
                     lease_end: end,
+                    loss: Loss::Lease,
                     head: Box::default(),
                     bytes: 0,
                     rank: 0,

@@ -45,7 +45,7 @@ impl Shared {
 
 impl EmbeddedStore {
     /// Whether a message could be accepted and delivered now, by part: the store is closed, stopped after a failed sync or the
-    /// panic of a background thread, its disk is full, or cannot read a table. Cheap: no I/O.
+    /// panic of a background thread, or its disk is full. A table that the disk cannot read degrades it. Cheap: no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
         // A store that closed itself has ended its threads, and says why it did.
@@ -81,7 +81,7 @@ impl Engine {
         }
         if let Some(unread) = self.blocked.unread() {
             let what = format!("{unread}; its messages wait, all others go on; look at the disk");
-            health.background = Err(StoreError::new(StoreErrorKind::Unavailable, what));
+            health.degraded = Some(StoreError::new(StoreErrorKind::Unavailable, what));
         }
         health
     }
@@ -110,79 +110,32 @@ mod tests {
 
     use super::super::{
         EmbeddedStore, Options,
-        disk::{Disk, DiskFile, RealDisk},
+        disk::RealDisk,
+        hooked::{HookedDisk, Hooks},
         test_bed::{message, now, tiny},
     };
 
-    /// A disk under which a thread panics once it is told to.
-    #[derive(Clone, Default)]
+    /// A thread panics once it is told to.
+    #[derive(Default)]
     struct Panics {
-        at_tables: Arc<AtomicBool>,
-        at_syncs: Arc<AtomicBool>,
+        at_tables: AtomicBool,
+        at_syncs: AtomicBool,
     }
 
-    struct PanicFile {
-        file: Arc<dyn DiskFile>,
-        at_syncs: Arc<AtomicBool>,
-    }
-
-    impl Disk for Panics {
-        fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-            let is_table = path.file_name().unwrap().to_string_lossy().starts_with("table-");
-            assert!(!is_table || !self.at_tables.load(Ordering::SeqCst), "planted");
-            Ok(Arc::new(PanicFile { file: RealDisk.open(path)?, at_syncs: self.at_syncs.clone() }))
+    impl Hooks for Panics {
+        fn open(&self, name: &str) -> io::Result<()> {
+            assert!(!name.starts_with("table-") || !self.at_tables.load(Ordering::SeqCst), "planted");
+            Ok(())
         }
 
-        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-            RealDisk.rename(from, to)
-        }
-
-        fn remove(&self, path: &Path) -> io::Result<()> {
-            RealDisk.remove(path)
-        }
-
-        fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-            RealDisk.list(dir)
-        }
-
-        fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-            RealDisk.sync_dir(dir)
-        }
-
-        fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-            RealDisk.lock(dir)
-        }
-    }
-
-    impl DiskFile for PanicFile {
-        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-            self.file.write_at(bytes, offset)
-        }
-
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            self.file.read_at(buffer, offset)
-        }
-
-        fn sync(&self) -> io::Result<()> {
+        fn sync(&self, _: &str) -> io::Result<()> {
             assert!(!self.at_syncs.load(Ordering::SeqCst), "planted");
-            self.file.sync()
-        }
-
-        fn len(&self) -> io::Result<u64> {
-            self.file.len()
-        }
-
-        fn set_len(&self, len: u64) -> io::Result<()> {
-            self.file.set_len(len)
-        }
-
-        fn allocate(&self, len: u64) -> io::Result<()> {
-            self.file.allocate(len)
+            Ok(())
         }
     }
 
-    async fn open(dir: &Path, disk: &Panics) -> EmbeddedStore {
-        let options = Options { disk: Arc::new(disk.clone()), ..tiny() };
+    async fn open(dir: &Path, disk: &Arc<Panics>) -> EmbeddedStore {
+        let options = Options { disk: HookedDisk::on(RealDisk, disk.clone()), ..tiny() };
         let store = EmbeddedStore::open(dir, options, now(0)).await.unwrap();
         assert_eq!(store.state_of_health().whole(), Ok(()));
         store
@@ -201,7 +154,7 @@ mod tests {
     fn a_panic_in_the_background_stops_the_store_and_says_so() {
         testkit::block_on(async {
             let dir = tempfile::tempdir().unwrap();
-            let disk = Panics::default();
+            let disk = Arc::new(Panics::default());
             let store = open(dir.path(), &disk).await;
             disk.at_tables.store(true, Ordering::SeqCst);
             // More than the buffers hold: they are written to a table.
@@ -220,7 +173,7 @@ mod tests {
             assert_stopped(&store, "duly-keeper").await;
             store.abandon();
             drop(store);
-            let store = open(dir.path(), &Panics::default()).await;
+            let store = open(dir.path(), &Arc::default()).await;
             assert_eq!(store.books().await.unwrap().pending, 50, "a restart has them all");
         });
     }
@@ -229,7 +182,7 @@ mod tests {
     fn a_panic_while_the_journal_is_written_answers_who_waits_for_it() {
         testkit::block_on(async {
             let dir = tempfile::tempdir().unwrap();
-            let disk = Panics::default();
+            let disk = Arc::new(Panics::default());
             let store = open(dir.path(), &disk).await;
             disk.at_syncs.store(true, Ordering::SeqCst);
             assert_stopped(&store, "duly-journal").await;

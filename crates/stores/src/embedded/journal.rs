@@ -114,6 +114,9 @@ pub(super) struct Segment {
     pub(super) first: u64,
 }
 
+/// Spare segments that are left alone while the store is open: opening it takes one, also on a disk that has no room for another.
+pub(super) const SPARES_KEPT: usize = 1;
+
 /// The end of the journal, where records are added.
 pub(super) struct Tail {
     /// Not yet taken by the writer, oldest first; the last one takes records.
@@ -185,10 +188,10 @@ impl Tail {
         &mut self.frames[last]
     }
 
-    /// Bytes that can be added without laying down another segment.
+    /// Bytes that can be added without laying down another segment, and without those that are left alone.
     pub(super) fn room(&mut self) -> u64 {
         let here = self.segment_bytes.saturating_sub(self.last().end());
-        here + self.spares.len() as u64 * self.segment_bytes
+        here + self.spares.len().saturating_sub(SPARES_KEPT) as u64 * self.segment_bytes
     }
 
     /// Bytes waiting for the writer.

@@ -9,6 +9,7 @@ use super::{
     Shared,
     engine::Engine,
     health::Watch,
+    journal::SPARES_KEPT,
     options::{ENDED_BYTES_MAX, RUNS_MAX},
     segment::lay_down,
     table::{Table, TableKind},
@@ -21,7 +22,7 @@ const CHECKPOINT_AFTER: Duration = Duration::from_secs(30);
 /// Time between two looks for waste.
 const TIDY_AFTER: Duration = Duration::from_secs(5);
 /// Segments kept ready.
-const SPARES: usize = 3;
+const SPARES: usize = 3 + SPARES_KEPT;
 
 /// When the keeper last did what it does now and then.
 #[derive(Default)]

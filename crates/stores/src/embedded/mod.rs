@@ -29,6 +29,11 @@ mod rows;
 mod segment;
 mod settle;
 mod table;
+// The test kit's own is made for the library as others see it, and not for its unit tests.
+#[cfg(test)]
+#[path = "../../../testkit/src/disk/hooked.rs"]
+#[expect(unreachable_pub, reason = "the test kit shows it to others")]
+mod hooked;
 #[cfg(test)]
 mod test_bed;
 mod wheel;
@@ -52,6 +57,8 @@ use duly_core::{
 };
 use tokio::sync::Notify;
 
+#[cfg(test)]
+use self::disk::DiskFile;
 use self::{
     disk::Disk,
     engine::{Admission, Class, Engine},
@@ -238,7 +245,23 @@ impl EmbeddedStore {
         let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
         let caught_up = caught_up.map_err(std::io::Error::other).flatten();
         caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        store.lose_claims(now).await?;
         Ok(store)
+    }
+
+    /// Ends the claims that the last process had when it ended. What there is no room for now, the next sweep ends.
+    async fn lose_claims(&self, now: Now) -> Result<(), StoreError> {
+        loop {
+            match self.shared.end_leases(now).await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "claims of the last process could not be ended; tried again at the next sweep");
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// Whether a store was ever made in `dir`. Changes nothing.

@@ -12,6 +12,8 @@ pub(super) const LANE_IN_FLIGHT_MIN: usize = 64;
 /// Damaged messages that are remembered until they are dead letters. Others are set aside all the same, and found again at
 /// the next start.
 pub(super) const DAMAGED_MAX: usize = 10_000;
+/// Bytes of messages that a batch has in memory at a time: more of it is dealt with in pieces.
+pub(super) const PIECE_BYTES: usize = 4 << 20;
 /// Bytes that may wait for the journal's writer before callers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Memory of one message near at hand, besides its entry.

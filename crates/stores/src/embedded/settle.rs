@@ -1,6 +1,6 @@
 //! The ends of claims: settled, extended, or lost.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
@@ -12,46 +12,80 @@ use super::{
     Shared,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
-    flight::{Held, Note},
+    flight::{Held, Loss, Note},
+    journal::Commit,
+    options::PIECE_BYTES,
 };
 
 /// How many ended leases one sweep deals with.
 const LEASES_PER_SWEEP: usize = 1000;
+/// What the journal needs for a settled message besides its new entry, about.
+const SETTLE_GUESS: usize = 512;
+/// The same for a lost one.
+const LOST_GUESS: usize = 64;
 
 impl Shared {
     pub(super) async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let mut rewritten = self.rewrite(now, &batch).await?;
-        let bytes: usize =
-            rewritten.iter().flatten().map(|entry| entry.len() + 64).sum::<usize>() + batch.len() * 512;
-        self.admitted(bytes, Class::Change).await?;
-        let mut released = Vec::new();
-        let (answers, commit) = {
-            let mut engine = self.engine();
-            engine.check_open()?;
-            if engine.tick(now) {
-                self.keeper.notify_one();
-            }
-            let answers: Vec<Settled> = batch
-                .iter()
-                .zip(&mut rewritten)
-                .map(|(settle, entry)| {
-                    settle_one(&mut engine, now, settle, entry.as_deref_mut(), &mut released)
-                })
-                .collect();
-            self.wake(&mut engine);
-            (answers, engine.journal.commit())
-        };
-        if let Err(error) = self.claims.write(released) {
-            // Only the count of a try is at stake, and only if the process dies now.
-            tracing::warn!(%error, "a hand-back could not be recorded");
+        // For all of it before any of it: what is settled stays so if there is no room for the rest.
+        self.admitted(self.bytes_to_settle(&batch), Class::Change).await?;
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut last = None;
+        while answers.len() < batch.len() {
+            last = Some(self.settle_piece(now, &batch[answers.len()..], &mut answers).await?);
         }
-        if batch.iter().any(|settle| settle.verdict != Verdict::HandBack) {
+        if let Some(commit) = last
+            && batch.iter().any(|settle| settle.verdict != Verdict::HandBack)
+        {
             self.committed(&commit).await?;
         }
         Ok(answers)
     }
 
-    /// The new entries of those that stay: retried or dead. Of those that were delivered, the heads that are not in memory.
+    /// About what a batch adds to the journal.
+    fn bytes_to_settle(&self, batch: &[Settle]) -> usize {
+        let engine = self.engine();
+        let bytes = |settle: &Settle| match settle.verdict {
+            Verdict::Retry { .. } | Verdict::Dead { .. } => engine
+                .flight
+                .get(settle.receipt.token, &settle.receipt.id)
+                .map_or(0, |held| held.bytes as usize),
+            Verdict::Delivered { .. } | Verdict::HandBack => 0,
+        };
+        batch.iter().map(|settle| bytes(settle) + SETTLE_GUESS).sum()
+    }
+
+    /// Settles as many of a batch as may be in memory at a time.
+    async fn settle_piece(
+        &self,
+        now: Now,
+        batch: &[Settle],
+        answers: &mut Vec<Settled>,
+    ) -> Result<Arc<Commit>, StoreError> {
+        let mut rewritten = self.rewrite(now, batch).await?;
+        let bytes = rewritten.iter().map(|entry| entry.as_ref().map_or(0, Vec::len) + SETTLE_GUESS).sum();
+        self.admitted(bytes, Class::Change).await?;
+        let mut released = Vec::new();
+        let commit = {
+            let mut engine = self.engine();
+            engine.check_open()?;
+            if engine.tick(now) {
+                self.keeper.notify_one();
+            }
+            answers.extend(batch.iter().zip(&mut rewritten).map(|(settle, entry)| {
+                settle_one(&mut engine, now, settle, entry.as_deref_mut(), &mut released)
+            }));
+            self.wake(&mut engine);
+            engine.journal.commit()
+        };
+        if let Err(error) = self.claims.write(released) {
+            // Only the count of a try is at stake, and only if the process dies now.
+            tracing::warn!(%error, "a hand-back could not be recorded");
+        }
+        Ok(commit)
+    }
+
+    /// The new entries of those that stay: retried or dead. Of those that were delivered, the heads that are not in memory. Ends with
+    /// the entry that makes them more than a piece.
     async fn rewrite(&self, now: Now, batch: &[Settle]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let needs: Vec<bool> = {
             let engine = self.engine();
@@ -67,7 +101,11 @@ impl Shared {
             batch.iter().map(needs).collect()
         };
         let mut entries = Vec::with_capacity(batch.len());
+        let mut bytes = 0;
         for (settle, needs) in batch.iter().zip(needs) {
+            if bytes >= PIECE_BYTES {
+                break;
+            }
             let entry = if needs { self.rewrite_one(now, settle).await } else { Ok(None) };
             entries.push(match entry {
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
@@ -81,7 +119,10 @@ impl Shared {
                     tracing::warn!(id = %settle.receipt.id, %error, "message could not be read; its claim is lost");
                     None
                 }
-                Ok(entry) => entry,
+                Ok(entry) => {
+                    bytes += entry.as_ref().map_or(0, Vec::len);
+                    entry
+                }
             });
         }
         Ok(entries)
@@ -191,9 +232,33 @@ impl Shared {
     }
 
     async fn lose(&self, now: Now, ended: &[(u64, Receipt)]) -> Result<(), StoreError> {
-        let mut entries = Vec::with_capacity(ended.len());
+        let mut rest = ended;
+        let mut last = None;
+        while !rest.is_empty() {
+            let (lost, commit) = self.lose_piece(now, rest).await?;
+            rest = &rest[lost..];
+            last = Some(commit);
+        }
+        match last {
+            Some(commit) => self.committed(&commit).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Loses as many of the claims as may be in memory at a time, and says how many.
+    async fn lose_piece(
+        &self,
+        now: Now,
+        ended: &[(u64, Receipt)],
+    ) -> Result<(usize, Arc<Commit>), StoreError> {
+        let mut entries = Vec::new();
         let mut unsent = Vec::new();
+        let (mut seen, mut bytes) = (0, 0);
         for (token, receipt) in ended {
+            if bytes >= PIECE_BYTES {
+                break;
+            }
+            seen += 1;
             let found = {
                 let engine = self.engine();
                 engine.flight.get(*token, &receipt.id).map(|held| {
@@ -206,8 +271,9 @@ impl Shared {
                 // Never read, so nobody ever had it.
                 Ok(Some(_)) if held.version == 0 => unsent.push(*token),
                 Ok(Some((stored, _))) => {
-                    let why = "its lease ended";
-                    entries.push((*token, lost_entry(stored, now.wall(), held.alone, true, held.lane, why)));
+                    let entry = lost_entry(stored, now.wall(), &held);
+                    bytes += entry.len() + LOST_GUESS;
+                    entries.push((*token, entry));
                 }
                 Ok(None) => {}
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
@@ -220,50 +286,44 @@ impl Shared {
                 }
             }
         }
-        let bytes = entries.iter().map(|(_, entry)| entry.len() + 64).sum();
         self.admitted(bytes, Class::Change).await?;
-        let commit = {
-            let mut engine = self.engine();
-            engine.check_open()?;
-            for token in unsent {
-                if let Some(held) = engine.let_go(token) {
-                    engine.hand_back(&held);
-                }
+        let mut engine = self.engine();
+        engine.check_open()?;
+        for token in unsent {
+            if let Some(held) = engine.let_go(token) {
+                engine.hand_back(&held);
             }
-            for (token, mut entry) in entries {
-                // It may have been settled or extended while its entry was read.
-                if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
-                    engine.flight.meet_again(token, now.mono());
-                    continue;
-                }
-                if let Some(held) = engine.let_go(token) {
-                    engine.change(held.hash, held.place, u64::from(held.bytes), &mut entry);
-                }
+        }
+        for (token, mut entry) in entries {
+            // It may have been settled or extended while its entry was read.
+            if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
+                engine.flight.meet_again(token, now.mono());
+                continue;
             }
-            self.wake(&mut engine);
-            engine.journal.commit()
-        };
-        if ended.is_empty() { Ok(()) } else { self.committed(&commit).await }
+            if let Some(held) = engine.let_go(token) {
+                engine.change(held.hash, held.place, u64::from(held.bytes), &mut entry);
+            }
+        }
+        self.wake(&mut engine);
+        Ok((seen, engine.journal.commit()))
     }
 }
 
 /// The entry of a message whose claim was lost.
-pub(super) fn lost_entry(
-    mut stored: Stored,
-    at: Timestamp,
-    alone: bool,
-    counts: bool,
-    lane: u32,
-    why: &str,
-) -> Vec<u8> {
-    if counts {
+fn lost_entry(mut stored: Stored, at: Timestamp, held: &Held) -> Vec<u8> {
+    let why = match held.loss {
+        Loss::Lease => Some("its lease ended"),
+        Loss::Process => Some("the process ended with the message in hand"),
+        Loss::ProcessByOther => None,
+    };
+    if let Some(why) = why {
         stored.attempts += 1;
         stored.remember(Attempt::new(at, Outcome::Lost, why));
     }
     stored.maybe_delivered = true;
-    stored.lost = if alone { Lost::Alone } else { Lost::InCompany };
+    stored.lost = if held.alone { Lost::Alone } else { Lost::InCompany };
     let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
-    entry::encode(&stored, lane, &mut bytes);
+    entry::encode(&stored, held.lane, &mut bytes);
     bytes
 }
 

@@ -4,7 +4,6 @@ mod gate;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -296,7 +295,7 @@ fn a_backlog_that_cannot_be_read_for_a_while_loses_nothing() {
     testkit::block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let gate = Gate::default();
-        let options = Options { disk: Arc::new(gate.clone()), ..small() };
+        let options = Options { disk: gate.disk(), ..small() };
         let store = EmbeddedStore::open(folder.path(), options, now(0)).await.unwrap();
         // More than fits in memory: the rest waits in runs, beginning with what is due last.
         for number in 0..400 {
@@ -331,7 +330,7 @@ fn a_claimed_message_that_cannot_be_read_for_a_while_holds_up_no_other_verdict()
     testkit::block_on(async {
         let folder = bucket_of_three().await;
         let gate = Gate::default();
-        let options = Options { disk: Arc::new(gate.clone()), ..small() };
+        let options = Options { disk: gate.disk(), ..small() };
         let store = EmbeddedStore::open(folder.path(), options, now(0)).await.unwrap();
         insert(&store, of_topic("other", 9, 0, 10)).await;
         let mut came = claim(&store, "work", 2, now(61)).await.unwrap().messages;
@@ -370,7 +369,7 @@ fn a_large_bucket_on_its_way_holds_up_no_lane() {
         }
         store.close().await.unwrap();
         let gate = Gate::default();
-        let options = Options { disk: Arc::new(gate.clone()), ..small() };
+        let options = Options { disk: gate.disk(), ..small() };
         let store = EmbeddedStore::open(folder.path(), options, now(0)).await.unwrap();
         gate.close_after(2);
         sweep(&store, now(20)).await;

@@ -52,6 +52,9 @@ struct State {
     gate: Syncs,
     /// Bytes that all files together may have.
     room: Option<usize>,
+    /// Bytes read since so many were last written, and the most there were of them.
+    unwritten: usize,
+    unwritten_max: usize,
 }
 
 #[derive(Clone)]
@@ -135,6 +138,18 @@ impl PowerDisk {
     /// All files together may have `bytes` from now on; `None`: as many as they like.
     pub fn set_room(&self, bytes: Option<usize>) {
         self.state().room = bytes;
+    }
+
+    /// Counts from now on what is read and not written again.
+    pub fn count_unwritten(&self) {
+        let mut state = self.state();
+        (state.unwritten, state.unwritten_max) = (0, 0);
+    }
+
+    /// The most bytes that were read and not written again, at any time since they are counted: who writes what it reads has as many
+    /// in memory.
+    pub fn unwritten_max(&self) -> usize {
+        self.state().unwritten_max
     }
 
     /// Bytes of all files.
@@ -262,6 +277,7 @@ impl DiskFile for PowerFile {
         let len = state.files[self.file].now.len();
         let room = (len.saturating_sub(at)).saturating_add(state.free());
         let fits = bytes.len().min(room.saturating_sub(at.saturating_sub(len)));
+        state.unwritten = state.unwritten.saturating_sub(fits);
         if fits > 0 {
             state.files[self.file].write(&bytes[..fits], at);
         }
@@ -274,7 +290,7 @@ impl DiskFile for PowerFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = self.disk.state();
+        let mut state = self.disk.state();
         if state.is_off() {
             return Err(off());
         }
@@ -282,6 +298,8 @@ impl DiskFile for PowerFile {
         let rest = bytes.get(offset as usize..).unwrap_or_default();
         let n = rest.len().min(buffer.len());
         buffer[..n].copy_from_slice(&rest[..n]);
+        state.unwritten += n;
+        state.unwritten_max = state.unwritten_max.max(state.unwritten);
         Ok(n)
     }
 

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use duly_core::{
@@ -27,6 +27,8 @@ const START_MS: u64 = 1_800_000_000_000;
 const WORKERS: u64 = 3;
 /// How often a list is asked for until it is complete.
 const LISTS_MAX: usize = 500;
+/// How long a store may take to notice that its disk has room again, on a machine that is busy with much else.
+const NOTICE_MAX: Duration = Duration::from_secs(120);
 /// The longest lease of a run.
 const LEASE_MS_MAX: u64 = 60_000;
 
@@ -69,6 +71,30 @@ fn unless_full<T>(answer: Result<T, StoreError>) -> Result<Option<T>, StoreError
         Err(error) if error.kind == StoreErrorKind::Full => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Asks again for as long as the store says that the disk is full. It has room again, which the store's background thread notices
+/// some time later.
+///
+/// # Panics
+/// If the store never notices, or says something else.
+pub async fn once_there_is_room<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = unless_full(ask().await).unwrap() {
+            return answer;
+        }
+        assert!(begun.elapsed() < NOTICE_MAX, "there is room, and nobody has noticed");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn delivered(claimed: &[Leased]) -> Vec<Settle> {
+    let delivered = |leased: &Leased| Settle {
+        receipt: leased.receipt.clone(),
+        verdict: Verdict::Delivered { receipt: Some("proof".into()) },
+    };
+    claimed.iter().map(delivered).collect()
 }
 
 impl Traffic {
@@ -164,7 +190,7 @@ impl Traffic {
         }
     }
 
-    /// Delivers everything that waits. Each must come, and only once.
+    /// Delivers everything that waits. Each must come, and only once. The disk may have got room for it a moment ago.
     pub async fn drain(&self, store: &Arc<dyn Store>) {
         self.pass(LEASE_MS_MAX + 1);
         let lanes: Vec<Lane> = (0..WORKERS).map(|worker| lane(worker).0).collect();
@@ -180,13 +206,18 @@ impl Traffic {
                     lease: Duration::from_secs(60),
                     holder: Holder::Process,
                 };
-                let claimed = store.claim(self.now(), claim).await.unwrap().messages;
+                let claimed = once_there_is_room(async || store.claim(self.now(), claim.clone()).await).await;
+                let claimed = claimed.messages;
                 some += claimed.len();
                 for leased in &claimed {
                     assert!(came.insert(leased.message.id.clone()), "{} came twice", leased.message.id);
                     self.check_claimed(leased);
                 }
-                self.deliver(store, &claimed).await.unwrap();
+                let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
+                ids.iter().for_each(|id| self.ledger().ask(id, Fate::Delivered));
+                let settle = async || store.settle(self.now(), delivered(&claimed)).await;
+                let settled = once_there_is_room(settle).await;
+                self.note(&ids, settled.iter().map(|settled| *settled == Settled::Done));
             }
             if some == 0 {
                 let next = sweep.next.iter().map(|(_, next)| *next).min();
@@ -215,11 +246,7 @@ impl Traffic {
     async fn deliver(&self, store: &Arc<dyn Store>, claimed: &[Leased]) -> Result<(), StoreError> {
         let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
         ids.iter().for_each(|id| self.ledger().ask(id, Fate::Delivered));
-        let batch = claimed.iter().map(|leased| Settle {
-            receipt: leased.receipt.clone(),
-            verdict: Verdict::Delivered { receipt: Some("proof".into()) },
-        });
-        let settled = unless_full(store.settle(self.now(), batch.collect()).await)?;
+        let settled = unless_full(store.settle(self.now(), delivered(claimed)).await)?;
         let settled = settled.unwrap_or_else(|| vec![Settled::Lost; ids.len()]);
         self.note(&ids, settled.iter().map(|settled| *settled == Settled::Done));
         Ok(())

@@ -17,7 +17,8 @@ use duly_core::{
 
 use super::super::{
     Options,
-    disk::{Disk, DiskFile, RealDisk},
+    disk::RealDisk,
+    hooked::{HookedDisk, Hooks},
     locked,
     test_bed::{Bed, id, message, now, tiny},
 };
@@ -32,72 +33,28 @@ struct Told {
     bad: Mutex<Option<(String, Range<u64>)>>,
 }
 
-struct PoorFile {
-    file: Arc<dyn DiskFile>,
-    name: String,
-    told: Arc<Told>,
-}
-
-impl Disk for Poor {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        Ok(Arc::new(PoorFile { file: RealDisk.open(path)?, name, told: self.0.clone() }))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        RealDisk.list(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.sync_dir(dir)
-    }
-
-    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        RealDisk.lock(dir)
+impl Poor {
+    fn disk(&self) -> Arc<HookedDisk> {
+        HookedDisk::on(RealDisk, self.0.clone())
     }
 }
 
-impl DiskFile for PoorFile {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.told.full.load(SeqCst) && self.name.starts_with("table-") {
+impl Hooks for Told {
+    fn write(&self, name: &str) -> io::Result<()> {
+        if self.full.load(SeqCst) && name.starts_with("table-") {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.file.write_at(bytes, offset)
+        Ok(())
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let end = offset + buffer.len() as u64;
-        let is_bad = |(name, bytes): &(String, Range<u64>)| {
-            *name == self.name && bytes.start < end && offset < bytes.end
+    fn read(&self, name: &str, read: Range<u64>) -> io::Result<()> {
+        let is_bad = |(bad, bytes): &(String, Range<u64>)| {
+            bad == name && bytes.start < read.end && read.start < bytes.end
         };
-        if locked(&self.told.bad).as_ref().is_some_and(is_bad) {
+        if locked(&self.bad).as_ref().is_some_and(is_bad) {
             return Err(io::Error::other("a bad sector"));
         }
-        self.file.read_at(buffer, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.file.allocate(len)
+        Ok(())
     }
 }
 
@@ -110,7 +67,7 @@ const OPEN_MS: u64 = FIRST_MS - 5_000;
 /// A store with more in a wide bucket than its buffers hold, and a disk that is full when it comes near.
 async fn full_bed(dir: &Path) -> (Poor, Bed) {
     let disk = Poor::default();
-    let mut bed = Bed::open(dir, Options { disk: Arc::new(disk.clone()), ..tiny() });
+    let mut bed = Bed::open(dir, Options { disk: disk.disk(), ..tiny() });
     for first in (0..COUNT).step_by(20) {
         let some = first..first + 20;
         bed.insert(0, some.map(|number| message("work", number, FIRST_MS + 150 * number, 300))).await;
@@ -222,7 +179,7 @@ fn tidying_on_a_full_disk_takes_no_more_memory_with_each_try() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
         let disk = Poor::default();
-        let bed = Bed::open(dir.path(), Options { disk: Arc::new(disk.clone()), ..tiny() });
+        let bed = Bed::open(dir.path(), Options { disk: disk.disk(), ..tiny() });
         bed.insert(0, (0..20).map(|number| message("work", number, 0, 100))).await;
         let claimed = bed.claim(1, "work", 20).await.messages;
         let verdict = Verdict::Dead { reason: DeadReason::Refused, attempt: None };
@@ -252,7 +209,7 @@ fn a_bad_sector_stops_only_the_message_that_lies_on_it() {
         for due in [5_000, FIRST_MS] {
             let dir = tempfile::tempdir().unwrap();
             let disk = Poor::default();
-            let mut bed = Bed::open(dir.path(), Options { disk: Arc::new(disk.clone()), ..tiny() });
+            let mut bed = Bed::open(dir.path(), Options { disk: disk.disk(), ..tiny() });
             bed.insert(0, (0..10).map(|number| message("work", number, due, 1_500))).await;
             bed.shared.flush(true).unwrap();
             let (number, len) = {
@@ -268,7 +225,9 @@ fn a_bad_sector_stops_only_the_message_that_lies_on_it() {
             bed.shared.engine().tick(now(due));
             bed.round();
             assert_eq!(bed.claim(due, "work", 50).await.messages.len(), 9, "due after {due} ms");
-            let said = bed.shared.engine().health().background.unwrap_err();
+            let health = bed.shared.engine().health();
+            assert_eq!(health.whole(), Ok(()), "all others go on");
+            let said = health.degraded.unwrap();
             assert!(said.what.contains(&format!("table-{number}")), "{said}");
             bed.shared.engine().tick(now(due + 3_000));
             bed.round();
@@ -278,7 +237,7 @@ fn a_bad_sector_stops_only_the_message_that_lies_on_it() {
             bed.shared.engine().tick(now(due + 15_000));
             bed.round();
             assert_eq!(bed.claim(due + 15_000, "work", 50).await.messages.len(), 1);
-            assert_eq!(bed.shared.engine().health().background, Ok(()));
+            assert_eq!(bed.shared.engine().health().degraded, None);
         }
     });
 }
@@ -288,7 +247,7 @@ fn a_run_that_cannot_be_read_does_not_stop_the_store() {
     testkit::block_on(async {
         let dir = tempfile::tempdir().unwrap();
         let disk = Poor::default();
-        let options = Options { disk: Arc::new(disk.clone()), window_bytes: 0, ..tiny() };
+        let options = Options { disk: disk.disk(), window_bytes: 0, ..tiny() };
         let mut bed = Bed::open(dir.path(), options);
         for first in [0, 10, 20] {
             bed.insert(0, (first..first + 5).map(|number| message("work", number, 0, 10))).await;
@@ -297,7 +256,7 @@ fn a_run_that_cannot_be_read_does_not_stop_the_store() {
         let number = *bed.shared.engine().tables.keys().min().unwrap();
         *locked(&disk.0.bad) = Some((format!("table-{number}.data"), 0..8));
         bed.shared.merge_runs(1).unwrap();
-        assert!(bed.shared.engine().health().background.is_err());
+        assert!(bed.shared.engine().health().degraded.is_some());
         assert_eq!(bed.shared.engine().tables.values().filter(|table| table.live > 0).count(), 2);
     });
 }

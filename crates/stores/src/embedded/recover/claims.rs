@@ -3,20 +3,20 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
+    time::Duration,
 };
 
-use bytes::Bytes;
 use duly_core::store::{Holder, StoreError};
 
 use super::{
     super::{
         disk::Disk,
         engine::Engine,
-        entry::{self, Peek},
-        flight::{ClaimLog, Flight, Held, Note, read_notes},
+        entry::Peek,
+        flight::{ClaimLog, Flight, Held, Loss, Note, end_of_notes, read_notes},
         index::{Marks, Place},
+        keeper::is_full,
         lanes::NearKey,
-        settle::lost_entry,
         table::{read_all, read_entry},
     },
     Opening, io_error, numbered,
@@ -27,6 +27,7 @@ impl Opening<'_> {
     /// What was claimed: receipts stay valid, and what this process had in hand when it ended is lost.
     pub(super) fn restore_claims(&mut self) -> Result<(), StoreError> {
         let mut notes: BTreeMap<u64, Note> = BTreeMap::new();
+        let mut newest = None;
         for number in
             numbered(self.names, "claims").into_iter().filter(|number| *number >= self.manifest.claims)
         {
@@ -35,6 +36,9 @@ impl Opening<'_> {
             let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
             let bytes =
                 read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            if len > 0 {
+                newest = Some((file, end_of_notes(&bytes))).filter(|(_, end)| *end < len);
+            }
             for note in read_notes(&bytes) {
                 if note.released {
                     notes.remove(&note.token);
@@ -42,6 +46,11 @@ impl Opening<'_> {
                     notes.insert(note.token, note);
                 }
             }
+        }
+        let has_room = self.claims.has_room().map_err(|error| io_error("reading the claims log", &error))?;
+        if let Some((file, end)) = newest.filter(|_| !has_room) {
+            // The disk is full: claims go on for a while where there is room laid down for them.
+            self.claims = ClaimLog::at(file, end);
         }
         // A later claim of the same version says that the earlier one was handed back: a power cut may have forgotten it.
         let latest: HashMap<(u64, u64), u64> =
@@ -51,20 +60,20 @@ impl Opening<'_> {
         // number of the segment laid down for it is new and durable.
         let next_token = u64::from(self.engine.journal.current()) << 32;
         self.engine.flight = Flight::starting_at(next_token);
-        let mut found = Vec::new();
-        for note in notes.values() {
-            if let Some((place, bytes)) = self.claimed(note)? {
-                found.push((*note, place, bytes));
-            }
-        }
         // If one was claimed alone because it was suspected, it is the one to blame.
-        let blamed = found.iter().any(|(note, _, _)| note.alone && !note.client);
-        for (note, place, bytes) in &found {
-            if note.client {
-                self.hold(note, *place, bytes);
-            } else {
-                self.lose(note, *place, bytes, note.alone || !blamed);
-            }
+        let mut blamed = false;
+        for note in notes.values().filter(|note| note.alone && !note.client) {
+            blamed = blamed || self.claimed(note)?.is_some();
+        }
+        // One at a time: all bodies together may be more than fits into memory.
+        for note in notes.values() {
+            let Some((place, bytes)) = self.claimed(note)? else { continue };
+            let loss = match note {
+                Note { client: true, .. } => Loss::Lease,
+                Note { alone: false, .. } if blamed => Loss::ProcessByOther,
+                _ => Loss::Process,
+            };
+            self.hold(note, loss, place, &bytes);
         }
         self.write_held()
     }
@@ -88,7 +97,10 @@ impl Opening<'_> {
         Ok(None)
     }
 
-    fn hold(&mut self, note: &Note, place: Place, bytes: &[u8]) {
+    /// What a client holds stays its own. What the process held was lost with it: its lease is over, and it is dealt with like all
+    /// such claims, once there is room for that.
+    fn hold(&mut self, note: &Note, loss: Loss, place: Place, bytes: &[u8]) {
+        // What cannot be read waits again, and is set aside when its turn comes.
         let Ok(peek) = Peek::framed(bytes) else { return };
         let Ok(key) = NearKey::of(peek) else { return };
         self.uncount(note.hash, place, bytes);
@@ -97,8 +109,9 @@ impl Opening<'_> {
         if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
             lane.in_flight += 1;
         }
-        let lease_end =
-            self.engine.now.mono().saturating_add(std::time::Duration::from_millis(u64::from(note.lease_ms)));
+        let lease_ms = if note.client { note.lease_ms } else { 0 };
+        let lease_end = self.engine.now.mono().saturating_add(Duration::from_millis(u64::from(lease_ms)));
+        let holder = if note.client { Holder::Client } else { Holder::Process };
         let held = Held {
             id: key.id,
             hash: note.hash,
@@ -106,27 +119,15 @@ impl Opening<'_> {
             lane: peek.lane(),
             ready: key.ready,
             version: note.version,
-            holder: Holder::Client,
+            holder,
             alone: note.alone,
             lease_end,
+            loss,
             head: Held::remembered(peek.head()),
             bytes: bytes.len() as u32,
             rank: key.rank,
         };
         self.engine.flight.hold(lease_end, vec![(note.token, held)]);
-    }
-
-    fn lose(&mut self, note: &Note, place: Place, bytes: &[u8], counts: bool) {
-        let data = Bytes::copy_from_slice(bytes);
-        let number = Peek::framed(bytes).map_or(0, Peek::lane);
-        let lane = self.engine.lanes.get(number).map(|state| state.lane.clone());
-        let stored = lane.and_then(|lane| entry::decode(&data, &lane).ok());
-        // What cannot be read waits again, and is set aside when its turn comes.
-        let Some(stored) = stored else { return };
-        let why = "the process ended with the message in hand";
-        let mut new = lost_entry(stored, self.engine.now.wall(), note.alone, counts, number, why);
-        self.uncount(note.hash, place, bytes);
-        self.engine.change(note.hash, place, bytes.len() as u64, &mut new);
     }
 
     /// Begins the log of this opening.
@@ -140,19 +141,19 @@ impl Opening<'_> {
         let file =
             disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))?;
         match file.allocate(ClaimLog::room(engine.options.segment_bytes)) {
-            // What is there must open also on a full disk.
-            Err(error) if !super::super::keeper::is_full(&error) => {
-                return Err(io_error("laying down the claims log", &error));
-            }
-            _ => {}
+            // What is there must open also on a full disk. Half laid down it would only hold the room that is missing.
+            Err(error) if is_full(&error) => file.set_len(0),
+            laid_down => laid_down,
         }
+        .map_err(|error| io_error("laying down the claims log", &error))?;
         engine.claim_files.push(number);
         Ok(ClaimLog::new(file))
     }
 
-    /// Writes what is still claimed to the log of this opening.
+    /// Writes what clients hold to the log of this opening. The older logs know it as well, for as long as they are needed.
     fn write_held(&self) -> Result<(), StoreError> {
-        let held = self.engine.flight.iter().map(|(token, held)| Note {
+        let held = self.engine.flight.iter().filter(|(_, held)| held.holder == Holder::Client);
+        let held = held.map(|(token, held)| Note {
             hash: held.hash,
             token,
             version: held.version,
@@ -162,6 +163,45 @@ impl Opening<'_> {
             alone: held.alone,
             released: false,
         });
-        self.claims.write(held).map_err(|error| io_error("writing the claims log", &error))
+        match self.claims.write(held) {
+            Err(error) if !is_full(&error) => Err(io_error("writing the claims log", &error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{
+        Options,
+        test_bed::{Bed, message, now},
+    };
+
+    const BODY_BYTES: usize = 64 << 10;
+    const COUNT: u64 = 40;
+
+    #[test]
+    fn what_the_process_had_in_hand_is_not_held_in_memory_while_the_store_opens() {
+        testkit::block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let options =
+                Options { segment_bytes: 4 << 20, checkpoint_bytes: u64::MAX, ..Options::default() };
+            let mut bed = Bed::open(folder.path(), options.clone());
+            for number in 0..COUNT {
+                bed.insert(0, [message("work", number, 0, BODY_BYTES)]).await;
+                bed.round();
+            }
+            let claimed = bed.claim(0, "work", COUNT as usize).await.messages;
+            assert_eq!(claimed.len(), COUNT as usize);
+            drop(bed);
+            let (shared, lock) = super::super::open(folder.path(), options.clone(), now(0)).unwrap();
+            let waiting = shared.engine().journal.waiting();
+            assert!(waiting < BODY_BYTES, "{waiting} bytes wait for the journal");
+            drop((shared, lock));
+            let bed = Bed::open(folder.path(), options);
+            let again = bed.claim(1, "work", COUNT as usize).await.messages;
+            assert!(again.iter().all(|leased| leased.attempt == 2), "each try is counted once");
+            assert_eq!(bed.shared.engine().totals().in_flight, again.len() as u64);
+        });
     }
 }

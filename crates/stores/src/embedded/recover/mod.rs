@@ -28,6 +28,7 @@ use super::{
     flight::{ClaimLog, Flight},
     index::{Index, Marks, Place},
     journal::Tail,
+    keeper::is_full,
     lanes::Lanes,
     manifest::{self, FORMAT, Manifest},
     measure::Timing,
@@ -47,10 +48,24 @@ fn damaged(what: impl Into<String>) -> StoreError {
 pub(super) fn io_error(doing: &str, error: &std::io::Error) -> StoreError {
     let kind = match error.kind() {
         std::io::ErrorKind::InvalidData => StoreErrorKind::Damaged,
-        std::io::ErrorKind::StorageFull => StoreErrorKind::Full,
+        _ if is_full(error) => StoreErrorKind::Full,
         _ => StoreErrorKind::Unavailable,
     };
     StoreError::new(kind, format!("{doing} failed: {error}"))
+}
+
+/// Opening takes a segment of the journal. One is kept ready for it, but a disk that is full again and again uses that up too.
+fn no_segment(dir: &Path, bytes: u64, error: &std::io::Error) -> StoreError {
+    if !is_full(error) {
+        return io_error("laying down the journal", error);
+    }
+    let what = format!(
+        "the disk has no room for a journal segment, without which the data folder {} cannot be opened: free {} KiB and start \
+         again; nothing that was accepted is lost",
+        dir.display(),
+        bytes.div_ceil(1024),
+    );
+    StoreError::new(StoreErrorKind::Full, what)
 }
 
 /// Opens the folder and brings everything in memory to where it was.
@@ -150,8 +165,8 @@ impl<'a> Opening<'a> {
             Some(first) => first,
             None => {
                 next_file += 1;
-                lay_down(&*disk, dir, next_file, segment_bytes)
-                    .map_err(|error| io_error("laying down the journal", &error))?
+                let first = lay_down(&*disk, dir, next_file, segment_bytes);
+                first.map_err(|error| no_segment(dir, segment_bytes, &error))?
             }
         };
         disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", &error))?;

@@ -20,7 +20,7 @@ function troubles({ ready, stats, sinks, queues, error }) {
   const isWhole = ofStore.length === STORE_PARTS.length && ofStore.every(([, state]) => state === ofStore[0][1]);
   for (const [part, state] of parts) {
     if (isWhole ? STORE_PARTS.includes(part) : part === "store") continue;
-    add("bad", t("health.part", { part: t(`part.${part}`), state }));
+    add(part === "degraded" ? "warn" : "bad", t("health.part", { part: t(`part.${part}`), state }));
   }
   if (stats && !stats.books.balanced) add("bad", t("health.books"));
   for (const sink of sinks ?? []) {

@@ -85,6 +85,7 @@ export default {
   "part.accepting": "Accepting messages",
   "part.claiming": "Delivering messages",
   "part.background": "Background work of the store",
+  "part.degraded": "Some messages wait",
   "part.driver": "Delivery",
   "part.server": "Server",
   "part.store": "Store",

@@ -85,6 +85,7 @@ export default {
   "part.accepting": "接收消息",
   "part.claiming": "投递消息",
   "part.background": "存储的后台任务",
+  "part.degraded": "部分消息在等待",
   "part.driver": "投递引擎",
   "part.server": "服务",
   "part.store": "存储",
