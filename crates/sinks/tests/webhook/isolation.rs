@@ -66,7 +66,7 @@ async fn all_fast_messages_arrive_while_the_slow_ones_are_unanswered() {
     let requests = server.requests();
     let ids: BTreeSet<_> = requests.iter().map(|request| request.header("duly-id")).collect();
     assert_eq!((requests.len(), ids.len()), (400, 400), "each came once");
-    assert_eq!(duly.stats().failed, 0);
+    assert_eq!(duly.stats().dead, 0);
     duly.shutdown().await.unwrap();
 }
 
