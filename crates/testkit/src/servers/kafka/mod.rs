@@ -38,7 +38,9 @@ const FORMAT: u32 = 1;
 pub const USER: &str = "duly";
 /// A user who may do nothing.
 pub const WEAK: &str = "weak";
-/// The password of both.
+/// A user who may do what a test gives him.
+pub const LIMITED: &str = "limited";
+/// The password of all.
 pub const PASSWORD: &str = "right";
 
 /// Whether Kafka is installed; if not, says that its tests are skipped, or fails with `CI=true`.
