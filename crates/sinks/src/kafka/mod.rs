@@ -6,6 +6,7 @@ mod context;
 mod failure;
 mod partition;
 mod record;
+mod remarks;
 mod settings;
 
 use std::{

@@ -64,19 +64,21 @@ fn wait_for_end(duly: &Duly, messages: u64) {
     assert_eq!(duly.stats().dead, 0, "nothing is dead-lettered");
 }
 
-/// Tries until the topic is known to be in trouble: the cluster misses a broker after seconds.
-async fn until_unreachable(sink: &Arc<dyn Sink>, topic: &str) {
+/// Tries until it is said that replicas are missing: the cluster misses a broker after seconds.
+async fn until_starved(sink: &Arc<dyn Sink>, topic: &str) {
     for n in 0..100 {
         match one(sink, topic, &format!("try-{n}")).await {
             Err(error) if error.kind == SinkErrorKind::Unreachable => {
                 assert_eq!(error.scope, ErrorScope::Destination, "{error}");
-                return;
+                if error.detail.contains("in-sync replicas") {
+                    return;
+                }
             }
             Err(error) => assert_eq!(error.kind, SinkErrorKind::Unknown, "{error}"),
             Ok(_) => {}
         }
     }
-    panic!("{topic} is never unreachable");
+    panic!("{topic} never lacks replicas");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,7 +93,7 @@ async fn with_two_of_three_brokers_stopped_messages_wait_and_go_out_when_one_ret
     let sink = sink_with(&brokers, "");
     until_taken(&sink, "orders", "first").await;
     tokio::task::block_in_place(|| [2, 3].map(|node| cluster.kill(node)));
-    until_unreachable(&sink, "orders").await;
+    until_starved(&sink, "orders").await;
     let outcomes = sink.deliver(&[to("orders", "none"), to("single", "good")]).await;
     assert_eq!(outcomes[0].as_ref().unwrap_err().kind, SinkErrorKind::Unreachable, "{outcomes:?}");
     assert!(outcomes[1].is_ok(), "{outcomes:?}");
@@ -162,7 +164,8 @@ async fn a_partition_without_a_leader_holds_up_only_the_keys_that_go_there() {
     tokio::task::block_in_place(|| cluster.kill(2));
     let both = [leaderless.clone(), led.clone()];
     let mut is_apart = false;
-    for _ in 0..20 {
+    for round in 0.. {
+        assert!(round < 20, "a partition without a leader is never known as such");
         let outcomes = sink.deliver(&both).await;
         assert!(outcomes[1].is_ok(), "{outcomes:?}");
         let error = outcomes[0].as_ref().unwrap_err();
@@ -178,4 +181,26 @@ async fn a_partition_without_a_leader_holds_up_only_the_keys_that_go_there() {
     }
     assert!(is_apart, "a topic in trouble is seen by partition");
     tokio::task::block_in_place(|| cluster.start(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_names_topics_that_one_broker_can_stop() {
+    if !installed() {
+        return;
+    }
+    let cluster = cluster().await;
+    let brokers = cluster.addresses();
+    make_topic(&cluster, "a-lonely", &[&[1]]).await;
+    reader::make_topic(&brokers, "a-strict", 1, &[("min.insync.replicas", "3")]).await;
+    reader::make_topic(&brokers, "a-sound", 1, &[("min.insync.replicas", "2")]).await;
+    let text = format!("kind = 'kafka'\nbrokers = '{brokers}'");
+    let config: SinkConfig = toml::from_str(&text).unwrap();
+    let remarks = config.look(Arc::new(SystemClock::new().unwrap()), PATIENCE).await;
+    let remark = |what: &str| {
+        let found = remarks.iter().find(|remark| remark.detail.contains(what));
+        &found.unwrap_or_else(|| panic!("{what} is not among {remarks:?}")).detail
+    };
+    assert!(remark("one replica").contains("a-lonely"), "{remarks:?}");
+    assert!(remark("is not below").contains("a-strict"), "{remarks:?}");
+    assert!(remarks.iter().all(|remark| !remark.detail.contains("a-sound")), "{remarks:?}");
 }

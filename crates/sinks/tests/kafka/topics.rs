@@ -1,97 +1,11 @@
 //! What one topic says hurts no other.
 
-use std::{sync::Mutex, time::Duration};
+use std::sync::Mutex;
 
-use duly::{Duly, Message as Draft, RetryPolicy, SinkOptions, SystemClock};
 use duly_core::{Delivery, ErrorScope, Message, Outcomes, SinkErrorKind};
-use duly_sinks::SinkConfig;
-use duly_stores::MemoryStore;
-use rdkafka::{
-    ClientConfig,
-    admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier},
-    client::DefaultClientContext,
-};
-use testkit::servers::{
-    kafka::{Kafka, installed, shared},
-    wait_until,
-};
+use testkit::servers::kafka::{installed, shared};
 
 use crate::{ids, message, one, reader, sink_to, to, topic_of, until_taken};
-
-/// A topic that wants more replicas in sync than it has: what every cluster is that has lost brokers.
-async fn starved_topic(kafka: &Kafka, name: &str) {
-    reader::make_topic(&kafka.address(), name, 1, &[("min.insync.replicas", "2")]).await;
-}
-
-/// As when a broker comes back.
-async fn feed(kafka: &Kafka, name: &str) {
-    let mut config = ClientConfig::new();
-    let admin: AdminClient<DefaultClientContext> =
-        config.set("bootstrap.servers", kafka.address()).create().unwrap();
-    let change = AlterConfig::new(ResourceSpecifier::Topic(name)).set("min.insync.replicas", "1");
-    admin.alter_configs([&change], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
-}
-
-#[tokio::test]
-async fn too_few_replicas_are_an_outage_of_the_topic_alone() {
-    if !installed() {
-        return;
-    }
-    let kafka = shared();
-    let (sink, good) = (sink_to(kafka), topic_of(kafka, 1).await);
-    starved_topic(kafka, "starved").await;
-    for attempt in ["a", "b"] {
-        let outcomes = sink.deliver(&[to("starved", attempt), to(&good, attempt)]).await;
-        let error = outcomes[0].as_ref().unwrap_err();
-        assert_eq!(
-            (error.kind, error.scope),
-            (SinkErrorKind::Unreachable, ErrorScope::Destination),
-            "{error}"
-        );
-        assert!(error.detail.contains("in-sync replicas"), "{}", error.detail);
-        assert!(outcomes[1].is_ok(), "{outcomes:?}");
-    }
-    feed(kafka, "starved").await;
-    until_taken(&sink, "starved", "c").await;
-    assert_eq!(ids(kafka, "starved").await, ["c"]);
-    assert_eq!(ids(kafka, &good).await, ["a", "b"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_few_replicas_cost_no_attempt() {
-    if !installed() {
-        return;
-    }
-    let kafka = shared();
-    starved_topic(kafka, "waiting").await;
-    let config: SinkConfig =
-        toml::from_str(&format!("kind = 'kafka'\nbrokers = '{}'", kafka.address())).unwrap();
-    let clock = std::sync::Arc::new(SystemClock::new().unwrap());
-    let retry = Some(RetryPolicy { attempts: 1, ..RetryPolicy::default() });
-    let duly = Duly::builder()
-        .store(std::sync::Arc::new(MemoryStore::new()))
-        .clock(clock.clone())
-        .sink("events", config.build(clock).unwrap(), SinkOptions { retry, ..SinkOptions::default() })
-        .start()
-        .await
-        .unwrap();
-    for n in 0..20 {
-        duly.send(Draft::to_sink("events", "waiting").id(format!("m{n}")).text("body")).await.unwrap();
-    }
-    tokio::task::block_in_place(|| {
-        wait_until("some were tried", Duration::from_secs(60), || duly.stats().failed > 0);
-    });
-    feed(kafka, "waiting").await;
-    tokio::task::block_in_place(|| {
-        wait_until("all is over", Duration::from_secs(60), || {
-            let stats = duly.stats();
-            stats.delivered + stats.dead >= 20
-        });
-    });
-    assert_eq!(duly.stats().dead, 0, "an outage is no attempt");
-    duly.shutdown().await.unwrap();
-    assert_eq!(ids(kafka, "waiting").await.len(), 20);
-}
 
 #[tokio::test]
 async fn a_topic_that_is_not_there_denies_its_messages_alone_until_somebody_makes_it() {
