@@ -89,13 +89,12 @@ fn judge(topics: &[Topic], brokers: usize) -> Vec<Remark> {
         );
     }
     // Of a single broker nobody expects copies.
-    if brokers > 1 {
-        if let Some(names) = named(topics, |topic| topic.replicas == 1) {
-            remark(
-                format!("one replica: {names}. While its broker is away, a partition takes nothing"),
-                "give the topics three replicas, or expect their messages to wait",
-            );
-        }
+    let single = |topic: &Topic| brokers > 1 && topic.replicas == 1;
+    if let Some(names) = named(topics, single) {
+        remark(
+            format!("one replica: {names}. While its broker is away, a partition takes nothing"),
+            "give the topics three replicas, or expect their messages to wait",
+        );
     }
     let has_copies = |topic: &&Topic| topic.replicas > 1;
     let strict =

@@ -163,23 +163,23 @@ async fn a_partition_without_a_leader_holds_up_only_the_keys_that_go_there() {
 
     tokio::task::block_in_place(|| cluster.kill(2));
     let both = [leaderless.clone(), led.clone()];
-    let mut is_apart = false;
+    let mut unknown = 0;
     for round in 0.. {
         assert!(round < 20, "a partition without a leader is never known as such");
         let outcomes = sink.deliver(&both).await;
         assert!(outcomes[1].is_ok(), "{outcomes:?}");
         let error = outcomes[0].as_ref().unwrap_err();
-        assert_eq!(
-            (error.kind, error.scope),
-            (SinkErrorKind::Unreachable, ErrorScope::Destination),
-            "{error}"
-        );
-        is_apart = sink.destination(&led.message) != sink.destination(&leaderless.message);
-        if is_apart {
+        assert_eq!(error.scope, ErrorScope::Destination, "{error}");
+        // What went into the connection before its end was noticed is unknown.
+        let is_known = error.kind == SinkErrorKind::Unreachable;
+        assert!(is_known || error.kind == SinkErrorKind::Unknown, "{error}");
+        unknown += u32::from(!is_known);
+        assert!(unknown <= 2, "the connection ends once: {error}");
+        let is_apart = sink.destination(&led.message) != sink.destination(&leaderless.message);
+        if is_known && is_apart {
             break;
         }
     }
-    assert!(is_apart, "a topic in trouble is seen by partition");
     tokio::task::block_in_place(|| cluster.start(2));
 }
 
