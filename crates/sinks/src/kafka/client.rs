@@ -26,6 +26,7 @@ use super::{
         words,
     },
     record::record,
+    settings::IDEMPOTENCE,
 };
 
 /// Topics that are asked for before something is sent to them. Of more than these the library itself hears in time.
@@ -143,7 +144,7 @@ impl Client {
         {
             return Ok(connection.clone());
         }
-        let context = Context::default();
+        let context = Context::new(self.config.get(IDEMPOTENCE) == Some("true"));
         let producer = self.config.create_with_context(context.clone()).map_err(|error| {
             SinkError::new(SinkErrorKind::Misconfigured, format!("the library cannot be set up: {error}"))
         })?;

@@ -58,6 +58,15 @@ pub(super) struct Errors {
 }
 
 impl Context {
+    /// A producer that is not idempotent drains nothing, and says nothing: whatever it gave up may have arrived.
+    pub(super) fn new(is_idempotent: bool) -> Self {
+        let context = Self::default();
+        if !is_idempotent {
+            context.0.returned.all.store(u64::MAX, Ordering::SeqCst);
+        }
+        context
+    }
+
     /// Orders hand-overs and returned batches.
     pub(super) fn moment(&self) -> u64 {
         self.0.returned.clock.load(Ordering::SeqCst)
@@ -155,7 +164,7 @@ impl Returned {
             }
             _ => {
                 partitions.clear();
-                self.all.store(moment, Ordering::SeqCst);
+                self.all.fetch_max(moment, Ordering::SeqCst);
             }
         }
     }

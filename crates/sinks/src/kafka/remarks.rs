@@ -11,6 +11,7 @@ use rdkafka::{
     metadata::Metadata,
 };
 
+use super::settings::IDEMPOTENCE;
 use crate::Remark;
 
 /// Topics that are looked at, at most.
@@ -32,7 +33,7 @@ struct Topic {
 
 /// Everything that there is to say, or nothing if the brokers do not answer: the probe says that.
 pub(super) async fn remarks(mut config: ClientConfig, within: Duration) -> Vec<Remark> {
-    config.set("enable.idempotence", "false").remove("debug");
+    config.set(IDEMPOTENCE, "false").remove("debug");
     config.set_log_level(RDKafkaLogLevel::Critical);
     let Ok(admin) = config.create::<AdminClient<DefaultClientContext>>() else { return Vec::new() };
     let admin = std::sync::Arc::new(admin);

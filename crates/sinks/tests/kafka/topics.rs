@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use duly_core::{Delivery, ErrorScope, Message, Outcomes, SinkErrorKind};
 use testkit::servers::kafka::{installed, shared};
 
-use crate::{ids, message, one, reader, sink_to, to, topic_of, until_taken};
+use crate::{ids, message, one, reader, sink_to, sink_with, to, topic_of, until_taken};
 
 #[tokio::test]
 async fn a_topic_that_is_not_there_denies_its_messages_alone_until_somebody_makes_it() {
@@ -44,7 +44,7 @@ async fn a_record_that_the_broker_finds_invalid_is_refused_and_its_batch_is_not(
         return;
     }
     let kafka = shared();
-    let sink = sink_to(kafka);
+    let sink = sink_with(&kafka.address(), "request_timeout = '60s'");
     reader::make_topic(&kafka.address(), "compacted", 1, &[("cleanup.policy", "compact")]).await;
     let keyed =
         |id: &str| Delivery::new(Message { key: Some(id.parse().unwrap()), ..message("compacted", id) }, 1);
