@@ -1,7 +1,7 @@
 //! Kafka: a topic of three partitions.
 
 #[path = "../../tests/kafka/reader.rs"]
-mod reader;
+pub(crate) mod reader;
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use testkit::servers::kafka;
 
 use crate::broker::{Bare, Broker, Keep, switched_by};
 
-const TOPIC: &str = "orders";
+pub(crate) const TOPIC: &str = "orders";
 
 pub(crate) struct Kafka(kafka::Kafka);
 
@@ -44,14 +44,7 @@ impl Broker for Kafka {
     }
 
     async fn bare(&self) -> Box<dyn Bare> {
-        let mut config = ClientConfig::new();
-        config
-            .set("bootstrap.servers", self.0.address())
-            .set("acks", "all")
-            .set("enable.idempotence", "true");
-        // As the sink: a window that is full waits for nothing.
-        config.set("linger.ms", "0");
-        Box::new(Producer(config.create().unwrap()))
+        Box::new(Producer::to(&self.0.address()))
     }
 
     async fn ids(&self) -> Vec<String> {
@@ -63,7 +56,17 @@ impl Broker for Kafka {
     switched_by!(0);
 }
 
-struct Producer(FutureProducer);
+pub(crate) struct Producer(FutureProducer);
+
+impl Producer {
+    pub(crate) fn to(brokers: &str) -> Self {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", brokers).set("acks", "all").set("enable.idempotence", "true");
+        // As the sink: a window that is full waits for nothing.
+        config.set("linger.ms", "0");
+        Self(config.create().unwrap())
+    }
+}
 
 #[async_trait]
 impl Bare for Producer {

@@ -8,6 +8,7 @@ mod activemq;
 mod broker;
 mod hang;
 mod kafka;
+mod kafka_cluster;
 mod kills;
 mod mqtt;
 mod nats;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// Only these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<Case>,
-    /// Only these brokers, with commas between: rabbitmq, kafka, rocketmq, activemq, nats, mqtt
+    /// Only these brokers, with commas between: rabbitmq, kafka, kafka_cluster, rocketmq, activemq, nats, mqtt
     #[arg(long, value_delimiter = ',')]
     brokers: Vec<String>,
     /// rates: messages on each side

@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
-use super::{KafkaSink, settings::Settings};
-use crate::{Hidden, Span};
+use super::{KafkaSink, remarks::remarks, settings::Settings};
+use crate::{Hidden, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -57,6 +57,14 @@ impl KafkaConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<KafkaSink, Invalid> {
         let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
         Ok(KafkaSink::new(settings, clock))
+    }
+
+    /// What works at the brokers and is odd all the same. Delivers nothing.
+    pub(crate) async fn look(&self) -> Vec<Remark> {
+        match Settings::read(self) {
+            Ok(settings) => remarks(settings.client, settings.timeout).await,
+            Err(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn batch(&self) -> usize {

@@ -1,7 +1,18 @@
-//! What Kafka and the way to it may answer instead of yes, sorted by what comes next.
+//! What Kafka and the library may answer instead of yes, sorted by what comes next.
+//!
+//! The table in `docs.md` is this file in words.
 
-use duly_core::{SinkError, SinkErrorKind};
+use duly_core::{ErrorScope, SinkError, SinkErrorKind};
 use rdkafka::{error::KafkaError, types::RDKafkaErrorCode as Code};
+
+/// Whether a broker may have a record whose time ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Persistence {
+    /// It was never sent.
+    No,
+    /// It was sent, and no answer came.
+    Possibly,
+}
 
 /// Nothing was sent.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
@@ -10,64 +21,172 @@ pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
 
 /// It may have arrived.
 pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
+    SinkError::new(SinkErrorKind::Unknown, detail).at_destination()
 }
 
-/// The failure of a record that was handed to the library.
-pub(super) fn sorted(error: &KafkaError) -> SinkError {
-    let code = error.rdkafka_error_code();
-    SinkError::new(code.map_or(SinkErrorKind::Unknown, by_code), words(error))
-}
-
-/// What is not named here, and what the library gave up by itself, is unknown.
-fn by_code(code: Code) -> SinkErrorKind {
-    match code {
-        // Definite, and about this record or its topic.
-        Code::UnknownTopicOrPartition
-        | Code::UnknownTopic
-        | Code::UnknownPartition
-        | Code::InvalidTopic
-        | Code::MessageSizeTooLarge
-        | Code::InvalidMessageSize
-        | Code::InvalidRecord
-        | Code::InvalidTimestamp
-        | Code::PolicyViolation => SinkErrorKind::Refused,
-        Code::TopicAuthorizationFailed
-        | Code::ClusterAuthorizationFailed
-        | Code::SaslAuthenticationFailed
-        | Code::Authentication
-        | Code::UnsupportedSASLMechanism
-        | Code::SecurityDisabled => SinkErrorKind::Misconfigured,
-        Code::QueueFull | Code::ThrottlingQuotaExceeded => SinkErrorKind::Throttled,
-        // Said before anything was written.
-        Code::NotEnoughReplicas | Code::NotLeaderForPartition | Code::LeaderNotAvailable => {
-            SinkErrorKind::Unreachable
-        }
-        _ => SinkErrorKind::Unknown,
+/// What the failure of a record means. `is_all_down`: the library has a connection to no broker.
+pub(super) fn classify(error: &KafkaError, persistence: Persistence, is_all_down: bool) -> SinkError {
+    let (kind, scope) =
+        error.rdkafka_error_code().map_or((SinkErrorKind::Unknown, ErrorScope::Target), |code| {
+            match (by_code(code, persistence), is_all_down) {
+                ((kind @ (SinkErrorKind::Unreachable | SinkErrorKind::Unknown), _), true) => {
+                    (kind, ErrorScope::Target)
+                }
+                (sorted, _) => sorted,
+            }
+        });
+    let error = SinkError::new(kind, describe(error, persistence));
+    match scope {
+        ErrorScope::Destination => error.at_destination(),
+        ErrorScope::Target => error,
     }
 }
 
-/// Whether it was the batch of a partition that was too large, and each of its records may well fit alone.
-pub(super) fn is_too_large(error: &KafkaError) -> bool {
-    error.rdkafka_error_code() == Some(Code::MessageSizeTooLarge)
+/// What is not named here is unknown.
+fn by_code(code: Code, persistence: Persistence) -> (SinkErrorKind, ErrorScope) {
+    use ErrorScope::{Destination, Target};
+    use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
+    match code {
+        // The topic takes nothing from us; somebody may create it or give the right.
+        Code::UnknownTopicOrPartition
+        | Code::UnknownTopic
+        | Code::UnknownPartition
+        | Code::UnknownTopicId
+        | Code::TopicAuthorizationFailed
+        | Code::PolicyViolation
+        | Code::InvalidMessage
+        | Code::UnsupportedForMessageFormat => (Denied, Destination),
+        // This record, for ever. It was alone in its batch by then.
+        Code::InvalidTopic
+        | Code::MessageSizeTooLarge
+        | Code::MessageBatchTooLarge
+        | Code::InvalidMessageSize
+        | Code::InvalidRecord => (Refused, Destination),
+        // Our clock, or that of the broker, is wrong: no fault of the message.
+        Code::InvalidTimestamp => (Misconfigured, Destination),
+        Code::ClusterAuthorizationFailed
+        | Code::SaslAuthenticationFailed
+        | Code::Authentication
+        | Code::UnsupportedSASLMechanism
+        | Code::SecurityDisabled => (Misconfigured, Target),
+        // The library's queue is for all topics.
+        Code::QueueFull => (Throttled, Target),
+        Code::ThrottlingQuotaExceeded => (Throttled, Destination),
+        // Said before anything was written.
+        Code::NotEnoughReplicas
+        | Code::ISRInsufficient
+        | Code::NotLeaderForPartition
+        | Code::LeaderNotAvailable
+        | Code::ReplicaNotAvailable
+        | Code::BrokerNotAvailable
+        | Code::ListenerNotFound
+        | Code::FencedLeaderEpoch
+        | Code::UnknownLeaderEpoch
+        | Code::KafkaStorageError
+        | Code::InvalidDifferentRecord => (Unreachable, Destination),
+        // The library gave up by itself.
+        Code::MessageTimedOut => match persistence {
+            Persistence::No => (Unreachable, Destination),
+            Persistence::Possibly => (Unknown, Destination),
+        },
+        // The producer ended.
+        Code::PurgeQueue if persistence == Persistence::No => (Unreachable, Target),
+        // Written by the leader, and by too few others in time; or sent, and the connection was lost.
+        Code::NotEnoughReplicasAfterAppend
+        | Code::RequestTimedOut
+        | Code::NetworkException
+        | Code::BrokerTransportFailure
+        | Code::OperationTimedOut => (Unknown, Destination),
+        // The session of the producer is at its end, among others: no topic's fault.
+        _ => (Unknown, Target),
+    }
 }
 
-/// Whether the topic is not there, or is not known to be.
-pub(super) fn is_no_topic(error: &KafkaError) -> bool {
-    matches!(error.rdkafka_error_code(), Some(Code::UnknownTopicOrPartition | Code::UnknownTopic))
+/// What it means that the library did not take a record at all: nothing of it was sent.
+pub(super) fn not_taken(error: &KafkaError, fatal: Option<(Code, String)>) -> SinkError {
+    match classify_fatal(error, fatal) {
+        Some(SinkError { kind: SinkErrorKind::Misconfigured, detail, .. }) => {
+            SinkError::new(SinkErrorKind::Misconfigured, detail)
+        }
+        Some(other) => no_connection(other.detail),
+        None => match classify(error, Persistence::No, false) {
+            SinkError { kind: SinkErrorKind::Unknown, detail, .. } => no_connection(detail),
+            other => other,
+        },
+    }
 }
 
-/// Whether the way to the brokers must be looked at before anything is sent again.
-pub(super) fn is_the_ways(error: &SinkError) -> bool {
-    matches!(error.kind, SinkErrorKind::Unknown | SinkErrorKind::Misconfigured)
+/// What it means that the producer cannot go on, if that is the error: an idempotent one ends when it can no longer tell
+/// what is a copy. It is about no topic, and the next call makes another producer.
+pub(super) fn classify_fatal(error: &KafkaError, fatal: Option<(Code, String)>) -> Option<SinkError> {
+    if error.rdkafka_error_code() != Some(Code::Fatal) {
+        return None;
+    }
+    let (kind, detail) = match fatal {
+        Some((code, reason)) => match by_code(code, Persistence::Possibly) {
+            (SinkErrorKind::Misconfigured, ErrorScope::Target) => (SinkErrorKind::Misconfigured, reason),
+            _ => (SinkErrorKind::Unknown, reason),
+        },
+        None => (SinkErrorKind::Unknown, words(error)),
+    };
+    Some(SinkError::new(kind, format!("the producer ended: {detail}")))
 }
 
-/// What the library heard beside any record, and what of it no waiting will change.
+/// Whether other records of the same batch may be the reason. Nothing of it was written: this one is sent again alone.
+pub(super) fn is_of_batch(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::MessageSizeTooLarge
+                | Code::MessageBatchTooLarge
+                | Code::InvalidMessageSize
+                | Code::InvalidRecord
+                | Code::InvalidTimestamp
+                | Code::InvalidDifferentRecord
+        )
+    )
+}
+
+/// Whether the brokers must be asked how they are before anything is sent again.
+pub(super) fn is_doubtful(error: &SinkError) -> bool {
+    match error.kind {
+        SinkErrorKind::Unknown => true,
+        SinkErrorKind::Unreachable | SinkErrorKind::Misconfigured => error.scope == ErrorScope::Target,
+        _ => false,
+    }
+}
+
+/// Whether the library must ask for the topic before anything is sent there again: by itself it would know minutes later
+/// that the topic is well.
+pub(super) fn is_of_topic(error: &SinkError) -> bool {
+    error.scope == ErrorScope::Destination
+        && matches!(
+            error.kind,
+            SinkErrorKind::Denied
+                | SinkErrorKind::Unreachable
+                | SinkErrorKind::Unknown
+                | SinkErrorKind::Misconfigured
+        )
+}
+
+/// What the library heard beside any record, and what of it no waiting changes.
 pub(super) fn is_final(code: Code, reason: &str) -> bool {
     match code {
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => true,
         Code::SSL => reason.contains("certificate"),
         _ => false,
+    }
+}
+
+fn describe(error: &KafkaError, persistence: Persistence) -> String {
+    let text = words(error);
+    match (error.rdkafka_error_code(), persistence) {
+        (Some(Code::MessageTimedOut), Persistence::No) => {
+            format!(
+                "{text}: never sent, the partition has no leader that can be reached or its leader is too slow"
+            )
+        }
+        _ => text,
     }
 }
 
@@ -77,3 +196,6 @@ pub(super) fn words(error: &KafkaError) -> String {
         None => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,36 +1,59 @@
 #![doc = include_str!("docs.md")]
 
+mod client;
 mod config;
+mod context;
 mod failure;
-mod link;
+mod partition;
 mod record;
+mod remarks;
 mod settings;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
-use rdkafka::{error::KafkaError, producer::DeliveryFuture};
+use duly_core::{Clock, Delivery, Message, Monotonic, Outcomes, Sink, SinkError};
+use tokio::sync::mpsc;
 
+use client::{Client, Connection};
 pub use config::{KafkaConfig, Mechanism};
-use failure::{no_answer, no_connection};
-use link::{Link, Wire};
-use settings::Settings;
+use context::Report;
+use failure::{is_of_batch, no_answer, no_connection};
+use partition::Partitions;
+use settings::{Settings, alone_time};
 
 /// Sends to Kafka.
 pub struct KafkaSink {
-    link: Link,
+    client: Client,
+    /// For records that must be alone in their batch. Used only when a batch was turned away.
+    alone: Client,
+    partitions: Partitions,
     timeout: Duration,
     clock: Arc<dyn Clock>,
 }
 
-type Outcome = Result<String, SinkError>;
-/// What became of a record, in the library's words.
-type Fate = Result<String, KafkaError>;
+/// One call.
+struct Call<'a> {
+    outcomes: &'a Outcomes<'a>,
+    /// Brokers and topics may be asked until then.
+    half: Monotonic,
+    /// A record may be sent again alone until then: nothing is sent after its call has ended.
+    alone_until: Monotonic,
+    end: Monotonic,
+}
+
+/// A message and its place in the call.
+type Indexed<'a> = (usize, &'a Delivery);
 
 impl KafkaSink {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
-        Self { link: Link::new(settings.client), timeout: settings.timeout, clock }
+        let (client, alone) = (Client::new(settings.client), Client::new(settings.alone));
+        Self { client, alone, partitions: Partitions::default(), timeout: settings.timeout, clock }
     }
 
     async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
@@ -41,113 +64,128 @@ impl KafkaSink {
         }
     }
 
-    /// Sends these, which a topic may take for all that we know.
-    async fn send(&self, batch: &[&Delivery]) -> Vec<Outcome> {
-        let all = |error: SinkError| vec![Err(error); batch.len()];
-        let now = self.clock.now().mono();
-        let (half, end) = (now.saturating_add(self.timeout / 2), now.saturating_add(self.timeout));
-        let topic = batch.first().map(|delivery| delivery.message.topic.as_str());
-        let wire = match self.within(half, self.link.wire(topic, self.timeout / 2)).await {
-            Some(Ok(wire)) => wire,
-            Some(Err(failure)) => return all(failure),
-            None => return all(no_connection("no connection in time")),
-        };
-        let topics = batch.iter().map(|delivery| delivery.message.topic.as_str()).collect();
-        let _ = self.within(half, self.link.look_for(&wire, topics, self.timeout / 2)).await;
-        let mut outcomes = self.send_by(&wire, batch, end).await;
-        // A partition's share was too large as one; nothing of it was written.
-        let parted: Vec<usize> =
-            (0..batch.len()).filter(|n| outcomes[*n].is_err() && batch.len() > 1).collect();
-        for place in parted {
-            if let Err(Failure { too_large: true, .. }) = &outcomes[place] {
-                outcomes[place] = self.send_by(&wire, &[batch[place]], end).await.remove(0);
+    /// Hands all of these to the library, and reports what becomes of each as it is known.
+    async fn send(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
+        let (sender, mut reports) = mpsc::unbounded_channel();
+        let mut pending = BTreeMap::new();
+        for (index, delivery) in messages {
+            match connection.hand_over(index, delivery, &sender) {
+                Ok(()) => drop(pending.insert(index, delivery)),
+                Err(error) => call.outcomes.report(index, Err(error)),
             }
         }
-        for (outcome, delivery) in outcomes.iter().zip(batch) {
-            if let Err(Failure { no_topic: true, .. }) = outcome {
-                wire.misses(delivery.message.topic.as_str());
-            }
+        let mut alone = BTreeSet::new();
+        while !pending.is_empty() {
+            let Some(Some(Report { index, result })) = self.within(call.end, reports.recv()).await else {
+                break;
+            };
+            let Some(delivery) = pending.remove(&index) else { continue };
+            let error = match result {
+                Ok(receipt) => {
+                    call.outcomes.report(index, Ok(receipt));
+                    continue;
+                }
+                // Nothing of its batch was written, and a neighbour may be the reason.
+                Err((error, _)) if is_of_batch(&error) && alone.insert(index) => {
+                    match self.send_alone((index, delivery), &sender, call).await {
+                        Ok(()) => {
+                            pending.insert(index, delivery);
+                            continue;
+                        }
+                        Err(error) => error,
+                    }
+                }
+                Err((error, persistence)) => {
+                    connection.classify(delivery.message.topic.as_str(), &error, persistence)
+                }
+            };
+            call.outcomes.report(index, Err(error));
         }
-        let outcomes: Vec<Outcome> =
-            outcomes.into_iter().map(|outcome| outcome.map_err(|failure| failure.error)).collect();
-        if outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(failure::is_the_ways)) {
-            wire.doubt();
+        for (index, delivery) in pending {
+            let error = no_answer("no answer in time");
+            connection.note(delivery.message.topic.as_str(), &error);
+            call.outcomes.report(index, Err(error));
         }
-        outcomes
     }
 
-    /// Hands all of them to the library, and waits for what becomes of each.
-    async fn send_by(
+    /// Hands over a message again, in a batch of its own.
+    async fn send_alone(
         &self,
-        wire: &Wire,
-        batch: &[&Delivery],
-        end: Monotonic,
-    ) -> Vec<Result<String, Failure>> {
-        let handed: Vec<Result<DeliveryFuture, KafkaError>> = batch
-            .iter()
-            .map(|delivery| wire.producer.send_result(record::record(delivery)).map_err(|(error, _)| error))
-            .collect();
-        let mut fates = Vec::with_capacity(handed.len());
-        for fate in handed {
-            fates.push(match fate {
-                Ok(fate) => self.within(end, settled(fate)).await,
-                Err(error) => Some(Err(error)),
-            });
+        (index, delivery): Indexed<'_>,
+        reports: &mpsc::UnboundedSender<Report>,
+        call: &Call<'_>,
+    ) -> Result<(), SinkError> {
+        let connecting = self.alone.connection(delivery.message.topic.as_str(), alone_time(self.timeout));
+        let connected = self.within(call.alone_until, connecting).await;
+        let late = "its batch was turned away, and no time was left to send it alone";
+        let connection = connected.ok_or_else(|| no_connection(late).at_destination())??;
+        connection.hand_over(index, delivery, reports)
+    }
+
+    /// Asks for the topics that are in doubt, each before its messages are sent.
+    async fn send_doubted(&self, connection: &Connection, messages: Vec<Indexed<'_>>, call: &Call<'_>) {
+        let mut by_topic: BTreeMap<&str, Vec<Indexed<'_>>> = BTreeMap::new();
+        for (index, delivery) in messages {
+            by_topic.entry(delivery.message.topic.as_str()).or_default().push((index, delivery));
         }
-        fates.into_iter().map(told).collect()
+        let mut known = Vec::new();
+        for (topic, messages) in by_topic {
+            let asked = self.client.ask_topic(connection, topic, self.timeout / 2);
+            match self.within(call.half, asked).await {
+                Some(Ok(count)) => {
+                    self.partitions.learn(topic, count);
+                    known.extend(messages);
+                }
+                Some(Err(error)) => report_all(messages, &error, call),
+                None => report_all(messages, &no_connection("no answer in time").at_destination(), call),
+            }
+        }
+        self.send(connection, known, call).await;
     }
 }
 
-struct Failure {
-    error: SinkError,
-    too_large: bool,
-    no_topic: bool,
-}
-
-fn told(fate: Option<Fate>) -> Result<String, Failure> {
-    let Some(fate) = fate else {
-        return Err(Failure { error: no_answer("no answer in time"), too_large: false, no_topic: false });
-    };
-    fate.map_err(|error| Failure {
-        too_large: failure::is_too_large(&error),
-        no_topic: failure::is_no_topic(&error),
-        error: failure::sorted(&error),
-    })
-}
-
-async fn settled(fate: DeliveryFuture) -> Fate {
-    match fate.await {
-        Ok(Ok(delivery)) => Ok(format!("{}:{}", delivery.partition, delivery.offset)),
-        Ok(Err((error, _))) => Err(error),
-        // The producer is gone, and what it knew with it.
-        Err(_) => Err(KafkaError::Canceled),
-    }
-}
-
-impl KafkaSink {
-    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
-        let checked: Vec<_> = batch.iter().map(record::check).collect();
-        let fit: Vec<_> =
-            batch.iter().zip(&checked).filter(|(_, fault)| fault.is_none()).map(|(each, _)| each).collect();
-        let mut sent = if fit.is_empty() { Vec::new() } else { self.send(&fit).await }.into_iter();
-        let missing = || Err(SinkError::new(SinkErrorKind::Unknown, "it was left unanswered"));
-        checked
-            .into_iter()
-            .map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err))
-            .collect()
+fn report_all(messages: Vec<Indexed<'_>>, error: &SinkError, call: &Call<'_>) {
+    for (index, _) in messages {
+        call.outcomes.report(index, Err(error.clone()));
     }
 }
 
 #[async_trait]
 impl Sink for KafkaSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        outcomes.report_all(self.send_all(batch).await);
+        let mut messages = Vec::with_capacity(batch.len());
+        for (index, delivery) in batch.iter().enumerate() {
+            match record::check(delivery) {
+                Some(fault) => outcomes.report(index, Err(fault)),
+                None => messages.push((index, delivery)),
+            }
+        }
+        let Some((_, first)) = messages.first() else { return };
+        let now = self.clock.now().mono();
+        let after = |span| now.saturating_add(span);
+        let half = after(self.timeout / 2);
+        let alone_until = after(self.timeout - alone_time(self.timeout));
+        let call = Call { outcomes, half, alone_until, end: after(self.timeout) };
+        let connected = self.client.connection(first.message.topic.as_str(), self.timeout / 2);
+        let connection = match self.within(half, connected).await {
+            Some(Ok(connection)) => connection,
+            Some(Err(error)) => return report_all(messages, &error, &call),
+            None => return report_all(messages, &no_connection("no connection in time"), &call),
+        };
+        let (doubted, well) = messages
+            .into_iter()
+            .partition(|(_, delivery)| connection.is_doubted(delivery.message.topic.as_str()));
+        tokio::join!(self.send(&connection, well, &call), self.send_doubted(&connection, doubted, &call));
+    }
+
+    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+        self.partitions.destination(message)
     }
 
     /// Asks the brokers what topics they have. Nothing is written.
     async fn probe(&self) -> Result<(), SinkError> {
         let end = self.clock.now().mono().saturating_add(self.timeout);
-        let asked = self.within(end, self.link.probe(self.timeout / 2)).await;
+        let asked = self.within(end, self.client.probe(self.timeout / 2)).await;
         asked.unwrap_or_else(|| Err(no_connection("no answer in time")))
     }
 }

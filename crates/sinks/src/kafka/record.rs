@@ -3,8 +3,10 @@
 use duly_core::{Delivery, SinkError, SinkErrorKind};
 use rdkafka::{
     message::{Header, OwnedHeaders},
-    producer::FutureRecord,
+    producer::BaseRecord,
 };
+
+use super::context::Ticket;
 
 /// Headers that every record has; those of Duly begin with `duly-` besides.
 const CONTENT_TYPE: &str = "content-type";
@@ -33,7 +35,7 @@ fn is_topic(name: &str) -> bool {
 }
 
 /// The record. Its time is when it is sent, as brokers delete by it; when it was due stands in a header.
-pub(super) fn record<'a>(delivery: &'a Delivery) -> FutureRecord<'a, str, [u8]> {
+pub(super) fn record<'a>(delivery: &'a Delivery, ticket: Ticket) -> BaseRecord<'a, str, [u8], Box<Ticket>> {
     let message = &delivery.message;
     let mut headers = OwnedHeaders::new_with_capacity(message.properties.len() + 5);
     let mut add = |key: &str, value: &str| {
@@ -49,7 +51,8 @@ pub(super) fn record<'a>(delivery: &'a Delivery) -> FutureRecord<'a, str, [u8]> 
     for (name, value) in message.properties.iter() {
         add(name, value);
     }
-    let record = FutureRecord::to(message.topic.as_str()).payload(message.body.as_bytes()).headers(headers);
+    let record = BaseRecord::with_opaque_to(message.topic.as_str(), Box::new(ticket));
+    let record = record.payload(message.body.as_bytes()).headers(headers);
     match &message.key {
         Some(key) => record.key(key.as_str()),
         None => record,

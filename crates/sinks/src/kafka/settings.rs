@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use duly_core::Invalid;
-use rdkafka::ClientConfig;
+use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
-use super::config::{KafkaConfig, Mechanism};
+use super::{
+    config::{KafkaConfig, Mechanism},
+    context::DEBUG,
+};
 use crate::tls::authorities;
 
 /// One call is given at least this: the library looks for what is out of time about once a second.
@@ -19,6 +22,12 @@ const WAITING_KIB: &str = "131072";
 const MESSAGE_BYTES: &str = "67108864";
 /// For so long "there is no such topic" may mean that the news of a new one has not got round.
 const NEWS_WITHIN: Duration = Duration::from_secs(2);
+/// The library sends a batch again so many times, after 100, 200 and 400 ms: enough for a leader that moves. Then it passes
+/// on what the broker said, such as that there are too few replicas; without an end it would only say that time ran out.
+const RETRIES: &str = "3";
+
+/// Whether what the library itself sends again is kept once.
+pub(super) const IDEMPOTENCE: &str = "enable.idempotence";
 
 /// Whether this build can speak TLS, and SCRAM with it.
 const HAS_TLS: bool = cfg!(feature = "kafka-tls");
@@ -29,6 +38,8 @@ const NO_TLS: &str = "this build speaks no TLS to Kafka: build with --features k
 pub(super) struct Settings {
     /// What the library is told.
     pub(super) client: ClientConfig,
+    /// The same, for records that must be alone in their batch.
+    pub(super) alone: ClientConfig,
     pub(super) timeout: Duration,
 }
 
@@ -74,8 +85,23 @@ impl Settings {
             let detail = format!("at least {REQUEST_TIMEOUT_MIN:?}, and at most {REQUEST_TIMEOUT_MAX:?}");
             fault("request_timeout", &detail);
         }
-        if faults.is_empty() { Ok(Self { client: told(config, mechanism), timeout }) } else { Err(faults) }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let client = told(config, mechanism);
+        let mut alone = client.clone();
+        alone
+            .set("batch.num.messages", "1")
+            .set("message.timeout.ms", alone_time(timeout).as_millis().to_string());
+        // One that is turned away leaves a gap, which an idempotent producer closes before it sends the others.
+        alone.set(IDEMPOTENCE, "false").set("retries", "0");
+        Ok(Self { client, alone, timeout })
     }
+}
+
+/// A record that is sent again alone has this much of its call.
+pub(super) fn alone_time(timeout: Duration) -> Duration {
+    timeout / 4
 }
 
 /// A host that is not empty, and a port after the last colon.
@@ -92,7 +118,10 @@ fn told(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
     let mut client = ClientConfig::new();
     client.set("bootstrap.servers", config.brokers.clone().unwrap_or_default()).set("client.id", "duly");
     // Taken by all replicas that are in sync; and what the library itself sends again is kept once.
-    client.set("acks", "all").set("enable.idempotence", "true");
+    client.set("acks", "all").set(IDEMPOTENCE, "true");
+    client.set("retries", RETRIES).set("retry.backoff.ms", "100").set("retry.backoff.max.ms", "1000");
+    // It says which partitions it sends to again: see `Context`.
+    client.set("debug", DEBUG).set_log_level(RDKafkaLogLevel::Debug);
     // Half of a call is for connecting. Nothing is sent after its call has ended.
     client.set("message.timeout.ms", millis(timeout / 2)).set("request.timeout.ms", millis(timeout / 2));
     client.set("topic.metadata.propagation.max.ms", millis(NEWS_WITHIN.min(timeout / 4)));

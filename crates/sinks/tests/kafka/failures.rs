@@ -1,9 +1,9 @@
 //! What each failure is taken for.
 
-use duly_core::SinkErrorKind;
-use testkit::servers::kafka::{Kafka, PASSWORD, USER, WEAK, installed, shared};
+use duly_core::{ErrorScope, SinkErrorKind};
+use testkit::servers::kafka::{Kafka, PASSWORD, USER, installed, shared};
 
-use crate::{ids, one, reader, sink_to, sink_with, to, topic_of, until_taken};
+use crate::{ids, one, sink_to, sink_with, to, topic_of, until_taken};
 
 #[tokio::test]
 async fn a_wrong_password_pauses_the_lane_and_so_does_none() {
@@ -23,35 +23,6 @@ async fn a_wrong_password_pauses_the_lane_and_so_does_none() {
     right.probe().await.unwrap();
     one(&right, &topic, "b").await.unwrap();
     assert_eq!(ids(kafka, &topic).await, ["b"]);
-}
-
-#[tokio::test]
-async fn a_user_without_rights_pauses_the_lane() {
-    if !installed() {
-        return;
-    }
-    let kafka = shared();
-    let topic = topic_of(kafka, 1).await;
-    let weak = sink_with(&kafka.guarded(), &format!("user = '{WEAK}'\npassword = '{PASSWORD}'"));
-    let error = one(&weak, &topic, "a").await.unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
-}
-
-#[tokio::test]
-async fn a_topic_that_is_not_there_refuses_its_messages_alone_until_somebody_makes_it() {
-    if !installed() {
-        return;
-    }
-    let kafka = shared();
-    let (sink, topic) = (sink_to(kafka), topic_of(kafka, 1).await);
-    let outcomes = sink.deliver(&[to(&topic, "good"), to("made-later", "early")]).await;
-    assert!(outcomes[0].is_ok(), "{outcomes:?}");
-    let error = outcomes[1].as_ref().unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
-    assert!(error.detail.contains("Unknown topic"), "{}", error.detail);
-    reader::make_topic(&kafka.address(), "made-later", 1, &[]).await;
-    until_taken(&sink, "made-later", "late").await;
-    assert_eq!(ids(kafka, "made-later").await, ["late"]);
 }
 
 #[tokio::test]
@@ -79,6 +50,7 @@ async fn a_swallowed_acknowledgement_is_unknown_and_the_next_try_has_the_same_id
     proxy.swallow_answers();
     let error = one(&sink, &topic, "b").await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Unknown, "it was sent: {}", error.detail);
+    assert_eq!(error.scope, ErrorScope::Destination, "the leader of its partition is silent");
     let error = one(&sink, &topic, "c").await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Unreachable, "this one was not: {}", error.detail);
     proxy.pass_answers();

@@ -2,12 +2,15 @@
 #![cfg(feature = "kafka")]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod cluster;
 mod config;
 mod failures;
 mod reader;
 mod records;
+mod rights;
 #[cfg(feature = "kafka-tls")]
 mod tls;
+mod topics;
 mod whole;
 
 use std::{

@@ -16,11 +16,14 @@ use testkit::{servers::wait_until, sink::Arrival};
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// As many replicas as the brokers make by default.
+const BROKERS_DEFAULT: i32 = -1;
+
 /// Makes a topic with so many partitions, and waits until it is there.
 pub(crate) async fn make_topic(brokers: &str, name: &str, partitions: i32, settings: &[(&str, &str)]) {
     let config = config(brokers);
     let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
-    let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+    let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(BROKERS_DEFAULT));
     topic.config = settings.to_vec();
     let options = AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
     let made = admin.create_topics([&topic], &options).await.unwrap();

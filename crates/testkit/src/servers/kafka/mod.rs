@@ -2,9 +2,16 @@
 //!
 //! Topics are not made by asking for them; a test makes its own.
 
+mod cluster;
 mod settings;
 
-use std::{fs, path::PathBuf, process::Command, sync::OnceLock, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+    time::Duration,
+};
 
 use super::{
     empty, jars,
@@ -14,18 +21,26 @@ use super::{
     wait_until,
 };
 
+pub use cluster::{Cluster, NODES};
+
 /// What `cargo xtask servers` brings.
 const LIST: &str = include_str!("../../../jars/kafka/pom.xml");
 /// A broker is there within this, or the test fails: it takes seconds, and on a busy machine many.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// What it writes when it is.
 const READY: &str = "Kafka Server started";
+/// The cluster that every data folder belongs to.
+const CLUSTER_ID: &str = "AAAAAAAAAAAAAAAAAAAAAA";
+/// The version of a data folder's own file.
+const FORMAT: u32 = 1;
 
 /// The user of the listeners that want one, who may do everything.
 pub const USER: &str = "duly";
 /// A user who may do nothing.
 pub const WEAK: &str = "weak";
-/// The password of both.
+/// A user who may do what a test gives him.
+pub const LIMITED: &str = "limited";
+/// The password of all.
 pub const PASSWORD: &str = "right";
 
 /// Whether Kafka is installed; if not, says that its tests are skipped, or fails with `CI=true`.
@@ -63,7 +78,7 @@ impl Kafka {
         let both = format!("{}{}", made.signing_key.serialize_pem(), made.cert.pem());
         fs::write(kafka.file("both.pem"), both).unwrap();
         fs::write(kafka.file("settings"), kafka.settings()).unwrap();
-        empty::copy(&empty::word(LIST_VERSION.as_bytes()), &kafka.file("data"), |new| kafka.format(new));
+        copy_empty(&kafka.file("data"), &kafka.settings());
         kafka.start();
         kafka
     }
@@ -118,21 +133,7 @@ impl Kafka {
     /// # Panics
     /// If it does not start.
     pub fn start(&self) {
-        let times = self.log().matches(READY).count();
-        let settings = ["warn", "kafka.server.KafkaRaftServer=info"];
-        let level = |word: &str| match word.split_once('=') {
-            Some((name, level)) => format!("-Dorg.slf4j.simpleLogger.log.{name}={level}"),
-            None => format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={word}"),
-        };
-        let mut words = jars::words("kafka", LIST, &settings.map(level), "kafka.Kafka");
-        words.push(self.file("settings").display().to_string());
-        self.program.start(&words);
-        let mut alive = true;
-        wait_until("Kafka has started", READY_WITHIN, || {
-            alive = self.program.is_alive();
-            !alive || self.log().matches(READY).count() > times
-        });
-        assert!(alive, "Kafka did not start:\n{}", self.log());
+        run(&self.program);
     }
 
     /// SIGSTOP: the broker does nothing, and its connections stay.
@@ -148,21 +149,41 @@ impl Kafka {
     fn file(&self, name: &str) -> PathBuf {
         self.program.folder().join(name)
     }
+}
 
-    /// Makes an empty data folder, with the one user that is kept there.
-    fn format(&self, new: &std::path::Path) {
-        let settings = new.with_extension("settings");
-        let text =
-            self.settings().replace(&self.file("data").display().to_string(), &new.display().to_string());
-        fs::write(&settings, text).unwrap();
+/// Starts a broker with the settings in its folder, and waits until it is there.
+fn run(program: &Program) {
+    let times = program.log().matches(READY).count();
+    let settings = ["warn", "kafka.server.KafkaRaftServer=info"];
+    let level = |word: &str| match word.split_once('=') {
+        Some((name, level)) => format!("-Dorg.slf4j.simpleLogger.log.{name}={level}"),
+        None => format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={word}"),
+    };
+    let mut words = jars::words("kafka", LIST, &settings.map(level), "kafka.Kafka");
+    words.push(program.folder().join("settings").display().to_string());
+    program.start(&words);
+    let mut alive = true;
+    wait_until("Kafka has started", READY_WITHIN, || {
+        alive = program.is_alive();
+        !alive || program.log().matches(READY).count() > times
+    });
+    assert!(alive, "Kafka did not start:\n{}", program.log());
+}
+
+/// Copies an empty data folder of node 1 to `data`, with the one user that is kept there.
+fn copy_empty(data: &Path, settings: &str) {
+    empty::copy(&empty::word(LIST_VERSION.as_bytes()), data, |new| {
+        let file = new.with_extension("settings");
+        let text = settings.replace(&data.display().to_string(), &new.display().to_string());
+        fs::write(&file, text).unwrap();
         let mut java = Command::new("java");
         java.args(jars::words("kafka", LIST, &[], "kafka.tools.StorageTool"));
-        java.args(["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA", "--config"]).arg(&settings);
+        java.args(["format", "--cluster-id", CLUSTER_ID, "--config"]).arg(&file);
         java.arg("--add-scram").arg(format!("SCRAM-SHA-256=[name={USER},password={PASSWORD}]"));
         let done = java.output().unwrap();
-        let _ = fs::remove_file(settings);
+        let _ = fs::remove_file(file);
         assert!(done.status.success(), "cannot format: {}", String::from_utf8_lossy(&done.stderr));
-    }
+    });
 }
 
 /// Part of the name of the empty data folder: another version makes its own.

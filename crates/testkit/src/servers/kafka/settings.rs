@@ -1,6 +1,6 @@
 //! The broker's own configuration.
 
-use super::{Kafka, PASSWORD, SECOND, USER, WEAK};
+use super::{Kafka, LIMITED, PASSWORD, SECOND, USER, WEAK};
 
 impl Kafka {
     /// `server.properties`: one node, five listeners, little of everything.
@@ -17,7 +17,7 @@ impl Kafka {
             )
         };
         let (bound, told) = (outside(behind_proxy), outside(self.proxy.port()));
-        let users = format!("user_{USER}=\"{PASSWORD}\" user_{WEAK}=\"{PASSWORD}\"");
+        let users = [USER, WEAK, LIMITED].map(|name| format!("user_{name}=\"{PASSWORD}\"")).join(" ");
         let module = "org.apache.kafka.common.security";
         format!(
             "process.roles=broker,controller\n\

@@ -1,0 +1,225 @@
+//! The producer: made when it is needed, shared by all calls, made anew when it failed for good.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use duly_core::{Delivery, SinkError, SinkErrorKind};
+use rdkafka::{
+    ClientConfig,
+    error::KafkaError,
+    metadata::Metadata,
+    producer::{Producer as _, ThreadedProducer},
+    types::RDKafkaErrorCode,
+};
+use tokio::sync::mpsc;
+
+use super::{
+    context::{Context, Errors, Report, Ticket},
+    failure::{
+        Persistence, classify, classify_fatal, is_doubtful, is_final, is_of_topic, no_connection, not_taken,
+        words,
+    },
+    record::record,
+    settings::IDEMPOTENCE,
+};
+
+/// Topics that are asked for before something is sent to them. Of more than these the library itself hears in time.
+const DOUBTED_MAX: usize = 1000;
+/// So often the brokers are asked before they count as away: the first that is asked may hang.
+const ASKED_TIMES: u32 = 2;
+
+/// How a producer is made, and the one in use.
+pub(super) struct Client {
+    config: ClientConfig,
+    current: Mutex<Option<Connection>>,
+}
+
+/// A producer and what is known of it.
+#[derive(Clone)]
+pub(super) struct Connection {
+    producer: ThreadedProducer<Context>,
+    context: Context,
+    /// One at a time asks the brokers; a call that was given up may still be asking.
+    asking: Arc<tokio::sync::Mutex<()>>,
+    /// Whether the last that was heard from the brokers was good.
+    is_well: Arc<AtomicBool>,
+    /// Topics of which the last that was heard was not.
+    doubted: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Client {
+    pub(super) fn new(config: ClientConfig) -> Self {
+        Self { config, current: Mutex::default() }
+    }
+
+    /// A producer by which records may be sent: the brokers were well a moment ago, or are now. They are asked for `topic`.
+    pub(super) async fn connection(&self, topic: &str, within: Duration) -> Result<Connection, SinkError> {
+        let connection = self.current()?;
+        if !connection.is_well.load(Ordering::SeqCst) {
+            self.ask(&connection, Some(topic), within).await?;
+        }
+        Ok(connection)
+    }
+
+    /// Asks the brokers what topics they have, whatever was heard before.
+    pub(super) async fn probe(&self, within: Duration) -> Result<(), SinkError> {
+        let connection = self.current()?;
+        self.ask(&connection, None, within).await.map(drop)
+    }
+
+    /// Asks for a topic that is in doubt. The library learns of it too. Gives the number of its partitions.
+    pub(super) async fn ask_topic(
+        &self,
+        connection: &Connection,
+        topic: &str,
+        within: Duration,
+    ) -> Result<usize, SinkError> {
+        let metadata = self.ask(connection, Some(topic), within).await?;
+        connection.doubted.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
+        Ok(metadata.topics().iter().find(|one| one.name() == topic).map_or(0, |one| one.partitions().len()))
+    }
+
+    async fn ask(
+        &self,
+        connection: &Connection,
+        topic: Option<&str>,
+        within: Duration,
+    ) -> Result<Metadata, SinkError> {
+        let asking = connection.asking.clone().lock_owned().await;
+        connection.context.errors().send_modify(|errors| errors.last = None);
+        let mut errors = connection.context.errors().subscribe();
+        let (producer, topic) = (connection.producer.clone(), topic.map(str::to_owned));
+        // The library has no other way to ask than to wait.
+        let mut asked = tokio::task::spawn_blocking(move || {
+            let _asking = asking;
+            let ask = || producer.client().fetch_metadata(topic.as_deref(), within / ASKED_TIMES);
+            let is_silent = |error: &KafkaError| {
+                matches!(
+                    error.rdkafka_error_code(),
+                    Some(RDKafkaErrorCode::OperationTimedOut | RDKafkaErrorCode::BrokerTransportFailure)
+                )
+            };
+            // One that hangs is disconnected by then, and another is asked.
+            (1..ASKED_TIMES).fold(ask(), |answer, _| match answer {
+                Err(error) if is_silent(&error) => ask(),
+                answer => answer,
+            })
+        });
+        let answer = tokio::select! {
+            biased;
+            answer = &mut asked => answer.unwrap_or(Err(KafkaError::Canceled)),
+            _ = errors.wait_for(|errors| errors.verdict.is_some()) => Err(KafkaError::Canceled),
+        };
+        let heard = connection.context.errors().borrow().clone();
+        match (answer, heard) {
+            (Ok(metadata), _) => {
+                connection.is_well.store(true, Ordering::SeqCst);
+                connection.context.answered();
+                Ok(metadata)
+            }
+            (Err(_), Errors { verdict: Some(verdict), .. }) => {
+                // It would go on trying, and locking the user out perhaps.
+                self.give_up(connection);
+                Err(SinkError::new(SinkErrorKind::Misconfigured, verdict))
+            }
+            (Err(error), _) if error.rdkafka_error_code().is_some_and(|code| is_final(code, "")) => {
+                self.give_up(connection);
+                Err(SinkError::new(SinkErrorKind::Misconfigured, words(&error)))
+            }
+            (Err(_), Errors { last: Some(last), .. }) => Err(no_connection(last)),
+            (Err(error), _) => Err(no_connection(words(&error))),
+        }
+    }
+
+    fn current(&self) -> Result<Connection, SinkError> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &*current
+            && connection.producer.client().fatal_error().is_none()
+        {
+            return Ok(connection.clone());
+        }
+        let context = Context::new(self.config.get(IDEMPOTENCE) == Some("true"));
+        let producer = self.config.create_with_context(context.clone()).map_err(|error| {
+            SinkError::new(SinkErrorKind::Misconfigured, format!("the library cannot be set up: {error}"))
+        })?;
+        let connection = Connection {
+            producer,
+            context,
+            asking: Arc::default(),
+            is_well: Arc::default(),
+            doubted: Arc::default(),
+        };
+        discard(current.replace(connection.clone()));
+        Ok(connection)
+    }
+
+    /// The next call makes another, unless one has taken its place.
+    fn give_up(&self, connection: &Connection) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|other| Arc::ptr_eq(&other.is_well, &connection.is_well)) {
+            discard(current.take());
+        }
+    }
+}
+
+impl Connection {
+    /// Hands a message to the library. What becomes of it is reported with `index`, unless it is not even taken.
+    pub(super) fn hand_over(
+        &self,
+        index: usize,
+        delivery: &Delivery,
+        reports: &mpsc::UnboundedSender<Report>,
+    ) -> Result<(), SinkError> {
+        let ticket = Ticket { index, reports: reports.clone(), moment: self.context.moment() };
+        self.producer.send(record(delivery, ticket)).map_err(|(error, _)| {
+            let error = not_taken(&error, self.producer.client().fatal_error());
+            self.note(delivery.message.topic.as_str(), &error);
+            error
+        })
+    }
+
+    /// What the failure of a message to `topic` means.
+    pub(super) fn classify(&self, topic: &str, error: &KafkaError, persistence: Persistence) -> SinkError {
+        let fatal = classify_fatal(error, self.producer.client().fatal_error());
+        let error = fatal.unwrap_or_else(|| classify(error, persistence, self.context.is_all_down()));
+        self.note(topic, &error);
+        error
+    }
+
+    /// Remembers whom to ask before anything is sent again.
+    pub(super) fn note(&self, topic: &str, error: &SinkError) {
+        if is_doubtful(error) {
+            self.is_well.store(false, Ordering::SeqCst);
+        }
+        if is_of_topic(error) {
+            let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
+            if doubted.len() < DOUBTED_MAX {
+                doubted.insert(topic.to_owned());
+            }
+        }
+    }
+
+    /// Whether the topic must be asked for first.
+    pub(super) fn is_doubted(&self, topic: &str) -> bool {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner).contains(topic)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        discard(self.current.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// The end of a producer waits for its threads: on one of its own, not on one that others need.
+fn discard(connection: Option<Connection>) {
+    if let Some(connection) = connection {
+        std::thread::spawn(move || drop(connection));
+    }
+}
