@@ -9,7 +9,7 @@ use std::{
 
 use duly_core::{Clock, Monotonic, Outcomes, SinkError};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use lapin::options::ConfirmSelectOptions;
+use lapin::{Confirmation, options::ConfirmSelectOptions};
 use tokio::sync::mpsc;
 
 use super::{
@@ -17,15 +17,15 @@ use super::{
     failure::{self, Cause, no_answer, no_connection, unconfirmed_alone},
     pace::Turn,
     parcel::Parcel,
-    publisher::{Job, News},
+    publisher::{CONFIRMED, Job, News},
     trust::Passage,
     wire::Wire,
 };
 
 /// Messages of one call that go alone at the same time, each on a channel of its own.
 const ALONE_MAX: usize = 8;
-/// A message whose channel was ended by others so many times is left to the next call.
-const AGAIN_MAX: u8 = 3;
+/// A message whose channel was ended or blocked by others so many times is left to the next call.
+const AGAIN_MAX: u8 = 16;
 /// What is held is looked at this often, and held no longer than that.
 const HOLD_TICK: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
@@ -231,8 +231,13 @@ impl<'a> Call<'a> {
 
     fn again(&mut self, place: usize) -> Option<Job> {
         self.again[place] += 1;
-        if self.again[place] > AGAIN_MAX || !self.wire.is_connected() {
+        if !self.wire.is_connected() {
             self.report(place, Err(no_connection(LOST_BEFORE)));
+            return None;
+        }
+        if self.again[place] > AGAIN_MAX {
+            let detail = "not sent: other messages ended its channel again and again";
+            self.report(place, Err(no_connection(detail).at_destination()));
             return None;
         }
         if self.stages[place] == Stage::Sent {
@@ -279,13 +284,17 @@ fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
     }
 }
 
-/// Hands them to a channel that others use, too.
+/// Hands them to channels that others use, too.
 async fn share(wire: Wire, jobs: Vec<Job>) -> Step {
-    let publisher = match wire.publisher().await {
-        Ok(publisher) => publisher,
-        Err(failure) => return Step::Unshared(jobs, failure),
-    };
-    for job in jobs {
+    let mut jobs = VecDeque::from(jobs);
+    while let Some(job) = jobs.pop_front() {
+        let publisher = match wire.publisher(job.parcel.destination).await {
+            Ok(publisher) => publisher,
+            Err(failure) => {
+                jobs.push_front(job);
+                return Step::Unshared(jobs.into(), failure);
+            }
+        };
         if let Err(unsent) = publisher.publish(job) {
             unsent.tell(News::Again);
         }
@@ -307,7 +316,15 @@ async fn try_alone(wire: Wire, mut jobs: Vec<Job>) -> Step {
         // Whatever the broker answers, it answers in order: it has looked at the message then.
         Ok(confirm) => match channel.confirm_select(ConfirmSelectOptions::default()).await {
             Ok(()) => Ok(confirm),
-            Err(error) => Err(confirm.now_or_never().and_then(Result::err).unwrap_or(error)),
+            // The channel has ended, and its confirm knows why.
+            Err(error) => match confirm.await {
+                Err(cause) => Err(cause),
+                Ok(Confirmation::Ack(None)) => {
+                    job.tell(News::Done(Ok(CONFIRMED.to_owned())));
+                    return Step::Tried(rest);
+                }
+                Ok(_) => Err(error),
+            },
         },
         Err(error) => Err(error),
     };

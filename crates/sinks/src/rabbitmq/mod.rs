@@ -90,8 +90,7 @@ impl RabbitmqSink {
         let end = self.after(self.settings.timeout);
         let Ok(wire) = self.wire().await else { return Vec::new() };
         let exchange = self.settings.exchange.as_ref().map_or("", |exchange| exchange.as_str());
-        let asked =
-            self.within(end, async { rights::ask(&wire.plain_channel().await.ok()?, exchange).await });
+        let asked = self.within(end, rights::ask(&wire, exchange));
         asked.await.flatten().into_iter().collect()
     }
 

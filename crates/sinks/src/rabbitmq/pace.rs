@@ -44,6 +44,12 @@ impl Pace {
         Turn::Go
     }
 
+    /// Whether messages are under way to it, and it confirms none of them.
+    pub(super) fn is_overdue(&self, destination: u64, now: Monotonic) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&destination).is_some_and(|state| now.since(state.progress) > OVERDUE)
+    }
+
     /// A message is under way until the slot is dropped.
     pub(super) fn sent(self: &Arc<Self>, destination: u64, now: Monotonic) -> Slot {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -28,14 +28,23 @@ use super::{
 };
 
 /// What the broker's confirmation says: no more than that.
-const CONFIRMED: &str = "confirmed";
+pub(super) const CONFIRMED: &str = "confirmed";
 /// Messages that are handed to the connection before confirmations are looked for.
 const TOGETHER_MAX: usize = 256;
-/// Messages of one destination that are under way on a channel, at most. A quorum queue that confirms nothing blocks its
-/// channel at 32 of them, and 200 more on that channel let the broker stop reading from the whole connection.
-const WINDOW: usize = 128;
+/// Messages that are under way on a channel, at most: of one destination, and of all.
+///
+/// A quorum queue that confirms nothing blocks its channel at 32 messages, and 200 more on that channel let the broker stop reading
+/// from the whole connection.
+const WINDOW: usize = 64;
+const WINDOW_OF_ALL: usize = 128;
+/// So many are confirmed while an older one is not: its destination is silent, and others go by another channel.
+const BEHIND_MAX: usize = 64;
 /// Destinations of a channel that are remembered to have taken a message, at most; then all are forgotten.
 const DESTINATIONS_MAX: usize = 4_096;
+
+/// A channel with so many unanswered messages, or with one of this age, is given up for a new one.
+const UNANSWERED_MAX: usize = 4_096;
+const STALE: Duration = Duration::from_secs(60);
 
 /// What a call learns of one of its messages.
 #[derive(Debug)]
@@ -108,6 +117,7 @@ pub(super) struct Publisher {
     jobs: mpsc::UnboundedSender<Job>,
     unanswered: Arc<AtomicUsize>,
     oldest: Arc<AtomicU64>,
+    is_behind: Arc<AtomicBool>,
 }
 
 /// The oldest of none.
@@ -118,17 +128,21 @@ impl Publisher {
         let (jobs, waiting) = mpsc::unbounded_channel();
         let unanswered = Arc::new(AtomicUsize::new(usize::from(first.is_some())));
         let oldest = Arc::new(AtomicU64::new(NONE));
+        let is_behind = Arc::new(AtomicBool::new(false));
         let task = Task {
             channel,
             entries: first.into_iter().collect(),
             unanswered: unanswered.clone(),
             oldest: oldest.clone(),
+            is_behind: is_behind.clone(),
+            behind: 0,
             destinations: HashSet::new(),
-            windows: HashMap::new(),
+            under_way: HashMap::new(),
+            backlog: VecDeque::new(),
             shared,
         };
         tokio::spawn(task.run(waiting));
-        Self { jobs, unanswered, oldest }
+        Self { jobs, unanswered, oldest, is_behind }
     }
 
     /// Publishes it; or gives it back, if the channel has ended.
@@ -145,12 +159,22 @@ impl Publisher {
         self.unanswered.load(Ordering::Relaxed)
     }
 
-    /// Whether a message waits for its confirm for long. The broker may have stopped to work on this channel, and when more
-    /// is sent on it, on the whole connection.
+    /// Whether a message waits for its confirm while others do not, or for long. The broker may have stopped to work on this
+    /// channel, and when more is sent on it, on the whole connection.
     pub(super) fn is_overdue(&self, now: Monotonic) -> bool {
-        let oldest = self.oldest.load(Ordering::Relaxed);
-        oldest != NONE
-            && now.since(Monotonic::default()).saturating_sub(Duration::from_millis(oldest)) > OVERDUE
+        self.is_behind.load(Ordering::Relaxed) || self.oldest_age(now) > OVERDUE
+    }
+
+    /// Whether it waits for confirms that nobody expects any more.
+    pub(super) fn is_stale(&self, now: Monotonic) -> bool {
+        self.unanswered() >= UNANSWERED_MAX || self.oldest_age(now) > STALE
+    }
+
+    fn oldest_age(&self, now: Monotonic) -> Duration {
+        match self.oldest.load(Ordering::Relaxed) {
+            NONE => Duration::ZERO,
+            oldest => now.since(Monotonic::default()).saturating_sub(Duration::from_millis(oldest)),
+        }
     }
 }
 
@@ -163,47 +187,42 @@ struct Task {
     oldest: Arc<AtomicU64>,
     /// Those that took a message, by their hashes.
     destinations: HashSet<u64>,
-    /// Of destinations with messages under way.
-    windows: HashMap<u64, Window>,
+    /// How many entries each destination has.
+    under_way: HashMap<u64, usize>,
+    /// What has no room in the windows yet.
+    backlog: VecDeque<Job>,
+    /// Confirms since the oldest entry was sent.
+    behind: usize,
+    is_behind: Arc<AtomicBool>,
     shared: Shared,
-}
-
-#[derive(Default)]
-struct Window {
-    under_way: usize,
-    waiting: VecDeque<Job>,
 }
 
 impl Task {
     /// Until the channel ends, or nobody has messages for it or waits for an answer.
     async fn run(mut self, mut waiting: mpsc::UnboundedReceiver<Job>) {
         for entry in &self.entries {
-            self.windows.entry(entry.job.parcel.destination).or_default().under_way += 1;
+            *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
         }
         let mut jobs = Vec::new();
         let mut is_needed = true;
         while is_needed || self.is_awaited() {
             self.note_oldest();
-            tokio::select! {
+            let ended = tokio::select! {
                 count = waiting.recv_many(&mut jobs, TOGETHER_MAX), if is_needed => {
                     is_needed = count > 0;
-                    if let Err(error) = self.publish(mem::take(&mut jobs)) {
-                        return self.end(&error, waiting);
-                    }
+                    self.backlog.extend(jobs.drain(..));
+                    self.publish()
                 }
-                ripe = poll_fn(|cx| self.ripe(cx)) => {
-                    let ended = self.settle(ripe).and_then(|free| self.publish(free));
-                    if let Err(error) = ended {
-                        return self.end(&error, waiting);
-                    }
-                }
+                ripe = poll_fn(|cx| self.ripe(cx)) => self.settle(ripe).and_then(|()| self.publish()),
+            };
+            if let Err(error) = ended {
+                return self.end(&error, waiting);
             }
         }
     }
 
     fn is_awaited(&self) -> bool {
-        let waiting = self.windows.values().flat_map(|window| &window.waiting);
-        self.entries.iter().map(|entry| &entry.job).chain(waiting).any(|job| !job.call.is_closed())
+        self.entries.iter().map(|entry| &entry.job).chain(&self.backlog).any(|job| !job.call.is_closed())
     }
 
     fn note_oldest(&self) {
@@ -211,32 +230,42 @@ impl Task {
         self.oldest.store(self.entries.front().map_or(NONE, since), Ordering::Relaxed);
     }
 
-    /// Hands them to the connection, in order. A message that fails here was not sent.
-    fn publish(&mut self, jobs: Vec<Job>) -> Result<(), lapin::Error> {
-        let mut jobs = jobs.into_iter();
-        while let Some(job) = jobs.next() {
-            // Nobody waits for it any more: its call has said that it was not sent.
+    /// Hands to the connection what has room, in order. A message that fails here was not sent.
+    fn publish(&mut self) -> Result<(), lapin::Error> {
+        let silent = self.entries.front().filter(|_| self.behind >= BEHIND_MAX);
+        let silent = silent.map(|entry| entry.job.parcel.destination);
+        let mut waiting = mem::take(&mut self.backlog);
+        while let Some(job) = waiting.pop_front() {
+            let destination = job.parcel.destination;
+            let under_way = self.under_way.get(&destination).copied().unwrap_or_default();
             if job.call.is_closed() {
+                // Nobody waits for it any more: its call has said that it was not sent.
                 self.unanswered.fetch_sub(1, Ordering::Relaxed);
-                continue;
+            } else if silent.is_some_and(|silent| silent != destination) {
+                self.unanswered.fetch_sub(1, Ordering::Relaxed);
+                job.tell(News::Again);
+            } else if self.entries.len() >= WINDOW_OF_ALL || under_way >= WINDOW {
+                self.backlog.push_back(job);
+            } else if let Err(error) = self.publish_one(job) {
+                self.backlog.append(&mut waiting);
+                return Err(error);
             }
-            let window = self.windows.entry(job.parcel.destination).or_default();
-            if window.under_way >= WINDOW {
-                window.waiting.push_back(job);
-                continue;
+        }
+        Ok(())
+    }
+
+    fn publish_one(&mut self, job: Job) -> Result<(), lapin::Error> {
+        let mut entry = self.shared.publish(job, &self.channel);
+        match (&mut entry.answer).now_or_never() {
+            Some(Err(error)) => {
+                entry.job.tell(News::Again);
+                return Err(error);
             }
-            let mut entry = self.shared.publish(job, &self.channel);
-            match (&mut entry.answer).now_or_never() {
-                Some(Err(error)) => {
-                    std::iter::once(entry.job).chain(jobs).for_each(|job| job.tell(News::Again));
-                    return Err(error);
-                }
-                Some(Ok(_)) => entry.job.tell(News::Done(Err(no_answer("the channel does not confirm")))),
-                None => {
-                    window.under_way += 1;
-                    entry.job.tell(News::Sent);
-                    self.entries.push_back(entry);
-                }
+            Some(Ok(_)) => entry.job.tell(News::Done(Err(no_answer("the channel does not confirm")))),
+            None => {
+                *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
+                entry.job.tell(News::Sent);
+                self.entries.push_back(entry);
             }
         }
         Ok(())
@@ -263,9 +292,8 @@ impl Task {
         }
     }
 
-    /// Tells the calls what became of their messages. Gives those that may go in their place; or the error that ended the
-    /// channel, whose messages stay.
-    fn settle(&mut self, ripe: Vec<(usize, Answer)>) -> Result<Vec<Job>, lapin::Error> {
+    /// Tells the calls what became of their messages. The error that ended the channel, if one did: its messages stay.
+    fn settle(&mut self, ripe: Vec<(usize, Answer)>) -> Result<(), lapin::Error> {
         let (mut confirmed, mut returned, mut end) = (Vec::new(), Vec::new(), None);
         for (index, answer) in ripe {
             match answer {
@@ -297,39 +325,27 @@ impl Task {
             done.insert(index);
         }
         self.unanswered.fetch_sub(done.len(), Ordering::Relaxed);
+        self.behind = if done.contains(&0) { 0 } else { self.behind + done.len() };
+        self.is_behind.store(self.behind >= BEHIND_MAX, Ordering::Relaxed);
         let now = self.shared.clock.now().mono();
-        let mut free = Vec::new();
         for (index, entry) in mem::take(&mut self.entries).into_iter().enumerate() {
             if done.contains(&index) {
+                self.leave(entry.job.parcel.destination);
                 entry.slot.answered(now);
-                free.extend(self.leave_window(entry.job.parcel.destination));
             } else {
                 self.entries.push_back(entry);
             }
         }
-        match end {
-            None => Ok(free),
-            Some(error) => {
-                free.iter().for_each(|job| job.tell(News::Again));
-                Err(error)
-            }
-        }
+        end.map_or(Ok(()), Err)
     }
 
-    /// The message that may go to `destination` in the place of one that was answered.
-    fn leave_window(&mut self, destination: u64) -> Option<Job> {
-        let window = self.windows.get_mut(&destination)?;
-        window.under_way = window.under_way.saturating_sub(1);
-        let mut next = window.waiting.pop_front();
-        // Nobody waits for some of them any more.
-        while next.as_ref().is_some_and(|job| job.call.is_closed()) {
-            self.unanswered.fetch_sub(1, Ordering::Relaxed);
-            next = window.waiting.pop_front();
+    fn leave(&mut self, destination: u64) {
+        if let Some(count) = self.under_way.get_mut(&destination) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&destination);
+            }
         }
-        if window.under_way == 0 && window.waiting.is_empty() {
-            self.windows.remove(&destination);
-        }
-        next
     }
 
     /// Notes what was returned with the messages that it belongs to: of two with one id, the earlier.
@@ -365,8 +381,7 @@ impl Task {
         for (entry, news) in self.entries.iter().zip(judge(&cause, error, &under)) {
             entry.job.tell(news);
         }
-        let held = self.windows.values().flat_map(|window| &window.waiting);
-        held.for_each(|job| job.tell(News::Again));
+        self.backlog.iter().for_each(|job| job.tell(News::Again));
         while let Ok(job) = waiting.try_recv() {
             job.tell(News::Again);
         }

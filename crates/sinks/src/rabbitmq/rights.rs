@@ -1,12 +1,13 @@
 //! Whether the user may publish, asked without a message that anybody gets.
 
-use lapin::{BasicProperties, Channel, options::BasicPublishOptions};
+use lapin::{BasicProperties, options::BasicPublishOptions};
 
-use super::failure::Cause;
+use super::{failure::Cause, wire::Wire};
 use crate::Remark;
 
 /// A message in a transaction that is rolled back is checked by the broker and reaches no queue.
-pub(super) async fn ask(channel: &Channel, exchange: &str) -> Option<Remark> {
+pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Remark> {
+    let channel = wire.plain_channel().await.ok()?;
     let asked = async {
         channel.tx_select().await?;
         let options = BasicPublishOptions::default();
@@ -15,7 +16,11 @@ pub(super) async fn ask(channel: &Channel, exchange: &str) -> Option<Remark> {
         sent.await?;
         channel.tx_rollback().await
     };
-    let error = asked.await.err()?;
+    let mut error = asked.await.err()?;
+    if Cause::of(&error) == Cause::Other {
+        // The channel may only know that it is closed.
+        error = wire.channel_error().await?;
+    }
     let (detail, remedy) = match (Cause::of(&error), exchange) {
         (Cause::Exchange(_), "") => (
             format!(

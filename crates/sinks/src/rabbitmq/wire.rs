@@ -14,12 +14,10 @@ use super::{
     trust::Trust,
 };
 
-/// Channels that all calls share, at most.
-const SHARED_MAX: usize = 4;
-/// Of those with a message that waits for its confirm for long, so many are kept beside.
-const ASIDE_MAX: usize = 4;
-/// A shared channel with so many unanswered messages is given up for a new one: some of them will never be answered.
-const UNANSWERED_MAX: usize = 4_096;
+/// Channels that all calls share. A destination has two of them, chosen by its hash: what blocks one of them leaves the
+/// others alone.
+const SHARED: usize = 16;
+const CHOICES: usize = 2;
 
 /// An open connection.
 #[derive(Clone)]
@@ -27,28 +25,32 @@ pub(super) struct Wire(Arc<Inner>);
 
 struct Inner {
     connection: Connection,
-    shared: Mutex<Vec<Publisher>>,
+    shared: Mutex<[Option<Publisher>; SHARED]>,
     common: Shared,
     /// Why the broker takes no messages now, if so.
     blocked: watch::Receiver<Option<String>>,
+    /// What last ended a channel.
+    errors: watch::Receiver<Option<lapin::Error>>,
 }
 
 impl Wire {
     pub(super) fn new(connection: Connection, clock: Arc<dyn Clock>) -> Self {
         let (tell, blocked) = watch::channel(None);
+        let (fail, errors) = watch::channel(None);
         let mut events = connection.events_listener();
         // Ends with the connection.
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 match event {
-                    Event::ConnectionBlocked(reason) => tell.send_replace(Some(reason)),
-                    Event::ConnectionUnblocked => tell.send_replace(None),
-                    _ => continue,
-                };
+                    Event::ConnectionBlocked(reason) => drop(tell.send_replace(Some(reason))),
+                    Event::ConnectionUnblocked => drop(tell.send_replace(None)),
+                    Event::Error(error) => drop(fail.send_replace(Some(error))),
+                    _ => {}
+                }
             }
         });
         let common = Shared { clock, trust: Arc::default(), pace: Arc::default() };
-        Self(Arc::new(Inner { connection, shared: Mutex::default(), common, blocked }))
+        Self(Arc::new(Inner { connection, shared: Mutex::default(), common, blocked, errors }))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -79,46 +81,63 @@ impl Wire {
         self.0.connection.create_channel().await
     }
 
+    /// Why the broker closed a channel, when it does.
+    pub(super) async fn channel_error(&self) -> Option<lapin::Error> {
+        let mut errors = self.0.errors.clone();
+        errors.wait_for(Option::is_some).await.ok()?.clone()
+    }
+
     /// Whether the broker answers at all, whatever became of a message.
     pub(super) async fn is_alive(&self) -> bool {
         self.plain_channel().await.is_ok()
     }
 
-    /// The shared channel with the least to do; a new one while there are few and all are busy.
-    pub(super) async fn publisher(&self) -> Result<Publisher, SinkError> {
-        match self.least_busy() {
-            Some(publisher) => Ok(publisher),
-            None => Ok(self.share(Publisher::start(self.channel().await?, None, self.0.common.clone()))),
-        }
+    /// The channel by which a message to `destination` goes best, opened if need be.
+    pub(super) async fn publisher(&self, destination: u64) -> Result<Publisher, SinkError> {
+        let slot = match self.choose(destination) {
+            Ok(publisher) => return Ok(publisher),
+            Err(slot) => slot,
+        };
+        let publisher = Publisher::start(self.channel().await?, None, self.0.common.clone());
+        Ok(self.share(slot, publisher))
     }
 
     /// Lets others use the channel on which this message is under way.
     pub(super) fn adopt(&self, channel: Channel, job: Job, confirm: PublisherConfirm) {
+        let slot = self.choose(job.parcel.destination);
         let first = self.0.common.sent(job, confirm);
-        self.share(Publisher::start(channel, Some(first), self.0.common.clone()));
-    }
-
-    fn share(&self, publisher: Publisher) -> Publisher {
-        let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if shared.len() < SHARED_MAX + ASIDE_MAX {
-            shared.push(publisher.clone());
+        let publisher = Publisher::start(channel, Some(first), self.0.common.clone());
+        if let Err(slot) = slot {
+            self.share(slot, publisher);
         }
-        publisher
     }
 
-    /// None, if there is room for another and all that keep up have something to do.
-    fn least_busy(&self) -> Option<Publisher> {
+    /// Puts it there; or gives the one that was put there meanwhile.
+    fn share(&self, slot: usize, publisher: Publisher) -> Publisher {
+        let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match &shared[slot] {
+            Some(other) if !other.is_closed() => other.clone(),
+            _ => shared[slot].insert(publisher).clone(),
+        }
+    }
+
+    /// Of its two channels the one with less to do; another one, if both wait for confirms of somebody else. Or the place for a new
+    /// channel.
+    fn choose(&self, destination: u64) -> Result<Publisher, usize> {
         let now = self.0.common.clock.now().mono();
+        let begin = usize::try_from(destination % SHARED as u64).unwrap_or_default();
+        // One that waits for its own confirms stays where it is: elsewhere it would only block more.
+        let is_silent = self.0.common.pace.is_overdue(destination, now);
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|publisher| !publisher.is_closed() && publisher.unanswered() < UNANSWERED_MAX);
-        let (aside, good): (Vec<_>, Vec<_>) = shared.iter().partition(|one| one.is_overdue(now));
-        let least = good.iter().min_by_key(|one| one.unanswered());
-        let is_room = good.len() < SHARED_MAX && shared.len() < SHARED_MAX + ASIDE_MAX;
-        match least {
-            Some(least) if least.unanswered() == 0 || !is_room => Some((*least).clone()),
-            None if !is_room => aside.into_iter().min_by_key(|one| one.unanswered()).cloned(),
-            _ => None,
+        for slot in shared.iter_mut() {
+            slot.take_if(|publisher| publisher.is_closed() || publisher.is_stale(now));
         }
+        let busy = |slot: &usize| shared[*slot].as_ref().map_or(0, Publisher::unanswered);
+        let fits = |slot: &usize| is_silent || shared[*slot].as_ref().is_none_or(|one| !one.is_overdue(now));
+        let places: Vec<usize> = (0..SHARED).map(|n| (begin + n) % SHARED).collect();
+        let best = places[..CHOICES].iter().copied().filter(fits).min_by_key(busy);
+        let slot = best.or_else(|| places.iter().copied().find(fits)).unwrap_or(begin);
+        shared[slot].clone().ok_or(slot)
     }
 
     /// Why the broker takes no messages now, if so.
