@@ -164,6 +164,8 @@ impl SinkConfig {
             Self::Nats(config) => config.look(clock, again).await,
             #[cfg(feature = "kafka")]
             Self::Kafka(config) => config.look().await,
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq(config) => config.look(clock).await,
             _ => {
                 // The others have nothing to say, and no use for these.
                 let _ = (clock, again);

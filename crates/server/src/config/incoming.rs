@@ -39,6 +39,7 @@ fn source(section: &mut Section<'_>, sinks: &Sinks) -> Option<SourceSetup> {
     let usual = SourceSetup::TOPIC.to_owned();
     let topic = section.value("topic", usual, |node| topic(node.text()?), |topic| topic.as_str().into());
     let prefetch = section.number("prefetch", SourceSetup::PREFETCH, 1..=u16::MAX);
+    let dead_letter_exchange = section.text("dead_letter_exchange");
     let ca = section.file("ca");
     let origin = section.origin.clone();
     if url.is_none() && !section.reading.is_faulty(&section.at("url")) {
@@ -49,7 +50,8 @@ fn source(section: &mut Section<'_>, sinks: &Sinks) -> Option<SourceSetup> {
         );
     }
     kind?;
-    let setup = SourceSetup { url: url?, queue: queue?, sink: sink?, topic, prefetch, ca };
+    let setup =
+        SourceSetup { url: url?, queue: queue?, sink: sink?, topic, prefetch, dead_letter_exchange, ca };
     for (key, detail) in setup.faults() {
         let origin = section.origin_of(key);
         section.fault(key, &origin, detail);

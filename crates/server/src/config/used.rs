@@ -66,6 +66,8 @@ pub struct SourceSetup {
     pub topic: String,
     /// How many messages are taken before the first of them is safe here.
     pub prefetch: u16,
+    /// Where messages go that Duly cannot take. Without it they are rejected, and the queue's own dead-letter exchange has them.
+    pub dead_letter_exchange: Option<String>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
 }
@@ -77,7 +79,7 @@ impl SourceSetup {
     /// The broker, as a sink would be told of it.
     #[cfg(feature = "rabbitmq")]
     pub(crate) fn broker(&self) -> duly_sinks::RabbitmqConfig {
-        let url = Some(self.url.reveal().into());
+        let url = duly_sinks::OneOrMany(vec![self.url.reveal().into()]);
         duly_sinks::RabbitmqConfig { url, ca: self.ca.clone(), ..duly_sinks::RabbitmqConfig::default() }
     }
 

@@ -15,9 +15,11 @@ use crate::config::{Config, SourceSetup};
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Looks whether messages could be taken from there, and takes none. Gives how many wait.
-pub(crate) async fn probe(setup: &SourceSetup) -> Result<u32, String> {
+pub(crate) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32, String> {
     #[cfg(feature = "rabbitmq")]
-    return rabbitmq::probe(setup).await;
+    return rabbitmq::probe(setup, clock).await;
+    #[cfg(not(feature = "rabbitmq"))]
+    let _ = clock;
     #[cfg(not(feature = "rabbitmq"))]
     Err(format!("this build has nothing that reads the queue {:?}", setup.queue))
 }

@@ -9,9 +9,12 @@ use duly::SinkOptions;
 use duly_server::config::{Config, Secret, SinkSetup, SourceSetup};
 use futures_util::StreamExt;
 use lapin::{
-    BasicProperties, Channel, Connection, ConnectionProperties,
+    BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
     message::Delivery,
-    options::{BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions},
+    options::{
+        BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
+        ExchangeDeclareOptions, QueueDeclareOptions,
+    },
     types::{AMQPValue, FieldTable},
 };
 use testkit::servers::{proxy::Proxy, rabbitmq};
@@ -54,6 +57,7 @@ impl Bridge {
                 sink: "rabbit".parse().unwrap(),
                 topic: "{routing_key}-due".into(),
                 prefetch: 100,
+                dead_letter_exchange: None,
                 ca: None,
             };
             config.sources.insert("rabbit".into(), source);
@@ -169,26 +173,96 @@ async fn a_message_is_acknowledged_only_when_it_is_safe_and_comes_out_once_howev
     assert_eq!(books.accepted, 300, "each was accepted once");
 }
 
+/// More than the limits allow.
+fn too_large() -> Vec<u8> {
+    vec![0; 2 << 20]
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn what_duly_refuses_stays_with_the_broker_and_others_go_on() {
+async fn what_duly_refuses_goes_to_the_dead_letter_exchange_with_the_reason_and_others_go_on() {
     if !rabbitmq::installed() {
         return;
     }
-    let mut bridge = Bridge::new("refused").await;
-    bridge.publish(&vec![0; 2 << 20], with_delay(AMQPValue::LongInt(1))).await;
+    // As many refused ones as may be unacknowledged, and more: each would stop the source for ever.
+    let mut bridge = Bridge::with("refused", |config| {
+        for source in config.sources.values_mut() {
+            source.prefetch = 3;
+            source.dead_letter_exchange = Some("graveyard".into());
+        }
+    })
+    .await;
+    let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let (channel, none) = (&bridge.channel, FieldTable::default);
+    channel.exchange_declare("graveyard".into(), ExchangeKind::Fanout, durable, none()).await.unwrap();
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare("graves".into(), options, none()).await.unwrap();
+    let bound =
+        channel.queue_bind("graves".into(), "graveyard".into(), "".into(), Default::default(), none());
+    bound.await.unwrap();
+    for n in 0..5 {
+        let properties =
+            with_delay(AMQPValue::LongInt(1)).with_message_id(format!("large-{n}").as_str().into());
+        bridge.publish(&too_large(), properties).await;
+    }
+    bridge.publish(b"fits", with_delay(AMQPValue::LongInt(1))).await;
+    assert_eq!(bridge.due(1).await[0].data, b"fits");
+    for n in 0..5 {
+        let options = BasicGetOptions { no_ack: true };
+        let grave = bridge.channel.basic_get("graves".into(), options).await.unwrap().expect("it is there");
+        assert_eq!(grave.delivery.properties.message_id().as_ref().unwrap().as_str(), format!("large-{n}"));
+        assert_eq!(header(&grave.delivery, "tenant").as_deref(), Some("a"), "with all that it had");
+        let why = header(&grave.delivery, "duly-refused").unwrap();
+        assert!(why.contains("bytes") || why.contains("body"), "{why}");
+        assert_eq!(grave.delivery.data.len(), 2 << 20);
+    }
+    bridge.bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_duly_refuses_is_rejected_where_no_exchange_is_named() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::with("rejected", |config| {
+        config.sources.values_mut().for_each(|source| source.prefetch = 2);
+    })
+    .await;
+    for _ in 0..4 {
+        bridge.publish(&too_large(), with_delay(AMQPValue::LongInt(1))).await;
+    }
     bridge.publish(b"fits", with_delay(AMQPValue::LongInt(1))).await;
     assert_eq!(bridge.due(1).await[0].data, b"fits");
     bridge.bed.stop().await;
-    let left = async {
-        loop {
-            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-            let queue = bridge.channel.queue_declare("refused".into(), options, FieldTable::default());
-            if queue.await.unwrap().message_count() == 1 {
-                return;
-            }
-        }
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let queue =
+        bridge.channel.queue_declare("rejected".into(), options, FieldTable::default()).await.unwrap();
+    assert_eq!(queue.message_count(), 0, "none comes back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redelivery_is_known_again_whatever_the_broker_counts_in_it() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::new("again").await;
+    let delivery = |id: &str, body: &str, acquired: i64| {
+        let headers = BTreeMap::from([("x-acquired-count".into(), AMQPValue::LongLongInt(acquired))]);
+        let properties = BasicProperties::default().with_headers(headers.into()).with_message_id(id.into());
+        (body.to_owned(), properties)
     };
-    tokio::time::timeout(SOON, left).await.expect("it is back in its queue");
+    // The second holds something else under the same id: it is another message, and its redelivery is that one again.
+    for (body, acquired) in [("one", 0), ("one", 1), ("two", 0), ("two", 1), ("one", 2), ("two", 2)] {
+        let (body, properties) = delivery("order-1", body, acquired);
+        bridge.publish(body.as_bytes(), properties).await;
+    }
+    let (last, properties) = delivery("last", "last", 0);
+    bridge.publish(last.as_bytes(), properties).await;
+    let out = bridge.due(3).await;
+    let mut bodies: Vec<_> = out.iter().map(|delivery| delivery.data.clone()).collect();
+    bodies.sort_unstable();
+    assert_eq!(bodies, [b"last".to_vec(), b"one".to_vec(), b"two".to_vec()]);
+    assert_eq!(bridge.bed.duly().books().await.unwrap().accepted, 3);
+    bridge.bed.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,8 +9,8 @@ use duly_sinks::SinkConfig;
 use testkit::servers;
 
 use crate::{
-    activemq::Activemq, kafka::Kafka, kafka_cluster::KafkaCluster, mqtt::Mqtt, nats::Nats,
-    rabbitmq::Rabbitmq, rocketmq::Rocketmq,
+    activemq::Activemq, kafka::Kafka, kafka_cluster::KafkaCluster, mqtt::Mqtt, nats::Nats, rabbitmq::Rabbitmq,
+    rabbitmq_cluster::RabbitmqCluster, rocketmq::Rocketmq,
 };
 
 /// How a broker keeps what it takes.
@@ -99,11 +99,16 @@ pub(crate) struct Kind {
     pub(crate) start: fn(Keep) -> Arc<dyn Broker>,
 }
 
-pub(crate) const KINDS: [Kind; 7] = [
+pub(crate) const KINDS: [Kind; 8] = [
     Kind {
         name: "rabbitmq",
         installed: servers::rabbitmq::installed,
         start: |keep| Arc::new(Rabbitmq::new(keep)),
+    },
+    Kind {
+        name: "rabbitmq_cluster",
+        installed: servers::rabbitmq::installed,
+        start: |keep| Arc::new(RabbitmqCluster::new(keep)),
     },
     Kind { name: "kafka", installed: servers::kafka::installed, start: |keep| Arc::new(Kafka::new(keep)) },
     Kind {

@@ -14,6 +14,7 @@ mod mqtt;
 mod nats;
 mod outage;
 mod rabbitmq;
+mod rabbitmq_cluster;
 mod rates;
 mod rocketmq;
 mod socket;
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
     /// Only these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<Case>,
-    /// Only these brokers, with commas between: rabbitmq, kafka, kafka_cluster, rocketmq, activemq, nats, mqtt
+    /// Only these brokers, with commas between: rabbitmq, rabbitmq_cluster, kafka, kafka_cluster, rocketmq, activemq, nats, mqtt
     #[arg(long, value_delimiter = ',')]
     brokers: Vec<String>,
     /// rates: messages on each side

@@ -28,13 +28,13 @@ impl Rabbitmq {
     }
 }
 
-async fn channel(url: &str) -> Channel {
+pub(crate) async fn channel(url: &str) -> Channel {
     let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
     connection.create_channel().await.unwrap()
 }
 
 /// Makes the queue, if it is not there, and says how many messages it has.
-async fn declare(channel: &Channel) -> usize {
+pub(crate) async fn declare(channel: &Channel) -> usize {
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     let mut settings = FieldTable::default();
     settings.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
@@ -62,23 +62,28 @@ impl Broker for Rabbitmq {
     }
 
     async fn ids(&self) -> Vec<String> {
-        let channel = channel(&self.0.url()).await;
-        let count = declare(&channel).await;
-        let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-        let mut messages =
-            channel.basic_consume(QUEUE.into(), "".into(), options, FieldTable::default()).await.unwrap();
-        let mut ids = Vec::with_capacity(count);
-        while ids.len() < count {
-            let message = messages.next().await.unwrap().unwrap();
-            ids.push(message.properties.message_id().as_ref().unwrap().to_string());
-        }
-        ids
+        ids(&self.0.url()).await
     }
 
     switched_by!(0);
 }
 
-struct Lapin(Channel);
+/// The ids of all that is in the queue, once for each copy.
+pub(crate) async fn ids(url: &str) -> Vec<String> {
+    let channel = channel(url).await;
+    let count = declare(&channel).await;
+    let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+    let mut messages =
+        channel.basic_consume(QUEUE.into(), "".into(), options, FieldTable::default()).await.unwrap();
+    let mut ids = Vec::with_capacity(count);
+    while ids.len() < count {
+        let message = messages.next().await.unwrap().unwrap();
+        ids.push(message.properties.message_id().as_ref().unwrap().to_string());
+    }
+    ids
+}
+
+pub(crate) struct Lapin(pub(crate) Channel);
 
 #[async_trait]
 impl Bare for Lapin {

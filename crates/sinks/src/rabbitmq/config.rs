@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RabbitmqSink, settings::Settings};
-use crate::{Hidden, Span};
+use crate::{Hidden, OneOrMany, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,8 +17,9 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RabbitmqConfig {
-    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`. Hidden, as it may hold a password.
-    pub url: Option<Hidden>,
+    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`; several for the nodes of a cluster. Hidden, as it may hold a
+    /// password.
+    pub url: OneOrMany<Hidden>,
     /// The exchange of all messages; the topic is the routing key then. Without it the topic names both.
     pub exchange: Option<String>,
     /// Whether the routing key ends with a dot and the tag of the message, if it has one.
@@ -27,6 +28,10 @@ pub struct RabbitmqConfig {
     pub request_timeout: Option<Span>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the client's certificate, for a broker that asks for one.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 impl RabbitmqConfig {
@@ -39,6 +44,14 @@ impl RabbitmqConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<RabbitmqSink, Invalid> {
         let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
         Ok(RabbitmqSink::new(settings, clock))
+    }
+
+    /// What works and is odd all the same.
+    pub(crate) async fn look(&self, clock: Arc<dyn Clock>) -> Vec<Remark> {
+        match self.build(clock) {
+            Ok(sink) => sink.look().await,
+            Err(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn batch(&self) -> usize {

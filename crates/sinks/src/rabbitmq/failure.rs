@@ -8,8 +8,8 @@ use lapin::{Error, ErrorKind};
 /// Reply codes of AMQP.
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
-const NOT_ALLOWED: u16 = 530;
 const PRECONDITION_FAILED: u16 = 406;
+const NOT_ALLOWED: u16 = 530;
 
 /// Nothing was sent.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
@@ -26,9 +26,20 @@ pub(super) fn refused(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Refused, detail)
 }
 
+/// Its exchange or routing key takes nothing from us as things are.
+pub(super) fn denied(detail: impl Into<String>) -> SinkError {
+    SinkError::new(SinkErrorKind::Denied, detail)
+}
+
 /// The broker is short of something and takes no messages from anybody.
 pub(super) fn blocked(reason: &str) -> SinkError {
     SinkError::new(SinkErrorKind::Throttled, format!("the broker blocks publishers: {reason}"))
+}
+
+/// A negative confirm.
+pub(super) fn rejected() -> SinkError {
+    let detail = "the broker did not take it: a queue that is full and rejects, or that has no leader";
+    SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
@@ -41,30 +52,74 @@ pub(super) fn unconnected(error: &Error) -> SinkError {
     SinkError::new(kind, error.to_string())
 }
 
-/// The end of a channel or connection on which messages of one exchange were under way.
-pub(super) fn unconfirmed(error: &Error) -> SinkError {
-    let kind = match code(error) {
-        // There is no such exchange, so it has taken none of them.
-        Some(NOT_FOUND) => SinkErrorKind::Refused,
-        Some(ACCESS_REFUSED | NOT_ALLOWED) => SinkErrorKind::Misconfigured,
-        _ => SinkErrorKind::Unknown,
-    };
-    SinkError::new(kind, error.to_string())
+/// What ended a channel, as the broker words it. It does not say by which message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// An exchange that is not there, or that takes nothing from us.
+    Exchange(String),
+    /// A routing key that the user may not write to (topic permissions).
+    Key { exchange: String, key: String },
+    /// A body of so many bytes; the broker takes `max`.
+    Size { bytes: usize, max: usize },
+    /// Something else, or the connection itself.
+    Other,
 }
 
-/// The most bytes that a message may have, if it is for that that the broker closed the channel.
-pub(super) fn size_max(error: &Error) -> Option<usize> {
-    let words = error.to_string();
-    let last = words.split(|sign: char| !sign.is_ascii_digit()).rfind(|number| !number.is_empty());
-    let is_for_size = code(error) == Some(PRECONDITION_FAILED) && words.contains("message size");
-    last.filter(|_| is_for_size)?.parse().ok()
+/// What RabbitMQ calls the default exchange.
+const DEFAULT_EXCHANGE: &str = "amq.default";
+
+impl Cause {
+    pub(super) fn of(error: &Error) -> Self {
+        let words = error.to_string();
+        let exchange = || {
+            let name = quoted_after(&words, "exchange '")?;
+            Some(if name == DEFAULT_EXCHANGE { String::new() } else { name.to_owned() })
+        };
+        let found = match code(error) {
+            Some(NOT_FOUND) => exchange().map(Self::Exchange),
+            Some(ACCESS_REFUSED) => match (quoted_after(&words, "access to topic '"), exchange()) {
+                (Some(key), Some(exchange)) => Some(Self::Key { exchange, key: key.to_owned() }),
+                (None, Some(exchange)) => Some(Self::Exchange(exchange)),
+                (_, None) => None,
+            },
+            Some(PRECONDITION_FAILED) => size(&words),
+            _ => None,
+        };
+        found.unwrap_or(Self::Other)
+    }
+}
+
+fn quoted_after<'a>(words: &'a str, begin: &str) -> Option<&'a str> {
+    let (_, rest) = words.split_once(begin)?;
+    // A routing key may hold a quote itself: what follows is fixed.
+    let end = ["' in exchange '", "' in vhost '"].iter().filter_map(|end| rest.find(end)).min();
+    Some(&rest[..end.or_else(|| rest.find('\''))?])
+}
+
+fn size(words: &str) -> Option<Cause> {
+    let number = |begin: &str| {
+        let (_, rest) = words.split_once(begin)?;
+        rest.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
+    };
+    Some(Cause::Size { bytes: number("message size ")?, max: number("max size ")? })
+}
+
+/// The verdict on a message that ended its channel, and was alone there.
+pub(super) fn unconfirmed_alone(error: &Error) -> SinkError {
+    match (Cause::of(error), code(error)) {
+        (Cause::Size { .. }, _) => refused(error.to_string()),
+        (_, Some(ACCESS_REFUSED | NOT_FOUND)) => denied(error.to_string()),
+        _ => no_answer(error.to_string()),
+    }
 }
 
 /// What a question met that delivers nothing.
 pub(super) fn unasked(error: &Error) -> SinkError {
-    match unconfirmed(error) {
-        SinkError { kind: SinkErrorKind::Unknown, detail, .. } => no_connection(detail),
-        other => other,
+    match code(error) {
+        Some(ACCESS_REFUSED | NOT_FOUND | NOT_ALLOWED) => {
+            SinkError::new(SinkErrorKind::Misconfigured, error.to_string())
+        }
+        _ => no_connection(error.to_string()),
     }
 }
 
@@ -102,9 +157,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_channel_is_sorted_by_its_code() {
-        let kind = |code| unconfirmed(&closed(code, "no")).kind;
-        assert_eq!(kind(404), SinkErrorKind::Refused);
-        assert_eq!(kind(403), SinkErrorKind::Misconfigured);
+        let kind = |code| unconfirmed_alone(&closed(code, "no")).kind;
+        assert_eq!(kind(404), SinkErrorKind::Denied);
+        assert_eq!(kind(403), SinkErrorKind::Denied);
         assert_eq!(kind(406), SinkErrorKind::Unknown, "nothing is dead-lettered on a guess");
         assert_eq!(kind(320), SinkErrorKind::Unknown, "the broker goes away: some may have arrived");
         assert_eq!(unconnected(&closed(320, "shutdown")).kind, SinkErrorKind::Unreachable);
@@ -112,9 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_message_is_learnt_from_the_brokers_words() {
+    fn the_brokers_words_tell_what_ended_a_channel() {
+        let cause = |code, words| Cause::of(&closed(code, words));
+        let exchange = |name: &str| Cause::Exchange(name.into());
+        assert_eq!(cause(404, "NOT_FOUND - no exchange 'shop' in vhost '/'"), exchange("shop"));
+        let words = "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'few'";
+        assert_eq!(cause(403, words), exchange(""));
+        let words = "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'";
+        assert_eq!(cause(403, words), exchange("amq.rabbitmq.trace"));
+        let words = "ACCESS_REFUSED - access to topic 'it's.me' in exchange 'shop' in vhost '/' refused for user 'few'";
+        assert_eq!(cause(403, words), Cause::Key { exchange: "shop".into(), key: "it's.me".into() });
         let words = "PRECONDITION_FAILED - message size 5000 is larger than configured max size 1000";
-        assert_eq!(size_max(&closed(406, words)), Some(1000));
-        assert_eq!(size_max(&closed(406, "PRECONDITION_FAILED - unknown delivery tag 7")), None);
+        assert_eq!(cause(406, words), Cause::Size { bytes: 5000, max: 1000 });
+        assert_eq!(cause(406, "PRECONDITION_FAILED - unknown delivery tag 7"), Cause::Other);
+        assert_eq!(cause(403, "ACCESS_REFUSED - no"), Cause::Other);
     }
 }

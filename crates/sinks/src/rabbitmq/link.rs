@@ -1,142 +1,161 @@
 //! The connection: made when it is needed, shared by all calls, made anew when it broke.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use duly_core::SinkError;
-use futures_util::StreamExt;
-use lapin::{
-    Channel, Connection, ConnectionProperties, Event,
-    options::ConfirmSelectOptions,
-    tcp::{AMQPUriTcpExt, RustlsConnector},
-    uri::{AMQPScheme, AMQPUri},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
-use tokio::sync::{self, watch};
+
+use duly_core::{Clock, SinkError, SinkErrorKind};
+use futures_util::future::join_all;
+use lapin::{
+    Connection, ConnectionProperties,
+    tcp::{AsyncTcpStream, RustlsConnector},
+    uri::AMQPUri,
+};
+use tokio::sync;
 
 use super::{
     failure::{no_connection, unconnected},
     settings::Settings,
+    wire::Wire,
 };
 
-/// Channels that are kept for the next call.
-const CHANNELS_IDLE_MAX: usize = 8;
+/// One address is given no less than this to accept a connection, however many there are.
+const ADDRESS_TIME_MIN: Duration = Duration::from_millis(500);
+/// Names must be resolved within this part of the time.
+const LOOKUP_SHARE: u32 = 4;
 
 /// How connections are made, and the one that stands.
 #[derive(Default)]
 pub(super) struct Link {
-    standing: sync::Mutex<Standing>,
-}
-
-#[derive(Default)]
-struct Standing {
-    wire: Option<Wire>,
-    serial: u64,
-}
-
-/// An open connection.
-#[derive(Clone)]
-pub(super) struct Wire {
-    serial: u64,
-    connection: Arc<Connection>,
-    idle: Arc<Mutex<Vec<Channel>>>,
-    /// Why the broker takes no messages now, if so.
-    blocked: watch::Receiver<Option<String>>,
+    /// Held for a moment only, so that giving up a connection waits for nobody.
+    standing: Mutex<Option<Wire>>,
+    /// Held by whoever connects: the others wait for that connection.
+    connecting: sync::Mutex<()>,
+    /// The address that is tried first, counted through all of them: one that failed is not the first of the next call.
+    first: AtomicUsize,
 }
 
 impl Link {
     /// The connection that stands, or a new one.
-    pub(super) async fn wire(&self, settings: &Settings) -> Result<Wire, SinkError> {
-        let mut standing = self.standing.lock().await;
-        if let Some(wire) = standing.wire.as_ref().filter(|wire| wire.connection.status().connected()) {
-            return Ok(wire.clone());
+    pub(super) async fn wire(
+        &self,
+        settings: &Settings,
+        clock: &Arc<dyn Clock>,
+        within: Duration,
+    ) -> Result<Wire, SinkError> {
+        if let Some(wire) = self.standing() {
+            return Ok(wire);
         }
-        standing.wire = None;
-        standing.serial += 1;
-        let wire = Wire::connect(settings, standing.serial).await?;
-        standing.wire = Some(wire.clone());
+        let _connecting = self.connecting.lock().await;
+        if let Some(wire) = self.standing() {
+            return Ok(wire);
+        }
+        let wire = Wire::new(connect(settings, &**clock, within, &self.first).await?, clock.clone());
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire.clone());
         Ok(wire)
     }
 
-    /// Gives up a connection that broke, unless another has taken its place.
-    pub(super) async fn drop_wire(&self, broken: &Wire) {
-        let mut standing = self.standing.lock().await;
-        if standing.wire.as_ref().is_some_and(|wire| wire.serial == broken.serial) {
-            standing.wire = None;
-        }
+    fn standing(&self) -> Option<Wire> {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.take_if(|wire| !wire.is_connected());
+        standing.clone()
+    }
+
+    /// Gives up a connection that broke, unless another has taken its place. Whatever hangs there, nobody waits for it.
+    pub(super) fn drop_wire(&self, broken: &Wire) {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.take_if(|wire| wire.is(broken));
     }
 }
 
-/// A new connection.
-pub(super) async fn connect(settings: &Settings) -> Result<Connection, SinkError> {
+/// A new connection to the first address that accepts one, all of them tried within about this time.
+///
+/// An address is one of those that a node's name stands for: a name whose first address is dead does no harm.
+pub(super) async fn connect(
+    settings: &Settings,
+    clock: &dyn Clock,
+    within: Duration,
+    first: &AtomicUsize,
+) -> Result<Connection, SinkError> {
+    let found = addresses(settings, clock, within / LOOKUP_SHARE).await?;
+    let each = (within / u32::try_from(found.len()).unwrap_or(u32::MAX)).max(ADDRESS_TIME_MIN.min(within));
+    let mut worst: Option<SinkError> = None;
+    for _ in 0..found.len() {
+        let (uri, address) = &found[first.load(Ordering::Relaxed) % found.len()];
+        let end = clock.now().mono().saturating_add(each);
+        // Before the try, which may be given up at any moment.
+        first.fetch_add(1, Ordering::Relaxed);
+        let tried = tokio::select! {
+            biased;
+            tried = connect_to(settings, uri, *address) => tried,
+            () = clock.sleep_until(end) => Err(no_connection(format!("{address} did not answer within {each:?}"))),
+        };
+        match tried {
+            Ok(connection) => {
+                first.fetch_sub(1, Ordering::Relaxed);
+                return Ok(connection);
+            }
+            // That a node does not let us in says more than that another is away.
+            Err(failure) if worst.as_ref().is_none_or(|known| known.kind == SinkErrorKind::Unreachable) => {
+                worst = Some(failure);
+            }
+            Err(_) => {}
+        }
+    }
+    Err(worst.unwrap_or_else(|| no_connection("there is no address to connect to")))
+}
+
+/// All addresses of all nodes. A name that is not resolved within this time holds up no other.
+async fn addresses(
+    settings: &Settings,
+    clock: &dyn Clock,
+    within: Duration,
+) -> Result<Vec<(AMQPUri, SocketAddr)>, SinkError> {
+    let end = clock.now().mono().saturating_add(within);
+    let each = settings.uris.iter().map(|uri| async move {
+        let host = uri.authority.host.trim_start_matches('[').trim_end_matches(']');
+        let resolved = tokio::select! {
+            biased;
+            resolved = tokio::net::lookup_host((host, uri.authority.port)) => resolved.map_err(|why| why.to_string()),
+            () = clock.sleep_until(end) => Err("its addresses were not found in time".into()),
+        };
+        let addresses = resolved.map_err(|why| no_connection(format!("{host}: {why}")))?;
+        Ok(addresses.map(|address| (uri.clone(), address)).collect::<Vec<_>>())
+    });
+    let (mut found, mut unknown) = (Vec::new(), None);
+    for resolved in join_all(each).await {
+        match resolved {
+            Ok(addresses) => found.extend(addresses),
+            Err(failure) => unknown = Some(failure),
+        }
+    }
+    match unknown {
+        Some(failure) if found.is_empty() => Err(failure),
+        _ => Ok(found),
+    }
+}
+
+async fn connect_to(
+    settings: &Settings,
+    uri: &AMQPUri,
+    address: SocketAddr,
+) -> Result<Connection, SinkError> {
     let properties = ConnectionProperties::default().with_connection_name("duly".into());
     let tls = settings.tls.clone().map(RustlsConnector::from);
     let runtime = lapin::runtime::default_runtime().map_err(|error| unconnected(&error))?;
     // The way of the client trusts the authorities of the system besides ours.
     let connect = async move |uri: AMQPUri, runtime| {
-        let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
-        let stream = plain.connect_async(&runtime).await?;
+        let stream = AsyncTcpStream::connect(&runtime, address).await?;
         match &tls {
             None => Ok(stream),
             Some(tls) => Ok(stream.into_rustls(tls, &uri.authority.host).await?),
         }
     };
-    let connected = Connection::connector(settings.uri.clone(), runtime, connect, properties).await;
+    let connected = Connection::connector(uri.clone(), runtime, connect, properties).await;
     connected.map_err(|error| unconnected(&error))
-}
-
-impl Wire {
-    async fn connect(settings: &Settings, serial: u64) -> Result<Self, SinkError> {
-        let connection = connect(settings).await?;
-        let (tell, blocked) = watch::channel(None);
-        let mut events = connection.events_listener();
-        // Ends with the connection.
-        tokio::spawn(async move {
-            while let Some(event) = events.next().await {
-                match event {
-                    Event::ConnectionBlocked(reason) => tell.send_replace(Some(reason)),
-                    Event::ConnectionUnblocked => tell.send_replace(None),
-                    _ => continue,
-                };
-            }
-        });
-        Ok(Self { serial, connection: Arc::new(connection), idle: Arc::default(), blocked })
-    }
-
-    /// A channel that confirms, and that nobody else uses.
-    pub(super) async fn channel(&self) -> Result<Channel, SinkError> {
-        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if let Some(channel) = kept.filter(|channel| channel.status().connected()) {
-            return Ok(channel);
-        }
-        let channel =
-            self.connection.create_channel().await.map_err(|error| no_connection(error.to_string()))?;
-        let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
-        confirms.map_err(|error| no_connection(error.to_string()))?;
-        Ok(channel)
-    }
-
-    /// Takes back a channel on which nothing is under way any more.
-    pub(super) fn keep(&self, channel: Channel) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < CHANNELS_IDLE_MAX && channel.status().connected() {
-            idle.push(channel);
-        }
-    }
-
-    /// Why the broker takes no messages now, if so.
-    pub(super) fn is_blocked(&self) -> Option<String> {
-        self.blocked.borrow().clone()
-    }
-
-    /// Returns when the broker takes no more messages, with its reason; never, if the connection ends.
-    pub(super) async fn blocked(&self) -> String {
-        let mut blocked = self.blocked.clone();
-        let reason = match blocked.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone(),
-            Err(_) => None,
-        };
-        match reason {
-            Some(reason) => reason,
-            None => std::future::pending().await,
-        }
-    }
 }

@@ -10,7 +10,7 @@ use lapin::{
 use rustls::{ClientConfig, RootCertStore};
 
 use super::config::RabbitmqConfig;
-use crate::tls;
+use crate::{Hidden, tls};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -21,11 +21,12 @@ const WANTED: &str = "a URL such as amqp://user:password@127.0.0.1:5672/vhost, o
 /// Everything set, everything checked.
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) uri: AMQPUri,
+    /// The nodes of the broker, in the order in which they are tried; at least one.
+    pub(super) uris: Vec<AMQPUri>,
     pub(super) exchange: Option<ShortString>,
     pub(super) tag_in_key: bool,
     pub(super) timeout: Duration,
-    /// Whom we trust, if it goes by TLS.
+    /// Whom we trust and who we are, if it goes by TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -40,36 +41,44 @@ impl Settings {
     pub(super) fn read(config: &RabbitmqConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
         let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
-        let uri = match &config.url {
-            None => Err(format!("set url: {WANTED}")),
-            // The words of the parser could quote the password.
-            Some(url) => parsed(url.reveal()).ok_or_else(|| format!("it is not {WANTED}")),
-        };
-        let uri = uri.map_err(|detail| fault("url", detail)).ok();
-        let is_secure = uri.as_ref().is_some_and(|uri| uri.scheme == AMQPScheme::AMQPS);
-        if config.ca.is_some() && uri.is_some() && !is_secure {
-            fault("ca", "a certificate authority is of no use without TLS: write amqps:// in url".into());
+        if config.url.0.is_empty() {
+            fault("url", format!("set url: {WANTED}"));
+        }
+        // The words of the parser could quote the password.
+        let read = |url: &Hidden| parsed(url.reveal()).ok_or_else(|| format!("it is not {WANTED}"));
+        let uris: Result<Vec<AMQPUri>, _> = config.url.0.iter().map(read).collect();
+        let uris = uris.map_err(|detail| fault("url", detail)).unwrap_or_default();
+        let by_tls = uris.iter().filter(|uri| uri.scheme == AMQPScheme::AMQPS).count();
+        let is_secure = by_tls > 0;
+        if is_secure && by_tls < uris.len() {
+            fault("url", "some are amqps:// and some are not: all nodes are reached by TLS, or none".into());
+        }
+        let for_tls =
+            [("ca", &config.ca), ("client_cert", &config.client_cert), ("client_key", &config.client_key)];
+        for (key, _) in for_tls.iter().filter(|(_, file)| file.is_some() && !uris.is_empty() && !is_secure) {
+            fault(key, "it is of no use without TLS: write amqps:// in url".into());
         }
         let roots = match &config.ca {
             None => Ok((tls::of_the_system(), Vec::new())),
             Some(path) => tls::authorities(path).map(|own| (RootCertStore::empty(), own)),
         };
         let roots = roots.map_err(|detail| fault("ca", detail)).ok();
-        let trusting = roots
-            .and_then(|(roots, own)| tls::trusting(roots, &own).map_err(|why| fault("ca", why.detail)).ok());
-        let tls = trusting.map(Arc::new).filter(|_| is_secure);
+        let own = tls::identity(config.client_cert.as_deref(), config.client_key.as_deref());
+        let own = own.map_err(|(key, detail)| fault(key, detail)).ok().flatten();
+        let tls = roots.and_then(|(roots, besides)| {
+            tls::proving(roots, &besides, own.as_ref()).map_err(|why| fault("ca", why.detail)).ok()
+        });
+        let tls = tls.map(Arc::new).filter(|_| is_secure);
         let exchange = config.exchange.clone().map(ShortString::try_new).transpose();
         let exchange = exchange.map_err(|why| fault("exchange", why.to_string())).ok().flatten();
         let timeout = config.request_timeout();
         if timeout.is_zero() || timeout > REQUEST_TIMEOUT_MAX {
             fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
-        match uri {
-            Some(uri) if faults.is_empty() => {
-                Ok(Self { uri, exchange, tag_in_key: config.tag_in_key, timeout, tls })
-            }
-            _ => Err(faults),
+        if !faults.is_empty() {
+            return Err(faults);
         }
+        Ok(Self { uris, exchange, tag_in_key: config.tag_in_key, timeout, tls })
     }
 }
 

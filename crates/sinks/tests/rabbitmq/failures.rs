@@ -1,6 +1,9 @@
 //! What each failure is taken for.
 
-use duly_core::{Body, Properties, SinkErrorKind};
+use std::{sync::Arc, time::Duration};
+
+use duly_core::{Body, ErrorScope, Properties, SinkErrorKind};
+use duly_sinks::SinkConfig;
 use lapin::types::{AMQPValue, FieldTable};
 use testkit::servers::{
     proxy::Proxy,
@@ -26,24 +29,51 @@ async fn a_wrong_password_or_vhost_pauses_the_lane() {
 }
 
 #[tokio::test]
-async fn no_right_to_write_pauses_the_lane() {
+async fn no_right_to_write_denies_one_exchange_and_hurts_no_other() {
     if !installed() {
         return;
     }
     let reader = Reader::shared().await;
-    let queue = reader.exchange("allowed", "#").await;
+    let queue = reader.exchange("allowed", "a").await;
     let (user, password) = FEW;
     let sink = sink_with(&format!("amqp://{user}:{password}@127.0.0.1:{}", shared().port()), "");
     one(&sink, "allowed/a", "a").await.unwrap();
     assert_eq!(reader.ids(&queue).await, ["a"]);
     let error = one(&sink, &queue, "b").await.unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+    assert_eq!(error.kind, SinkErrorKind::Denied, "{}", error.detail);
+    assert_eq!(error.scope, ErrorScope::Destination);
     assert!(error.detail.contains("ACCESS_REFUSED"), "{}", error.detail);
     one(&sink, "allowed/a", "c").await.unwrap();
 }
 
 #[tokio::test]
-async fn what_no_queue_wants_is_refused_and_its_neighbours_arrive() {
+async fn the_doctor_tells_a_user_that_may_not_publish_and_publishes_nothing() {
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let queue = reader.exchange("allowed", "duly").await;
+    let look = async |user: &str, settings: &str| {
+        let url = format!("amqp://{user}@127.0.0.1:{}", shared().port());
+        let config: SinkConfig =
+            toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'\n{settings}")).unwrap();
+        let clock = Arc::new(duly::SystemClock::new().unwrap());
+        config.look(clock, Duration::ZERO).await
+    };
+    let (user, password) = FEW;
+    let few = format!("{user}:{password}");
+    assert_eq!(look("guest:guest", "").await, []);
+    assert_eq!(look("guest:guest", "exchange = 'allowed'").await, []);
+    assert_eq!(look(&few, "exchange = 'allowed'").await, []);
+    let told = look(&few, "").await;
+    assert!(told.len() == 1 && told[0].detail.contains("amq.default"), "{told:?}");
+    let told = look("guest:guest", "exchange = 'amq.rabbitmq.trace'").await;
+    assert!(told.len() == 1 && told[0].remedy.contains("write permission"), "{told:?}");
+    assert!(reader.ids(&queue).await.is_empty(), "nothing was published");
+}
+
+#[tokio::test]
+async fn what_no_queue_wants_is_denied_and_its_neighbours_arrive() {
     if !installed() {
         return;
     }
@@ -58,7 +88,7 @@ async fn what_no_queue_wants_is_refused_and_its_neighbours_arrive() {
         match outcome {
             Ok(_) => assert!(!nobody(n), "m{n}"),
             Err(error) => {
-                assert!(nobody(n) && error.kind == SinkErrorKind::Refused, "m{n}: {error:?}");
+                assert!(nobody(n) && error.kind == SinkErrorKind::Denied, "m{n}: {error:?}");
                 assert!(error.detail.contains("NO_ROUTE"), "{}", error.detail);
             }
         }
@@ -67,7 +97,7 @@ async fn what_no_queue_wants_is_refused_and_its_neighbours_arrive() {
 }
 
 #[tokio::test]
-async fn an_exchange_that_is_not_there_is_refused_and_hurts_no_other() {
+async fn an_exchange_that_is_not_there_is_denied_and_hurts_no_other() {
     if !installed() {
         return;
     }
@@ -81,12 +111,13 @@ async fn an_exchange_that_is_not_there_is_refused_and_hurts_no_other() {
         let outcomes = sink.deliver(&batch).await;
         assert!(outcomes[0].is_ok() && outcomes[2].is_ok() && outcomes[3].is_ok(), "{outcomes:?}");
         let error = outcomes[1].as_ref().unwrap_err();
-        assert_eq!(error.kind, SinkErrorKind::Refused);
+        assert_eq!(error.kind, SinkErrorKind::Denied);
         assert!(error.detail.contains("no exchange 'not-there'"), "{}", error.detail);
     }
     assert_eq!(reader.ids(&queue).await.len(), 9);
     let one_exchange = sink_with(&shared().url(), "exchange = 'not-there'");
-    assert!(one_exchange.probe().await.is_err(), "a probe sees it, too");
+    let error = one_exchange.probe().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "a probe sees it, too: {}", error.detail);
     sink_with(&shared().url(), "exchange = 'there'").probe().await.unwrap();
 }
 
@@ -103,7 +134,9 @@ async fn a_full_queue_that_rejects_is_throttled() {
     let sink = sink_with(&shared().url(), "");
     let batch: Vec<_> = (0..20).map(|n| to(&queue, &format!("m{n}"))).collect();
     let outcomes = sink.deliver(&batch).await;
-    let throttled = |error: &duly_core::SinkError| error.kind == SinkErrorKind::Throttled;
+    let throttled = |error: &duly_core::SinkError| {
+        error.kind == SinkErrorKind::Throttled && error.scope == ErrorScope::Destination
+    };
     assert!(outcomes[0].is_ok() && outcomes[19].as_ref().is_err_and(throttled), "{outcomes:?}");
     assert!(!reader.ids(&queue).await.is_empty());
     one(&sink, &queue, "later").await.unwrap();

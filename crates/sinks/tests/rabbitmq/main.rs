@@ -2,8 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod broken;
+mod cluster;
 mod config;
+mod failover;
 mod failures;
+mod isolation;
 mod routes;
 mod tls;
 mod whole;

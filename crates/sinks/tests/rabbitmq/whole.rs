@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use duly::{Duly, Message, SinkOptions, SystemClock};
+use duly::{Duly, Message, RetryOverride, SinkOptions, SystemClock};
 use duly_stores::MemoryStore;
 use testkit::servers::{
     rabbitmq::{installed, shared},
@@ -25,7 +25,9 @@ async fn what_duly_delivers_is_in_the_queue_once_and_what_nobody_wants_is_dead()
         .start()
         .await
         .unwrap();
-    duly.send(Message::to("events/no-such-queue").id("dead").text("body")).await.unwrap();
+    let twice =
+        RetryOverride { attempts: Some(2), min: Some(Duration::from_millis(10)), ..RetryOverride::default() };
+    duly.send(Message::to("events/no-such-queue").id("dead").text("body").retry(twice)).await.unwrap();
     for n in 0..200 {
         let message = Message::to(format!("events/{queue}").as_str()).id(format!("m{n}")).text("body");
         duly.send(message.after(Duration::from_millis(n % 50))).await.unwrap();

@@ -1,6 +1,7 @@
 //! A queue of RabbitMQ whose messages ask for a delay (`x-delay`): taken, accepted by Duly, and only then acknowledged.
 
 mod reading;
+mod refusal;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,25 +17,46 @@ use tokio::sync::watch;
 
 use crate::config::SourceSetup;
 use reading::Id;
+use refusal::{Kept, Refusal};
 
 /// So many messages are accepted together at most.
 const TOGETHER_MAX: usize = 500;
+/// A broker that does not let us begin within this is tried again later.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// The wait before a broker or a store that failed is tried again, at first and at most.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Looks whether messages could be taken, and takes none. Gives how many wait in the queue, or why none can come.
-pub(super) async fn probe(setup: &SourceSetup) -> Result<u32, String> {
-    let connection =
-        duly_sinks::rabbitmq::connect(&setup.broker()).await.map_err(|failure| failure.detail)?;
+pub(super) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32, String> {
+    let connection = duly_sinks::rabbitmq::connect(&setup.broker(), clock, BEGIN_WITHIN).await;
+    let connection = connection.map_err(|failure| failure.detail)?;
     let asked = async {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let channel = connection.create_channel().await?;
-        channel.queue_declare(setup.queue.as_str().into(), passive, FieldTable::default()).await
+        let channel = connection.create_channel().await.map_err(|error| error.to_string())?;
+        let queue = channel.queue_declare(setup.queue.as_str().into(), passive, FieldTable::default()).await;
+        let queue = queue.map_err(|error| format!("queue {:?}: {error}", setup.queue))?;
+        let refusal = Refusal::open(&connection, setup.dead_letter_exchange.as_deref()).await;
+        refusal.map_err(|error| format!("dead_letter_exchange: {error}"))?;
+        Ok(queue.message_count())
     };
-    let queue = asked.await.map_err(|error| format!("queue {:?}: {error}", setup.queue));
+    let asked = within(clock, BEGIN_WITHIN, asked).await;
     let _ = connection.close(200, "looked".into()).now_or_never();
-    Ok(queue?.message_count())
+    asked
+}
+
+/// The same within a time.
+async fn within<T>(
+    clock: &dyn Clock,
+    span: Duration,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let end = clock.now().mono().saturating_add(span);
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = clock.sleep_until(end) => Err(format!("no answer within {span:?}")),
+    }
 }
 
 /// One source.
@@ -101,7 +123,7 @@ impl Bridge {
         let connection = tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => return End::Stopped,
-            connected = duly_sinks::rabbitmq::connect(&broker) => match connected {
+            connected = duly_sinks::rabbitmq::connect(&broker, &*self.clock, BEGIN_WITHIN) => match connected {
                 Ok(connection) => connection,
                 Err(failure) => return End::Lost(failure.detail),
             },
@@ -121,10 +143,19 @@ impl Bridge {
         stopping: &mut watch::Receiver<bool>,
         worked: &mut bool,
     ) -> Result<std::convert::Infallible, End> {
-        let mut consumer = self.consumer(connection).await?;
+        let begun = within(&*self.clock, BEGIN_WITHIN, async {
+            let exchange = self.setup.dead_letter_exchange.as_deref();
+            let refusal = Refusal::open(connection, exchange).await;
+            let refusal = refusal.map_err(|error| format!("dead_letter_exchange: {error}"))?;
+            Ok((refusal, self.consumer(connection).await.map_err(|error| error.to_string())?))
+        });
+        let (refusal, mut consumer) = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => return Err(End::Stopped),
+            begun = begun => begun.map_err(End::Lost)?,
+        };
         *worked = true;
         tracing::info!(source = self.name, queue = self.setup.queue, "takes messages from RabbitMQ");
-        let mut held = 0;
         loop {
             let first = tokio::select! {
                 biased;
@@ -140,46 +171,45 @@ impl Bridge {
             {
                 batch.push(delivery);
             }
-            held += self.accept(&batch, stopping).await?;
-            if held >= usize::from(self.setup.prefetch) {
-                let detail =
-                    "all that it may hold are messages that Duly refuses; purge or mend them at the broker";
-                return Err(End::Lost(detail.into()));
-            }
+            self.accept(&batch, &refusal, stopping).await?;
         }
     }
 
-    async fn consumer(&self, connection: &Connection) -> Result<Consumer, End> {
+    async fn consumer(&self, connection: &Connection) -> lapin::Result<Consumer> {
         let channel = connection.create_channel().await?;
         channel.basic_qos(self.setup.prefetch, BasicQosOptions::default()).await?;
         let (queue, tag) = (self.setup.queue.as_str().into(), format!("duly-{}", self.name));
         let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
-        Ok(channel.basic_consume(queue, tag.as_str().into(), options, none).await?)
+        channel.basic_consume(queue, tag.as_str().into(), options, none).await
     }
 
-    /// Hands them to Duly, and acknowledges what is safe there. Gives how many Duly refused: they stay unacknowledged.
-    async fn accept(&self, batch: &[Delivery], stopping: &mut watch::Receiver<bool>) -> Result<usize, End> {
-        let read = |delivery, id| (delivery, reading::message(delivery, &self.setup, id));
-        let mut left: Vec<(&Delivery, Message)> = batch.iter().map(|each| read(each, Id::Theirs)).collect();
-        let (mut refused, mut wait) = (0, WAIT_MIN);
+    /// Hands them to Duly, and acknowledges what is safe there. None stays unacknowledged: what Duly cannot take is settled
+    /// otherwise.
+    async fn accept(
+        &self,
+        batch: &[Delivery],
+        refusal: &Refusal,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> Result<(), End> {
+        let read = |delivery, id| (delivery, id, reading::message(delivery, &self.setup, id));
+        let mut left: Vec<(&Delivery, Id, Message)> =
+            batch.iter().map(|each| read(each, Id::Theirs)).collect();
+        let mut wait = WAIT_MIN;
         while !left.is_empty() {
-            let answers = self.duly.send_batch(left.iter().map(|(_, message)| message.clone())).await;
+            let answers = self.duly.send_batch(left.iter().map(|(_, _, message)| message.clone())).await;
             let mut again = Vec::new();
             let mut why = None;
-            for ((delivery, message), answer) in left.into_iter().zip(answers) {
+            for ((delivery, id, message), answer) in left.into_iter().zip(answers) {
                 match answer {
                     Ok(_) => drop(delivery.ack(BasicAckOptions::default()).await?),
                     Err(Error::Closed | Error::Stopped(_)) => return Err(End::Stopped),
                     // Somebody else's message has this id. It is another message, so it gets an id of its own.
-                    Err(Error::IdConflict(_)) => again.push(read(delivery, Id::Made)),
+                    Err(Error::IdConflict(_)) => again.push(read(delivery, id.next())),
                     Err(Error::Store(error)) => {
                         why = Some(error.to_string());
-                        again.push((delivery, message));
+                        again.push((delivery, id, message));
                     }
-                    Err(error) => {
-                        refused += 1;
-                        self.refuse(delivery, &error);
-                    }
+                    Err(error) => self.refuse(delivery, &error, refusal).await?,
                 }
             }
             if let Some(why) = why {
@@ -194,15 +224,24 @@ impl Bridge {
             }
             left = again;
         }
-        Ok(refused)
+        Ok(())
     }
 
-    fn refuse(&self, delivery: &Delivery, error: &Error) {
-        tracing::error!(
-            source = self.name,
-            routing_key = delivery.routing_key.as_str(),
-            "Duly refuses a message, which stays unacknowledged at RabbitMQ: {error}"
-        );
+    async fn refuse(&self, delivery: &Delivery, error: &Error, refusal: &Refusal) -> Result<(), End> {
+        let kept = refusal.settle(delivery, error, &*self.clock).await?;
+        let id = delivery.properties.message_id().as_ref().map(|id| id.as_str()).unwrap_or_default();
+        let (routing_key, bytes) = (delivery.routing_key.as_str(), delivery.data.len());
+        match kept {
+            Kept::Published => tracing::error!(
+                source = self.name, id, routing_key, bytes, %error,
+                "message refused, published to the dead-letter exchange"
+            ),
+            Kept::Rejected(why) => tracing::error!(
+                source = self.name, id, routing_key, bytes, %error, why,
+                "message refused, rejected to the dead-letter exchange of its queue, if it has one"
+            ),
+        }
+        Ok(())
     }
 
     /// Whether it is to stop.

@@ -10,16 +10,30 @@ use crate::config::SourceSetup;
 
 /// The header that says how long to wait, in milliseconds.
 const DELAY: &str = "x-delay";
-/// Headers that RabbitMQ or an earlier delivery wrote, and that would be wrong on the next one.
-const OF_EARLIER: [&str; 5] = ["x-death", "x-first-death", "x-last-death", "x-delivery-count", "duly-"];
+/// Headers that RabbitMQ or an earlier delivery wrote, and that would be wrong on the next one. Some differ with each
+/// redelivery (`x-acquired-count` since 4.3): with them, the same message would be another one.
+const OF_EARLIER: [&str; 6] =
+    ["x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count", "duly-"];
 
 /// Whose id a message gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Id {
     /// The one in its `message-id`, if that can be one.
     Theirs,
+    /// One that follows from theirs and from what the message holds: the same at each redelivery.
+    Derived,
     /// One that Duly makes.
     Made,
+}
+
+impl Id {
+    /// What to try when this one belongs to another message.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Theirs => Self::Derived,
+            Self::Derived | Self::Made => Self::Made,
+        }
+    }
 }
 
 /// The message that Duly is to deliver in its place.
@@ -33,14 +47,31 @@ pub(super) fn message(delivery: &Delivery, setup: &SourceSetup, id: Id) -> Messa
         .body(body(delivery))
         .after(delay(properties))
         .priority(properties.priority().unwrap_or(4).min(9));
-    let theirs = properties.message_id().as_ref().filter(|_| id == Id::Theirs);
-    if let Some(id) = theirs.filter(|id| MessageId::parse(id.as_str()).is_ok()) {
-        message = message.id(id.as_str());
+    let headers = headers(properties);
+    let theirs = properties.message_id().as_ref().map(|id| id.as_str());
+    let own = match id {
+        Id::Theirs => theirs.map(str::to_owned),
+        Id::Derived => theirs.map(|id| format!("{id}-{:016x}", digest(&topic, delivery, &headers))),
+        Id::Made => None,
+    };
+    if let Some(id) = own.filter(|id| MessageId::parse(id).is_ok()) {
+        message = message.id(id);
     }
-    for (name, value) in headers(properties) {
+    for (name, value) in headers {
         message = message.property(name, value);
     }
     message
+}
+
+/// FNV-1a of what tells two messages of one id apart. It must not change from one version to the next.
+fn digest(topic: &str, delivery: &Delivery, headers: &[(String, String)]) -> u64 {
+    const START: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let of_headers = headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let parts = [topic.as_bytes(), &delivery.data].into_iter().chain(of_headers);
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+    // A byte that is in no text between two parts.
+    parts.fold(START, |hash, part| part.iter().chain(&[0xff]).fold(hash, mix))
 }
 
 /// What is no number, and what is below zero, is no delay: so the plugin takes it, too.

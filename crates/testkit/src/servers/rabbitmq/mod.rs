@@ -2,15 +2,19 @@
 //!
 //! One takes ten seconds and more to start: tests share it, and keep to queues and exchanges of their own.
 
+mod cluster;
+
 use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
     path::Path,
     process::Command,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
+
+pub use cluster::Cluster;
 
 use super::{place::SECOND, program::Program, wait_until};
 
@@ -38,7 +42,7 @@ pub fn shared() -> &'static Rabbitmq {
 pub struct Rabbitmq {
     program: Program,
     /// Where nodes of Erlang ask for each other. Without one of our own the server would start one that outlives us.
-    names: Program,
+    names: Arc<Program>,
 }
 
 impl Rabbitmq {
@@ -52,22 +56,33 @@ impl Rabbitmq {
     /// # Panics
     /// If RabbitMQ is not installed or does not start.
     pub fn with(more: &str) -> Self {
+        let rabbitmq = Self::prepared(names());
+        rabbitmq.configure(more);
+        rabbitmq.start();
+        rabbitmq
+    }
+
+    /// A place for a server that does not run yet.
+    fn prepared(names: Arc<Program>) -> Self {
         // It is a shell script that becomes the server itself, with its number, so that it is the server that is killed.
-        let rabbitmq = Self { program: Program::new("env"), names: Program::new("epmd") };
-        let folder = rabbitmq.folder().display();
+        Self { program: Program::new("env"), names }
+    }
+
+    fn configure(&self, more: &str) {
+        let folder = self.folder().display();
         let config = format!(
             "listeners.tcp.1 = 127.0.0.1:{}\nload_definitions = {folder}/definitions.json\nlog.console = false\n{more}\n",
-            rabbitmq.port()
+            self.port()
         );
-        let write = |name: &str, text: &str| fs::write(rabbitmq.folder().join(name), text).unwrap();
+        let write = |name: &str, text: &str| fs::write(self.folder().join(name), text).unwrap();
         write("rabbitmq.conf", &config);
         write("definitions.json", &definitions());
         write("plugins", "[].");
-        let names =
-            ["-port".into(), rabbitmq.names.port().to_string(), "-address".into(), "127.0.0.1".into()];
-        rabbitmq.names.start(&names);
-        rabbitmq.start();
-        rabbitmq
+    }
+
+    /// What other nodes of Erlang call it.
+    fn node_name(&self) -> String {
+        format!("t{}@localhost", self.port())
     }
 
     /// Where clients go, as the administrator.
@@ -92,8 +107,16 @@ impl Rabbitmq {
 
     /// Starts it again, after a kill.
     pub fn start(&self) {
+        self.launch();
+        self.wait();
+    }
+
+    fn launch(&self) {
         let words = self.settings().into_iter().chain([format!("{SCRIPTS}/rabbitmq-server")]);
         self.program.start(&words.collect::<Vec<_>>());
+    }
+
+    fn wait(&self) {
         wait_until("rabbitmq-server answers", READY_WITHIN, || {
             assert!(self.program.is_alive(), "rabbitmq-server did not start:\n{}", self.program.log());
             self.is_ready()
@@ -136,7 +159,7 @@ impl Rabbitmq {
             format!("HOME={folder}"),
             // Whoever has a socket for notices is believed to be watched, and the script to be needed no more.
             format!("NOTIFY_SOCKET={folder}/nobody"),
-            format!("RABBITMQ_NODENAME=t{port}@localhost"),
+            format!("RABBITMQ_NODENAME={}", self.node_name()),
             format!("RABBITMQ_DIST_PORT={}", port + SECOND),
             format!("RABBITMQ_MNESIA_BASE={folder}/data"),
             format!("RABBITMQ_LOG_BASE={folder}/logs"),
@@ -160,12 +183,20 @@ impl Rabbitmq {
     }
 }
 
+/// Where nodes of Erlang find each other.
+fn names() -> Arc<Program> {
+    let names = Program::new("epmd");
+    names.start(&["-port".into(), names.port().to_string(), "-address".into(), "127.0.0.1".into()]);
+    Arc::new(names)
+}
+
 fn definitions() -> String {
     let (few, secret) = FEW;
     format!(
         r#"{{"users": [{{"name": "guest", "password": "guest", "tags": "administrator"}},
                        {{"name": "{few}", "password": "{secret}", "tags": ""}}],
             "vhosts": [{{"name": "/"}}],
+            "topic_permissions": [{{"user": "{few}", "vhost": "/", "exchange": "allowed", "write": "^(?!forbidden)", "read": ".*"}}],
             "permissions": [{{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}},
                             {{"user": "{few}", "vhost": "/", "configure": "^$", "write": "^allowed$", "read": "^$"}}]}}"#
     )

@@ -1,0 +1,348 @@
+//! One call: its messages go out, each where it harms no other, and every outcome is reported when it is known.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
+
+use duly_core::{Clock, Monotonic, Outcomes, SinkError};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use lapin::{Confirmation, options::ConfirmSelectOptions};
+use tokio::sync::mpsc;
+
+use super::{
+    Outcome,
+    failure::{self, Cause, no_answer, no_connection, unconfirmed_alone},
+    pace::Turn,
+    parcel::Parcel,
+    publisher::{CONFIRMED, Job, News},
+    trust::Passage,
+    wire::Wire,
+};
+
+/// Messages of one call that go alone at the same time, each on a channel of its own.
+const ALONE_MAX: usize = 8;
+/// A message whose channel was ended or blocked by others so many times is left to the next call.
+const AGAIN_MAX: u8 = 16;
+/// What is held is looked at this often, and held no longer than that.
+const HOLD_TICK: Duration = Duration::from_millis(50);
+const HOLD_MAX: Duration = Duration::from_secs(1);
+const LOST_BEFORE: &str = "the connection was lost before this was sent";
+
+/// When a call does what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// What is not confirmed by then may be the silence of one queue, or of the broker: it is asked which.
+    pub(super) check: Monotonic,
+    pub(super) end: Monotonic,
+}
+
+/// How far a message has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Sent,
+    Done,
+}
+
+/// How messages were handed over.
+enum Step {
+    /// They are under way.
+    Shared,
+    /// There was no channel for them.
+    Unshared(Vec<Job>, SinkError),
+    /// There was no channel for one alone.
+    Unsent(Vec<Job>, SinkError),
+    /// The one that went alone has its answer or is under way: the others of its exchange may follow.
+    Tried(Vec<Job>),
+    /// The one that went alone was denied for its exchange: so would be the others.
+    Denied(Vec<Job>, SinkError),
+}
+
+pub(super) struct Call<'a> {
+    wire: Wire,
+    clock: &'a dyn Clock,
+    outcomes: &'a Outcomes<'a>,
+    /// By place in the batch; those without a form in AMQP are done from the beginning.
+    stages: Vec<Stage>,
+    again: Vec<u8>,
+    jobs: Vec<Option<Job>>,
+    left: usize,
+    steps: FuturesUnordered<BoxFuture<'static, Step>>,
+    /// What goes alone and has no turn yet.
+    alone: VecDeque<Vec<Job>>,
+    alone_running: usize,
+    /// What waits for its destination to confirm something.
+    held: Vec<Job>,
+    hold_until: Monotonic,
+    release_at: Monotonic,
+}
+
+/// Whether the broker still answers at the end of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broker {
+    Alive,
+    Silent,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(wire: Wire, clock: &'a dyn Clock, outcomes: &'a Outcomes<'a>) -> Self {
+        let (stages, again, jobs) = (Vec::new(), Vec::new(), Vec::new());
+        let (steps, alone) = (FuturesUnordered::new(), VecDeque::new());
+        let hold_until = clock.now().mono().saturating_add(HOLD_MAX);
+        Self {
+            wire,
+            clock,
+            outcomes,
+            stages,
+            again,
+            jobs,
+            left: 0,
+            steps,
+            alone,
+            alone_running: 0,
+            held: Vec::new(),
+            hold_until,
+            release_at: hold_until,
+        }
+    }
+
+    /// Delivers these, each with its place in the batch.
+    pub(super) async fn run(mut self, parcels: Vec<(usize, Arc<Parcel>)>, times: Times) -> Broker {
+        let (call, mut news) = mpsc::unbounded_channel();
+        let count = parcels.last().map_or(0, |(place, _)| place + 1);
+        self.stages = vec![Stage::Done; count];
+        self.again = vec![0; count];
+        self.jobs = vec![None; count];
+        self.left = parcels.len();
+        let jobs: Vec<Job> =
+            parcels.into_iter().map(|(place, parcel)| Job { place, parcel, call: call.clone() }).collect();
+        for job in &jobs {
+            self.stages[job.place] = Stage::Waiting;
+            self.jobs[job.place] = Some(job.clone());
+        }
+        self.route(jobs);
+        let wire = self.wire.clone();
+        let blocked = wire.blocked();
+        let clock = self.clock;
+        let check = async {
+            clock.sleep_until(times.check).await;
+            wire.is_alive().await
+        };
+        let over = clock.sleep_until(times.end);
+        tokio::pin!(blocked, check, over);
+        let mut is_alive = None;
+        while self.left > 0 {
+            tokio::select! {
+                biased;
+                Some(first) = news.recv() => self.hear(first, &mut news),
+                Some(step) = self.steps.next() => self.step(step),
+                () = clock.sleep_until(self.release_at), if !self.held.is_empty() => self.release(),
+                reason = &mut blocked => self.finish(|_| failure::blocked(&reason)),
+                alive = &mut check, if is_alive.is_none() => is_alive = Some(alive),
+                () = &mut over => {
+                    let is_alive = is_alive == Some(true);
+                    self.finish(|stage| unanswered(stage, is_alive));
+                    return if is_alive { Broker::Alive } else { Broker::Silent };
+                }
+            }
+        }
+        Broker::Alive
+    }
+
+    /// Sends each on its way: what is known to be harmless together, the rest alone.
+    fn route(&mut self, jobs: Vec<Job>) {
+        let (mut shared, mut firsts) = (Vec::new(), BTreeMap::<String, Vec<Job>>::new());
+        let now = self.clock.now().mono();
+        for job in jobs {
+            if self.wire.pace().turn(job.parcel.destination, now) == Turn::Hold {
+                if self.held.is_empty() {
+                    self.release_at = now.saturating_add(HOLD_TICK);
+                }
+                self.held.push(job);
+                continue;
+            }
+            match self.wire.trust().passage(&job.parcel) {
+                Passage::Shared => shared.push(job),
+                Passage::First => firsts.entry(job.parcel.exchange.to_string()).or_default().push(job),
+                Passage::Alone => self.alone.push_back(vec![job]),
+            }
+        }
+        // A few that the broker may be known to refuse do not hold up an exchange that is only new.
+        firsts.into_values().for_each(|group| self.alone.push_front(group));
+        if !shared.is_empty() {
+            self.steps.push(share(self.wire.clone(), shared).boxed());
+        }
+        self.next_alone();
+    }
+
+    /// Looks again at what is held; gives it up when it was held for long, as others need its room.
+    fn release(&mut self) {
+        let held = mem::take(&mut self.held);
+        if self.clock.now().mono() < self.hold_until {
+            return self.route(held);
+        }
+        let detail = "not sent: messages before it wait for the confirm of their queue for long";
+        for job in held {
+            self.report(job.place, Err(no_connection(detail).at_destination()));
+        }
+    }
+
+    fn next_alone(&mut self) {
+        while self.alone_running < ALONE_MAX
+            && let Some(group) = self.alone.pop_front()
+        {
+            self.alone_running += 1;
+            self.steps.push(try_alone(self.wire.clone(), group).boxed());
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        if !matches!(step, Step::Shared | Step::Unshared(..)) {
+            self.alone_running = self.alone_running.saturating_sub(1);
+        }
+        match step {
+            Step::Shared => {}
+            Step::Tried(rest) => self.route(rest),
+            Step::Unshared(jobs, failure) | Step::Unsent(jobs, failure) | Step::Denied(jobs, failure) => {
+                jobs.iter().for_each(|job| self.report(job.place, Err(failure.clone())));
+            }
+        }
+        self.next_alone();
+    }
+
+    fn hear(&mut self, first: (usize, News), news: &mut mpsc::UnboundedReceiver<(usize, News)>) {
+        let mut again = Vec::new();
+        let mut next = Some(first);
+        while let Some((place, heard)) = next {
+            match heard {
+                News::Sent => self.stages[place] = self.stages[place].max_sent(),
+                News::Done(outcome) => self.report(place, outcome),
+                News::Again => again.extend(self.again(place)),
+            }
+            next = news.try_recv().ok();
+        }
+        if !again.is_empty() {
+            self.route(again);
+        }
+    }
+
+    fn again(&mut self, place: usize) -> Option<Job> {
+        self.again[place] += 1;
+        if !self.wire.is_connected() {
+            self.report(place, Err(no_connection(LOST_BEFORE)));
+            return None;
+        }
+        if self.again[place] > AGAIN_MAX {
+            let detail = "not sent: other messages ended its channel again and again";
+            self.report(place, Err(no_connection(detail).at_destination()));
+            return None;
+        }
+        if self.stages[place] == Stage::Sent {
+            self.stages[place] = Stage::Waiting;
+        }
+        self.jobs[place].clone()
+    }
+
+    fn report(&mut self, place: usize, outcome: Outcome) {
+        if self.stages[place] != Stage::Done {
+            self.stages[place] = Stage::Done;
+            self.jobs[place] = None;
+            self.left -= 1;
+            self.outcomes.report(place, outcome);
+        }
+    }
+
+    /// Reports all that have no outcome.
+    fn finish(&mut self, failure: impl Fn(Stage) -> SinkError) {
+        for place in 0..self.stages.len() {
+            self.report(place, Err(failure(self.stages[place])));
+        }
+    }
+}
+
+impl Stage {
+    fn max_sent(self) -> Self {
+        match self {
+            Self::Waiting | Self::Sent => Self::Sent,
+            Self::Done => Self::Done,
+        }
+    }
+}
+
+/// Why a message has no outcome at the end of its call.
+fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
+    match (stage, is_alive) {
+        (Stage::Sent, true) => {
+            no_answer("no confirm in time, while the broker answers: its queue is silent").at_destination()
+        }
+        (Stage::Sent, false) => no_answer("no confirm in time"),
+        (_, true) => no_connection("not sent: too many before it wait for their confirm").at_destination(),
+        (_, false) => no_connection("it could not be sent in time"),
+    }
+}
+
+/// Hands them to channels that others use, too.
+async fn share(wire: Wire, jobs: Vec<Job>) -> Step {
+    let mut jobs = VecDeque::from(jobs);
+    while let Some(job) = jobs.pop_front() {
+        let publisher = match wire.publisher(job.parcel.destination).await {
+            Ok(publisher) => publisher,
+            Err(failure) => {
+                jobs.push_front(job);
+                return Step::Unshared(jobs.into(), failure);
+            }
+        };
+        if let Err(unsent) = publisher.publish(job) {
+            unsent.tell(News::Again);
+        }
+    }
+    Step::Shared
+}
+
+/// Publishes the first of these on a channel of its own, and asks the broker whether it let it pass: it need not be confirmed for
+/// that.
+async fn try_alone(wire: Wire, mut jobs: Vec<Job>) -> Step {
+    let channel = match wire.channel().await {
+        Ok(channel) => channel,
+        Err(failure) => return Step::Unsent(jobs, failure),
+    };
+    let rest = jobs.split_off(1);
+    let Some(job) = jobs.pop() else { return Step::Tried(rest) };
+    job.tell(News::Sent);
+    let passed = match job.parcel.publish(&channel).await {
+        // Whatever the broker answers, it answers in order: it has looked at the message then.
+        Ok(confirm) => match channel.confirm_select(ConfirmSelectOptions::default()).await {
+            Ok(()) => Ok(confirm),
+            // The channel has ended, and its confirm knows why.
+            Err(error) => match confirm.await {
+                Err(cause) => Err(cause),
+                Ok(Confirmation::Ack(None)) => {
+                    job.tell(News::Done(Ok(CONFIRMED.to_owned())));
+                    return Step::Tried(rest);
+                }
+                Ok(_) => Err(error),
+            },
+        },
+        Err(error) => Err(error),
+    };
+    match passed {
+        Ok(confirm) => {
+            wire.trust().passed(&job.parcel);
+            wire.adopt(channel, job, confirm);
+            Step::Tried(rest)
+        }
+        Err(error) => {
+            let (cause, verdict) = (Cause::of(&error), unconfirmed_alone(&error));
+            wire.trust().ended(&cause);
+            job.tell(News::Done(Err(verdict.clone())));
+            match cause {
+                Cause::Exchange(_) => Step::Denied(rest, verdict),
+                _ if !wire.is_connected() => Step::Unsent(rest, no_connection(LOST_BEFORE)),
+                _ => Step::Tried(rest),
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A message in the form of AMQP.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+};
+
+use bytes::Bytes;
+use duly_core::{Delivery, Message, SinkError};
+use lapin::{
+    BasicProperties, Channel, PublisherConfirm,
+    options::BasicPublishOptions,
+    types::{AMQPValue, FieldTable, ShortString},
+};
+
+use super::{failure::refused, settings::Settings};
+
+/// The broker writes it down.
+const PERSISTENT: u8 = 2;
+
+const OURS: &str = "duly-";
+const CONTENT_TYPE: &str = "content-type";
+/// Headers by which RabbitMQ is told what to do: to wait, and to send to others besides.
+const ORDERS: [&str; 3] = ["x-delay", "CC", "BCC"];
+
+/// A message, ready to be sent.
+pub(super) struct Parcel {
+    pub(super) exchange: ShortString,
+    pub(super) key: ShortString,
+    /// Exchange and key, hashed.
+    pub(super) destination: u64,
+    properties: BasicProperties,
+    body: Bytes,
+}
+
+impl Parcel {
+    /// The message in the form of AMQP; or why it has none.
+    pub(super) fn of(delivery: &Delivery, settings: &Settings) -> Result<Self, SinkError> {
+        let message = &delivery.message;
+        let body = message.body.to_bytes();
+        let topic = message.topic.as_str();
+        let (exchange, key) = match &settings.exchange {
+            Some(exchange) => (exchange.clone(), topic),
+            None => {
+                let (exchange, key) = topic.split_once('/').unwrap_or(("", topic));
+                (short("the exchange", exchange)?, key)
+            }
+        };
+        let tag = message.tag.as_ref().map(|tag| tag.as_str());
+        let key = match tag.filter(|_| settings.tag_in_key) {
+            Some(tag) => short("the routing key", &format!("{key}.{tag}"))?,
+            None => short("the routing key", key)?,
+        };
+        let properties = fields(delivery)?
+            .with_message_id(short("the id", message.id.as_str())?)
+            .with_content_type(message.body.kind().mime().into())
+            .with_delivery_mode(PERSISTENT)
+            .with_timestamp(message.due.as_millis() / 1_000)
+            .with_headers(headers(delivery)?);
+        let destination = hash(&exchange, &key);
+        Ok(Self { exchange, key, destination, properties, body })
+    }
+
+    /// What the broker names it by when it returns it.
+    pub(super) fn id(&self) -> &str {
+        self.properties.message_id().as_ref().map(ShortString::as_str).unwrap_or_default()
+    }
+
+    /// The bytes of its body, which the broker may find too many.
+    pub(super) fn size(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Publishes it: it was handed to the connection when this returns. Returned by the broker if no queue wants it.
+    pub(super) async fn publish(&self, channel: &Channel) -> lapin::Result<PublisherConfirm> {
+        let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (exchange, key) = (self.exchange.clone(), self.key.clone());
+        channel.basic_publish(exchange, key, mandatory, &self.body, self.properties.clone()).await
+    }
+}
+
+fn hash(exchange: &ShortString, key: &ShortString) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (exchange.as_str(), key.as_str()).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Exchange and routing key, as a topic would name them: what fails together, as far as a publisher can know.
+pub(super) fn destination<'a>(message: &'a Message, settings: &Settings) -> Cow<'a, str> {
+    let topic = message.topic.as_str();
+    // `/orders` and `orders` are the same queue.
+    let topic = match topic.strip_prefix('/') {
+        Some(key) if settings.exchange.is_none() && !key.contains('/') => key,
+        _ => topic,
+    };
+    match message.tag.as_ref().filter(|_| settings.tag_in_key) {
+        Some(tag) => Cow::Owned(format!("{topic}.{}", tag.as_str())),
+        None => Cow::Borrowed(topic),
+    }
+}
+
+/// Properties that have a place of their own in AMQP are there, too: consumers of other senders look for them there.
+fn fields(delivery: &Delivery) -> Result<BasicProperties, SinkError> {
+    let given =
+        |name: &str| delivery.message.properties.get(name).map(|value| short(name, value)).transpose();
+    let mut fields = BasicProperties::default();
+    if let Some(value) = given("correlation-id")? {
+        fields = fields.with_correlation_id(value);
+    }
+    if let Some(value) = given("reply-to")? {
+        fields = fields.with_reply_to(value);
+    }
+    if let Some(value) = given("type")? {
+        fields = fields.with_type(value);
+    }
+    if let Some(value) = given("app-id")? {
+        fields = fields.with_app_id(value);
+    }
+    if let Some(value) = given("content-encoding")? {
+        fields = fields.with_content_encoding(value);
+    }
+    Ok(fields)
+}
+
+fn headers(delivery: &Delivery) -> Result<FieldTable, SinkError> {
+    let message = &delivery.message;
+    let mut all = BTreeMap::new();
+    for (name, value) in message.properties.iter() {
+        let is_ours = name.starts_with(OURS) || name.eq_ignore_ascii_case(CONTENT_TYPE);
+        if is_ours || ORDERS.contains(&name) {
+            let detail = format!("the header {name:?} is not for properties: give this one another name");
+            return Err(refused(detail));
+        }
+        all.insert(short("the name of a property", name)?, text(value));
+    }
+    all.insert("duly-id".into(), text(message.id.as_str()));
+    all.insert("duly-due".into(), text(&message.due.as_millis().to_string()));
+    all.insert("duly-attempt".into(), text(&delivery.attempt.to_string()));
+    if let Some(tag) = &message.tag {
+        all.insert("duly-tag".into(), text(tag.as_str()));
+    }
+    if let Some(key) = &message.key {
+        all.insert("duly-key".into(), text(key.as_str()));
+    }
+    Ok(all.into())
+}
+
+fn text(words: &str) -> AMQPValue {
+    AMQPValue::LongString(words.into())
+}
+
+/// Names have 255 bytes in AMQP.
+fn short(what: &str, words: &str) -> Result<ShortString, SinkError> {
+    let fault = || refused(format!("{what} has {} bytes, and AMQP has room for 255", words.len()));
+    ShortString::try_new(words).map_err(|_| fault())
+}

@@ -1,0 +1,396 @@
+//! A channel and all that was published on it and is not confirmed yet, whatever call it belongs to.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use duly_core::{Clock, Monotonic};
+use futures_util::{FutureExt, future::BoxFuture};
+use lapin::{Channel, Confirmation, PublisherConfirm, message::BasicReturnMessage};
+use tokio::sync::mpsc;
+
+use super::{
+    Outcome,
+    failure::{Cause, denied, no_answer, rejected},
+    pace::{OVERDUE, Pace, Slot},
+    parcel::Parcel,
+    trust::Trust,
+    verdict::{Under, judge},
+};
+
+/// What the broker's confirmation says: no more than that.
+pub(super) const CONFIRMED: &str = "confirmed";
+/// Messages that are handed to the connection before confirmations are looked for.
+const TOGETHER_MAX: usize = 256;
+/// Messages that are under way on a channel, at most: of one destination, and of all.
+///
+/// A quorum queue that confirms nothing blocks its channel at 32 messages, and 200 more on that channel let the broker stop reading
+/// from the whole connection.
+const WINDOW: usize = 64;
+const WINDOW_OF_ALL: usize = 128;
+/// So many are confirmed while an older one is not: its destination is silent, and others go by another channel.
+const BEHIND_MAX: usize = 64;
+/// Destinations of a channel that are remembered to have taken a message, at most; then all are forgotten.
+const DESTINATIONS_MAX: usize = 4_096;
+
+/// A channel with so many unanswered messages, or with one of this age, is given up for a new one.
+const UNANSWERED_MAX: usize = 4_096;
+const STALE: Duration = Duration::from_secs(60);
+
+/// What a call learns of one of its messages.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It was handed to the connection.
+    Sent,
+    /// What became of it.
+    Done(Outcome),
+    /// It was surely not taken, and for no fault of its own: another message ended the channel before it.
+    Again,
+}
+
+/// A message to be published, and where to say what became of it.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub(super) place: usize,
+    pub(super) parcel: Arc<Parcel>,
+    pub(super) call: mpsc::UnboundedSender<(usize, News)>,
+}
+
+impl Job {
+    pub(super) fn tell(&self, news: News) {
+        // A call that was given up needs no news.
+        let _ = self.call.send((self.place, news));
+    }
+}
+
+type Answer = lapin::Result<Confirmation>;
+
+/// A published message that is not answered.
+pub(super) struct Entry {
+    job: Job,
+    answer: BoxFuture<'static, Answer>,
+    /// Words of the broker, if it gave the message back.
+    returned: Option<String>,
+    sent: Monotonic,
+    slot: Slot,
+}
+
+/// What every channel of a connection works with.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) trust: Arc<Trust>,
+    pub(super) pace: Arc<Pace>,
+}
+
+impl Shared {
+    fn entry(&self, job: Job, answer: BoxFuture<'static, Answer>) -> Entry {
+        let sent = self.clock.now().mono();
+        let slot = self.pace.sent(job.parcel.destination, sent);
+        Entry { job, answer, returned: None, sent, slot }
+    }
+
+    /// One whose frames are on their way.
+    pub(super) fn sent(&self, job: Job, confirm: PublisherConfirm) -> Entry {
+        self.entry(job, confirm.boxed())
+    }
+
+    fn publish(&self, job: Job, channel: &Channel) -> Entry {
+        let (parcel, channel) = (job.parcel.clone(), channel.clone());
+        // Its first poll hands the frames over, and so settles its place among the others of the channel.
+        self.entry(job, async move { parcel.publish(&channel).await?.await }.boxed())
+    }
+}
+
+/// Hands messages to the task of one channel.
+#[derive(Clone)]
+pub(super) struct Publisher {
+    jobs: mpsc::UnboundedSender<Job>,
+    unanswered: Arc<AtomicUsize>,
+    oldest: Arc<AtomicU64>,
+    is_behind: Arc<AtomicBool>,
+}
+
+/// The oldest of none.
+const NONE: u64 = u64::MAX;
+
+impl Publisher {
+    pub(super) fn start(channel: Channel, first: Option<Entry>, shared: Shared) -> Self {
+        let (jobs, waiting) = mpsc::unbounded_channel();
+        let unanswered = Arc::new(AtomicUsize::new(usize::from(first.is_some())));
+        let oldest = Arc::new(AtomicU64::new(NONE));
+        let is_behind = Arc::new(AtomicBool::new(false));
+        let task = Task {
+            channel,
+            entries: first.into_iter().collect(),
+            unanswered: unanswered.clone(),
+            oldest: oldest.clone(),
+            is_behind: is_behind.clone(),
+            behind: 0,
+            destinations: HashSet::new(),
+            under_way: HashMap::new(),
+            backlog: VecDeque::new(),
+            shared,
+        };
+        tokio::spawn(task.run(waiting));
+        Self { jobs, unanswered, oldest, is_behind }
+    }
+
+    /// Publishes it; or gives it back, if the channel has ended.
+    pub(super) fn publish(&self, job: Job) -> Result<(), Job> {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.jobs.send(job).map_err(|unsent| unsent.0)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
+    pub(super) fn unanswered(&self) -> usize {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Whether a message waits for its confirm while others do not, or for long. The broker may have stopped to work on this
+    /// channel, and when more is sent on it, on the whole connection.
+    pub(super) fn is_overdue(&self, now: Monotonic) -> bool {
+        self.is_behind.load(Ordering::Relaxed) || self.oldest_age(now) > OVERDUE
+    }
+
+    /// Whether it waits for confirms that nobody expects any more.
+    pub(super) fn is_stale(&self, now: Monotonic) -> bool {
+        self.unanswered() >= UNANSWERED_MAX || self.oldest_age(now) > STALE
+    }
+
+    fn oldest_age(&self, now: Monotonic) -> Duration {
+        match self.oldest.load(Ordering::Relaxed) {
+            NONE => Duration::ZERO,
+            oldest => now.since(Monotonic::default()).saturating_sub(Duration::from_millis(oldest)),
+        }
+    }
+}
+
+struct Task {
+    channel: Channel,
+    /// In the order in which the broker gets them.
+    entries: VecDeque<Entry>,
+    unanswered: Arc<AtomicUsize>,
+    /// When the oldest entry was sent, in ms.
+    oldest: Arc<AtomicU64>,
+    /// Those that took a message, by their hashes.
+    destinations: HashSet<u64>,
+    /// How many entries each destination has.
+    under_way: HashMap<u64, usize>,
+    /// What has no room in the windows yet.
+    backlog: VecDeque<Job>,
+    /// Confirms since the oldest entry was sent.
+    behind: usize,
+    is_behind: Arc<AtomicBool>,
+    shared: Shared,
+}
+
+impl Task {
+    /// Until the channel ends, or nobody has messages for it or waits for an answer.
+    async fn run(mut self, mut waiting: mpsc::UnboundedReceiver<Job>) {
+        for entry in &self.entries {
+            *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
+        }
+        let mut jobs = Vec::new();
+        let mut is_needed = true;
+        while is_needed || self.is_awaited() {
+            self.note_oldest();
+            let ended = tokio::select! {
+                count = waiting.recv_many(&mut jobs, TOGETHER_MAX), if is_needed => {
+                    is_needed = count > 0;
+                    self.backlog.extend(jobs.drain(..));
+                    self.publish()
+                }
+                ripe = poll_fn(|cx| self.ripe(cx)) => self.settle(ripe).and_then(|()| self.publish()),
+            };
+            if let Err(error) = ended {
+                return self.end(&error, waiting);
+            }
+        }
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.entries.iter().map(|entry| &entry.job).chain(&self.backlog).any(|job| !job.call.is_closed())
+    }
+
+    fn note_oldest(&self) {
+        let since = |entry: &Entry| entry.sent.since(Monotonic::default()).as_millis() as u64;
+        self.oldest.store(self.entries.front().map_or(NONE, since), Ordering::Relaxed);
+    }
+
+    /// Hands to the connection what has room, in order. A message that fails here was not sent.
+    fn publish(&mut self) -> Result<(), lapin::Error> {
+        let silent = self.entries.front().filter(|_| self.behind >= BEHIND_MAX);
+        let silent = silent.map(|entry| entry.job.parcel.destination);
+        let mut waiting = mem::take(&mut self.backlog);
+        while let Some(job) = waiting.pop_front() {
+            let destination = job.parcel.destination;
+            let under_way = self.under_way.get(&destination).copied().unwrap_or_default();
+            if job.call.is_closed() {
+                // Nobody waits for it any more: its call has said that it was not sent.
+                self.unanswered.fetch_sub(1, Ordering::Relaxed);
+            } else if silent.is_some_and(|silent| silent != destination) {
+                self.unanswered.fetch_sub(1, Ordering::Relaxed);
+                job.tell(News::Again);
+            } else if self.entries.len() >= WINDOW_OF_ALL || under_way >= WINDOW {
+                self.backlog.push_back(job);
+            } else if let Err(error) = self.publish_one(job) {
+                self.backlog.append(&mut waiting);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn publish_one(&mut self, job: Job) -> Result<(), lapin::Error> {
+        let mut entry = self.shared.publish(job, &self.channel);
+        match (&mut entry.answer).now_or_never() {
+            Some(Err(error)) => {
+                entry.job.tell(News::Again);
+                return Err(error);
+            }
+            Some(Ok(_)) => entry.job.tell(News::Done(Err(no_answer("the channel does not confirm")))),
+            None => {
+                *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
+                entry.job.tell(News::Sent);
+                self.entries.push_back(entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that have an answer.
+    ///
+    /// The client hands what the broker gave back to whichever message is confirmed next, which is never later than the
+    /// confirmation of the message itself. So an answer counts when all the others were looked at after it.
+    fn ripe(&mut self, cx: &mut Context<'_>) -> Poll<Vec<(usize, Answer)>> {
+        let mut ripe: Vec<(usize, Answer)> = Vec::new();
+        let mut is_ripe = vec![false; self.entries.len()];
+        loop {
+            let before = ripe.len();
+            for (index, entry) in self.entries.iter_mut().enumerate().filter(|(index, _)| !is_ripe[*index]) {
+                if let Poll::Ready(answer) = Pin::new(&mut entry.answer).poll(cx) {
+                    ripe.push((index, answer));
+                }
+            }
+            if ripe.len() == before {
+                return if ripe.is_empty() { Poll::Pending } else { Poll::Ready(ripe) };
+            }
+            ripe[before..].iter().for_each(|(index, _)| is_ripe[*index] = true);
+        }
+    }
+
+    /// Tells the calls what became of their messages. The error that ended the channel, if one did: its messages stay.
+    fn settle(&mut self, ripe: Vec<(usize, Answer)>) -> Result<(), lapin::Error> {
+        let (mut confirmed, mut returned, mut end) = (Vec::new(), Vec::new(), None);
+        for (index, answer) in ripe {
+            match answer {
+                Ok(Confirmation::Ack(message)) => {
+                    returned.extend(message);
+                    confirmed.push((index, Ok(CONFIRMED.to_owned())));
+                }
+                Ok(Confirmation::Nack(message)) => {
+                    returned.extend(message);
+                    confirmed.push((index, Err(rejected())));
+                }
+                Ok(Confirmation::NotRequested) => {
+                    confirmed.push((index, Err(no_answer("the channel does not confirm"))));
+                }
+                Err(error) => {
+                    end.get_or_insert(error);
+                }
+            }
+        }
+        self.give_back(returned);
+        let mut done = HashSet::with_capacity(confirmed.len());
+        for (index, outcome) in confirmed {
+            let entry = &self.entries[index];
+            let outcome = entry.returned.clone().map_or(outcome, |words| Err(denied(words)));
+            if outcome.is_ok() {
+                remember(&mut self.destinations, &entry.job.parcel);
+            }
+            entry.job.tell(News::Done(outcome));
+            done.insert(index);
+        }
+        self.unanswered.fetch_sub(done.len(), Ordering::Relaxed);
+        self.behind = if done.contains(&0) { 0 } else { self.behind + done.len() };
+        self.is_behind.store(self.behind >= BEHIND_MAX, Ordering::Relaxed);
+        let now = self.shared.clock.now().mono();
+        for (index, entry) in mem::take(&mut self.entries).into_iter().enumerate() {
+            if done.contains(&index) {
+                self.leave(entry.job.parcel.destination);
+                entry.slot.answered(now);
+            } else {
+                self.entries.push_back(entry);
+            }
+        }
+        end.map_or(Ok(()), Err)
+    }
+
+    fn leave(&mut self, destination: u64) {
+        if let Some(count) = self.under_way.get_mut(&destination) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&destination);
+            }
+        }
+    }
+
+    /// Notes what was returned with the messages that it belongs to: of two with one id, the earlier.
+    fn give_back(&mut self, returned: Vec<BasicReturnMessage>) {
+        if returned.is_empty() {
+            return;
+        }
+        let mut words: HashMap<String, VecDeque<String>> = HashMap::new();
+        for message in returned {
+            let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
+            let said = format!("{} {}: no queue is bound for it", message.reply_code, message.reply_text);
+            words.entry(id.unwrap_or_default()).or_default().push_back(said);
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.returned.is_none()) {
+            entry.returned = words.get_mut(entry.job.parcel.id()).and_then(VecDeque::pop_front);
+        }
+    }
+
+    /// The channel ended: says of each that was not confirmed what that means for it.
+    fn end(self, error: &lapin::Error, mut waiting: mpsc::UnboundedReceiver<Job>) {
+        waiting.close();
+        let cause = Cause::of(error);
+        self.shared.trust.ended(&cause);
+        let under: Vec<Under<'_>> = self
+            .entries
+            .iter()
+            .map(|entry| Under {
+                parcel: &entry.job.parcel,
+                returned: entry.returned.as_deref(),
+                is_known: self.destinations.contains(&entry.job.parcel.destination),
+            })
+            .collect();
+        for (entry, news) in self.entries.iter().zip(judge(&cause, error, &under)) {
+            entry.job.tell(news);
+        }
+        self.backlog.iter().for_each(|job| job.tell(News::Again));
+        while let Ok(job) = waiting.try_recv() {
+            job.tell(News::Again);
+        }
+    }
+}
+
+fn remember(destinations: &mut HashSet<u64>, parcel: &Parcel) {
+    if destinations.len() >= DESTINATIONS_MAX {
+        destinations.clear();
+    }
+    destinations.insert(parcel.destination);
+}

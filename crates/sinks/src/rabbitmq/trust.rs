@@ -1,0 +1,102 @@
+//! What a connection has shown to be harmless. The broker closes the channel of whoever publishes where they may not, to an
+//! exchange that is not there, or too much at once: what might do that goes alone first.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{failure::Cause, parcel::Parcel};
+
+/// Exchanges that are remembered, at most; then all are forgotten, and one message of each goes alone again.
+const EXCHANGES_MAX: usize = 4_096;
+/// Routing keys that may not be written to, at most; then all are forgotten.
+const KEYS_MAX: usize = 1_024;
+/// A body of no more bytes is taken by any broker.
+const SIZE_SURE: usize = 64 << 10;
+
+/// Forgotten with its connection.
+#[derive(Default)]
+pub(super) struct Trust(Mutex<Known>);
+
+struct Known {
+    /// Exchanges that took a message.
+    exchanges: HashSet<String>,
+    /// Exchange and routing key, where the user may write to others of the exchange.
+    forbidden: HashSet<(String, String)>,
+    /// The largest body that was taken.
+    size: usize,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { exchanges: HashSet::new(), forbidden: HashSet::new(), size: SIZE_SURE }
+    }
+}
+
+/// How a message may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passage {
+    /// Beside others.
+    Shared,
+    /// Its exchange is not known yet: one message of it goes alone, and tells for the others.
+    First,
+    /// Alone, for its own sake.
+    Alone,
+}
+
+impl Trust {
+    pub(super) fn passage(&self, parcel: &Parcel) -> Passage {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_forbidden = !known.forbidden.is_empty()
+            && known.forbidden.contains(&(parcel.exchange.to_string(), parcel.key.to_string()));
+        if is_forbidden || parcel.size() > known.size {
+            Passage::Alone
+        } else if known.exchanges.contains(parcel.exchange.as_str()) {
+            Passage::Shared
+        } else {
+            Passage::First
+        }
+    }
+
+    /// The broker let it pass.
+    pub(super) fn passed(&self, parcel: &Parcel) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.size = known.size.max(parcel.size());
+        if !known.forbidden.is_empty() {
+            known.forbidden.remove(&(parcel.exchange.to_string(), parcel.key.to_string()));
+        }
+        known.trust(parcel.exchange.as_str());
+    }
+
+    /// The broker closed a channel for this.
+    pub(super) fn ended(&self, cause: &Cause) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match cause {
+            Cause::Exchange(exchange) => {
+                known.exchanges.remove(exchange);
+            }
+            Cause::Key { exchange, key } => {
+                // The right to the exchange is asked for before that to the key.
+                known.trust(exchange);
+                if known.forbidden.len() >= KEYS_MAX {
+                    known.forbidden.clear();
+                }
+                known.forbidden.insert((exchange.clone(), key.clone()));
+            }
+            Cause::Size { max, .. } => known.size = known.size.min(*max),
+            Cause::Other => {}
+        }
+    }
+}
+
+impl Known {
+    fn trust(&mut self, exchange: &str) {
+        if !self.exchanges.contains(exchange) {
+            if self.exchanges.len() >= EXCHANGES_MAX {
+                self.exchanges.clear();
+            }
+            self.exchanges.insert(exchange.to_owned());
+        }
+    }
+}

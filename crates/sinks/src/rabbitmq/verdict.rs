@@ -1,0 +1,48 @@
+//! What the end of a shared channel means for each message that was under way on it.
+
+use lapin::Error;
+
+use super::{
+    failure::{Cause, denied, no_answer, refused},
+    parcel::Parcel,
+    publisher::News,
+};
+
+/// A message that was published and not confirmed.
+pub(super) struct Under<'a> {
+    pub(super) parcel: &'a Parcel,
+    /// Words of the broker, if it gave the message back.
+    pub(super) returned: Option<&'a str>,
+    /// Whether its destination has taken a message on this channel.
+    pub(super) is_known: bool,
+}
+
+/// The news for each of these, which are in the order in which the broker got them.
+///
+/// The broker works on the messages of a channel in order and closes it at the culprit: those before it may have been
+/// taken, those after it were not. It names what was wrong and not the message. If nothing has ever gone to that
+/// destination, the first message to it is the culprit; otherwise the right was lost on the way, and only the last one is sure
+/// not to have been taken.
+pub(super) fn judge(cause: &Cause, error: &Error, under: &[Under<'_>]) -> Vec<News> {
+    let is_candidate = |each: &Under<'_>| match cause {
+        Cause::Exchange(exchange) => each.parcel.exchange.as_str() == exchange,
+        Cause::Key { exchange, key } => {
+            each.parcel.exchange.as_str() == exchange && each.parcel.key.as_str() == key
+        }
+        Cause::Size { bytes, .. } => each.parcel.size() == *bytes,
+        Cause::Other => false,
+    };
+    let first = under.iter().position(is_candidate);
+    let is_new = matches!(cause, Cause::Key { .. }) && first.is_some_and(|first| !under[first].is_known);
+    let culprit = if is_new { first } else { under.iter().rposition(is_candidate) };
+    let each = under.iter().enumerate().map(|(index, each)| match (each.returned, culprit) {
+        (Some(words), _) => News::Done(Err(denied(words))),
+        (None, Some(culprit)) if index > culprit => News::Again,
+        (None, Some(culprit)) if index == culprit => News::Done(Err(match cause {
+            Cause::Size { .. } => refused(error.to_string()),
+            _ => denied(error.to_string()),
+        })),
+        _ => News::Done(Err(no_answer(format!("the channel was closed before the confirm: {error}")))),
+    });
+    each.collect()
+}

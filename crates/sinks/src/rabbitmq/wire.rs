@@ -1,0 +1,160 @@
+//! An open connection and its channels.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use duly_core::{Clock, SinkError};
+use futures_util::StreamExt;
+use lapin::{Channel, Connection, Event, PublisherConfirm, options::ConfirmSelectOptions};
+use tokio::sync::watch;
+
+use super::{
+    failure::no_connection,
+    pace::Pace,
+    publisher::{Job, Publisher, Shared},
+    trust::Trust,
+};
+
+/// Channels that all calls share. A destination has two of them, chosen by its hash: what blocks one of them leaves the
+/// others alone.
+const SHARED: usize = 16;
+const CHOICES: usize = 2;
+
+/// An open connection.
+#[derive(Clone)]
+pub(super) struct Wire(Arc<Inner>);
+
+struct Inner {
+    connection: Connection,
+    shared: Mutex<[Option<Publisher>; SHARED]>,
+    common: Shared,
+    /// Why the broker takes no messages now, if so.
+    blocked: watch::Receiver<Option<String>>,
+    /// What last ended a channel.
+    errors: watch::Receiver<Option<lapin::Error>>,
+}
+
+impl Wire {
+    pub(super) fn new(connection: Connection, clock: Arc<dyn Clock>) -> Self {
+        let (tell, blocked) = watch::channel(None);
+        let (fail, errors) = watch::channel(None);
+        let mut events = connection.events_listener();
+        // Ends with the connection.
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event {
+                    Event::ConnectionBlocked(reason) => drop(tell.send_replace(Some(reason))),
+                    Event::ConnectionUnblocked => drop(tell.send_replace(None)),
+                    Event::Error(error) => drop(fail.send_replace(Some(error))),
+                    _ => {}
+                }
+            }
+        });
+        let common = Shared { clock, trust: Arc::default(), pace: Arc::default() };
+        Self(Arc::new(Inner { connection, shared: Mutex::default(), common, blocked, errors }))
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.0.connection.status().connected()
+    }
+
+    pub(super) fn trust(&self) -> &Trust {
+        &self.0.common.trust
+    }
+
+    pub(super) fn pace(&self) -> &Pace {
+        &self.0.common.pace
+    }
+
+    /// A new channel that confirms.
+    pub(super) async fn channel(&self) -> Result<Channel, SinkError> {
+        let lost = |error: lapin::Error| no_connection(error.to_string());
+        let channel = self.plain_channel().await.map_err(lost)?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(lost)?;
+        Ok(channel)
+    }
+
+    pub(super) async fn plain_channel(&self) -> lapin::Result<Channel> {
+        self.0.connection.create_channel().await
+    }
+
+    /// Why the broker closed a channel, when it does.
+    pub(super) async fn channel_error(&self) -> Option<lapin::Error> {
+        let mut errors = self.0.errors.clone();
+        errors.wait_for(Option::is_some).await.ok()?.clone()
+    }
+
+    /// Whether the broker answers at all, whatever became of a message.
+    pub(super) async fn is_alive(&self) -> bool {
+        self.plain_channel().await.is_ok()
+    }
+
+    /// The channel by which a message to `destination` goes best, opened if need be.
+    pub(super) async fn publisher(&self, destination: u64) -> Result<Publisher, SinkError> {
+        let slot = match self.choose(destination) {
+            Ok(publisher) => return Ok(publisher),
+            Err(slot) => slot,
+        };
+        let publisher = Publisher::start(self.channel().await?, None, self.0.common.clone());
+        Ok(self.share(slot, publisher))
+    }
+
+    /// Lets others use the channel on which this message is under way.
+    pub(super) fn adopt(&self, channel: Channel, job: Job, confirm: PublisherConfirm) {
+        let slot = self.choose(job.parcel.destination);
+        let first = self.0.common.sent(job, confirm);
+        let publisher = Publisher::start(channel, Some(first), self.0.common.clone());
+        if let Err(slot) = slot {
+            self.share(slot, publisher);
+        }
+    }
+
+    /// Puts it there; or gives the one that was put there meanwhile.
+    fn share(&self, slot: usize, publisher: Publisher) -> Publisher {
+        let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match &shared[slot] {
+            Some(other) if !other.is_closed() => other.clone(),
+            _ => shared[slot].insert(publisher).clone(),
+        }
+    }
+
+    /// Of its two channels the one with less to do; another one, if both wait for confirms of somebody else. Or the place for a new
+    /// channel.
+    fn choose(&self, destination: u64) -> Result<Publisher, usize> {
+        let now = self.0.common.clock.now().mono();
+        let begin = usize::try_from(destination % SHARED as u64).unwrap_or_default();
+        // One that waits for its own confirms stays where it is: elsewhere it would only block more.
+        let is_silent = self.0.common.pace.is_overdue(destination, now);
+        let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for slot in shared.iter_mut() {
+            slot.take_if(|publisher| publisher.is_closed() || publisher.is_stale(now));
+        }
+        let busy = |slot: &usize| shared[*slot].as_ref().map_or(0, Publisher::unanswered);
+        let fits = |slot: &usize| is_silent || shared[*slot].as_ref().is_none_or(|one| !one.is_overdue(now));
+        let places: Vec<usize> = (0..SHARED).map(|n| (begin + n) % SHARED).collect();
+        let best = places[..CHOICES].iter().copied().filter(fits).min_by_key(busy);
+        let slot = best.or_else(|| places.iter().copied().find(fits)).unwrap_or(begin);
+        shared[slot].clone().ok_or(slot)
+    }
+
+    /// Why the broker takes no messages now, if so.
+    pub(super) fn is_blocked(&self) -> Option<String> {
+        self.0.blocked.borrow().clone()
+    }
+
+    /// Returns when the broker takes no more messages, with its reason; never, if the connection ends.
+    pub(super) async fn blocked(&self) -> String {
+        let mut blocked = self.0.blocked.clone();
+        let reason = match blocked.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone(),
+            Err(_) => None,
+        };
+        match reason {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One destination that is forbidden, full or silent leaves the others alone.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use duly_core::{Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind};
+use lapin::types::{AMQPValue, FieldTable};
+use testkit::servers::rabbitmq::{FEW, installed, shared};
+use tokio::sync::Notify;
+
+use crate::{Reader, one, sink_with, to};
+
+/// Exchanges that even an administrator may not publish to.
+const INTERNAL: &str = "amq.rabbitmq.trace/x";
+
+/// The outcomes of a call, each noted when it is reported.
+#[derive(Default)]
+struct Seen {
+    results: Mutex<Vec<(usize, DeliveryResult)>>,
+    news: Notify,
+}
+
+impl Seen {
+    async fn deliver(&self, sink: &Arc<dyn Sink>, batch: &[Delivery]) {
+        let report = |index: usize, result: DeliveryResult| {
+            self.results.lock().unwrap().push((index, result));
+            self.news.notify_one();
+        };
+        sink.deliver_each(batch, &Outcomes::new(&report)).await;
+    }
+
+    /// Until so many outcomes are there.
+    async fn count(&self, count: usize) {
+        while self.results.lock().unwrap().len() < count {
+            self.news.notified().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_forbidden_exchange_is_denied_and_those_beside_it_are_confirmed() {
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let queue = reader.queue().await;
+    let sink = sink_with(&shared().url(), "");
+    for round in 0..5 {
+        let topic = |n: usize| if n % 10 == 3 { INTERNAL } else { &queue };
+        let batch: Vec<_> = (0..100).map(|n| to(topic(n), &format!("r{round}-{n}"))).collect();
+        for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
+            match outcome {
+                Ok(_) => assert_ne!(n % 10, 3),
+                Err(error) => {
+                    let (kind, scope) = (error.kind, error.scope);
+                    assert_eq!(
+                        (kind, scope),
+                        (SinkErrorKind::Denied, ErrorScope::Destination),
+                        "{n}: {error}"
+                    );
+                    assert!(n % 10 == 3 && error.detail.contains("ACCESS_REFUSED"), "{n}: {error}");
+                }
+            }
+        }
+    }
+    assert_eq!(reader.ids(&queue).await.len(), 450, "none was sent twice");
+}
+
+#[tokio::test]
+async fn a_forbidden_routing_key_is_denied_and_its_exchange_goes_on() {
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let queue = reader.exchange("allowed", "key.#").await;
+    let (user, password) = FEW;
+    let sink = sink_with(&format!("amqp://{user}:{password}@127.0.0.1:{}", shared().port()), "");
+    one(&sink, "allowed/key.a", "known").await.unwrap();
+    let mut confirmed = vec!["known".to_owned()];
+    for round in 0..3 {
+        let key =
+            |n: usize| if n % 5 == 0 { "allowed/forbidden.a".into() } else { format!("allowed/key.{n}") };
+        let batch: Vec<_> = (0..50).map(|n| to(&key(n), &format!("r{round}-{n}"))).collect();
+        for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
+            match outcome {
+                Ok(_) => confirmed.push(format!("r{round}-{n}")),
+                Err(error) if n % 5 == 0 => assert_eq!(error.kind, SinkErrorKind::Denied, "{n}: {error}"),
+                // What was under way on its channel when the broker first met the forbidden key.
+                Err(error) => assert!(round == 0 && error.kind == SinkErrorKind::Unknown, "{n}: {error}"),
+            }
+        }
+    }
+    assert!(confirmed.len() > 80, "{confirmed:?}");
+    let there = reader.ids(&queue).await;
+    assert!(confirmed.iter().all(|id| there.contains(id)), "{there:?}");
+    let distinct: BTreeSet<_> = there.iter().collect();
+    assert_eq!(distinct.len(), there.len(), "none was sent twice within its call");
+}
+
+#[tokio::test]
+async fn the_exchange_and_the_routing_key_are_the_destination() {
+    let destination = |settings: &str, topic: &str| {
+        let sink = sink_with("amqp://127.0.0.1", settings);
+        let mut message = to(topic, "a").message;
+        message.tag = Some("paid".parse().unwrap());
+        sink.destination(&message).into_owned()
+    };
+    assert_eq!(destination("", "orders"), "orders");
+    assert_eq!(destination("", "/orders"), "orders", "the same queue");
+    assert_eq!(destination("", "shop/orders.new"), "shop/orders.new");
+    assert_eq!(destination("", "/a/b"), "/a/b", "and not the exchange a");
+    assert_eq!(destination("exchange = 'shop'", "/orders"), "/orders");
+    assert_eq!(destination("exchange = 'shop'\ntag_in_key = true", "orders"), "orders.paid");
+}
+
+/// Erlang that stops the process of a quorum queue, so that it confirms nothing.
+fn switch(queue: &str, verb: &str) -> String {
+    format!(
+        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
+         {{Name, _}} = amqqueue:get_pid(Q), sys:{verb}(Name)."
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker() {
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let good = reader.queue().await;
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    let silent = reader.queue_with(arguments).await;
+    let sink = sink_with(&shared().url(), "request_timeout = '6s'");
+    one(&sink, &silent, "before").await.unwrap();
+    one(&sink, &good, "before").await.unwrap();
+    tokio::task::block_in_place(|| shared().control(&["eval", &switch(&silent, "suspend")]));
+
+    // Far more than it takes for the broker to stop reading from a connection.
+    let topic = |n: usize| if n % 4 == 0 { &silent } else { &good };
+    let batch: Vec<_> = (0..2_000).map(|n| to(topic(n), &format!("m{n}"))).collect();
+    let seen = Seen::default();
+    let others = async {
+        seen.count(1_500).await;
+        let first: Vec<usize> = seen.results.lock().unwrap().iter().map(|(index, _)| *index).collect();
+        assert!(first.iter().filter(|index| *index % 4 != 0).count() >= 1_000, "they do not wait");
+        for n in 0..20 {
+            one(&sink, &good, &format!("beside-{n}")).await.unwrap();
+        }
+        assert!(seen.results.lock().unwrap().len() < batch.len(), "calls beside it end before it does");
+    };
+    tokio::join!(seen.deliver(&sink, &batch), others);
+    let mut unknown = 0;
+    for (index, result) in seen.results.lock().unwrap().iter() {
+        match result {
+            Ok(_) => assert_ne!(index % 4, 0),
+            Err(error) => {
+                assert_eq!(index % 4, 0, "{error}");
+                assert_eq!(error.scope, ErrorScope::Destination, "{error}");
+                let kinds = [SinkErrorKind::Unknown, SinkErrorKind::Unreachable];
+                assert!(kinds.contains(&error.kind), "{error}");
+                unknown += usize::from(error.kind == SinkErrorKind::Unknown);
+            }
+        }
+    }
+    assert!((3..=600).contains(&unknown), "{unknown} were sent and not confirmed");
+    tokio::task::block_in_place(|| shared().control(&["eval", &switch(&silent, "resume")]));
+    let back = async { while one(&sink, &silent, "back").await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(60), back).await.expect("it takes messages again");
+}
