@@ -11,6 +11,7 @@ mod kafka;
 mod kills;
 mod mqtt;
 mod nats;
+mod nats_cluster;
 mod outage;
 mod rabbitmq;
 mod rates;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// Only these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<Case>,
-    /// Only these brokers, with commas between: rabbitmq, kafka, rocketmq, activemq, nats, mqtt
+    /// Only these brokers, with commas between: rabbitmq, kafka, rocketmq, activemq, nats, nats_cluster, mqtt
     #[arg(long, value_delimiter = ',')]
     brokers: Vec<String>,
     /// rates: messages on each side
