@@ -28,7 +28,7 @@ pub mod rocketmq;
 mod tls;
 #[cfg(feature = "webhook")]
 pub mod webhook;
-#[cfg(any(feature = "activemq", feature = "mqtt"))]
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
 mod wires;
 mod written;
 

@@ -93,6 +93,7 @@ fn the_examples_of_the_default_file_are_right_too() {
     let expected = [
         "auth.tokens[0].token",
         "auth.tokens[0].token_file",
+        "sinks.nats.client_cert",
         "sinks.nats.creds_file",
         "sinks.orders.ca",
         "sinks.rabbit.client_cert",

@@ -9,8 +9,8 @@ use duly_sinks::SinkConfig;
 use testkit::servers;
 
 use crate::{
-    activemq::Activemq, kafka::Kafka, kafka_cluster::KafkaCluster, mqtt::Mqtt, nats::Nats, rabbitmq::Rabbitmq,
-    rabbitmq_cluster::RabbitmqCluster, rocketmq::Rocketmq,
+    activemq::Activemq, kafka::Kafka, kafka_cluster::KafkaCluster, mqtt::Mqtt, nats::Nats,
+    nats_cluster::NatsCluster, rabbitmq::Rabbitmq, rabbitmq_cluster::RabbitmqCluster, rocketmq::Rocketmq,
 };
 
 /// How a broker keeps what it takes.
@@ -99,7 +99,7 @@ pub(crate) struct Kind {
     pub(crate) start: fn(Keep) -> Arc<dyn Broker>,
 }
 
-pub(crate) const KINDS: [Kind; 8] = [
+pub(crate) const KINDS: [Kind; 9] = [
     Kind {
         name: "rabbitmq",
         installed: servers::rabbitmq::installed,
@@ -123,6 +123,11 @@ pub(crate) const KINDS: [Kind; 8] = [
     },
     Kind { name: "activemq", installed: servers::activemq::installed, start: |_| Arc::new(Activemq::new()) },
     Kind { name: "nats", installed: servers::nats::installed, start: |_| Arc::new(Nats::new()) },
+    Kind {
+        name: "nats_cluster",
+        installed: servers::nats::installed,
+        start: |_| Arc::new(NatsCluster::new()),
+    },
     Kind { name: "mqtt", installed: servers::mosquitto::installed, start: |keep| Arc::new(Mqtt::new(keep)) },
 ];
 

@@ -12,6 +12,7 @@ mod kafka_cluster;
 mod kills;
 mod mqtt;
 mod nats;
+mod nats_cluster;
 mod outage;
 mod rabbitmq;
 mod rabbitmq_cluster;
@@ -31,7 +32,8 @@ pub(crate) struct Arguments {
     /// Only these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<Case>,
-    /// Only these brokers, with commas between: rabbitmq, rabbitmq_cluster, kafka, kafka_cluster, rocketmq, activemq, nats, mqtt
+    /// Only these brokers, with commas between: rabbitmq, rabbitmq_cluster, kafka, kafka_cluster, rocketmq, activemq, nats,
+    /// nats_cluster, mqtt
     #[arg(long, value_delimiter = ',')]
     brokers: Vec<String>,
     /// rates: messages on each side

@@ -13,8 +13,8 @@ use testkit::servers::nats;
 
 use crate::broker::{Bare, Broker, switched_by};
 
-const SUBJECT: &str = "orders";
-const STREAM: &str = "ORDERS";
+pub(crate) const SUBJECT: &str = "orders";
+pub(crate) const STREAM: &str = "ORDERS";
 
 pub(crate) struct Nats(nats::Nats);
 
@@ -31,6 +31,18 @@ impl Nats {
 
 async fn context(url: &str) -> Context {
     jetstream::new(async_nats::connect(url).await.unwrap())
+}
+
+/// The ids of all that the stream has.
+pub(crate) async fn ids(context: &Context) -> Vec<String> {
+    let stream = context.get_stream(STREAM).await.unwrap();
+    let count = stream.cached_info().state.messages as usize;
+    let reader = stream.create_consumer(pull::OrderedConfig::default()).await.unwrap();
+    let messages = reader.messages().await.unwrap().take(count);
+    let id = |message: jetstream::Message| {
+        message.headers.as_ref().and_then(|headers| headers.get("duly-id")).unwrap().to_string()
+    };
+    messages.map(|message| id(message.unwrap())).collect().await
 }
 
 #[async_trait]
@@ -56,20 +68,13 @@ impl Broker for Nats {
     }
 
     async fn ids(&self) -> Vec<String> {
-        let stream = context(&self.0.url()).await.get_stream(STREAM).await.unwrap();
-        let count = stream.cached_info().state.messages as usize;
-        let reader = stream.create_consumer(pull::OrderedConfig::default()).await.unwrap();
-        let messages = reader.messages().await.unwrap().take(count);
-        let id = |message: jetstream::Message| {
-            message.headers.as_ref().and_then(|headers| headers.get("duly-id")).unwrap().to_string()
-        };
-        messages.map(|message| id(message.unwrap())).collect().await
+        ids(&context(&self.0.url()).await).await
     }
 
     switched_by!(0);
 }
 
-struct Client(Context);
+pub(crate) struct Client(pub(crate) Context);
 
 #[async_trait]
 impl Bare for Client {

@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    failure::{no_connection, not_stored, refused},
+    failure::{denied, no_connection, not_stored},
     link::{News, Wire},
 };
 use crate::Remark;
@@ -28,6 +28,9 @@ const STREAMS_MAX: usize = 256;
 const BUCKETS: [&str; 2] = ["KV_", "OBJ_"];
 /// A shorter memory for duplicates than the usual of JetStream is worth a word whatever the retries are.
 const WINDOW_MIN: Duration = Duration::from_secs(120);
+
+/// With fewer replicas a stream is away when one of its servers is.
+const REPLICAS_MIN: usize = 3;
 
 /// An answer of JetStream.
 enum Said<T> {
@@ -55,6 +58,15 @@ struct Streams {
 #[derive(Deserialize)]
 struct Listed {
     config: Config,
+    #[serde(default)]
+    cluster: Option<Group>,
+}
+
+/// The servers that keep a stream; there is one where servers form a cluster.
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    name: Option<String>,
 }
 
 /// Whether there is a JetStream that would answer.
@@ -62,12 +74,13 @@ pub(super) async fn is_there(wire: &Wire) -> Result<(), SinkError> {
     ask::<Anything>(wire, INFO, Bytes::new()).await.map(|_| ())
 }
 
-/// Whether the server has read all that we sent before. Nobody listens to our question, and it says so.
+/// Whether the server has read all that we sent before, and we hear its answers. Nobody listens to our question, and it says so,
+/// or it says that we may not ask.
 pub(super) async fn has_read(wire: &Wire) -> Result<(), SinkError> {
-    let request = Request::new().timeout(None);
-    match wire.client.send_request(wire.client.new_inbox(), request).await {
-        Err(error) if error.kind() != RequestErrorKind::NoResponders => Err(no_connection(error.to_string())),
-        _ => Ok(()),
+    let inbox = wire.client.new_inbox();
+    match ask_raw(wire, &inbox, Bytes::new()).await? {
+        Ok(_) | Err(RequestErrorKind::NoResponders) => Ok(()),
+        Err(kind) => Err(no_connection(kind.to_string())),
     }
 }
 
@@ -75,15 +88,19 @@ pub(super) async fn has_read(wire: &Wire) -> Result<(), SinkError> {
 pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
     let question = serde_json::json!({ "subject": subject }).to_string();
     match ask::<Names>(wire, NAMES, question.into()).await {
-        Ok(Said::Yes(names)) if names.streams.as_ref().is_none_or(Vec::is_empty) => refused(format!(
-            "no stream has the subject {subject:?}: make one, or add it to one that is there"
-        )),
+        Ok(Said::Yes(names)) if names.streams.as_ref().is_none_or(Vec::is_empty) => {
+            denied(format!("no stream has the subject {subject:?}: make one, or add it to one that is there"))
+        }
         Ok(Said::Yes(_)) => {
             no_connection(format!("the stream of the subject {subject:?} is not available now"))
+                .at_destination()
         }
+        // It may be without a leader for a moment, and nobody's attempts are to be counted on a guess.
         Ok(Said::MayNotAsk) => {
-            let detail = format!("no stream took the subject {subject:?}, and this user may not ask why");
-            SinkError::new(SinkErrorKind::Unknown, detail)
+            let detail = format!(
+                "no stream took the subject {subject:?}, and this user may not ask why: let it publish to {NAMES}"
+            );
+            no_connection(detail).at_destination()
         }
         Err(failure) => failure,
     }
@@ -92,18 +109,28 @@ pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
 /// Streams that would let a second copy pass, or that never acknowledge.
 pub(super) async fn look(wire: &Wire, again: Duration) -> Vec<Remark> {
     let Ok(Said::Yes(listed)) = ask::<Streams>(wire, LIST, Bytes::new()).await else { return Vec::new() };
-    let all = listed.streams.unwrap_or_default().into_iter().take(STREAMS_MAX).map(|listed| listed.config);
-    let ours = all.filter(|config| !BUCKETS.iter().any(|bucket| config.name.starts_with(bucket)));
-    ours.flat_map(|config| remarks(&config, again)).collect()
+    let all = listed.streams.unwrap_or_default().into_iter().take(STREAMS_MAX);
+    let ours = all.filter(|listed| !BUCKETS.iter().any(|bucket| listed.config.name.starts_with(bucket)));
+    let is_clustered = |listed: &Listed| listed.cluster.as_ref().is_some_and(|group| group.name.is_some());
+    ours.flat_map(|listed| remarks(&listed.config, is_clustered(&listed), again)).collect()
 }
 
-fn remarks(config: &Config, again: Duration) -> Vec<Remark> {
+fn remarks(config: &Config, is_clustered: bool, again: Duration) -> Vec<Remark> {
     let (name, window) = (&config.name, config.duplicate_window);
     let mut remarks = Vec::new();
     if config.no_ack {
         let detail =
             format!("the stream {name} is set to acknowledge nothing: no message into it is ever delivered");
         remarks.push(Remark { detail, remedy: "set its no_ack to false".into() });
+    }
+    // Two of two are a majority: as few may be away as with one.
+    if is_clustered && config.num_replicas < REPLICAS_MIN {
+        let count = config.num_replicas;
+        let detail = format!(
+            "the stream {name} has {count} of the cluster's servers: while one of them is away, its messages wait, and what \
+             a lost one had is gone with it if it was the only one"
+        );
+        remarks.push(Remark { detail, remedy: format!("nats stream edit {name} --replicas={REPLICAS_MIN}") });
     }
     let need = again.max(WINDOW_MIN);
     if window < need {
@@ -120,36 +147,53 @@ fn remarks(config: &Config, again: Duration) -> Vec<Remark> {
 }
 
 async fn ask<T: DeserializeOwned>(wire: &Wire, subject: &str, question: Bytes) -> Result<Said<T>, SinkError> {
-    let mut news = wire.listen();
-    let request = Request::new().payload(question).timeout(None);
-    let asked = wire.client.send_request(subject.to_owned(), request);
-    let denied = async {
-        loop {
-            match news.recv().await {
-                Ok(News::Denied { subject: own, .. }) if own == subject => return true,
-                Ok(News::Broken) | Err(RecvError::Closed) => return false,
-                _ => {}
-            }
+    let answer = match ask_raw(wire, subject, question).await? {
+        Ok(Some(answer)) => answer,
+        Ok(None) => return Ok(Said::MayNotAsk),
+        Err(RequestErrorKind::NoResponders) => {
+            return Err(no_connection("there is no JetStream here, or it is not ready yet"));
         }
+        Err(kind) => return Err(no_connection(kind.to_string())),
     };
-    let answer = tokio::select! {
-        biased;
-        answer = asked => answer,
-        denied = denied => {
-            return if denied { Ok(Said::MayNotAsk) } else { Err(no_connection("the connection was lost")) };
-        }
-    };
-    let answer = answer.map_err(|error| match error.kind() {
-        RequestErrorKind::NoResponders => {
-            SinkError::new(SinkErrorKind::Unreachable, "there is no JetStream here, or it is not ready yet")
-        }
-        _ => no_connection(error.to_string()),
-    })?;
-    match serde_json::from_slice(&answer.payload) {
+    match serde_json::from_slice(&answer) {
         Ok(Response::Ok(said)) => Ok(Said::Yes(said)),
         Ok(Response::Err { error }) => Err(not_stored(&error)),
         Err(why) => Err(no_connection(format!("an answer that cannot be read: {why}"))),
     }
+}
+
+/// The answer to a question; `None` if we may not ask it.
+async fn ask_raw(
+    wire: &Wire,
+    subject: &str,
+    question: Bytes,
+) -> Result<Result<Option<Bytes>, RequestErrorKind>, SinkError> {
+    let mut news = wire.listen();
+    let request = Request::new().payload(question).timeout(None);
+    let asked = wire.client.send_request(subject.to_owned(), request);
+    let told = async {
+        loop {
+            match news.recv().await {
+                Ok(News::Denied { subject: own, .. }) if own == subject => return Ok(()),
+                Ok(News::Deaf { words }) => return Err(deaf(&words)),
+                Ok(News::Broken) | Err(RecvError::Closed) => {
+                    return Err(no_connection("the connection was lost"));
+                }
+                _ => {}
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = asked => Ok(answer.map(|answer| Some(answer.payload)).map_err(|error| error.kind())),
+        told = told => told.map(|()| Ok(None)),
+    }
+}
+
+fn deaf(words: &str) -> SinkError {
+    let detail =
+        format!("{words}: give this user the right to subscribe to _INBOX.>, where acknowledgements come");
+    SinkError::new(SinkErrorKind::Misconfigured, detail)
 }
 
 #[cfg(test)]
@@ -160,10 +204,26 @@ mod tests {
     fn a_stream_that_forgets_too_soon_is_named_and_a_good_one_is_not() {
         let minutes = |n: u64| Duration::from_secs(60 * n);
         let stream = |window| Config { name: "S".into(), duplicate_window: window, ..Config::default() };
-        assert!(remarks(&stream(minutes(6)), minutes(5)).is_empty());
-        let found = remarks(&stream(minutes(2)), minutes(5));
+        assert!(remarks(&stream(minutes(6)), false, minutes(5)).is_empty());
+        let found = remarks(&stream(minutes(2)), false, minutes(5));
         assert!(found.len() == 1 && found[0].detail.contains("the stream S"), "{found:?}");
-        assert_eq!(remarks(&stream(minutes(1)), Duration::ZERO).len(), 1);
-        assert_eq!(remarks(&Config { no_ack: true, ..stream(minutes(6)) }, minutes(5)).len(), 1);
+        assert_eq!(remarks(&stream(minutes(1)), false, Duration::ZERO).len(), 1);
+        assert_eq!(remarks(&Config { no_ack: true, ..stream(minutes(6)) }, false, minutes(5)).len(), 1);
+    }
+
+    #[test]
+    fn a_stream_of_few_servers_of_a_cluster_is_named() {
+        let of = |num_replicas| Config {
+            name: "S".into(),
+            num_replicas,
+            duplicate_window: Duration::from_secs(600),
+            ..Config::default()
+        };
+        for few in [1, 2] {
+            let found = remarks(&of(few), true, Duration::ZERO);
+            assert!(found.len() == 1 && found[0].remedy.contains("--replicas=3"), "{found:?}");
+            assert!(remarks(&of(few), false, Duration::ZERO).is_empty(), "a server on its own has no more");
+        }
+        assert!(remarks(&of(3), true, Duration::ZERO).is_empty());
     }
 }

@@ -29,6 +29,10 @@ pub struct NatsConfig {
     pub request_timeout: Option<Span>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with a certificate that says who we are, for servers that ask for one.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with the key of that certificate.
+    pub client_key: Option<PathBuf>,
 }
 
 /// What takes the messages.

@@ -8,6 +8,7 @@ use async_nats::{
     jetstream::{self, ErrorCode},
 };
 use duly_core::{SinkError, SinkErrorKind};
+use rustls::AlertDescription;
 
 /// Nothing was sent.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
@@ -22,6 +23,18 @@ pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
 /// It will never be taken.
 pub(super) fn refused(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Refused, detail)
+}
+
+/// The destination takes nothing from us as things are.
+pub(super) fn denied(detail: impl Into<String>) -> SinkError {
+    SinkError::new(SinkErrorKind::Denied, detail)
+}
+
+/// The same of a connection that we make ourselves.
+pub(super) fn unsecured(error: &io::Error) -> SinkError {
+    let kind =
+        if is_bad_certificate(error) { SinkErrorKind::Misconfigured } else { SinkErrorKind::Unreachable };
+    SinkError::new(kind, error.to_string())
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
@@ -46,23 +59,30 @@ pub(super) fn unanswered(error: &RequestError) -> Option<SinkError> {
     Some(SinkError::new(kind, words(error)))
 }
 
-/// What JetStream says instead of storing a message. None of them has it stored.
+/// What JetStream says instead of storing a message. None of them has it stored, and most are about the stream that the
+/// subject leads to.
 pub(super) fn not_stored(error: &jetstream::Error) -> SinkError {
     let kind = match error.error_code() {
-        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_SEALED => SinkErrorKind::Refused,
-        // The stream is full and takes no more, or the server is.
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
+            SinkErrorKind::Refused
+        }
+        ErrorCode::STREAM_SEALED | ErrorCode::STREAM_NOT_FOUND => SinkErrorKind::Denied,
+        // The stream is full and takes no more, or the server is on which it lies. Others may lie elsewhere.
         ErrorCode::STREAM_STORE_FAILED
         | ErrorCode::INSUFFICIENT_RESOURCES
         | ErrorCode::STORAGE_RESOURCES_EXCEEDED
         | ErrorCode::MEMORY_RESOURCES_EXCEEDED
         | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED => SinkErrorKind::Throttled,
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
-            SinkErrorKind::Misconfigured
+            return SinkError::new(SinkErrorKind::Misconfigured, error.to_string());
         }
+        // No leader, not enough servers of its group.
+        ErrorCode::CLUSTER_NOT_LEADER | ErrorCode::CLUSTER_NO_PEERS => SinkErrorKind::Unreachable,
         _ if error.code() == 503 => SinkErrorKind::Unreachable,
-        _ => SinkErrorKind::Unknown,
+        // It did answer: that says nothing of the destination.
+        _ => return SinkError::new(SinkErrorKind::Unknown, error.to_string()),
     };
-    SinkError::new(kind, error.to_string())
+    SinkError::new(kind, error.to_string()).at_destination()
 }
 
 fn words(error: &(dyn Error + 'static)) -> String {
@@ -84,7 +104,19 @@ fn is_bad_certificate(error: &(dyn Error + 'static)) -> bool {
     while let Some(inner) = cause {
         let inside = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = inner.downcast_ref().or_else(|| inside.and_then(|inside| inside.downcast_ref()));
-        if let Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) = found {
+        // Theirs does not check out, or they say that ours does not.
+        if let Some(
+            rustls::Error::InvalidCertificate(_)
+            | rustls::Error::NoCertificatesPresented
+            | rustls::Error::AlertReceived(
+                AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::UnknownCA
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::CertificateExpired,
+            ),
+        ) = found
+        {
             return true;
         }
         cause = inner.source();

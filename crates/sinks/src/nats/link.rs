@@ -10,6 +10,8 @@ use duly_core::SinkError;
 use tokio::sync::{Mutex, broadcast};
 
 use super::{
+    ask,
+    core::protocol::denied,
     failure::{no_connection, unconnected},
     settings::{Login, Settings},
 };
@@ -17,9 +19,9 @@ use super::{
 /// Commands that wait for the connection, at most; with more, callers wait.
 const COMMANDS_MAX: usize = 1_024;
 /// News that a call may be behind, at most. What it misses it learns by the end of its time.
-const NEWS_MAX: usize = 64;
-/// How the server begins when a message may not go where it should.
-const VIOLATION: &str = "Permissions Violation for Publish to ";
+const NEWS_MAX: usize = 256;
+/// How the server begins when we may not listen where answers come.
+const NO_INBOX: &str = "Permissions Violation for Subscription to ";
 
 /// How connections are made, and the one that stands.
 pub(super) struct Link {
@@ -48,6 +50,8 @@ pub(super) enum News {
     Broken,
     /// We may not publish to this subject.
     Denied { subject: String, words: String },
+    /// We may not listen for answers: none will ever come.
+    Deaf { words: String },
 }
 
 impl Link {
@@ -64,6 +68,8 @@ impl Link {
         standing.wire = None;
         standing.serial += 1;
         let wire = Wire::connect(settings, standing.serial).await?;
+        // Acknowledgements that nobody may hear would make every message an unknown one.
+        ask::has_read(&wire).await?;
         standing.wire = Some(wire.clone());
         Ok(wire)
     }
@@ -90,7 +96,7 @@ impl Wire {
             .name("duly")
             .event_callback(tell)
             .client_capacity(COMMANDS_MAX)
-            .connection_timeout(settings.timeout / 2)
+            .connection_timeout(settings.connect_share())
             .request_timeout(None)
             // The client would go on by itself and send later what its caller has given up. It may try each server once, and
             // nobody uses it any more: we make another.
@@ -126,17 +132,16 @@ fn tell(event: Event, is_broken: &AtomicBool, news: &broadcast::Sender<News>) {
             is_broken.store(true, Ordering::SeqCst);
             News::Broken
         }
+        Event::ServerError(ServerError::Other(words)) if words.starts_with(NO_INBOX) => {
+            is_broken.store(true, Ordering::SeqCst);
+            News::Deaf { words }
+        }
         Event::ServerError(ServerError::Other(words)) => {
             let Some(subject) = denied(&words) else { return };
-            News::Denied { subject: subject.into(), words }
+            News::Denied { subject, words }
         }
         _ => return,
     };
     // Nobody may be listening.
     let _ = news.send(told);
-}
-
-/// The subject in `Permissions Violation for Publish to "subject"`.
-fn denied(words: &str) -> Option<&str> {
-    words.strip_prefix(VIOLATION).map(|subject| subject.trim_matches('"'))
 }

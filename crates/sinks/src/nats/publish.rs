@@ -1,19 +1,25 @@
 //! From messages to what is sent, and from answers to outcomes.
 
-use std::{collections::BTreeMap, str};
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    str,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use async_nats::{
-    Client, HeaderMap, HeaderName, HeaderValue, Request,
+    HeaderMap, HeaderName, HeaderValue, Request,
     jetstream::{publish::PublishAck, response::Response},
 };
 use bytes::Bytes;
-use duly_core::{Delivery, SinkError};
+use duly_core::{Delivery, Outcomes, SinkError};
 use futures_util::{StreamExt, stream};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OnceCell, broadcast::error::RecvError};
 
 use super::{
     Outcome,
-    failure::{no_answer, no_connection, not_stored, refused, unanswered},
+    ask::why_nobody,
+    failure::{denied, no_answer, no_connection, not_stored, refused, unanswered},
     link::{News, Wire},
 };
 
@@ -30,17 +36,6 @@ pub(super) struct Parcel {
     pub(super) subject: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-}
-
-/// How far one of a call has come.
-pub(super) enum Stage {
-    /// Not begun.
-    Waiting,
-    /// On its way.
-    Sent,
-    /// Nobody took it. Why, JetStream must be asked.
-    Nobody,
-    Done(Outcome),
 }
 
 impl Parcel {
@@ -103,55 +98,147 @@ fn unfit(subject: &str) -> Option<&'static str> {
     })
 }
 
-/// Sends all of them and gathers the acknowledgements as they come, into `stages`.
-pub(super) async fn publish(wire: &Wire, parcels: Vec<Parcel>, stages: &mut [Stage]) {
-    let mut news = wire.listen();
-    if wire.is_broken() {
-        return;
+/// How far one of a call has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not begun.
+    Waiting,
+    /// On its way.
+    Sent,
+    /// Reported.
+    Done,
+}
+
+/// The messages of a call: of each its index in the batch, its subject, and how far it has come.
+pub(super) struct Publication<'a> {
+    indexes: Vec<usize>,
+    subjects: Vec<String>,
+    stages: Vec<Stage>,
+    left: usize,
+    outcomes: &'a Outcomes<'a>,
+}
+
+impl<'a> Publication<'a> {
+    pub(super) fn new(parcels: &[(usize, Parcel)], outcomes: &'a Outcomes<'a>) -> Self {
+        let indexes: Vec<_> = parcels.iter().map(|(index, _)| *index).collect();
+        let subjects = parcels.iter().map(|(_, parcel)| parcel.subject.clone()).collect();
+        let (stages, left) = (vec![Stage::Waiting; indexes.len()], indexes.len());
+        Self { indexes, subjects, stages, left, outcomes }
     }
-    let subjects: Vec<String> = parcels.iter().map(|parcel| parcel.subject.clone()).collect();
-    let mut begun = 0;
-    let mut left = stages.len();
-    let asking = parcels.into_iter().enumerate().map(|(place, parcel)| {
-        let client = &wire.client;
-        async move { (place, ask(client, parcel).await) }
-    });
-    let mut answers = stream::iter(asking).buffer_unordered(PIPELINE);
-    while left > 0 {
-        // Those are polled for the first time in order.
-        while begun < stages.len().min(stages.len() - left + PIPELINE) {
-            stages[begun] = Stage::Sent;
-            begun += 1;
+
+    /// Sends all of them and reports the acknowledgements as they come. `why_within` is the time in which JetStream must say why
+    /// nobody took a message.
+    pub(super) async fn send(
+        &mut self,
+        parcels: Vec<(usize, Parcel)>,
+        wire: &Wire,
+        why_within: impl Fn() -> Pause,
+    ) {
+        let mut news = wire.listen();
+        if wire.is_broken() {
+            return;
         }
-        tokio::select! {
-            biased;
-            Some((place, stage)) = answers.next() => {
-                if !matches!(stages[place], Stage::Done(_)) {
-                    stages[place] = stage;
-                    left -= 1;
+        let nobody = Nobody { wire, pause: &why_within, known: Mutex::default() };
+        let asking = parcels.into_iter().enumerate().map(|(place, (_, parcel))| {
+            let nobody = &nobody;
+            async move { (place, ask(parcel, nobody).await) }
+        });
+        let mut answers = stream::iter(asking).buffer_unordered(PIPELINE);
+        let mut begun = 0;
+        while self.left > 0 {
+            // Those are polled for the first time in order.
+            while begun < self.stages.len().min(self.stages.len() - self.left + PIPELINE) {
+                if self.stages[begun] == Stage::Waiting {
+                    self.stages[begun] = Stage::Sent;
+                }
+                begun += 1;
+            }
+            tokio::select! {
+                biased;
+                Some((place, outcome)) = answers.next() => self.end(place, outcome),
+                told = news.recv() => match told {
+                    Ok(News::Denied { subject, words }) => self.denied(&subject, &words),
+                    Ok(News::Broken | News::Deaf { .. }) | Err(RecvError::Closed) => return,
+                    Err(RecvError::Lagged(_)) => {}
                 }
             }
-            told = news.recv() => match told {
-                Ok(News::Denied { subject, words }) => {
-                    for (stage, _) in stages.iter_mut().zip(&subjects).filter(|(_, own)| **own == subject) {
-                        if matches!(stage, Stage::Sent) {
-                            *stage = Stage::Done(Err(refused(words.clone())));
-                            left -= 1;
-                        }
-                    }
+        }
+    }
+
+    fn end(&mut self, place: usize, outcome: Outcome) {
+        if self.stages[place] != Stage::Done {
+            self.stages[place] = Stage::Done;
+            self.left -= 1;
+            self.outcomes.report(self.indexes[place], outcome);
+        }
+    }
+
+    /// Whoever may not publish to a subject may publish nothing to it.
+    fn denied(&mut self, subject: &str, words: &str) {
+        for place in 0..self.subjects.len() {
+            if self.stages[place] == Stage::Sent && self.subjects[place] == subject {
+                self.end(place, Err(denied(words)));
+            }
+        }
+    }
+
+    /// Whether some were sent and not answered.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.stages.contains(&Stage::Sent)
+    }
+
+    /// No more will be heard. `silent` is what that says of one that was sent.
+    pub(super) fn give_up(mut self, silent: &SinkError) {
+        for place in 0..self.stages.len() {
+            match self.stages[place] {
+                Stage::Waiting => {
+                    self.end(place, Err(no_connection("the connection was lost before this was sent")));
                 }
-                Ok(News::Broken) | Err(RecvError::Closed) => return,
-                Err(RecvError::Lagged(_)) => {}
+                Stage::Sent => self.end(place, Err(silent.clone())),
+                Stage::Done => {}
             }
         }
     }
 }
 
-async fn ask(client: &Client, parcel: Parcel) -> Stage {
-    let request = Request::new().headers(parcel.headers).payload(parcel.body).timeout(None);
-    match client.send_request(parcel.subject, request).await {
-        Ok(answer) => Stage::Done(read(&answer.payload)),
-        Err(error) => unanswered(&error).map_or(Stage::Nobody, |failure| Stage::Done(Err(failure))),
+/// A time that passes.
+pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Why nobody took what was sent to a subject, asked once for each in a call.
+struct Nobody<'a, P> {
+    wire: &'a Wire,
+    pause: &'a P,
+    known: Mutex<HashMap<String, Arc<OnceCell<SinkError>>>>,
+}
+
+impl<P: Fn() -> Pause> Nobody<'_, P> {
+    async fn why(&self, subject: &str) -> SinkError {
+        let cell = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.entry(subject.to_owned()).or_default().clone()
+        };
+        let why = cell.get_or_init(|| async {
+            tokio::select! {
+                biased;
+                why = why_nobody(self.wire, subject) => why,
+                () = (self.pause)() => {
+                    no_connection("no stream took it, and JetStream does not say why").at_destination()
+                }
+            }
+        });
+        why.await.clone()
+    }
+}
+
+async fn ask<P: Fn() -> Pause>(parcel: Parcel, nobody: &Nobody<'_, P>) -> Outcome {
+    let Parcel { subject, headers, body } = parcel;
+    let request = Request::new().headers(headers).payload(body).timeout(None);
+    match nobody.wire.client.send_request(subject.clone(), request).await {
+        Ok(answer) => read(&answer.payload),
+        Err(error) => match unanswered(&error) {
+            Some(failure) => Err(failure),
+            None => Err(nobody.why(&subject).await),
+        },
     }
 }
 
@@ -166,21 +253,6 @@ fn read(answer: &[u8]) -> Outcome {
             Err(no_answer(format!("somebody answered who is not JetStream: {words:?}")))
         }
     }
-}
-
-/// What became of each, in order. `nobody` are the reasons why nobody took what was sent to a subject.
-pub(super) fn outcomes(
-    stages: Vec<Stage>,
-    subjects: &[String],
-    nobody: &BTreeMap<String, SinkError>,
-) -> Vec<Outcome> {
-    let each = stages.into_iter().zip(subjects).map(|(stage, subject)| match stage {
-        Stage::Done(outcome) => outcome,
-        Stage::Waiting => Err(no_connection("the connection was lost before this was sent")),
-        Stage::Sent => Err(no_answer("no acknowledgement in time, or the connection was lost")),
-        Stage::Nobody => Err(nobody.get(subject).cloned().unwrap_or_else(|| no_answer("no responders"))),
-    });
-    each.collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use duly_core::Invalid;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::config::{NatsConfig, NatsMode};
-use crate::tls;
+use crate::tls::{self, Identity};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -47,6 +47,11 @@ struct Place {
 }
 
 impl Settings {
+    /// How long one server may take to connect to, so that a silent one leaves time for the others.
+    pub(super) fn connect_share(&self) -> Duration {
+        self.timeout / 2 / u32::try_from(self.servers.len()).unwrap_or(u32::MAX)
+    }
+
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &NatsConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
@@ -56,16 +61,16 @@ impl Settings {
             Some(url) => place(url.reveal()),
         };
         let place = place.map_err(|detail| fault("url", detail)).ok();
-        if config.ca.is_some() && place.as_ref().is_some_and(|place| !place.is_secure) {
+        let is_plain = place.as_ref().is_some_and(|place| !place.is_secure);
+        if config.ca.is_some() && is_plain {
             fault("ca", "a certificate authority is of no use without TLS: write tls:// in url".into());
         }
-        let roots = match &config.ca {
-            None => Ok((tls::of_the_system(), Vec::new())),
-            Some(path) => tls::authorities(path).map(|own| (RootCertStore::empty(), own)),
-        };
-        let roots = roots.map_err(|detail| fault("ca", detail)).ok();
-        let tls = roots
-            .and_then(|(roots, own)| tls::trusting(roots, &own).map_err(|why| fault("ca", why.detail)).ok());
+        if config.client_cert.is_some() && is_plain {
+            fault("client_cert", "a certificate is of no use without TLS: write tls:// in url".into());
+        }
+        let own = tls::identity(config.client_cert.as_deref(), config.client_key.as_deref());
+        let own = own.map_err(|(path, detail)| fault(path, detail)).ok().flatten();
+        let tls = secured(config, own.as_ref()).map_err(|detail| fault("ca", detail)).ok();
         let login = login(config, place.as_ref()).map_err(|(path, detail)| fault(path, detail)).ok();
         let timeout = config.request_timeout();
         if timeout.is_zero() || timeout > REQUEST_TIMEOUT_MAX {
@@ -78,6 +83,15 @@ impl Settings {
             _ => Err(faults),
         }
     }
+}
+
+/// Whom we trust, and who we are.
+fn secured(config: &NatsConfig, own: Option<&Identity>) -> Result<ClientConfig, String> {
+    let (roots, authorities) = match &config.ca {
+        None => (tls::of_the_system(), Vec::new()),
+        Some(path) => (RootCertStore::empty(), tls::authorities(path)?),
+    };
+    tls::proving(roots, &authorities, own).map_err(|why| why.detail)
 }
 
 /// One way to log in, and no more.

@@ -26,13 +26,17 @@ if known then
     return entry
   end
 end
--- First what may be refused: a stream that is none, or has no ids left. Then nothing was written.
-local entry = redis.call('XADD', KEYS[1], '*', unpack(ARGV, 7))
-redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. entry, 'PX', ARGV[1])
+-- An entry without its marker would be appended again by every further try.
+if not redis.acl_check_cmd('SET', KEYS[2], '', 'PX', '1') then
+  return redis.error_reply("NOPERM this user may not run the 'set' command")
+end
 if right ~= '' and token > highest then
   redis.call('HSET', KEYS[3], right, ARGV[6])
   redis.call('PEXPIRE', KEYS[3], 30 * 86400000)
 end
+-- Next what may be refused: a stream that is none, or has no ids left. Then no entry was written and no marker.
+local entry = redis.call('XADD', KEYS[1], '*', unpack(ARGV, 7))
+redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. entry, 'PX', ARGV[1])
 local most, age = tonumber(ARGV[3]), tonumber(ARGV[4])
 if most > 0 then
   redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[3])

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{Delivery, Fence, SinkError, SinkErrorKind};
+use futures_util::{Stream, stream::FuturesUnordered};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
 use super::{link::Wire, settings::Settings, slot};
@@ -19,6 +20,12 @@ const PROPERTIES_MAX: usize = 3_500;
 
 /// How long a message is remembered that needed several tries: an earlier one may still be on its way, in some buffer.
 const LINGER: Duration = Duration::from_secs(300);
+
+/// Messages that one pipeline carries, and whose outcomes are known together.
+const SLICE: usize = 32;
+
+/// Some of a call that were answered, each with its place.
+pub(super) type Slice = Vec<(usize, Result<String, RedisError>)>;
 
 /// The script, and what it is always told.
 pub(super) struct Append {
@@ -65,19 +72,46 @@ impl Append {
         self.script.get_hash()
     }
 
-    /// Appends all of them: per message the id of its entry.
-    pub(super) async fn send(&self, mut wire: Wire, batch: &[&Delivery]) -> Vec<Result<String, RedisError>> {
-        let all = batch.iter().map(|delivery| self.command("EVALSHA", self.sha(), delivery)).collect();
+    /// Appends all of them. Each item holds some, by their places, as soon as they are answered: the id of an entry, or why not.
+    pub(super) fn send<'a>(
+        &'a self,
+        wire: &'a Wire,
+        batch: &'a [&'a Delivery],
+    ) -> impl Stream<Item = Slice> + 'a {
+        let size = if wire.is_cluster() { 1 } else { SLICE };
+        let places: Vec<usize> = (0..batch.len()).collect();
+        let slices: Vec<Vec<usize>> = places.chunks(size).map(<[usize]>::to_vec).collect();
+        slices
+            .into_iter()
+            .map(|places| self.send_slice(wire.clone(), batch, places))
+            .collect::<FuturesUnordered<_>>()
+    }
+
+    async fn send_slice(&self, mut wire: Wire, batch: &[&Delivery], places: Vec<usize>) -> Slice {
+        let all = places.iter().map(|place| self.command("EVALSHA", self.sha(), batch[*place])).collect();
         let mut answers = wire.ask(all).await;
         // Redis restarted, or somebody emptied its scripts. These did nothing, and the text brings the script back.
         let unknown: Vec<usize> = (0..answers.len()).filter(|n| is_unknown(&answers[*n])).collect();
         if !unknown.is_empty() {
-            let again = unknown.iter().map(|n| self.command("EVAL", SCRIPT, batch[*n])).collect();
-            for (place, answer) in unknown.iter().zip(wire.ask(again).await) {
-                answers[*place] = answer;
+            let again = unknown.iter().map(|n| self.command("EVAL", SCRIPT, batch[places[*n]])).collect();
+            for (n, answer) in unknown.iter().zip(wire.ask(again).await) {
+                answers[*n] = answer;
             }
         }
-        answers.into_iter().map(|answer| Ok(String::from_redis_value(answer?)?)).collect()
+        let entries = answers.into_iter().map(|answer| Ok(String::from_redis_value(answer?)?));
+        places.into_iter().zip(entries).collect()
+    }
+
+    /// Whether it is the right to the keys beside the stream that this message lacks, and not that to the stream.
+    pub(super) async fn lacks_keys_beside(&self, mut wire: Wire, delivery: &Delivery) -> bool {
+        let mut command = redis::cmd("EVAL");
+        command
+            .arg("return 1")
+            .arg(2)
+            .arg(marker(delivery))
+            .arg(slot::rights(delivery.message.topic.as_str()));
+        let answers = wire.ask(vec![command]).await;
+        answers.iter().any(|answer| answer.as_ref().is_err_and(|error| error.code() == Some("NOPERM")))
     }
 
     fn command(&self, how: &str, script: &str, delivery: &Delivery) -> Cmd {

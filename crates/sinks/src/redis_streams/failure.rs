@@ -2,8 +2,11 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use duly_core::{SinkError, SinkErrorKind};
+use duly_core::{ErrorScope, SinkError, SinkErrorKind};
 use redis::{ErrorKind, RedisError};
+
+/// A script may not run one of its commands: how older and newer servers say so.
+const NO_RIGHT: [&str; 2] = ["user executing the script can't run", "has no permissions to run"];
 
 /// Nothing was sent.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
@@ -15,21 +18,36 @@ pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Unknown, detail)
 }
 
-/// The failure of a command that was sent, or that could not be.
-pub(super) fn sorted(error: &RedisError) -> SinkError {
-    let kind = match error.kind() {
+/// What a failure may be about, where its words do not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// The stream, or the keys that every stream has beside it.
+    Keys,
+    /// One server of a cluster, or all.
+    Servers,
+}
+
+/// The failure of a command that was sent, or that could not be. Of a cluster it is about the destination, unless it says
+/// otherwise: each of its servers has other streams.
+pub(super) fn sorted(error: &RedisError, is_cluster: bool) -> (SinkError, Option<Doubt>) {
+    let of_server = if is_cluster { ErrorScope::Destination } else { ErrorScope::Target };
+    let doubt = is_cluster.then_some(Doubt::Servers);
+    let (kind, scope, doubt) = match (error.kind(), error.code()) {
         // The last way that was tried led nowhere, and it was all new: what was sent before went down with its server.
-        ErrorKind::ClusterConnectionNotFound => SinkErrorKind::Unreachable,
-        _ if error.is_connection_refusal() => SinkErrorKind::Unreachable,
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => SinkErrorKind::Misconfigured,
-        _ => error.code().map_or(SinkErrorKind::Unknown, by_code),
+        (ErrorKind::ClusterConnectionNotFound, _) => (SinkErrorKind::Unreachable, of_server, doubt),
+        _ if error.is_connection_refusal() => (SinkErrorKind::Unreachable, of_server, doubt),
+        (ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig, _) => {
+            (SinkErrorKind::Misconfigured, ErrorScope::Target, None)
+        }
+        (_, Some(code)) => by_code(code, error.detail().unwrap_or_default(), of_server),
+        (_, None) => (SinkErrorKind::Unknown, of_server, doubt),
     };
-    SinkError::new(kind, words(error))
+    (SinkError { scope, ..SinkError::new(kind, words(error)) }, doubt)
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
 pub(super) fn unconnected(error: &RedisError) -> SinkError {
-    let kind = match sorted(error).kind {
+    let kind = match sorted(error, false).0.kind {
         SinkErrorKind::Misconfigured => SinkErrorKind::Misconfigured,
         _ if is_bad_certificate(error) => SinkErrorKind::Misconfigured,
         _ => SinkErrorKind::Unreachable,
@@ -37,15 +55,25 @@ pub(super) fn unconnected(error: &RedisError) -> SinkError {
     SinkError::new(kind, words(error))
 }
 
-/// What the server says by its first word. All of these it says before it has changed anything.
-fn by_code(code: &str) -> SinkErrorKind {
+/// What the server says by its first word. All of these it says before it has appended anything.
+fn by_code(code: &str, detail: &str, of_server: ErrorScope) -> (SinkErrorKind, ErrorScope, Option<Doubt>) {
+    use ErrorScope::{Destination, Target};
+    use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
     match code {
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => SinkErrorKind::Misconfigured,
-        "WRONGTYPE" => SinkErrorKind::Refused,
-        "OOM" | "BUSY" => SinkErrorKind::Throttled,
-        "LOADING" | "READONLY" | "CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN" | "MASTERDOWN" | "MISCONF"
-        | "NOREPLICAS" => SinkErrorKind::Unreachable,
-        _ => SinkErrorKind::Unknown,
+        "NOAUTH" | "WRONGPASS" => (Misconfigured, Target, None),
+        // Of a key; otherwise of a command, which every message needs.
+        "NOPERM" if detail.contains(" to access ") => (Denied, Destination, Some(Doubt::Keys)),
+        "NOPERM" => (Misconfigured, Target, None),
+        "ERR" if NO_RIGHT.iter().any(|words| detail.contains(words)) => (Misconfigured, Target, None),
+        "WRONGTYPE" => (Denied, Destination, None),
+        "ERR" if detail.contains("exhausted the last possible ID") => (Denied, Destination, None),
+        "ERR" if detail.contains("Elements are too large") => (Refused, Destination, None),
+        "OOM" | "BUSY" => (Throttled, of_server, None),
+        "LOADING" | "READONLY" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => (Unreachable, of_server, None),
+        "CLUSTERDOWN" if detail.contains("slot") => (Unreachable, Destination, None),
+        "CLUSTERDOWN" => (Unreachable, Target, None),
+        "MOVED" | "ASK" | "TRYAGAIN" => (Unreachable, Destination, None),
+        _ => (Unknown, Target, None),
     }
 }
 
@@ -67,5 +95,44 @@ fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_sorted_by_how_much_they_are_about() {
+        use ErrorScope::{Destination, Target};
+        let of = |code: &str, detail: &str, is_cluster: bool| {
+            let server = if is_cluster { Destination } else { Target };
+            let (kind, scope, _) = by_code(code, detail, server);
+            (kind, scope)
+        };
+        let down = "The cluster is down";
+        assert_eq!(of("CLUSTERDOWN", down, true), (SinkErrorKind::Unreachable, Target));
+        let slot = "Hash slot not served";
+        assert_eq!(of("CLUSTERDOWN", slot, true), (SinkErrorKind::Unreachable, Destination));
+        for code in ["LOADING", "MASTERDOWN", "READONLY", "MISCONF"] {
+            assert_eq!(of(code, "", false), (SinkErrorKind::Unreachable, Target));
+            assert_eq!(of(code, "", true), (SinkErrorKind::Unreachable, Destination));
+        }
+        // As older and newer servers say it; a user or a stream may be called anything.
+        let keys = [
+            "this user has no permissions to access one of the keys used as arguments",
+            "No permissions to access a key",
+        ];
+        for words in keys {
+            assert_eq!(of("NOPERM", words, false), (SinkErrorKind::Denied, Destination));
+        }
+        let commands = [
+            "this user has no permissions to run the 'evalsha' command",
+            "User access-log has no permissions to run the 'evalsha' command",
+        ];
+        for words in commands {
+            assert_eq!(of("NOPERM", words, false), (SinkErrorKind::Misconfigured, Target));
+        }
+        assert_eq!(of("ERR", "what nobody knows", false), (SinkErrorKind::Unknown, Target));
     }
 }

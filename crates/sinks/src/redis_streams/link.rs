@@ -1,7 +1,7 @@
 //! The connection: made when it is needed, shared by all calls, made anew when it broke.
 
 use duly_core::{Invalid, SinkError, SinkErrorKind};
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_ok};
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, Value,
     aio::{ConnectionLike, MultiplexedConnection},
@@ -18,6 +18,9 @@ use super::{
 
 /// What is older has no flags for scripts.
 const VERSION_MIN: (u32, u32) = (7, 0);
+
+/// Servers of a cluster that are asked for one answer, drawn by lot: that all of them are the one that is away is unlikely.
+const ASKED: usize = 8;
 
 /// How connections are made, and the one that stands.
 pub(super) struct Link {
@@ -119,24 +122,33 @@ impl Wire {
         }
     }
 
-    /// Asks one server, of a cluster any.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.kind, Kind::Cluster(_))
+    }
+
+    /// Asks one server, of a cluster some: the first answer counts, so that one that is away hides no other.
     async fn ask_one(&mut self, command: Cmd) -> Result<Value, RedisError> {
         let answer = match &mut self.kind {
             Kind::One(connection) => connection.req_packed_command(&command).await,
             Kind::Cluster(connection) => {
-                let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-                connection.route_command(command, anywhere).await
+                // The client's own way of asking all waits while one of them is silent.
+                let asking = (0..ASKED).map(|_| {
+                    let (mut connection, command) = (connection.clone(), command.clone());
+                    let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+                    Box::pin(async move { connection.route_command(command, anywhere).await })
+                });
+                select_ok(asking).await.map(|(answer, _)| answer)
             }
         };
         answer?.extract_error()
     }
 
-    /// Whether it answers, lets us run scripts, and, if it is a cluster, is whole.
+    /// Whether it answers, lets us run scripts, and, if it is a cluster, serves what it can.
     pub(super) async fn ask_how_it_is(mut self, sha: &str) -> Result<(), SinkError> {
         let mut exists = redis::cmd("SCRIPT");
         exists.arg("EXISTS").arg(sha);
         self.ask_one(exists).await.map_err(|error| probed(&error))?;
-        if let Kind::Cluster(_) = self.kind {
+        if self.is_cluster() {
             let mut info = redis::cmd("CLUSTER");
             info.arg("INFO");
             let info = self.ask_one(info).await.map_err(|error| probed(&error))?;
@@ -171,7 +183,7 @@ impl Wire {
 
 /// A probe sends nothing that could arrive: no answer to it means that the target is away.
 fn probed(error: &RedisError) -> SinkError {
-    let error = sorted(error);
+    let (error, _) = sorted(error, false);
     let kind = if error.kind == SinkErrorKind::Unknown { SinkErrorKind::Unreachable } else { error.kind };
     SinkError { kind, ..error }
 }

@@ -10,12 +10,16 @@ mod slot;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic};
+use duly_core::{
+    Clock, Delivery, ErrorScope, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic,
+};
+use futures_util::StreamExt;
+use redis::RedisError;
 
 use append::Append;
 pub use config::RedisStreamsConfig;
-use failure::{no_answer, no_connection};
-use link::Link;
+use failure::{Doubt, no_answer, no_connection};
+use link::{Link, Wire};
 use settings::Settings;
 
 /// Appends to Redis Streams.
@@ -26,7 +30,8 @@ pub struct RedisStreamsSink {
     clock: Arc<dyn Clock>,
 }
 
-type Outcome = Result<String, SinkError>;
+/// The part of a call's time in which a cluster is asked whether it lives, if one of its servers does not answer.
+const MARGIN: u32 = 8;
 
 impl RedisStreamsSink {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, Invalid> {
@@ -49,48 +54,120 @@ impl RedisStreamsSink {
         }
     }
 
-    /// Sends these, which the stream may take for all that we know.
-    async fn send(&self, batch: &[&Delivery]) -> Vec<Outcome> {
-        let all = |error: SinkError| vec![Err(error); batch.len()];
+    /// Sends these, which the stream may take for all that we know, and reports each by its index.
+    async fn send(&self, indexes: &[usize], batch: &[&Delivery], outcomes: &Outcomes<'_>) {
+        let all =
+            |error: SinkError| indexes.iter().for_each(|index| outcomes.report(*index, Err(error.clone())));
         let (begin_until, end) = self.ends();
         let wire = match self.within(begin_until, self.link.wire()).await {
             Some(Ok(wire)) => wire,
             Some(Err(failure)) => return all(failure),
             None => return all(no_connection("no connection in time")),
         };
-        let Some(answers) = self.within(end, self.append.send(wire.clone(), batch)).await else {
+        let mut open = vec![true; batch.len()];
+        let (mut is_broken, mut known) = (false, Known::default());
+        // What is left of the time tells a silent server of a cluster from a silent cluster.
+        let margin = self.settings.timeout / MARGIN;
+        let now = self.clock.now().mono();
+        let answers_until = now.saturating_add(end.since(now).saturating_sub(margin));
+        let work = async {
+            let mut answers = self.append.send(&wire, batch);
+            while let Some(slice) = answers.next().await {
+                for (place, answer) in slice {
+                    let outcome = match answer {
+                        Ok(entry) => Ok(entry),
+                        Err(error) => {
+                            is_broken |= failure::is_the_wires(&error);
+                            Err(self.sorted(&error, &wire, batch[place], &mut known).await)
+                        }
+                    };
+                    open[place] = false;
+                    outcomes.report(indexes[place], outcome);
+                }
+            }
+        };
+        let in_time = self.within(answers_until, work).await.is_some();
+        let mut silent = no_answer("no answer in time");
+        if !in_time && wire.is_cluster() && self.is_there(&wire).await {
+            silent = silent.at_destination();
+        } else if !in_time || (is_broken && (!wire.is_cluster() || known.is_there == Some(false))) {
             // Whatever hangs there, the next call does not wait for it.
             self.link.drop_wire(&wire).await;
-            return all(no_answer("no answer in time"));
-        };
-        if answers.iter().any(|answer| answer.as_ref().is_err_and(failure::is_the_wires)) {
-            self.link.drop_wire(&wire).await;
         }
-        answers.into_iter().map(|answer| answer.map_err(|error| failure::sorted(&error))).collect()
+        for place in (0..open.len()).filter(|place| open[*place]) {
+            outcomes.report(indexes[place], Err(silent.clone()));
+        }
+    }
+
+    /// Whether the target answers, in what is left of a call.
+    async fn is_there(&self, wire: &Wire) -> bool {
+        let until = self.clock.now().mono().saturating_add(self.settings.timeout / MARGIN);
+        let asked = self.within(until, wire.clone().ask_how_it_is(self.append.sha())).await;
+        asked.is_some_and(|asked| asked.is_ok())
+    }
+
+    /// A failure, and how much of the target it is about. What its words leave open is asked once in a call.
+    async fn sorted(
+        &self,
+        error: &RedisError,
+        wire: &Wire,
+        delivery: &Delivery,
+        known: &mut Known,
+    ) -> SinkError {
+        let (failure, doubt) = failure::sorted(error, wire.is_cluster());
+        let is_all = match doubt {
+            None => return failure,
+            Some(Doubt::Keys) => {
+                let topic = delivery.message.topic.as_str();
+                if known.keys.as_ref().is_none_or(|(own, _)| own != topic) {
+                    let lacks = self.append.lacks_keys_beside(wire.clone(), delivery).await;
+                    known.keys = Some((topic.to_owned(), lacks));
+                }
+                known.keys.as_ref().is_some_and(|(_, lacks)| *lacks)
+            }
+            Some(Doubt::Servers) => {
+                if known.is_there.is_none() {
+                    known.is_there = Some(self.is_there(wire).await);
+                }
+                known.is_there == Some(false)
+            }
+        };
+        match doubt {
+            Some(Doubt::Keys) if is_all => SinkError::new(
+                SinkErrorKind::Misconfigured,
+                format!("{}: give this user the keys duly:mark:* and duly:rights:*", failure.detail),
+            ),
+            _ if is_all => SinkError { scope: ErrorScope::Target, ..failure },
+            _ => failure,
+        }
     }
 }
 
-impl RedisStreamsSink {
-    async fn send_all(&self, batch: &[Delivery]) -> Vec<Outcome> {
-        let checked: Vec<_> = batch.iter().map(append::check).collect();
-        let fit: Vec<_> =
-            batch.iter().zip(&checked).filter(|(_, fault)| fault.is_none()).map(|(each, _)| each).collect();
-        if fit.is_empty() {
-            return checked.into_iter().flatten().map(Err).collect();
-        }
-        let mut sent = self.send(&fit).await.into_iter();
-        let missing = || Err(SinkError::new(SinkErrorKind::Unknown, "Redis left it unanswered"));
-        checked
-            .into_iter()
-            .map(|fault| fault.map_or_else(|| sent.next().unwrap_or_else(missing), Err))
-            .collect()
-    }
+/// What was asked in a call.
+#[derive(Default)]
+struct Known {
+    /// Of the stream asked for last, whether the keys beside it are forbidden.
+    keys: Option<(String, bool)>,
+    /// Whether the cluster answers.
+    is_there: Option<bool>,
 }
 
 #[async_trait]
 impl Sink for RedisStreamsSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        outcomes.report_all(self.send_all(batch).await);
+        let (mut indexes, mut fit) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for (index, delivery) in batch.iter().enumerate() {
+            match append::check(delivery) {
+                Some(fault) => outcomes.report(index, Err(fault)),
+                None => {
+                    indexes.push(index);
+                    fit.push(delivery);
+                }
+            }
+        }
+        if !fit.is_empty() {
+            self.send(&indexes, &fit, outcomes).await;
+        }
     }
 
     /// Connects, if need be, and asks whether scripts may be run. Nothing is written.

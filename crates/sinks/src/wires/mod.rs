@@ -159,6 +159,12 @@ impl Wire<()> {
         Ok(Self { stream, read: BytesMut::new(), greeting: () })
     }
 
+    /// One on which a protocol has begun that turns to TLS, or does not, in its own way.
+    #[cfg(feature = "nats")]
+    pub(crate) fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+        Self { stream: Box::new(stream), read: BytesMut::new(), greeting: () }
+    }
+
     pub(crate) fn greeted<G>(self, greeting: G) -> Wire<G> {
         Wire { stream: self.stream, read: self.read, greeting }
     }

@@ -27,6 +27,9 @@ fn an_authority_without_tls_is_told_to_be_of_no_use() {
     let ca = format!("ca = '{}'", file.display());
     assert_eq!(faults(&format!("url = 'nats://127.0.0.1'\n{ca}")), ["ca"]);
     assert_eq!(faults(&format!("url = 'tls://127.0.0.1'\n{ca}")), [""; 0]);
+    let own = format!("client_cert = '{}'", file.display());
+    assert_eq!(faults(&format!("url = 'tls://127.0.0.1'\n{own}")), ["client_key"], "it needs its key");
+    assert_eq!(faults(&format!("url = 'nats://127.0.0.1'\n{own}")), ["client_cert", "client_key"]);
 }
 
 #[test]

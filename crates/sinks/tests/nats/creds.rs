@@ -65,17 +65,20 @@ async fn a_user_of_a_creds_file_is_let_in_and_a_stranger_is_not() {
     let stream = Config { name: "ORDERS".into(), subjects: vec!["orders".into()], ..Config::default() };
     let mut stream = jetstream::new(client).create_stream(stream).await.unwrap();
 
-    let sink = |name: &str, text: &str| {
+    let sink = |name: &str, text: &str, mode: &str| {
         let file = nats.folder().join(name);
         fs::write(&file, text).unwrap();
-        sink_with(&nats.url(), &format!("creds_file = '{}'", file.display()))
+        sink_with(&nats.url(), &format!("mode = '{mode}'\ncreds_file = '{}'", file.display()))
     };
-    let known = sink("known.creds", &text);
-    known.probe().await.unwrap();
-    one(&known, "orders", "a").await.unwrap();
-    assert_eq!(stream.info().await.unwrap().state.messages, 1);
+    for mode in ["jetstream", "core"] {
+        let known = sink("known.creds", &text, mode);
+        known.probe().await.unwrap();
+        one(&known, "orders", "a").await.unwrap();
+        // The stream hears what comes by core NATS too, and knows the id again.
+        assert_eq!(stream.info().await.unwrap().state.messages, 1, "{mode}");
 
-    let stranger = sink("stranger.creds", &creds(&KeyPair::new_account()));
-    assert_eq!(failure(&stranger, "orders", "b").await, SinkErrorKind::Misconfigured);
-    assert_eq!(stranger.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+        let stranger = sink("stranger.creds", &creds(&KeyPair::new_account()), mode);
+        assert_eq!(failure(&stranger, "orders", "b").await, SinkErrorKind::Misconfigured);
+        assert_eq!(stranger.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+    }
 }

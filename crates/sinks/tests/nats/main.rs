@@ -1,6 +1,7 @@
 //! The sink into NATS against real servers.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod cluster;
 mod config;
 mod core;
 mod creds;

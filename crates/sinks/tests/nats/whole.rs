@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use duly::{Duly, Message, SinkOptions, SystemClock};
+use duly_core::RetryOverride;
 use duly_stores::MemoryStore;
 use testkit::servers::{
     nats::{Nats, installed},
@@ -25,7 +26,8 @@ async fn what_duly_delivers_is_in_the_stream_once_and_what_nobody_wants_is_dead(
         .start()
         .await
         .unwrap();
-    duly.send(Message::to("events/nobody.wants.this").id("dead").text("body")).await.unwrap();
+    let once = RetryOverride { attempts: Some(1), ..RetryOverride::default() };
+    duly.send(Message::to("events/nobody.wants.this").id("dead").retry(once)).await.unwrap();
     for n in 0..200 {
         let message = Message::to("events/orders.new").id(format!("m{n}")).text("body");
         duly.send(message.after(Duration::from_millis(n % 50))).await.unwrap();

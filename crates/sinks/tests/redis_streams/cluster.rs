@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use duly_core::SinkErrorKind;
+use duly_core::{ErrorScope, SinkErrorKind};
 use testkit::servers::redis::{Cluster, installed};
 
 use crate::{ids, one, sink_with, to};
@@ -80,4 +80,58 @@ async fn a_slot_that_moves_under_load_leaves_one_entry_of_each() {
     there.sort_unstable();
     sent.sort_unstable();
     assert_eq!(there, sent);
+}
+
+/// A stream of each server, by its place.
+fn stream_of_each(cluster: &Cluster) -> Vec<String> {
+    let of = |place| {
+        let mut names = (0..).map(|n| format!("s{n}"));
+        names.find(|name| cluster.owner(cluster.slot(name)) == place).unwrap()
+    };
+    (0..3).map(of).collect()
+}
+
+#[tokio::test]
+async fn one_server_of_a_cluster_that_is_full_or_silent_or_gone_holds_up_its_streams_alone() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::of_three();
+    for node in cluster.nodes() {
+        node.run::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let streams = stream_of_each(&cluster);
+    let sink = sink_with(&cluster.url(), "request_timeout = '4s'");
+    let round = async |id: &str, kinds: &[SinkErrorKind]| {
+        let batch: Vec<_> = streams.iter().map(|stream| to(stream, id)).collect();
+        let outcomes = sink.deliver(&batch).await;
+        assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+        match &outcomes[1] {
+            Ok(_) => assert!(kinds.is_empty(), "{id}: it was to fail"),
+            Err(error) => {
+                assert!(
+                    kinds.contains(&error.kind) && error.scope == ErrorScope::Destination,
+                    "{id}: {error}"
+                );
+            }
+        }
+    };
+    round("first", &[]).await;
+    let node = &cluster.nodes()[1];
+    node.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    round("full", &[SinkErrorKind::Throttled]).await;
+    node.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    round("again", &[]).await;
+    node.pause();
+    round("silent", &[SinkErrorKind::Unknown, SinkErrorKind::Unreachable]).await;
+    node.cont();
+    node.kill();
+    // The first may find the end of a connection; after that, nobody is there.
+    round("gone", &[SinkErrorKind::Unknown, SinkErrorKind::Unreachable]).await;
+    round("gone-still", &[SinkErrorKind::Unreachable]).await;
+    sink.probe().await.unwrap();
+    cluster.nodes().iter().for_each(testkit::servers::redis::Redis::kill);
+    let _ = one(&sink, &streams[0], "none").await;
+    let error = one(&sink, &streams[0], "none").await.unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Target), "{error}");
 }

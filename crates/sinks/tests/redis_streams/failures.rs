@@ -1,9 +1,12 @@
 //! What each failure is taken for.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use duly_core::SinkErrorKind;
-use testkit::servers::redis::{Options, Redis, installed};
+use duly_core::{ErrorScope, SinkErrorKind};
+use testkit::servers::{
+    redis::{Options, Redis, installed},
+    wait_until,
+};
 
 use crate::{failure, ids, one, sink_to, sink_with, to};
 
@@ -54,24 +57,54 @@ async fn the_rights_that_the_documentation_names_are_enough() {
     one(&sink, "orders", "a").await.unwrap();
     sink.settled(&[to("orders", "a")]).await;
     assert_eq!(crate::markers(&redis), [""; 0]);
-    assert_eq!(failure(&sink, "others", "a").await, SinkErrorKind::Misconfigured, "not a key of its own");
+    let outcomes = sink.deliver(&[to("orders", "b"), to("others", "c"), to("orders", "d")]).await;
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    let error = outcomes[1].as_ref().unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Denied, ErrorScope::Destination), "{error}");
 }
 
 #[tokio::test]
-async fn something_else_under_the_streams_name_refuses_the_message_alone() {
+async fn missing_rights_that_every_message_needs_pause_the_lane_and_append_nothing() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let users = [
+        ("no-xadd", vec!["~*", "+@all", "-xadd"]),
+        ("no-set", vec!["~*", "+@all", "-set"]),
+        ("no-marks", vec!["~orders", "+@all"]),
+    ];
+    for (user, rights) in users {
+        let mut words = vec!["ACL", "SETUSER", user, "on", ">secret"];
+        words.extend(rights);
+        redis.run::<()>(&words);
+        let sink = sink_with(&format!("redis://{user}:secret@127.0.0.1:{}", redis.port()), "");
+        for _ in 0..2 {
+            let error = one(&sink, "orders", "a").await.unwrap_err();
+            let found = (error.kind, error.scope);
+            assert_eq!(found, (SinkErrorKind::Misconfigured, ErrorScope::Target), "{user}: {error}");
+        }
+    }
+    assert_eq!(redis.run::<usize>(&["EXISTS", "orders"]), 0, "an entry without a marker would come again");
+}
+
+#[tokio::test]
+async fn something_else_under_the_streams_name_or_a_stream_at_its_end_denies_that_stream_alone() {
     if !installed() {
         return;
     }
     let redis = Redis::single();
     redis.run::<()>(&["SET", "text", "x"]);
-    let batch = [to("orders", "a"), to("text", "b"), to("orders", "c")];
+    redis.run::<String>(&["XADD", "ended", "18446744073709551615-18446744073709551615", "a", "b"]);
+    let batch = [to("orders", "a"), to("text", "b"), to("ended", "c"), to("orders", "d")];
     let outcomes = sink_to(&redis).deliver(&batch).await;
-    assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
-    assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);
-    assert!(
-        !crate::markers(&redis).iter().any(|marker| marker.contains("text")),
-        "no marker without an entry"
-    );
+    assert!(outcomes[0].is_ok() && outcomes[3].is_ok());
+    for outcome in &outcomes[1..3] {
+        let error = outcome.as_ref().unwrap_err();
+        assert_eq!((error.kind, error.scope), (SinkErrorKind::Denied, ErrorScope::Destination), "{error}");
+    }
+    let without = |marker: &String| marker.contains("text") || marker.contains("ended");
+    assert!(!crate::markers(&redis).iter().any(without), "no marker without an entry");
 }
 
 #[tokio::test]
@@ -83,10 +116,73 @@ async fn out_of_memory_is_throttled_and_leaves_nothing_half_done() {
     let sink = sink_to(&redis);
     one(&sink, "orders", "a").await.unwrap();
     redis.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Throttled);
+    let error = one(&sink, "orders", "b").await.unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Throttled, ErrorScope::Target), "{error}");
     redis.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     one(&sink, "orders", "b").await.unwrap();
     assert_eq!(ids(&redis, "orders"), ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_not_write_now_is_waited_for() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let sink = sink_to(&redis);
+    one(&sink, "orders", "a").await.unwrap();
+    // Nobody replicates this one.
+    redis.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let error = one(&sink, "orders", "b").await.unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Target), "{error}");
+    assert!(error.detail.contains("NOREPLICAS"), "{error}");
+    redis.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    // It can save nothing into a folder that takes no file of this name.
+    let folder = redis.run::<Vec<String>>(&["CONFIG", "GET", "dir"]).remove(1);
+    std::fs::create_dir(std::path::Path::new(&folder).join("dump.rdb")).unwrap();
+    for (name, value) in [("appendonly", "no"), ("save", "1 1")] {
+        redis.run::<()>(&["CONFIG", "SET", name, value]);
+    }
+    redis.run::<String>(&["BGSAVE"]);
+    tokio::task::block_in_place(|| {
+        wait_until("the save has failed", Duration::from_secs(20), || {
+            redis.run::<String>(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err")
+        });
+    });
+    let error = one(&sink, "orders", "b").await.unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Target), "{error}");
+    assert!(error.detail.contains("MISCONF"), "{error}");
+    redis.run::<()>(&["CONFIG", "SET", "save", ""]);
+    one(&sink, "orders", "b").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_script_that_runs_for_long_throttles() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let sink = sink_to(&redis);
+    one(&sink, "orders", "a").await.unwrap();
+    redis.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
+    let endless = redis::Client::open(redis.url()).unwrap();
+    let busy = tokio::task::spawn_blocking(move || {
+        let mut connection = endless.get_connection().unwrap();
+        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection).unwrap_err()
+    });
+    let mut error = one(&sink, "orders", "b").await;
+    // The script may not have begun.
+    for n in 0.. {
+        if error.is_err() {
+            break;
+        }
+        error = one(&sink, "orders", &format!("b{n}")).await;
+    }
+    let error = error.unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Throttled, ErrorScope::Target), "{error}");
+    redis.run::<()>(&["SCRIPT", "KILL"]);
+    busy.await.unwrap();
+    one(&sink, "orders", "c").await.unwrap();
 }
 
 #[tokio::test]
@@ -98,7 +194,11 @@ async fn a_replica_is_no_place_to_write_to() {
     let sink = sink_to(&replica);
     one(&sink, "orders", "a").await.unwrap();
     replica.run::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    assert_eq!(failure(&sink, "orders", "b").await, SinkErrorKind::Unreachable);
+    let error = one(&sink, "orders", "b").await.unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Target), "{error}");
+    // The master again: another connection is made.
+    replica.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    one(&sink, "orders", "b").await.unwrap();
 }
 
 #[tokio::test]

@@ -60,9 +60,9 @@ impl Target for Stream {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    /// No stream has its subject.
+    /// No subject has a space in it.
     fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "nobody.wants.this".parse().unwrap(), ..self.good(id) }
+        Message { topic: "nobody wants this".parse().unwrap(), ..self.good(id) }
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

@@ -13,9 +13,6 @@ use testkit::{
     sink::{Arrival, Target},
 };
 
-/// A key that is no stream.
-const REFUSED: &str = "refused";
-
 /// Redis in one of its forms; what it has is read from `reader`'s servers.
 pub(crate) struct Streams<S> {
     servers: S,
@@ -25,21 +22,18 @@ pub(crate) struct Streams<S> {
 /// One Redis.
 pub(crate) fn single() -> Streams<Redis> {
     let redis = Redis::single();
-    redis.run::<()>(&["SET", REFUSED, "no stream"]);
     Streams { url: redis.url(), servers: redis }
 }
 
 /// A cluster of three.
 pub(crate) fn cluster() -> Streams<Cluster> {
     let cluster = Cluster::of_three();
-    node_of(&cluster, REFUSED).run::<()>(&["SET", REFUSED, "no stream"]);
     Streams { url: cluster.url(), servers: cluster }
 }
 
 /// A master, a replica and three sentinels, which do not mind a master that is away for as long as a case takes.
 pub(crate) fn sentinels() -> Streams<Sentinels> {
     let sentinels = Sentinels::with_patience(Duration::from_secs(60));
-    sentinels.pair()[0].run::<()>(&["SET", REFUSED, "no stream"]);
     Streams { url: sentinels.url(), servers: sentinels }
 }
 
@@ -116,8 +110,11 @@ impl<S: Servers> Target for Streams<S> {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
+    /// An entry has a body already.
     fn bad(&self, id: MessageId) -> Message {
-        Message { topic: REFUSED.parse().unwrap(), ..self.good(id) }
+        let mut message = self.good(id);
+        message.properties.put("body", "x");
+        message
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

@@ -1,8 +1,10 @@
 //! Real NATS servers, with JetStream.
 
+mod cluster;
+
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, TcpStream},
     path::Path,
     time::Duration,
@@ -10,8 +12,13 @@ use std::{
 
 use super::{program::Program, wait_until};
 
+pub use cluster::Cluster;
+
 /// A server answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A server that has nothing to say to a question says it within this.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether NATS is installed; if not, says that its tests are skipped, or fails with `CI=true`.
 pub fn installed() -> bool {
@@ -35,15 +42,24 @@ impl Nats {
     /// # Panics
     /// If NATS is not installed or does not start.
     pub fn with(more: &str) -> Self {
-        let nats = Self { program: Program::new("nats-server") };
-        let folder = nats.program.folder().display();
-        let config = format!(
-            "listen: \"127.0.0.1:{}\"\nmax_payload: 2MB\njetstream {{ store_dir: \"{folder}/data\" }}\n{more}\n",
-            nats.port()
-        );
-        fs::write(nats.program.folder().join("nats.conf"), config).unwrap();
+        let nats = Self::placed();
+        nats.configure(more);
         nats.start();
         nats
+    }
+
+    /// A place for a server, which has no configuration yet and does not run.
+    fn placed() -> Self {
+        Self { program: Program::new("nats-server") }
+    }
+
+    fn configure(&self, more: &str) {
+        let folder = self.folder().display();
+        let config = format!(
+            "listen: \"127.0.0.1:{}\"\nmax_payload: 2MB\njetstream {{ store_dir: \"{folder}/data\" }}\n{more}\n",
+            self.port()
+        );
+        fs::write(self.folder().join("nats.conf"), config).unwrap();
     }
 
     /// Where clients go who need not log in.
@@ -68,12 +84,25 @@ impl Nats {
 
     /// Starts it again, after a kill.
     pub fn start(&self) {
+        self.launch();
+        self.wait_until_ready();
+    }
+
+    fn launch(&self) {
         let config = self.folder().join("nats.conf").display().to_string();
         self.program.start(&["-c".into(), config]);
+    }
+
+    fn wait_until_ready(&self) {
         wait_until("nats-server answers", READY_WITHIN, || {
             assert!(self.program.is_alive(), "nats-server did not start:\n{}", self.program.log());
             self.is_ready()
         });
+    }
+
+    /// Whether it runs, or is paused.
+    pub fn is_alive(&self) -> bool {
+        self.program.is_alive()
     }
 
     /// kill -9 and start again.
@@ -94,10 +123,30 @@ impl Nats {
 
     /// It greets whoever comes, once it has read its data.
     fn is_ready(&self) -> bool {
-        let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())) else { return false };
+        self.greeted().is_some()
+    }
+
+    fn greeted(&self) -> Option<BufReader<TcpStream>> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).ok()?;
+        stream.set_read_timeout(Some(READY_WITHIN)).ok()?;
+        let mut reader = BufReader::new(stream);
         let mut line = String::new();
-        let _ = stream.set_read_timeout(Some(READY_WITHIN));
-        BufReader::new(stream).read_line(&mut line).is_ok_and(|count| count > 0) && line.starts_with("INFO")
+        reader.read_line(&mut line).ok()?;
+        line.starts_with("INFO").then_some(reader)
+    }
+
+    /// Whether JetStream answers here: in a cluster, whether there is a leader and this server knows it.
+    fn has_leader(&self) -> bool {
+        let asked = || -> Option<String> {
+            let mut reader = self.greeted()?;
+            let stream = reader.get_mut();
+            stream.set_read_timeout(Some(ANSWER_WITHIN)).ok()?;
+            stream.write_all(b"CONNECT {\"verbose\":false}\r\nSUB _INBOX.kit 1\r\n").ok()?;
+            stream.write_all(b"PUB $JS.API.INFO _INBOX.kit 0\r\n\r\n").ok()?;
+            let is_answer = |line: &String| line.contains("account_info_response");
+            reader.lines().map_while(Result::ok).find(is_answer)
+        };
+        asked().is_some_and(|answer| !answer.contains("\"error\""))
     }
 }
 
@@ -116,5 +165,18 @@ mod tests {
         assert!(nats.is_ready() && nats.port() == port);
         nats.kill();
         assert!(!nats.is_ready());
+    }
+
+    #[test]
+    fn three_servers_have_a_leader_also_when_one_of_them_is_away() {
+        if !installed() {
+            return;
+        }
+        let cluster = Cluster::of_three();
+        assert!(cluster.nodes().iter().all(Nats::has_leader));
+        cluster.nodes()[cluster.place("n0")].kill();
+        cluster.wait_until_led();
+        cluster.start();
+        assert!(cluster.nodes().iter().all(Nats::has_leader));
     }
 }
