@@ -9,7 +9,8 @@ use std::{
 use crate::step::{Failure, Steps, root};
 
 /// Each has its list, a `pom.xml`, in the folder of its name; and what Maven is to make of it.
-const SERVERS: [(&str, &[&str]); 3] = [("kafka", COPY), ("rocketmq", COPY), ("axe", UNPACK)];
+const SERVERS: [(&str, &[&str]); 4] =
+    [("kafka", COPY), ("rocketmq", COPY), ("artemis", COPY), ("axe", UNPACK)];
 const COPY: &[&str] = &["dependency:copy-dependencies"];
 /// A script for browsers, in a jar that is of no other use here.
 const UNPACK: &[&str] = &["dependency:unpack-dependencies", "-Dmdep.unpack.includes=axe.min.js"];

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "activemq")]
 pub mod activemq;
+#[cfg(any(feature = "activemq", feature = "mqtt"))]
+mod connection;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "mqtt")]
@@ -28,8 +30,6 @@ pub mod rocketmq;
 mod tls;
 #[cfg(feature = "webhook")]
 pub mod webhook;
-#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
-mod wires;
 mod written;
 
 use std::{sync::Arc, time::Duration};
@@ -166,6 +166,10 @@ impl SinkConfig {
             Self::Kafka(config) => config.look().await,
             #[cfg(feature = "rabbitmq")]
             Self::Rabbitmq(config) => config.look(clock).await,
+            #[cfg(feature = "activemq")]
+            Self::Activemq(config) => config.look(),
+            #[cfg(feature = "mqtt")]
+            Self::Mqtt(config) => config.look(),
             _ => {
                 // The others have nothing to say, and no use for these.
                 let _ = (clock, again);

@@ -36,7 +36,7 @@ pub(crate) struct Identity {
 }
 
 /// Reads `client_cert` and `client_key`, two PEM files that come together or not at all. A fault names the setting it is about.
-#[cfg(any(feature = "rabbitmq", feature = "nats"))]
+#[cfg(any(feature = "rabbitmq", feature = "activemq", feature = "mqtt", feature = "nats"))]
 pub(crate) fn identity(
     client_cert: Option<&Path>,
     client_key: Option<&Path>,

@@ -13,5 +13,6 @@ testkit::sink_suite!(nats_jetstream, crate::targets::nats(), if crate::servers::
 testkit::sink_suite!(kafka, crate::targets::kafka(), if crate::servers::kafka::installed());
 testkit::sink_suite!(rocketmq, crate::targets::rocketmq(), if crate::servers::rocketmq::installed());
 testkit::sink_suite!(activemq_queue, crate::targets::activemq(), if crate::servers::activemq::installed());
+testkit::sink_suite!(activemq_artemis, crate::targets::artemis(), if crate::servers::artemis::installed());
 testkit::sink_suite!(mqtt_qos_1, crate::targets::mqtt(1), if crate::servers::mosquitto::installed());
 testkit::sink_suite!(mqtt_qos_2, crate::targets::mqtt(2), if crate::servers::mosquitto::installed());

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{ActivemqSink, settings::Settings};
-use crate::{Hidden, Span};
+use crate::{Hidden, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActivemqConfig {
-    /// `stomp://host`, `stomp+ssl://host`. Hidden, as it may hold a password.
+    /// `stomp://host`, `stomp+ssl://host`, several hosts after commas. Hidden, as it may hold a password.
     pub url: Option<Hidden>,
     /// Whether topics of messages name queues or topics.
     pub destination: ActivemqDestination,
@@ -25,6 +25,10 @@ pub struct ActivemqConfig {
     pub request_timeout: Option<Span>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, and its chain.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 /// What the topic of a message is the name of.
@@ -48,6 +52,18 @@ impl ActivemqConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<ActivemqSink, Invalid> {
         let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
         Ok(ActivemqSink::new(settings, clock))
+    }
+
+    /// What works and is odd all the same.
+    pub(crate) fn look(&self) -> Vec<Remark> {
+        let is_topic = self.destination == ActivemqDestination::Topic;
+        let remark = || {
+            Remark {
+            detail: "a topic acknowledges what nobody has subscribed to, and keeps nothing of it".into(),
+            remedy: "give each consumer a durable subscription before the first message is due, or write destination = \"queue\"".into(),
+        }
+        };
+        is_topic.then(remark).into_iter().collect()
     }
 
     pub(crate) fn batch(&self) -> usize {

@@ -7,16 +7,6 @@ use super::frame::Frame;
 /// As much of what a broker says as is worth keeping: the rest are its stack traces.
 const WORDS_MAX: usize = 500;
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
-}
-
 /// It will never be taken.
 pub(super) fn refused(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Refused, detail)
@@ -44,14 +34,39 @@ pub(super) fn not_let_in(words: String) -> SinkError {
 
 /// An ERROR about one message.
 pub(super) fn not_taken(words: String) -> SinkError {
-    let kind = if has(&words, &["resourceallocation", "usage manager", "usage limit", "is full"]) {
-        SinkErrorKind::Throttled
-    } else if has(&words, &["not authorized", "access refused", "invaliddestination", "was exceeded"]) {
-        SinkErrorKind::Refused
+    let by_code = words.get(..9).filter(|code| code.starts_with("AMQ")).map(by_code);
+    let (kind, is_local) = by_code.unwrap_or_else(|| by_words(&words));
+    let error = SinkError::new(kind, words);
+    if is_local { error.at_destination() } else { error }
+}
+
+/// The code that the words of Artemis begin with: what it means, and whether it is about the destination alone. Nothing else of
+/// them is looked at: they repeat what is in the message.
+fn by_code(code: &str) -> (SinkErrorKind, bool) {
+    match code {
+        // No permission; no such queue, address or destination; another routing type.
+        "AMQ229032" | "AMQ229213" | "AMQ229017" | "AMQ229203" | "AMQ339001" | "AMQ229207" | "AMQ229208"
+        | "AMQ339041" => (SinkErrorKind::Denied, true),
+        // The address is full and may not grow, or no queue is behind it. The second code does not say which of them.
+        "AMQ229102" | "AMQ339011" => (SinkErrorKind::Throttled, true),
+        // Headers that are too large.
+        "AMQ339028" => (SinkErrorKind::Refused, false),
+        _ => (SinkErrorKind::Unknown, false),
+    }
+}
+
+fn by_words(words: &str) -> (SinkErrorKind, bool) {
+    if has(words, &["store is full"]) {
+        (SinkErrorKind::Throttled, false)
+    } else if has(words, &["resourceallocation", "usage manager", "usage limit", "is full"]) {
+        (SinkErrorKind::Throttled, true)
+    } else if has(words, &["not authorized", "access refused", "invaliddestination"]) {
+        (SinkErrorKind::Denied, true)
+    } else if has(words, &["was exceeded"]) {
+        (SinkErrorKind::Refused, false)
     } else {
-        SinkErrorKind::Unknown
-    };
-    SinkError::new(kind, words)
+        (SinkErrorKind::Unknown, false)
+    }
 }
 
 fn has(words: &str, any: &[&str]) -> bool {
@@ -61,18 +76,42 @@ fn has(words: &str, any: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use duly_core::ErrorScope;
+
     use super::*;
 
     #[test]
     fn words_of_brokers_are_sorted_by_what_comes_next() {
-        let kind = |words: &str| not_taken(words.into()).kind;
-        assert_eq!(kind("User ann is not authorized to write to: queue://a"), SinkErrorKind::Refused);
-        assert_eq!(kind("ProtocolException: The maximum data length was exceeded"), SinkErrorKind::Refused);
-        assert_eq!(
-            kind("javax.jms.ResourceAllocationException: Usage Manager Memory Limit reached on queue://a"),
-            SinkErrorKind::Throttled
-        );
-        assert_eq!(kind("java.lang.NullPointerException"), SinkErrorKind::Unknown, "no guesses");
+        use SinkErrorKind::{Denied, Refused, Throttled, Unknown};
+        let (target, destination) = (ErrorScope::Target, ErrorScope::Destination);
+        for (words, kind, scope) in [
+            ("User ann is not authorized to write to: queue://a", Denied, destination),
+            ("ProtocolException: The maximum data length was exceeded", Refused, target),
+            (
+                "javax.jms.ResourceAllocationException: Usage Manager Memory Limit reached on queue://a",
+                Throttled,
+                destination,
+            ),
+            (
+                "javax.jms.ResourceAllocationException: Persistent store is Full, 100% of 1024",
+                Throttled,
+                target,
+            ),
+            ("java.lang.NullPointerException", Unknown, target),
+            ("AMQ229032 User duly does not have permission='SEND' on address a", Denied, destination),
+            ("AMQ229102 Address \"a\" is full.", Throttled, destination),
+            (
+                "AMQ339011 Error sending message CoreMessage[properties=[x=not authorized]]",
+                Throttled,
+                destination,
+            ),
+            ("AMQ339041 Not allowed to specify ANYCAST semantics on MULTICAST address.", Denied, destination),
+            ("AMQ339028 Message header too big, increase minLargeMessageSize please.", Refused, target),
+            ("AMQ339031 Error handling send", Unknown, target),
+        ] {
+            let error = not_taken(words.into());
+            assert_eq!((error.kind, error.scope), (kind, scope), "{words}");
+        }
         let kind = |words: &str| not_let_in(words.into()).kind;
         assert_eq!(kind("User name [ann] or password is invalid."), SinkErrorKind::Misconfigured);
         assert_eq!(kind("Unsupported version, supported is 1.0"), SinkErrorKind::Misconfigured);

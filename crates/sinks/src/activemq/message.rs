@@ -7,6 +7,7 @@ use super::{
     config::ActivemqDestination,
     failure::refused,
     frame::{Writer, escaped},
+    stomp::Make,
 };
 
 /// The longest header line that ActiveMQ reads, and the most of them. What is beyond makes it lose its place in what we send.
@@ -15,6 +16,7 @@ const HEADERS_MAX: usize = 900;
 /// Headers that STOMP or ActiveMQ understand: a property of such a name would change what becomes of a message.
 const RESERVED: &[&str] = &[
     "destination",
+    "destination-type",
     "receipt",
     "receipt-id",
     "persistent",
@@ -39,13 +41,20 @@ const RESERVED: &[&str] = &[
     "browser",
     "retain",
 ];
-const PREFIXES: &[&str] = &["duly-", "jms", "amq_", "_amq", "__amq", "activemq."];
+const PREFIXES: &[&str] = &["duly-", "jms", "amq_", "_amq", "__amq", "_hq", "activemq."];
 
 impl ActivemqDestination {
     fn prefix(self) -> &'static str {
         match self {
             Self::Queue => "/queue/",
             Self::Topic => "/topic/",
+        }
+    }
+
+    fn routing(self) -> &'static str {
+        match self {
+            Self::Queue => "ANYCAST",
+            Self::Topic => "MULTICAST",
         }
     }
 }
@@ -99,11 +108,20 @@ fn unfit(name: &str) -> Option<&'static str> {
 }
 
 /// Adds it to `out`. Its receipt will have this number.
-pub(super) fn send(out: &mut BytesMut, delivery: &Delivery, to: ActivemqDestination, receipt: u64) {
+pub(super) fn send(
+    out: &mut BytesMut,
+    delivery: &Delivery,
+    (to, make): (ActivemqDestination, Make),
+    receipt: u64,
+) {
     let message = &delivery.message;
     let body = message.body.as_bytes();
-    let mut frame = Writer::new(out, "SEND")
-        .header("destination", format_args!("{}{}", to.prefix(), message.topic))
+    let frame = Writer::new(out, "SEND");
+    let frame = match make {
+        Make::Classic => frame.header("destination", format_args!("{}{}", to.prefix(), message.topic)),
+        Make::Artemis => frame.header("destination", &message.topic).header("destination-type", to.routing()),
+    };
+    let mut frame = frame
         .header("persistent", "true")
         .header("receipt", receipt)
         .header("content-type", message.body.kind().mime())
@@ -154,9 +172,14 @@ mod tests {
     #[test]
     fn a_frame_has_every_field_and_no_line_that_is_not_ours() {
         let mut out = BytesMut::new();
-        send(&mut out, &with("a:b", "x", "1\nreceipt:9"), ActivemqDestination::Topic, 4);
+        let message = with("a:b", "x", "1\nreceipt:9");
+        send(&mut out, &message, (ActivemqDestination::Topic, Make::Classic), 4);
         let wanted = "SEND\ndestination:/topic/a\\cb\npersistent:true\nreceipt:4\ncontent-type:text/plain; charset=utf-8\n\
                       content-length:3\nduly-id:id\nduly-due:7\nduly-attempt:3\nx:1\\nreceipt\\c9\n\na\0b\0";
         assert_eq!(std::str::from_utf8(&out).unwrap(), wanted);
+        out.clear();
+        send(&mut out, &message, (ActivemqDestination::Queue, Make::Artemis), 4);
+        let begin = "SEND\ndestination:a\\cb\ndestination-type:ANYCAST\npersistent:true\n";
+        assert!(std::str::from_utf8(&out).unwrap().starts_with(begin));
     }
 }

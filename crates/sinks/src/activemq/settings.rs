@@ -5,7 +5,7 @@ use std::time::Duration;
 use duly_core::Invalid;
 
 use super::config::{ActivemqConfig, ActivemqDestination};
-use crate::wires::{Address, Scheme, Written};
+use crate::connection::{Address, Scheme, Written};
 
 const SCHEMES: &[Scheme] = &[("stomp", false, 61613), ("stomp+ssl", true, 61614)];
 const WANTED: &str = "a URL such as stomp://user:password@127.0.0.1:61613 or stomp+ssl://host";
@@ -26,6 +26,8 @@ impl Settings {
         let written = Written {
             url: config.url.as_ref(),
             ca: config.ca.as_deref(),
+            client_cert: config.client_cert.as_deref(),
+            client_key: config.client_key.as_deref(),
             timeout,
             schemes: SCHEMES,
             wanted: if speaks_amqp(config) {

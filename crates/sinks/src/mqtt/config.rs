@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{MqttSink, settings::Settings};
-use crate::{Hidden, Span};
+use crate::{Hidden, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MqttConfig {
-    /// `mqtt://host`, `mqtts://host`. Hidden, as it may hold a password.
+    /// `mqtt://host`, `mqtts://host`, several hosts after commas. Hidden, as it may hold a password.
     pub url: Option<Hidden>,
     /// The version of the protocol.
     pub version: MqttVersion,
@@ -29,6 +29,15 @@ pub struct MqttConfig {
     pub request_timeout: Option<Span>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, and its chain.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
+    /// What the first connection is called; those beside it have `-1`, `-2` and so on at the end. If not set, the broker
+    /// chooses.
+    pub client_id: Option<String>,
+    /// Whether a connection begins without what the broker kept of one of the same name. `true` if not set.
+    pub clean_start: Option<bool>,
 }
 
 /// The version of the protocol.
@@ -53,6 +62,20 @@ impl MqttConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<MqttSink, Invalid> {
         let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
         Ok(MqttSink::new(settings, clock))
+    }
+
+    /// What works and is odd all the same.
+    pub(crate) fn look(&self) -> Vec<Remark> {
+        let is_old = self.version == MqttVersion::V3;
+        let remark = || {
+            Remark {
+            detail: "version 3.1.1 has no reason codes: a broker may acknowledge what we are not allowed to publish and \
+                     throw it away; and no id travels by which a consumer could know a copy"
+                .into(),
+            remedy: "write version = \"5\", if the broker speaks it".into(),
+        }
+        };
+        is_old.then(remark).into_iter().collect()
     }
 
     pub(crate) fn batch(&self) -> usize {

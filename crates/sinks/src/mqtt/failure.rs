@@ -11,16 +11,6 @@ const FAILURE: u8 = 0x80;
 /// Taken, and nobody listens.
 pub(super) const NOBODY: u8 = 0x10;
 
-/// Nothing was sent.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
-}
-
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
-}
-
 /// It will never be taken.
 pub(super) fn refused(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Refused, detail)
@@ -57,12 +47,18 @@ pub(super) fn not_let_in(reason: &Reason, version: MqttVersion) -> SinkError {
 
 /// An acknowledgement, or a goodbye, that says no to one message.
 pub(super) fn not_taken(reason: &Reason) -> SinkError {
-    let kind = match reason.code {
-        0x87 | 0x90 | 0x95 | 0x99 | 0x9a | 0x9b => SinkErrorKind::Refused,
-        0x89 | 0x93 | 0x96 | 0x97 => SinkErrorKind::Throttled,
-        _ => SinkErrorKind::Unknown,
-    };
-    SinkError::new(kind, said(reason))
+    use SinkErrorKind::{Denied, Refused, Throttled, Unknown};
+    let error = |kind| SinkError::new(kind, said(reason));
+    match reason.code {
+        // Not authorized: rights are those of the topic. Without them the connection would not be there.
+        0x87 => error(Denied),
+        // This topic, this body or this size will never do.
+        0x90 | 0x95 | 0x99 | 0x9a | 0x9b => error(Refused),
+        // A quota may be that of the topic; if it is that of the client, every topic will say so for itself.
+        0x97 => error(Throttled).at_destination(),
+        0x89 | 0x93 | 0x96 => error(Throttled),
+        _ => error(Unknown),
+    }
 }
 
 /// The reason in words.
@@ -104,16 +100,22 @@ pub(super) fn said(reason: &Reason) -> String {
 
 #[cfg(test)]
 mod tests {
+    use duly_core::ErrorScope;
+
     use super::*;
 
     #[test]
     fn reasons_are_sorted_by_what_comes_next() {
         let reason = |code| Reason { code, words: "words".into() };
         let kind = |code| not_taken(&reason(code)).kind;
-        for code in [0x87, 0x90, 0x95, 0x99] {
+        for code in [0x90, 0x95, 0x99, 0x9a, 0x9b] {
             assert_eq!(kind(code), SinkErrorKind::Refused, "{code:x}");
         }
-        assert_eq!(kind(0x97), SinkErrorKind::Throttled);
+        assert_eq!([kind(0x89), kind(0x93), kind(0x96), kind(0x97)], [SinkErrorKind::Throttled; 4]);
+        assert_eq!(kind(0x87), SinkErrorKind::Denied);
+        let scope = |code| not_taken(&reason(code)).scope;
+        assert_eq!([scope(0x87), scope(0x97)], [ErrorScope::Destination; 2]);
+        assert_eq!([scope(0x89), scope(0x96), scope(0x80)], [ErrorScope::Target; 3]);
         for code in [0x80, 0x83, 0x91, 0xff] {
             assert_eq!(kind(code), SinkErrorKind::Unknown, "{code:x}: nothing is dead-lettered on a guess");
         }

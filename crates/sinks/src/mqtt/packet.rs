@@ -15,6 +15,7 @@ pub(super) const FAREWELL: &[u8] = &[0xe0, 0];
 pub(super) const PING: &[u8] = &[0xc0, 0];
 
 /// Numbers of properties.
+const SERVER_KEEP_ALIVE: u8 = 0x13;
 const RECEIVE_MAXIMUM: u8 = 0x21;
 const MAXIMUM_QOS: u8 = 0x24;
 const MAXIMUM_PACKET: u8 = 0x27;
@@ -58,6 +59,19 @@ pub(super) struct Welcome {
     pub(super) receive_max: u16,
     pub(super) qos_max: u8,
     pub(super) packet_max: usize,
+    /// The seconds after which it closes a connection that is silent, if it wants others than we do.
+    pub(super) keep_alive: Option<u16>,
+}
+
+/// CONNECT.
+pub(super) struct Login<'a> {
+    pub(super) version: MqttVersion,
+    pub(super) keep_alive: u16,
+    /// If it is empty, the broker chooses one.
+    pub(super) client_id: &'a str,
+    pub(super) clean_start: bool,
+    pub(super) user: Option<&'a str>,
+    pub(super) password: Option<&'a str>,
 }
 
 /// Adds a text with its length before it.
@@ -89,26 +103,21 @@ pub(super) fn length_of(length: usize) -> usize {
     }
 }
 
-/// CONNECT, with a clean start and a name that the broker chooses.
-pub(super) fn connect(
-    version: MqttVersion,
-    keep_alive: u16,
-    user: Option<&str>,
-    password: Option<&str>,
-) -> BytesMut {
+pub(super) fn connect(login: &Login<'_>) -> BytesMut {
     let mut rest = BytesMut::new();
     text(&mut rest, "MQTT");
-    rest.put_u8(if version == MqttVersion::V5 { 5 } else { 4 });
+    rest.put_u8(if login.version == MqttVersion::V5 { 5 } else { 4 });
     let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
     // Before version 5 there is no password without a user.
-    let user = user.or(password.and(Some("")));
-    rest.put_u8(0x02 | flag(user.is_some(), 0x80) | flag(password.is_some(), 0x40));
-    rest.put_u16(keep_alive);
-    if version == MqttVersion::V5 {
+    let user = login.user.or(login.password.and(Some("")));
+    let flags = [(login.clean_start, 0x02), (user.is_some(), 0x80), (login.password.is_some(), 0x40)];
+    rest.put_u8(flags.into_iter().map(|(is_there, bit)| flag(is_there, bit)).sum());
+    rest.put_u16(login.keep_alive);
+    if login.version == MqttVersion::V5 {
         rest.put_u8(0);
     }
-    text(&mut rest, "");
-    for given in [user, password].into_iter().flatten() {
+    text(&mut rest, login.client_id);
+    for given in [user, login.password].into_iter().flatten() {
         text(&mut rest, given);
     }
     let mut packet = BytesMut::new();
@@ -168,13 +177,19 @@ fn header(read: &[u8]) -> io::Result<Option<(u8, usize, usize)>> {
 }
 
 fn welcome(rest: &mut Bytes, is_five: bool) -> Option<Welcome> {
-    let mut welcome =
-        Welcome { reason: Reason::default(), receive_max: u16::MAX, qos_max: 2, packet_max: PACKET_MAX };
+    let mut welcome = Welcome {
+        reason: Reason::default(),
+        receive_max: u16::MAX,
+        qos_max: 2,
+        packet_max: PACKET_MAX,
+        keep_alive: None,
+    };
     rest.try_get_u8().ok()?;
     welcome.reason.code = rest.try_get_u8().ok()?;
     // A broker that knows only older versions answers as those did.
     if is_five && rest.has_remaining() {
         let seen = properties(rest, |number, value| match number {
+            SERVER_KEEP_ALIVE => welcome.keep_alive = Some(number_of(value) as u16),
             RECEIVE_MAXIMUM => welcome.receive_max = number_of(value).max(1) as u16,
             MAXIMUM_QOS => welcome.qos_max = number_of(value) as u8,
             MAXIMUM_PACKET => welcome.packet_max = number_of(value),
@@ -258,10 +273,18 @@ mod tests {
 
     #[test]
     fn packets_are_read_when_all_of_them_is_there() {
-        let limits = [0x21, 0, 9, 0x24, 1, 0x27, 0, 0, 1, 0, 0x26, 0, 1, b'a', 0, 1, b'b', 0x12, 0, 1, b'x'];
+        let limits = [
+            0x13, 0, 7, 0x21, 0, 9, 0x24, 1, 0x27, 0, 0, 1, 0, 0x26, 0, 1, b'a', 0, 1, b'b', 0x12, 0, 1, b'x',
+        ];
         let mut welcome = vec![0x20, 3 + limits.len() as u8, 0, 0, limits.len() as u8];
         welcome.extend(limits);
-        let wanted = Welcome { reason: Reason::default(), receive_max: 9, qos_max: 1, packet_max: 256 };
+        let wanted = Welcome {
+            reason: Reason::default(),
+            receive_max: 9,
+            qos_max: 1,
+            packet_max: 256,
+            keep_alive: Some(7),
+        };
         assert_eq!(read(&welcome), Packet::Welcome(wanted));
         assert_eq!(read(&[0x40, 2, 1, 2]), Packet::Answer(Step::Taken, 258, Reason::default()));
         let why = Reason { code: 0x97, words: "no".into() };

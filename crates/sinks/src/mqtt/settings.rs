@@ -5,10 +5,13 @@ use std::time::Duration;
 use duly_core::Invalid;
 
 use super::config::{MqttConfig, MqttVersion};
-use crate::wires::{Address, Scheme, Written};
+use crate::connection::{Address, Scheme, Written};
 
 const SCHEMES: &[Scheme] = &[("mqtt", false, 1883), ("mqtts", true, 8883)];
 const WANTED: &str = "a URL such as mqtt://user:password@127.0.0.1:1883 or mqtts://host";
+
+/// The longest client id: room for the number of a connection is left.
+const CLIENT_ID_MAX: usize = 65_000;
 
 /// Everything set, everything checked.
 #[derive(Debug, Clone)]
@@ -18,6 +21,8 @@ pub(super) struct Settings {
     pub(super) qos: Qos,
     pub(super) drop_headers: bool,
     pub(super) timeout: Duration,
+    pub(super) client_id: Option<String>,
+    pub(super) clean_start: bool,
 }
 
 /// The quality of service: an acknowledged one.
@@ -35,6 +40,8 @@ impl Settings {
         let written = Written {
             url: config.url.as_ref(),
             ca: config.ca.as_deref(),
+            client_cert: config.client_cert.as_deref(),
+            client_key: config.client_key.as_deref(),
             timeout,
             schemes: SCHEMES,
             wanted: WANTED,
@@ -52,10 +59,23 @@ impl Settings {
         if config.drop_headers && config.version == MqttVersion::V5 {
             fault("drop_headers", "version 5 carries them all: leave it out");
         }
+        let client_id = config.client_id.clone();
+        if client_id.as_ref().is_some_and(|id| id.is_empty() || id.len() > CLIENT_ID_MAX || id.contains('\0'))
+        {
+            fault("client_id", &format!("1 to {CLIENT_ID_MAX} bytes"));
+        }
+        let clean_start = config.clean_start.unwrap_or(true);
+        if !clean_start && client_id.is_none() {
+            fault("clean_start", "a session that goes on needs a client_id to be known by");
+        }
+        if !clean_start && qos == Qos::ExactlyOnce {
+            // The broker would take a new message for a copy of the old one with the same number, and throw it away.
+            fault("clean_start", "with qos = 2 each connection must start clean, or messages get lost");
+        }
         match address {
             Some(address) if faults.is_empty() => {
                 let (version, drop_headers) = (config.version, config.drop_headers);
-                Ok(Self { address, version, qos, drop_headers, timeout })
+                Ok(Self { address, version, qos, drop_headers, timeout, client_id, clean_start })
             }
             _ => Err(faults),
         }

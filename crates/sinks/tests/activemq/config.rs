@@ -19,6 +19,8 @@ fn every_fault_is_told_at_once() {
         paths("url = 'http://x'\nca = '/no/such.pem'\nrequest_timeout = 0"),
         ["url", "ca", "request_timeout"]
     );
+    assert_eq!(paths("url = 'stomp+ssl://a,b:1'\nclient_key = '/no/such.pem'"), ["client_cert"]);
+    assert_eq!(paths("url = 'stomp://a,,b'"), ["url"]);
     let error = toml::from_str::<SinkConfig>("kind = 'activemq'\ndestination = 'q'").unwrap_err().to_string();
     assert!(error.contains("queue") && error.contains("topic"), "{error}");
 }
@@ -49,4 +51,17 @@ fn passwords_are_not_shown() {
         toml::from_str("kind = 'activemq'\nurl = 'stomp://me:secret@127.0.0.1'").unwrap();
     assert!(!format!("{config:?}").contains("secret"));
     assert_eq!(config.kind(), "activemq");
+}
+
+#[tokio::test]
+async fn the_doctor_names_what_would_be_lost_without_a_word() {
+    let look = async |settings: &str| {
+        let config = format!("kind = 'activemq'\nurl = 'stomp://127.0.0.1'\n{settings}");
+        let config: SinkConfig = toml::from_str(&config).unwrap();
+        let clock = std::sync::Arc::new(duly::SystemClock::new().unwrap());
+        config.look(clock, std::time::Duration::from_secs(60)).await
+    };
+    assert_eq!(look("destination = 'queue'").await, []);
+    let remarks = look("destination = 'topic'").await;
+    assert!(remarks.len() == 1 && remarks[0].remedy.contains("durable"), "{remarks:?}");
 }

@@ -1,6 +1,6 @@
 //! What a broker says instead of yes.
 
-use duly_core::{Body, SinkErrorKind};
+use duly_core::{Body, ErrorScope, SinkErrorKind};
 use testkit::servers::activemq::{Activemq, installed, shared};
 
 use crate::{failure, ids, one, sink_to, sink_with, to};
@@ -20,7 +20,7 @@ async fn a_wrong_password_is_misconfigured_for_messages_and_probes() {
 }
 
 #[tokio::test]
-async fn a_queue_that_may_not_be_written_refuses_with_the_brokers_words_and_hurts_no_other() {
+async fn a_queue_that_may_not_be_written_is_denied_with_the_brokers_words_and_hurts_no_other() {
     if !installed() {
         return;
     }
@@ -28,7 +28,7 @@ async fn a_queue_that_may_not_be_written_refuses_with_the_brokers_words_and_hurt
     let queue = "orders.failures.rights";
     let outcomes = sink.deliver(&[to(queue, "a"), to("closed", "b"), to(queue, "c")]).await;
     let error = outcomes[1].as_ref().unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Refused);
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Denied, ErrorScope::Destination));
     assert!(error.detail.contains("not authorized to write"), "{}", error.detail);
     assert_eq!(ids(shared(), queue).await, ["a", "c"]);
 }

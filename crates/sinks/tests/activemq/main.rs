@@ -1,11 +1,16 @@
 //! The sink into ActiveMQ against real brokers.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod answers;
+mod artemis;
 mod config;
+mod failover;
 mod failures;
+mod held_up;
 mod messages;
 mod once;
 mod reader;
+mod scripted;
 mod tls;
 mod whole;
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use duly::{Duly, Message, SinkOptions, SystemClock};
+use duly_core::RetryPolicy;
 use duly_stores::MemoryStore;
 use testkit::servers::{
     activemq::{installed, shared},
@@ -16,10 +17,13 @@ async fn what_duly_delivers_is_in_the_queue_and_what_may_not_be_written_is_dead(
     if !installed() {
         return;
     }
+    // The default is 16 tries within an hour and a half.
+    let retry = RetryPolicy { attempts: 5, min: Duration::from_millis(10), ..RetryPolicy::default() };
+    let options = SinkOptions { retry: Some(retry), ..SinkOptions::default() };
     let duly = Duly::builder()
         .store(Arc::new(MemoryStore::new()))
         .clock(Arc::new(SystemClock::new().unwrap()))
-        .sink("events", sink_to(shared()), SinkOptions::default())
+        .sink("events", sink_to(shared()), options)
         .start()
         .await
         .unwrap();

@@ -24,7 +24,7 @@ async fn a_wrong_password_is_misconfigured_for_messages_and_probes() {
 }
 
 #[tokio::test]
-async fn a_topic_that_may_not_be_written_refuses_with_the_brokers_words_and_hurts_no_other() {
+async fn a_topic_that_may_not_be_written_is_denied_with_the_brokers_words_and_hurts_no_other() {
     if !installed() {
         return;
     }
@@ -38,9 +38,15 @@ async fn a_topic_that_may_not_be_written_refuses_with_the_brokers_words_and_hurt
         assert!(outcomes[1].is_err());
         let outcomes = sink.deliver(&batch).await;
         let error = outcomes[1].as_ref().unwrap_err();
-        assert_eq!(error.kind, SinkErrorKind::Refused);
+        assert_eq!(error.kind, SinkErrorKind::Denied);
         assert!(error.detail.contains("not authorized (0x87)"), "{}", error.detail);
         assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+        // From now on the topic has a connection of its own.
+        for _ in 0..3 {
+            let outcomes = sink.deliver(&batch).await;
+            assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+            assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Denied);
+        }
     }
     let there = ids(&mut reader);
     assert!(

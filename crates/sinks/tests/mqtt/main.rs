@@ -1,10 +1,13 @@
 //! The sink into MQTT against real brokers.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod answers;
 mod config;
 mod failures;
 mod once;
 mod reader;
+mod scripted;
+mod session;
 mod tls;
 mod versions;
 mod whole;

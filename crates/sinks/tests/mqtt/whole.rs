@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use duly::{Duly, Message, SinkOptions, SystemClock};
+use duly_core::RetryPolicy;
 use duly_stores::MemoryStore;
 use testkit::servers::{
     mosquitto::{Mosquitto, installed},
@@ -18,10 +19,13 @@ async fn what_duly_delivers_is_published_and_what_may_not_be_written_is_dead() {
     }
     let broker = Mosquitto::single();
     let mut reader = Reader::of(broker.port(), "orders/#");
+    // The default is 16 tries within an hour and a half.
+    let retry = RetryPolicy { attempts: 5, min: Duration::from_millis(10), ..RetryPolicy::default() };
+    let options = SinkOptions { retry: Some(retry), ..SinkOptions::default() };
     let duly = Duly::builder()
         .store(Arc::new(MemoryStore::new()))
         .clock(Arc::new(SystemClock::new().unwrap()))
-        .sink("events", sink_to(&broker), SinkOptions::default())
+        .sink("events", sink_to(&broker), options)
         .start()
         .await
         .unwrap();

@@ -1,7 +1,7 @@
 //! The far end of ActiveMQ: a real broker that all cases share, each with a queue of its own.
 
 #[path = "../activemq/reader.rs"]
-mod reader;
+pub(super) mod reader;
 
 use std::sync::{
     Arc, Mutex,
@@ -50,9 +50,9 @@ impl Target for Queue {
         Message::new(id, sink, topic, Timestamp::from_millis(1))
     }
 
-    /// Nobody may write there.
+    /// It would go to two queues.
     fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "closed".parse().unwrap(), ..self.good(id) }
+        Message { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod activemq;
+mod artemis;
 mod kafka;
 mod mqtt;
 mod nats;
@@ -12,6 +13,7 @@ mod turns;
 mod webhook;
 
 pub(crate) use activemq::activemq;
+pub(crate) use artemis::artemis;
 pub(crate) use kafka::kafka;
 pub(crate) use mqtt::mqtt;
 pub(crate) use nats::nats;

@@ -3,6 +3,7 @@
 //! A server is killed when its value is dropped, also by a panic, and when the test process dies in any other way.
 
 pub mod activemq;
+pub mod artemis;
 pub mod chromium;
 mod client;
 mod empty;

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io};
 use bytes::BytesMut;
 use duly_core::Outcomes;
 
+use super::wire::Talk;
 use super::{
     super::{
         failure::{denied, no_answer, no_connection, refused},
@@ -12,7 +13,6 @@ use super::{
     },
     protocol::{self, Line, PING, PONG},
 };
-use crate::wires::Talk;
 
 /// The receipt of a message that the server has read.
 const HANDED_OVER: &str = "handed to the server; at most once";

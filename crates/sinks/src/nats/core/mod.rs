@@ -4,6 +4,7 @@
 
 mod batch;
 pub(super) mod protocol;
+mod wire;
 
 use std::{
     io,
@@ -28,9 +29,9 @@ use super::{
     publish::Parcel,
     settings::Settings,
 };
-use crate::wires::{Talk, Wire, Wires};
 use batch::Batch;
 use protocol::{Info, Line, PING};
+use wire::{Talk, Wire, Wires};
 
 /// The first line of a server is not longer than this.
 const GREETING_MAX: usize = 64 * 1024;

@@ -22,7 +22,8 @@ pub fn installed() -> bool {
 
 /// One broker, whose journal is on the disk before it acknowledges. The ports and the data stay over restarts.
 ///
-/// The user `duly` with the password `p@ss` may write to queues and topics below `orders.`, and nobody may write elsewhere.
+/// The user `duly` with the password `p@ss` may write to queues and topics below `orders.`, and nobody may write elsewhere. Queues below
+/// `orders.blocked.` take one message, and answer no other until that is gone.
 #[derive(Debug)]
 pub struct Activemq {
     program: Program,

@@ -1,7 +1,6 @@
 //! Connections of protocols that we speak ourselves. Each is one call's at a time: a call that is dropped half way takes its
 //! connection with it, and what goes wrong on one does not touch what is under way on another.
 
-mod address;
 mod talk;
 
 use std::{
@@ -21,7 +20,6 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-pub(crate) use address::{Address, Scheme, Written};
 pub(crate) use talk::Talk;
 
 /// Calls that use a connection at the same time, and connections that wait for one, at most. Other calls wait in line.

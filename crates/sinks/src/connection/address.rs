@@ -17,17 +17,26 @@ pub(crate) type Scheme = (&'static str, bool, u16);
 pub(crate) struct Written<'a> {
     pub(crate) url: Option<&'a Hidden>,
     pub(crate) ca: Option<&'a Path>,
+    pub(crate) client_cert: Option<&'a Path>,
+    pub(crate) client_key: Option<&'a Path>,
     pub(crate) timeout: Duration,
     pub(crate) schemes: &'static [Scheme],
     /// An example of a URL.
     pub(crate) wanted: &'static str,
 }
 
-/// A broker, and who we are to it.
+/// One place where a broker may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+}
+
+/// A broker, or several that stand in for each other, and who we are to them.
 #[derive(Clone)]
 pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    /// At least one.
+    pub(crate) hosts: Vec<Host>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
@@ -35,7 +44,7 @@ pub(crate) struct Address {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        f.debug_list().entries(&self.hosts).finish()
     }
 }
 
@@ -51,20 +60,23 @@ impl Address {
         };
         let place = place.map_err(|detail| fault("url", detail)).ok();
         let is_secure = place.as_ref().is_none_or(|(_, is_secure)| *is_secure);
-        if written.ca.is_some() && !is_secure {
+        let files =
+            [("ca", written.ca), ("client_cert", written.client_cert), ("client_key", written.client_key)];
+        for (path, _) in files.iter().filter(|(_, file)| file.is_some() && !is_secure) {
             let scheme = written.schemes.iter().find(|(_, is_secure, _)| *is_secure);
             let scheme = scheme.map_or("", |(name, ..)| name);
-            let detail =
-                format!("a certificate authority is of no use without TLS: write {scheme}:// in url");
-            fault("ca", detail);
+            fault(path, format!("a certificate is of no use without TLS: write {scheme}:// in url"));
         }
         let roots = match written.ca {
             None => Ok((tls::of_the_system(), Vec::new())),
             Some(path) => tls::authorities(path).map(|own| (RootCertStore::empty(), own)),
         };
         let roots = roots.map_err(|detail| fault("ca", detail)).ok();
-        let tls = roots
-            .and_then(|(roots, own)| tls::trusting(roots, &own).map_err(|why| fault("ca", why.detail)).ok());
+        let own = tls::identity(written.client_cert, written.client_key);
+        let own = own.map_err(|(path, detail)| fault(path, detail)).ok().flatten();
+        let tls = roots.and_then(|(roots, besides)| {
+            tls::proving(roots, &besides, own.as_ref()).map_err(|why| fault("ca", why.detail)).ok()
+        });
         if written.timeout.is_zero() || written.timeout > REQUEST_TIMEOUT_MAX {
             fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
@@ -73,24 +85,14 @@ impl Address {
     }
 }
 
-/// `scheme://user:password@host:port`, without what belongs to TLS, and whether that is wanted.
+/// `scheme://user:password@host:port,host:port`, without what belongs to TLS, and whether that is wanted.
 fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
     let (scheme, rest) = url.split_once("://")?;
     let (_, is_secure, port) = schemes.iter().find(|(name, ..)| *name == scheme)?;
     // A password may hold a slash or an @ that somebody forgot to escape.
     let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
     let place = place.strip_suffix('/').unwrap_or(place);
-    let (host, port) = match place.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        Some((host, "")) => (host, *port),
-        Some((host, after)) => (host, after.strip_prefix(':')?.parse().ok()?),
-        None => match place.split_once(':') {
-            Some((host, port)) => (host, port.parse().ok()?),
-            None => (place, *port),
-        },
-    };
-    if host.is_empty() || port == 0 || host.contains(['/', '?', '#', ',', ' ']) {
-        return None;
-    }
+    let hosts = place.split(',').map(|one| host(one, *port)).collect::<Option<Vec<_>>>()?;
     let (user, password) = match who {
         None => (None, None),
         Some(who) => {
@@ -101,8 +103,20 @@ fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
     let is_one_line =
         |text: &Option<String>| text.as_ref().is_none_or(|text| !text.contains(char::is_control));
     let is_fit = is_one_line(&user) && is_one_line(&password);
-    let address = Address { host: host.into(), port, tls: None, user, password };
-    is_fit.then_some((address, *is_secure))
+    is_fit.then_some((Address { hosts, tls: None, user, password }, *is_secure))
+}
+
+fn host(place: &str, port: u16) -> Option<Host> {
+    let (name, port) = match place.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((name, "")) => (name, port),
+        Some((name, after)) => (name, after.strip_prefix(':')?.parse().ok()?),
+        None => match place.split_once(':') {
+            Some((name, port)) => (name, port.parse().ok()?),
+            None => (place, port),
+        },
+    };
+    let is_fit = !name.is_empty() && port != 0 && !name.contains(['/', '?', '#', ' ']);
+    is_fit.then(|| Host { name: name.into(), port })
 }
 
 /// `%40` is an `@`.
@@ -132,14 +146,24 @@ mod tests {
     #[test]
     fn an_address_may_have_a_login_and_a_port() {
         let (found, is_secure) = parse("as://ann:p%40s/s@host:7/", SCHEMES).unwrap();
-        assert_eq!((found.host.as_str(), found.port, is_secure), ("host", 7, true));
+        let host = |name: &str, port| Host { name: name.into(), port };
+        assert_eq!((found.hosts, is_secure), (vec![host("host", 7)], true));
         assert_eq!((found.user.as_deref(), found.password.as_deref()), (Some("ann"), Some("p@s/s")));
         let (found, is_secure) = parse("a://[::1]", SCHEMES).unwrap();
-        assert_eq!((found.host.as_str(), found.port, is_secure), ("::1", 1, false));
-        assert_eq!(parse("a://[::1]:9", SCHEMES).unwrap().0.port, 9);
-        for wrong in
-            ["host", "b://host", "a://", "a://h:x", "a://h:0", "a://h/path", "a://x:%0@h", "a://%0a@h"]
-        {
+        assert_eq!((found.hosts, is_secure), (vec![host("::1", 1)], false));
+        let several = parse("a://x:y,z@h,[::1]:9,g:8", SCHEMES).unwrap().0;
+        assert_eq!(several.hosts, [host("h", 1), host("::1", 9), host("g", 8)]);
+        for wrong in [
+            "host",
+            "b://host",
+            "a://",
+            "a://h:x",
+            "a://h:0",
+            "a://h/path",
+            "a://x:%0@h",
+            "a://%0a@h",
+            "a://h,",
+        ] {
             assert!(parse(wrong, SCHEMES).is_none(), "{wrong}");
         }
     }

@@ -1,0 +1,239 @@
+//! One call: its messages on as many connections as it takes.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bytes::BytesMut;
+use duly_core::{Delivery, Monotonic, Outcomes, SinkError};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use tokio::sync::oneshot;
+
+use super::{
+    Connection, Pool, Protocol,
+    exchange::Exchange,
+    flight::{Cut, Flight},
+    no_connection,
+};
+
+/// Messages on one connection in one call, at most: packets of MQTT have no more numbers.
+const FLIGHT_MAX: usize = u16::MAX as usize;
+/// No answer for this part of a call's time, although messages wait for one: the connection is held up.
+const STALL_PART: u32 = 4;
+
+/// What a call is about.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    batch: &'a [Delivery],
+    outcomes: &'a Outcomes<'a>,
+    begin_until: Monotonic,
+    end: Monotonic,
+}
+
+/// Why some messages share a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    /// Nothing is known against their destinations.
+    Trusted,
+    /// All are to one destination that is suspected.
+    Aside,
+}
+
+/// What came of one connection.
+struct Round {
+    /// Not sent.
+    left: Vec<usize>,
+    /// Why.
+    error: SinkError,
+    /// Whether another connection may do better.
+    goes_on: bool,
+}
+
+impl<P: Protocol> Pool<P> {
+    /// Delivers the messages with these indices.
+    pub(crate) async fn deliver(
+        self: &Arc<Self>,
+        batch: &[Delivery],
+        indices: Vec<usize>,
+        outcomes: &Outcomes<'_>,
+    ) {
+        let (begin_until, end) = self.ends();
+        self.send_all(Call { batch, outcomes, begin_until, end }, indices).await;
+    }
+
+    /// Suspects each on a connection of its own, all others on one.
+    fn send_all<'a>(self: &'a Arc<Self>, call: Call<'a>, indices: Vec<usize>) -> BoxFuture<'a, ()> {
+        let now = self.now();
+        let mut trusted = Vec::new();
+        let mut aside = BTreeMap::<&str, Vec<usize>>::new();
+        for index in indices {
+            let topic = call.batch[index].message.topic.as_str();
+            if self.suspects.contains(topic, now) {
+                aside.entry(topic).or_default().push(index);
+            } else {
+                trusted.push(index);
+            }
+        }
+        let trusted = trusted.chunks(FLIGHT_MAX).map(|part| (part.to_vec(), Group::Trusted));
+        let groups: Vec<_> = trusted.chain(aside.into_values().map(|all| (all, Group::Aside))).collect();
+        async move {
+            join_all(groups.into_iter().map(|(indices, group)| self.send(call, indices, group))).await;
+        }
+        .boxed()
+    }
+
+    /// Sends a group. A broker may close the connection over a message that it refuses: what was not sent by then goes on another.
+    async fn send(self: &Arc<Self>, call: Call<'_>, mut left: Vec<usize>, group: Group) {
+        while !left.is_empty() {
+            let round = self.round(call, left, group).await;
+            left = round.left;
+            if !round.goes_on {
+                left.iter().for_each(|index| call.outcomes.report(*index, Err(round.error.clone())));
+                return;
+            }
+        }
+    }
+
+    async fn round(self: &Arc<Self>, call: Call<'_>, indices: Vec<usize>, group: Group) -> Round {
+        let turns = match group {
+            Group::Trusted => &self.in_use,
+            Group::Aside => &self.aside,
+        };
+        let begin = async {
+            let turn = turns.acquire().await;
+            (turn, self.connection(call.begin_until).await)
+        };
+        let (_turn, mut connection) = match self.within(call.begin_until, begin).await {
+            Some((turn, Ok(connection))) => (turn, connection),
+            Some((_, Err(error))) => return Round { left: indices, error, goes_on: false },
+            None => {
+                let error = no_connection("no connection in time");
+                let is_full = group == Group::Aside && turns.available_permits() == 0;
+                let error = if is_full { error.at_destination() } else { error };
+                return Round { left: indices, error, goes_on: false };
+            }
+        };
+        // Alone on its connection a suspect can take nobody with it.
+        let is_careful = group == Group::Trusted && self.is_careful.load(Ordering::Relaxed);
+        let window = if is_careful { 1 } else { self.protocol.window(&connection.session) };
+        let first = self.protocol.number(&mut connection.session, indices.len());
+        let mut flight = Flight::new(call.batch, &indices, call.outcomes, (first, window));
+        let (moved, is_moved) = oneshot::channel();
+        // What was not sent when a connection is held up need not wait for its end.
+        let elsewhere = async {
+            if let Ok(moved) = is_moved.await {
+                self.send_all(call, moved).await;
+            }
+        };
+        let (done, ()) = tokio::join!(self.converse(call, &mut connection, &mut flight, moved), elsewhere);
+        self.ended(done, connection, flight, is_careful)
+    }
+
+    /// Sends and reads until all answers are there or the time is over.
+    async fn converse(
+        &self,
+        call: Call<'_>,
+        connection: &mut Connection<P::Session>,
+        flight: &mut Flight<'_>,
+        moved: oneshot::Sender<Vec<usize>>,
+    ) -> Option<io::Result<()>> {
+        let stall = self.timeout / STALL_PART;
+        let silence = self.protocol.silence_max(&connection.session);
+        let tick = silence.map_or(stall, |max| stall.min(max / 2));
+        let mut moved = Some(moved);
+        let (mut answers, mut since) = (0, self.now());
+        loop {
+            let until = self.now().saturating_add(tick).min(call.end);
+            let Connection { link, session, .. } = connection;
+            let mut talk = Talk { protocol: &self.protocol, session, flight };
+            if let Some(done) = self.within(until, link.exchange(&mut talk)).await {
+                return Some(done);
+            }
+            let now = self.now();
+            if now >= call.end {
+                return None;
+            }
+            link.keep_alive(P::KEEP_ALIVE);
+            if flight.answers() != answers {
+                (answers, since) = (flight.answers(), now);
+            }
+            let Some(oldest) = flight.oldest().filter(|_| now.since(since) >= stall) else { continue };
+            if flight.has_others(oldest) {
+                self.suspects.add(oldest, now);
+                let unsent = moved.take().map(|moved| (moved, flight.take_unsent(Some(oldest))));
+                if let Some((moved, unsent)) = unsent {
+                    let _ = moved.send(unsent);
+                }
+            }
+        }
+    }
+
+    fn ended(
+        self: &Arc<Self>,
+        done: Option<io::Result<()>>,
+        connection: Connection<P::Session>,
+        mut flight: Flight<'_>,
+        is_careful: bool,
+    ) -> Round {
+        let now = self.now();
+        flight.take_refusing().into_iter().for_each(|destination| self.suspects.add(destination, now));
+        let (why, goes_on, is_late) = match done {
+            Some(Ok(())) => {
+                if is_careful && flight.is_complete() {
+                    self.is_careful.store(false, Ordering::Relaxed);
+                }
+                if flight.went_well() {
+                    self.give_back(connection);
+                }
+                ("the broker refused the one before".to_owned(), true, false)
+            }
+            Some(Err(why)) => {
+                let why = why.to_string();
+                match (flight.under_way(), flight.oldest()) {
+                    (1, Some(destination)) => self.suspects.add(destination, now),
+                    (0, _) | (_, None) => {}
+                    _ => self.is_careful.store(true, Ordering::Relaxed),
+                }
+                flight.cut(&Cut::Closed(&why));
+                (why, flight.sent() > 0, false)
+            }
+            None => {
+                flight.cut(&Cut::Late);
+                ("no answer in time to what was sent before".to_owned(), false, true)
+            }
+        };
+        let error = no_connection(format!("not sent: {why}"));
+        let error = if is_late { error.at_destination() } else { error };
+        Round { left: flight.take_unsent(None), error, goes_on }
+    }
+}
+
+/// A flight, as a connection sees it.
+struct Talk<'a, 'f, P: Protocol> {
+    protocol: &'a P,
+    session: &'a P::Session,
+    flight: &'a mut Flight<'f>,
+}
+
+impl<P: Protocol> Exchange for Talk<'_, '_, P> {
+    fn write(&mut self, out: &mut BytesMut) {
+        let before = out.len();
+        // One that this broker will not take adds nothing: the next one is looked at at once.
+        while out.len() == before {
+            let Some((number, delivery)) = self.flight.board() else { return };
+            if let Err(error) = self.protocol.send(self.session, delivery, number, out) {
+                self.flight.unfit(number, error);
+            }
+        }
+    }
+
+    fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
+        self.protocol.on_read(self.session, self.flight, read, out)
+    }
+
+    fn is_over(&self) -> bool {
+        self.flight.is_over()
+    }
+}

@@ -1,0 +1,268 @@
+//! Connections of protocols that we speak ourselves. Each is one call's at a time: a call that is dropped half way takes its
+//! connection with it, and what goes wrong on one does not touch what is under way on another.
+//!
+//! A broker works off a connection in order. A queue that takes nothing for a while therefore holds up all that was sent after it
+//! on the same connection, and a broker that refuses a message may close the connection over it. The destination that did so
+//! is suspected from then on, and its messages go on connections of their own.
+
+mod address;
+mod call;
+mod dial;
+mod exchange;
+mod flight;
+mod suspects;
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use duly_core::{Clock, Delivery, Monotonic, SinkError, SinkErrorKind};
+use tokio::sync::Semaphore;
+
+pub(crate) use address::{Address, Scheme, Written};
+use dial::Dialer;
+pub(crate) use exchange::Link;
+pub(crate) use flight::Flight;
+use suspects::Suspects;
+
+/// Calls that use a connection at the same time, and connections that wait for one, at most. Other calls wait in line.
+const CONNECTIONS_MAX: usize = 8;
+/// Connections besides, for destinations that are suspected.
+const ASIDE_MAX: usize = 4;
+/// A connection that nobody used for this long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// What differs between protocols.
+pub(crate) trait Protocol: Send + Sync + 'static {
+    /// What is known of a connection since it was made.
+    type Session: Send + Sync + 'static;
+
+    /// Sent before a connection is closed that was only waiting.
+    const FAREWELL: &'static [u8];
+    /// Sent when nothing else was for a while.
+    const KEEP_ALIVE: &'static [u8];
+
+    /// Logs in.
+    fn log_in(
+        &self,
+        link: &mut Link,
+        address: &Address,
+        host: &str,
+    ) -> impl Future<Output = Result<Self::Session, SinkError>> + Send;
+
+    /// The longest that the broker lets us be silent, if it said so.
+    fn silence_max(&self, session: &Self::Session) -> Option<Duration>;
+
+    /// As many messages may wait for their answers.
+    fn window(&self, session: &Self::Session) -> usize;
+
+    /// The number of the first of so many messages.
+    fn number(&self, session: &mut Self::Session, count: usize) -> u64;
+
+    /// Adds a message to `out`, unless this broker will not take it.
+    fn send(
+        &self,
+        session: &Self::Session,
+        delivery: &Delivery,
+        number: u64,
+        out: &mut BytesMut,
+    ) -> Result<(), SinkError>;
+
+    /// Takes whole answers from the front of `read`, and adds to `out` what must be answered at once.
+    fn on_read(
+        &self,
+        session: &Self::Session,
+        flight: &mut Flight<'_>,
+        read: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> io::Result<()>;
+
+    /// Asks something that delivers nothing.
+    fn ask(&self, link: &mut Link) -> impl Future<Output = Result<(), SinkError>> + Send;
+}
+
+/// An open connection on which we are logged in.
+struct Connection<S> {
+    link: Link,
+    session: S,
+    /// It may wait unused for so long.
+    idle_max: Duration,
+}
+
+/// The connections of a sink.
+pub(crate) struct Pool<P: Protocol> {
+    protocol: P,
+    dialer: Dialer,
+    in_use: Semaphore,
+    aside: Semaphore,
+    idle: Mutex<Idle<P::Session>>,
+    suspects: Suspects,
+    /// A connection ended, and maybe because of one of several messages: until a call goes well, one after the other, so that it
+    /// shows which.
+    is_careful: AtomicBool,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+}
+
+struct Idle<S> {
+    connections: Vec<(Monotonic, Connection<S>)>,
+    /// Whether somebody looks after them.
+    has_keeper: bool,
+}
+
+/// The longest that the far end may hear nothing from us while we live: it may close what is silent for longer.
+pub(crate) fn silence_max(timeout: Duration) -> Duration {
+    // Twice: the keeper comes around once in a while.
+    2 * (IDLE_MAX + timeout)
+}
+
+impl<P: Protocol> Pool<P> {
+    pub(crate) fn new(protocol: P, address: Address, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            protocol,
+            dialer: Dialer::new(address),
+            in_use: Semaphore::new(CONNECTIONS_MAX),
+            aside: Semaphore::new(ASIDE_MAX),
+            idle: Mutex::new(Idle { connections: Vec::new(), has_keeper: false }),
+            suspects: Suspects::default(),
+            is_careful: AtomicBool::new(false),
+            clock,
+            timeout,
+        })
+    }
+
+    /// Whether the broker answers. Delivers nothing.
+    pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), SinkError> {
+        let (begin_until, end) = self.ends();
+        let ask = async {
+            let _turn = self.in_use.acquire().await;
+            let mut connection = self.connection(begin_until).await?;
+            self.protocol.ask(&mut connection.link).await?;
+            self.give_back(connection);
+            Ok(())
+        };
+        self.within(end, ask).await.unwrap_or_else(|| Err(no_connection("no answer in time")))
+    }
+
+    /// The ends of a call: a connection must stand by the first, answers must be there by the second.
+    fn ends(&self) -> (Monotonic, Monotonic) {
+        let now = self.now();
+        (now.saturating_add(self.timeout / 2), now.saturating_add(self.timeout))
+    }
+
+    fn now(&self) -> Monotonic {
+        self.clock.now().mono()
+    }
+
+    async fn within<T>(&self, end: Monotonic, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.clock.sleep_until(end) => None,
+        }
+    }
+
+    /// A connection that waits, or a new one.
+    async fn connection(&self, until: Monotonic) -> Result<Connection<P::Session>, SinkError> {
+        if let Some(connection) = self.take_idle() {
+            return Ok(connection);
+        }
+        let (link, session) = self.dialer.dial(&self.protocol, &*self.clock, until).await?;
+        // Half of it: what is sent at the last moment is on its way for a while.
+        let idle_max = self.protocol.silence_max(&session).map_or(IDLE_MAX, |max| IDLE_MAX.min(max / 2));
+        Ok(Connection { link, session, idle_max })
+    }
+
+    fn take_idle(&self) -> Option<Connection<P::Session>> {
+        let now = self.now();
+        loop {
+            let (since, mut connection) = self.lock().connections.pop()?;
+            if now.since(since) < connection.idle_max && connection.link.is_quiet() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Gives back a connection on which nothing is outstanding.
+    fn give_back(self: &Arc<Self>, connection: Connection<P::Session>) {
+        if !connection.link.is_idle() {
+            return;
+        }
+        let mut idle = self.lock();
+        if idle.connections.len() < CONNECTIONS_MAX {
+            idle.connections.push((self.now(), connection));
+        }
+        if !idle.has_keeper {
+            idle.has_keeper = true;
+            drop(idle);
+            self.keep();
+        }
+    }
+
+    /// Closes what nobody uses, as long as there is something.
+    fn keep(self: &Arc<Self>) {
+        let (pool, clock) = (Arc::downgrade(self), self.clock.clone());
+        tokio::spawn(async move {
+            let mut next = IDLE_MAX;
+            loop {
+                clock.sleep_until(clock.now().mono().saturating_add(next)).await;
+                match pool.upgrade().and_then(|pool| pool.sweep()) {
+                    Some(time) => next = time,
+                    None => return,
+                }
+            }
+        });
+    }
+
+    /// When to come again, if any are left.
+    fn sweep(&self) -> Option<Duration> {
+        let now = self.now();
+        let mut idle = self.lock();
+        let is_old =
+            |(since, connection): &mut (Monotonic, Connection<_>)| now.since(*since) >= connection.idle_max;
+        for (_, connection) in idle.connections.extract_if(.., is_old) {
+            connection.link.leave(P::FAREWELL);
+        }
+        let next = idle.connections.iter().map(|(_, connection)| connection.idle_max).min();
+        idle.has_keeper = next.is_some();
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle<P::Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nothing was sent.
+pub(crate) fn no_connection(detail: impl Into<String>) -> SinkError {
+    SinkError::new(SinkErrorKind::Unreachable, detail)
+}
+
+/// The failure to connect: nothing was sent, whatever it was.
+pub(crate) fn unconnected(why: &io::Error) -> SinkError {
+    let kind = match why.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(_)) => SinkErrorKind::Misconfigured,
+        // The broker does not like our certificate, or misses one.
+        Some(rustls::Error::AlertReceived(alert)) if is_about_us(*alert) => SinkErrorKind::Misconfigured,
+        _ => SinkErrorKind::Unreachable,
+    };
+    SinkError::new(kind, why.to_string())
+}
+
+fn is_about_us(alert: rustls::AlertDescription) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::CertificateRequired
+    )
+}
