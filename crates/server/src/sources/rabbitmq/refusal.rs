@@ -65,7 +65,8 @@ impl Refusal {
         let why = match self {
             Self::Reject => None,
             Self::Publish { channel, exchange } => {
-                let published = publish(channel, exchange, delivery, &error.to_string());
+                let reason = error.to_string();
+                let published = publish(channel, exchange, delivery, &reason);
                 match within(clock, TAKEN_WITHIN, published).await {
                     Ok(()) => {
                         delivery.ack(BasicAckOptions::default()).await?;

@@ -1,24 +1,20 @@
-//! Connections of protocols that we speak ourselves. Each is one call's at a time: a call that is dropped half way takes its
-//! connection with it, and what goes wrong on one does not touch what is under way on another.
+//! Connections to core NATS. Each belongs to one call at a time: a call that is dropped half way takes its connection with it, and
+//! what goes wrong on one does not touch what is under way on another.
 
 mod talk;
 
 use std::{
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use bytes::BytesMut;
-use duly_core::{Clock, Monotonic, SinkError, SinkErrorKind};
+use duly_core::{Clock, Monotonic};
 use futures_util::FutureExt;
-use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
     sync::{Semaphore, SemaphorePermit},
 };
-use tokio_rustls::TlsConnector;
 
 pub(crate) use talk::Talk;
 
@@ -50,12 +46,6 @@ struct Idle<G> {
     wires: Vec<(Monotonic, Wire<G>)>,
     /// Whether somebody looks after them.
     has_keeper: bool,
-}
-
-/// The longest that the far end may hear nothing from us while we live: it may close what is silent for longer.
-pub(crate) fn silence_max(timeout: Duration) -> Duration {
-    // Twice: the keeper comes around once in a while.
-    2 * (IDLE_MAX + timeout)
 }
 
 impl<G: Send + 'static> Wires<G> {
@@ -143,22 +133,7 @@ impl<G: Send + 'static> Wires<G> {
 }
 
 impl Wire<()> {
-    /// A new one, on which nothing was said yet.
-    pub(crate) async fn to(address: &Address) -> io::Result<Self> {
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-        stream.set_nodelay(true)?;
-        let stream: Box<dyn Stream> = match &address.tls {
-            None => Box::new(stream),
-            Some(tls) => {
-                let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
-                Box::new(TlsConnector::from(tls.clone()).connect(name, stream).await?)
-            }
-        };
-        Ok(Self { stream, read: BytesMut::new(), greeting: () })
-    }
-
     /// One on which a protocol has begun that turns to TLS, or does not, in its own way.
-    #[cfg(feature = "nats")]
     pub(crate) fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         Self { stream: Box::new(stream), read: BytesMut::new(), greeting: () }
     }
@@ -166,13 +141,4 @@ impl Wire<()> {
     pub(crate) fn greeted<G>(self, greeting: G) -> Wire<G> {
         Wire { stream: self.stream, read: self.read, greeting }
     }
-}
-
-/// The failure to connect: nothing was sent, whatever it was.
-pub(crate) fn unconnected(why: &io::Error) -> SinkError {
-    let kind = match why.get_ref().and_then(|cause| cause.downcast_ref()) {
-        Some(rustls::Error::InvalidCertificate(_)) => SinkErrorKind::Misconfigured,
-        _ => SinkErrorKind::Unreachable,
-    };
-    SinkError::new(kind, why.to_string())
 }
