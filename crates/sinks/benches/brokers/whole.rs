@@ -1,13 +1,14 @@
 //! The whole library over brokers: the embedded store in a folder of its own, and a sink for each broker.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use duly::{Clock, Duly, Message, Outcomes, Sink, SinkOptions, SystemClock};
-use duly_core::{Delivery, SinkError, Timestamp};
+use duly_core::{Delivery, DeliveryResult, SinkError, Timestamp};
 use tempfile::TempDir;
 
 use crate::broker::{Broker, sink};
@@ -103,26 +104,24 @@ impl Watched {
     }
 }
 
-impl Watched {
-    async fn send_all(&self, batch: &[Delivery]) -> Vec<Result<String, SinkError>> {
-        let outcomes = self.sink.deliver(batch).await;
-        if self.watch == Watch::Everything {
-            let now = self.clock.now().wall_micros() as f64 / 1e3;
-            let taken = batch.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-            let seen = taken.map(|(Delivery { message, .. }, _)| {
-                let late = now - message.due.as_millis() as f64;
-                Seen { id: message.id.to_string(), due: message.due, late }
-            });
-            self.seen.lock().unwrap().extend(seen);
-        }
-        outcomes
-    }
-}
-
 #[async_trait]
 impl Sink for Watched {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        outcomes.report_all(self.send_all(batch).await);
+        let report = |index: usize, result: DeliveryResult| {
+            if let (Watch::Everything, Ok(_), Some(Delivery { message, .. })) =
+                (&self.watch, &result, batch.get(index))
+            {
+                let late = self.clock.now().wall_micros() as f64 / 1e3 - message.due.as_millis() as f64;
+                let seen = Seen { id: message.id.to_string(), due: message.due, late };
+                self.seen.lock().unwrap().push(seen);
+            }
+            outcomes.report(index, result);
+        };
+        self.sink.deliver_each(batch, &Outcomes::new(&report)).await;
+    }
+
+    fn destination<'a>(&self, message: &'a duly_core::Message) -> Cow<'a, str> {
+        self.sink.destination(message)
     }
 
     async fn probe(&self) -> Result<(), SinkError> {
