@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use duly_core::{
@@ -79,14 +79,16 @@ fn unless_full<T>(answer: Result<T, StoreError>) -> Result<Option<T>, StoreError
 /// # Panics
 /// If the store never notices, or says something else.
 pub async fn once_there_is_room<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(answer) = unless_full(ask().await).unwrap() {
-            return answer;
+    let asking = async {
+        loop {
+            if let Some(answer) = unless_full(ask().await).unwrap() {
+                return answer;
+            }
+            tokio::task::yield_now().await;
         }
-        assert!(begun.elapsed() < NOTICE_MAX, "there is room, and nobody has noticed");
-        tokio::task::yield_now().await;
-    }
+    };
+    let answered = tokio::time::timeout(NOTICE_MAX, asking).await;
+    answered.unwrap_or_else(|_| panic!("there is room, and nobody has noticed"))
 }
 
 fn delivered(claimed: &[Leased]) -> Vec<Settle> {
