@@ -162,6 +162,8 @@ impl SinkConfig {
         match self {
             #[cfg(feature = "nats")]
             Self::Nats(config) => config.look(clock, again).await,
+            #[cfg(feature = "rocketmq")]
+            Self::Rocketmq(config) => config.look(clock).await,
             _ => {
                 // The others have nothing to say, and no use for these.
                 let _ = (clock, again);
