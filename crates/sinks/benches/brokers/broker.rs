@@ -10,6 +10,7 @@ use testkit::servers;
 
 use crate::{
     activemq::Activemq, kafka::Kafka, mqtt::Mqtt, nats::Nats, rabbitmq::Rabbitmq, rocketmq::Rocketmq,
+    rocketmq_cluster::RocketmqCluster,
 };
 
 /// How a broker keeps what it takes.
@@ -98,7 +99,7 @@ pub(crate) struct Kind {
     pub(crate) start: fn(Keep) -> Arc<dyn Broker>,
 }
 
-pub(crate) const KINDS: [Kind; 6] = [
+pub(crate) const KINDS: [Kind; 7] = [
     Kind {
         name: "rabbitmq",
         installed: servers::rabbitmq::installed,
@@ -113,6 +114,11 @@ pub(crate) const KINDS: [Kind; 6] = [
     Kind { name: "activemq", installed: servers::activemq::installed, start: |_| Arc::new(Activemq::new()) },
     Kind { name: "nats", installed: servers::nats::installed, start: |_| Arc::new(Nats::new()) },
     Kind { name: "mqtt", installed: servers::mosquitto::installed, start: |keep| Arc::new(Mqtt::new(keep)) },
+    Kind {
+        name: "rocketmq_cluster",
+        installed: servers::rocketmq::installed,
+        start: |keep| Arc::new(RocketmqCluster::new(keep)),
+    },
 ];
 
 /// Its sink, and the most messages of one call.

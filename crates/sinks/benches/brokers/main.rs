@@ -15,6 +15,7 @@ mod outage;
 mod rabbitmq;
 mod rates;
 mod rocketmq;
+mod rocketmq_cluster;
 mod socket;
 mod whole;
 
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// Only these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<Case>,
-    /// Only these brokers, with commas between: rabbitmq, kafka, rocketmq, activemq, nats, mqtt
+    /// Only these brokers, with commas between: rabbitmq, kafka, rocketmq, activemq, nats, mqtt, rocketmq_cluster
     #[arg(long, value_delimiter = ',')]
     brokers: Vec<String>,
     /// rates: messages on each side

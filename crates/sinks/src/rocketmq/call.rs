@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use duly_core::{Delivery, Monotonic, Outcomes, Sleep};
+use duly_core::{Delivery, Monotonic, Outcomes, SinkErrorKind, Sleep};
 use futures_util::{
     StreamExt,
     future::{BoxFuture, join_all},
@@ -276,8 +276,10 @@ impl<'a> Call<'a> {
     /// Reports why it was not taken.
     fn fail(&self, each: Pending<'_>) {
         let failure = each.failure.unwrap_or_else(|| Failure::unsent("its topic has no queue"));
-        // The topic may have moved, or be gone.
-        self.sink.routes.doubt(each.delivery.message.topic.as_str());
+        if !matches!(failure.kind, SinkErrorKind::Refused | SinkErrorKind::Throttled) {
+            // The topic may have moved, or be gone.
+            self.sink.routes.doubt(each.delivery.message.topic.as_str());
+        }
         let has_others = self.sink.brokers.has_others(&each.tried, self.sink.connections.now());
         self.outcomes.report(each.index, Err(failure.error(has_others)));
     }

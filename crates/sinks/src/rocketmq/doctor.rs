@@ -34,14 +34,15 @@ fn remarks(master: &Master, settings: &BTreeMap<String, String>, accept_weaker: 
     let Master { address, slaves } = master;
     let mut all = Vec::new();
     let mut remark = |detail: String, remedy: &str| all.push(Remark { detail, remedy: remedy.into() });
-    let waits_for_slaves = is("brokerRole", "SYNC_MASTER");
+    // Brokers of 4.x have no such number, and wait for one slave.
+    let waits_for_slaves = is("brokerRole", "SYNC_MASTER") && !is("inSyncReplicas", "1");
     if is("flushDiskType", "ASYNC_FLUSH") && !waits_for_slaves {
         remark(
             format!(
-                "the broker at {address} acknowledges what it has in memory (flushDiskType = ASYNC_FLUSH, no \
-                 SYNC_MASTER): a power cut may take the last half second of what was delivered"
+                "the broker at {address} acknowledges what it has in memory (flushDiskType = ASYNC_FLUSH) and waits for no \
+                 slave: a power cut may take the last half second of what was delivered"
             ),
-            "set flushDiskType = SYNC_FLUSH, or brokerRole = SYNC_MASTER with a slave",
+            "set flushDiskType = SYNC_FLUSH, or brokerRole = SYNC_MASTER, inSyncReplicas = 2 and a slave",
         );
     }
     if waits_for_slaves && *slaves == 0 {

@@ -6,7 +6,7 @@ use testkit::servers::rocketmq::{Options, Rocketmq, installed};
 use crate::{one, sink_with};
 
 #[tokio::test]
-async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_refuses_its_message() {
+async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_is_denied() {
     if !installed() {
         return;
     }
@@ -20,7 +20,7 @@ async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_refuses_it
     right.probe().await.unwrap();
     one(&right, there, "a").await.unwrap();
     let error = one(&right, "nowhere", "b").await.unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
+    assert_eq!(error.kind, SinkErrorKind::Denied, "{}", error.detail);
     assert!(error.detail.contains("nowhere"), "{}", error.detail);
 
     for wrong in
