@@ -3,11 +3,9 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
-use bytes::BytesMut;
-use duly_core::{Delivery, Monotonic, Outcomes, SinkErrorKind, Sleep};
+use duly_core::{Delivery, Monotonic, Outcomes, SinkErrorKind};
 use futures_util::{
     StreamExt,
     future::{BoxFuture, join_all},
@@ -17,20 +15,14 @@ use futures_util::{
 use super::{
     RocketmqSink,
     brokers::Use,
-    failure::{self, About, Failure},
-    frame::Code,
+    failure::Failure,
     message,
     namesrv::Queue,
     route::{Route, Way},
-    window::Window,
 };
 
 /// Topics whose routes are asked for at the same time.
 const ASKED: usize = 8;
-/// A connection to a broker stands within this.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// A broker that has not answered anything for so long, though asked, is left to those who have no other.
-const SILENT: Duration = Duration::from_secs(2);
 
 /// A call under way.
 pub(super) struct Call<'a> {
@@ -43,13 +35,13 @@ pub(super) struct Call<'a> {
 }
 
 /// A message without an outcome.
-struct Pending<'a> {
-    index: usize,
-    delivery: &'a Delivery,
-    route: Route,
+pub(super) struct Pending<'a> {
+    pub(super) index: usize,
+    pub(super) delivery: &'a Delivery,
+    pub(super) route: Route,
     /// Brokers that surely have not got it, and what the last of them said.
-    tried: Vec<Arc<str>>,
-    failure: Option<Failure>,
+    pub(super) tried: Vec<Arc<str>>,
+    pub(super) failure: Option<Failure>,
 }
 
 impl<'a> Call<'a> {
@@ -167,10 +159,10 @@ impl<'a> Call<'a> {
     fn choose(&self, each: &Pending<'_>) -> Option<(Use, Queue)> {
         let now = self.sink.connections.now();
         let how = |queue: &Queue| self.sink.brokers.of(&queue.address, now);
-        let pick = |count: usize| match &each.delivery.message.key {
-            Some(key) => message::place(key.as_str(), count),
-            None => self.sink.turn.fetch_add(1, Ordering::Relaxed) % count.max(1),
-        };
+        let key = each.delivery.message.key.as_ref();
+        let turn = key.map_or_else(|| self.sink.turn.fetch_add(1, Ordering::Relaxed), |_| 0);
+        let pick =
+            |count: usize| key.map_or_else(|| turn % count.max(1), |key| message::place(key.as_str(), count));
         let first = each.route.get(pick(each.route.len()))?;
         if each.tried.is_empty() && how(first) == Use::Good {
             return Some((Use::Good, first.clone()));
@@ -182,99 +174,8 @@ impl<'a> Call<'a> {
         best.get(pick(best.len())).map(|(how, queue)| (*how, (*queue).clone()))
     }
 
-    /// Sends these to one broker. Answers those that it surely has not got and another may take.
-    async fn send(&self, address: &Arc<str>, chosen: Vec<(Queue, Pending<'a>)>) -> Vec<Pending<'a>> {
-        let sink = self.sink;
-        let connect_until = self.begin_until.min(sink.connections.now().saturating_add(CONNECT_LIMIT));
-        let mut connection = match sink.connections.open(address, connect_until).await {
-            Ok(connection) => connection,
-            Err(why) => {
-                sink.brokers.down(address, sink.connections.now());
-                let failure = failure::unconnected("the broker", address, &why);
-                let turned = chosen.into_iter().map(|(_, each)| (each, failure.clone()));
-                return turned
-                    .filter_map(|(each, failure)| self.turned_away(address, each, failure))
-                    .collect();
-            }
-        };
-        let (mut rest, mut left) = (Vec::new(), Vec::with_capacity(chosen.len()));
-        let mut window = Window::over(&mut connection, chosen.len());
-        let born_ms = sink.clock.now().wall().as_millis();
-        let queues: Vec<_> = chosen.iter().map(|(queue, each)| (queue.clone(), each.delivery)).collect();
-        let mut add = |out: &mut BytesMut, index: usize| {
-            let Some((queue, delivery)) = queues.get(index) else { return };
-            let fields = message::fields(delivery, queue, born_ms);
-            sink.connections.add(out, Code::Send, index, fields, delivery.message.body.as_bytes());
-        };
-        left.extend(chosen.into_iter().map(|(_, each)| Some(each)));
-        let mut silence = Silence::begin(sink, address);
-        let mut end = sink.clock.sleep_until(self.end);
-        let broken = loop {
-            if window.is_done() {
-                break None;
-            }
-            tokio::select! {
-                biased;
-                answer = window.next(&mut add) => match answer {
-                    Ok((index, answer)) => {
-                        silence.broken();
-                        let Some(each) = left.get_mut(index).and_then(Option::take) else { continue };
-                        match failure::receipt(&answer, sink.accept_weaker) {
-                            Ok(receipt) => self.outcomes.report(each.index, Ok(receipt)),
-                            Err(failure) => rest.extend(self.turned_away(address, each, failure)),
-                        }
-                    }
-                    Err(why) => {
-                        sink.brokers.down(address, sink.connections.now());
-                        break Some(format!("the broker: {why}"));
-                    }
-                },
-                () = &mut end => {
-                    silence.ended();
-                    break Some("no answer in time".into());
-                }
-                () = silence.lasts() => {}
-            }
-        };
-        let Some(why) = broken else {
-            sink.connections.give_back(connection);
-            return rest;
-        };
-        for (index, each) in left.into_iter().enumerate() {
-            let Some(mut each) = each else { continue };
-            if window.may_be_sent(index) {
-                each.failure = Some(Failure::no_answer(why.clone()));
-                self.fail(each);
-            } else {
-                let unsent = Failure::unsent(format!("it was not sent: {why}"));
-                rest.extend(self.turned_away(address, each, unsent));
-            }
-        }
-        rest
-    }
-
-    /// A broker surely does not keep it. Answers it if there is another to try, and time.
-    fn turned_away(
-        &self,
-        address: &Arc<str>,
-        mut each: Pending<'a>,
-        failure: Failure,
-    ) -> Option<Pending<'a>> {
-        let (about, now) = (failure.about, self.sink.connections.now());
-        each.failure = Some(failure);
-        if about == About::Broker {
-            self.sink.brokers.avoid(address, now);
-            each.tried.push(address.clone());
-            if now < self.begin_until && each.route.iter().any(|queue| !each.tried.contains(&queue.address)) {
-                return Some(each);
-            }
-        }
-        self.fail(each);
-        None
-    }
-
     /// Reports why it was not taken.
-    fn fail(&self, each: Pending<'_>) {
+    pub(super) fn fail(&self, each: Pending<'_>) {
         let failure = each.failure.unwrap_or_else(|| Failure::unsent("its topic has no queue"));
         if !matches!(failure.kind, SinkErrorKind::Refused | SinkErrorKind::Throttled) {
             // The topic may have moved, or be gone.
@@ -297,52 +198,4 @@ fn pending<'a>(
         tried: Vec::new(),
         failure: None,
     })
-}
-
-/// Since when a broker has not answered, in one call.
-struct Silence<'a> {
-    sink: &'a RocketmqSink,
-    address: &'a Arc<str>,
-    since: Monotonic,
-    /// Whether the broker is known to answer.
-    is_there: bool,
-    timer: Sleep,
-}
-
-impl<'a> Silence<'a> {
-    fn begin(sink: &'a RocketmqSink, address: &'a Arc<str>) -> Self {
-        let since = sink.connections.now();
-        let timer = sink.clock.sleep_until(since.saturating_add(SILENT));
-        Self { sink, address, since, is_there: false, timer }
-    }
-
-    /// An answer came.
-    fn broken(&mut self) {
-        self.since = self.sink.connections.now();
-        if !self.is_there {
-            self.is_there = true;
-            self.sink.brokers.answered(self.address, self.since);
-        }
-    }
-
-    /// Waits until there was no answer for a while; says so to those who have another broker.
-    async fn lasts(&mut self) {
-        (&mut self.timer).await;
-        let now = self.sink.connections.now();
-        let mut again = self.since.saturating_add(SILENT);
-        if again <= now {
-            self.is_there = false;
-            self.sink.brokers.avoid(self.address, now);
-            again = now.saturating_add(SILENT);
-        }
-        self.timer = self.sink.clock.sleep_until(again);
-    }
-
-    /// The time of the call is over, and not everything was answered.
-    fn ended(&self) {
-        let now = self.sink.connections.now();
-        if now.since(self.since) >= SILENT {
-            self.sink.brokers.down(self.address, now);
-        }
-    }
 }

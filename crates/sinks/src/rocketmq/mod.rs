@@ -10,6 +10,7 @@ mod frame;
 mod message;
 mod namesrv;
 mod route;
+mod send;
 mod settings;
 mod sign;
 mod window;

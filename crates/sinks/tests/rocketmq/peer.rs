@@ -129,7 +129,7 @@ pub(crate) fn cluster(masters: &[String]) -> Value {
 }
 
 async fn serve(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Request>>>) -> Option<()> {
-    let mut late = Vec::new();
+    let mut late: Vec<Request> = Vec::new();
     loop {
         let length = stream.read_u32().await.ok()? as usize;
         let mut frame = vec![0; length];
@@ -139,13 +139,13 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<R
         let (code, opaque) = (header["code"].as_i64()?, header["opaque"].as_i64()?);
         let request = Request { code, fields: header["extFields"].clone(), opaque };
         seen.lock().unwrap().push(request.clone());
-        let mut replies: Vec<_> =
-            late.drain(..).map(|late: Request| (late, Reply::ok(Value::Null))).collect();
-        let reply = script(&request);
-        match reply {
+        let mut replies = Vec::new();
+        let answered_late = std::mem::take(&mut late);
+        match script(&request) {
             Reply::Later => late.push(request),
             reply => replies.push((request, reply)),
         }
+        replies.extend(answered_late.into_iter().map(|request| (request, Reply::ok(Value::Null))));
         for (request, reply) in replies {
             let Reply::With(code, remark, body) = reply else { continue };
             let fields = json!({ "msgId": "0".repeat(32), "queueId": "0", "queueOffset": "1" });
