@@ -34,9 +34,6 @@ use frame::Code;
 use route::Routes;
 use settings::Settings;
 
-/// A broker answers a heartbeat within this.
-const HEARTBEAT_LIMIT: Duration = Duration::from_secs(2);
-
 /// Sends to RocketMQ.
 pub struct RocketmqSink {
     routes: Routes,
@@ -71,7 +68,6 @@ impl RocketmqSink {
 
     /// Tells a broker that we are here, as who we are. Nothing is written.
     async fn heartbeat(&self, address: &Arc<str>, end: Monotonic) -> Result<(), Failure> {
-        let end = end.min(self.connections.now().saturating_add(HEARTBEAT_LIMIT));
         let body = message::heartbeat();
         let told =
             self.connections.ask(address, end, Code::Heartbeat, BTreeMap::new(), body.as_bytes()).await;

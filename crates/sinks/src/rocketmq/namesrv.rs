@@ -12,7 +12,7 @@ use super::{
     frame::{Answer, Code},
 };
 
-/// A name server that has not answered within this is passed over.
+/// One of several name servers that has not answered within this is passed over.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Queues that may be written.
 const WRITABLE: i32 = 2;
@@ -122,7 +122,8 @@ impl NameServers {
         read: impl Fn(&Answer) -> Result<T, SinkError>,
         rank: impl Fn(&T) -> Rank,
     ) -> Result<T, SinkError> {
-        let end = end.min(self.connections.now().saturating_add(LIMIT));
+        let has_others = self.addresses.len() > 1;
+        let end = if has_others { end.min(self.connections.now().saturating_add(LIMIT)) } else { end };
         let asked = self.addresses.iter().map(|address| async move {
             let answer = self.connections.ask(address, end, code, fields.clone(), &[]).await;
             answer.map_err(|why| failure::unconnected("the name server", address, &why).error(false))
