@@ -170,6 +170,8 @@ impl SinkConfig {
             Self::Activemq(config) => config.look(),
             #[cfg(feature = "mqtt")]
             Self::Mqtt(config) => config.look(),
+            #[cfg(feature = "rocketmq")]
+            Self::Rocketmq(config) => config.look(clock).await,
             _ => {
                 // The others have nothing to say, and no use for these.
                 let _ = (clock, again);

@@ -135,3 +135,20 @@ fn a_call_lies_between_one_request_and_the_lease() {
     assert!(load(&text("5s", "request_timeout = \"3s\""), &[]).is_ok());
     assert!(load(&text("1m", "request_timeout = \"30s\""), &[]).is_ok());
 }
+
+#[test]
+fn a_rocketmq_sink_may_insist_on_its_copies() {
+    let text = |weaker: &str| {
+        format!("[sinks.orders]\nkind = \"rocketmq\"\nnamesrv = \"a:9876\"\naccept_weaker = {weaker}")
+    };
+    for good in ["true", "false"] {
+        let SinkSetup { config, .. } = sink(&text(good), &[]);
+        assert!(format!("{config:?}").contains(&format!("accept_weaker: Some({good})")), "{config:?}");
+    }
+    let environment = [("DULY__SINKS__ORDERS__ACCEPT_WEAKER", "false")];
+    let text_without = "[sinks.orders]\nkind = \"rocketmq\"\nnamesrv = \"a:9876\"";
+    let SinkSetup { config, .. } = sink(text_without, &environment);
+    assert!(format!("{config:?}").contains("accept_weaker: Some(false)"), "{config:?}");
+    let told = faults(&text("\"sometimes\""), &[]);
+    assert!(told.len() == 1 && told[0].0 == "sinks.orders.accept_weaker", "{told:?}");
+}

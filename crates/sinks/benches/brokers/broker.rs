@@ -11,6 +11,7 @@ use testkit::servers;
 use crate::{
     activemq::Activemq, kafka::Kafka, kafka_cluster::KafkaCluster, mqtt::Mqtt, nats::Nats,
     nats_cluster::NatsCluster, rabbitmq::Rabbitmq, rabbitmq_cluster::RabbitmqCluster, rocketmq::Rocketmq,
+    rocketmq_cluster::RocketmqCluster,
 };
 
 /// How a broker keeps what it takes.
@@ -99,7 +100,7 @@ pub(crate) struct Kind {
     pub(crate) start: fn(Keep) -> Arc<dyn Broker>,
 }
 
-pub(crate) const KINDS: [Kind; 9] = [
+pub(crate) const KINDS: [Kind; 10] = [
     Kind {
         name: "rabbitmq",
         installed: servers::rabbitmq::installed,
@@ -129,6 +130,11 @@ pub(crate) const KINDS: [Kind; 9] = [
         start: |_| Arc::new(NatsCluster::new()),
     },
     Kind { name: "mqtt", installed: servers::mosquitto::installed, start: |keep| Arc::new(Mqtt::new(keep)) },
+    Kind {
+        name: "rocketmq_cluster",
+        installed: servers::rocketmq::installed,
+        start: |keep| Arc::new(RocketmqCluster::new(keep)),
+    },
 ];
 
 /// Its sink, and the most messages of one call.

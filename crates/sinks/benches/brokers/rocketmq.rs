@@ -1,7 +1,7 @@
 //! RocketMQ: a topic of four queues, made by sending to it.
 
 #[path = "../../tests/rocketmq/reader.rs"]
-mod reader;
+pub(crate) mod reader;
 
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, BytesMut};
@@ -13,7 +13,7 @@ use crate::{
     socket::Socket,
 };
 
-const TOPIC: &str = "orders";
+pub(crate) const TOPIC: &str = "orders";
 
 pub(crate) struct Rocketmq(rocketmq::Rocketmq);
 
@@ -52,7 +52,8 @@ impl Broker for Rocketmq {
     switched_by!(0);
 }
 
-struct Remoting(Socket);
+/// The protocol on one connection.
+pub(crate) struct Remoting(pub(crate) Socket);
 
 #[async_trait]
 impl Bare for Remoting {

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RocketmqSink, settings::Settings};
-use crate::{Hidden, Span};
+use crate::{Hidden, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -29,6 +29,9 @@ pub struct RocketmqConfig {
     pub ca: Option<PathBuf>,
     /// How long one call may take.
     pub request_timeout: Option<Span>,
+    /// Whether a message counts as delivered that a broker has, but not as safely as it is set to keep messages; yes, unless
+    /// it says otherwise.
+    pub accept_weaker: Option<bool>,
 }
 
 impl RocketmqConfig {
@@ -41,6 +44,14 @@ impl RocketmqConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<RocketmqSink, Invalid> {
         let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
         Ok(RocketmqSink::new(settings, clock))
+    }
+
+    /// What works at the brokers and is odd all the same.
+    pub(crate) async fn look(&self, clock: Arc<dyn Clock>) -> Vec<Remark> {
+        match self.build(clock) {
+            Ok(sink) => sink.look().await,
+            Err(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn batch(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What RocketMQ and the way to it may answer instead of yes, sorted by what comes next.
+//! What RocketMQ and the way to it may answer instead of yes, sorted by what comes next. The table is in `docs.md`.
 
 use std::io;
 
@@ -6,84 +6,150 @@ use duly_core::{SinkError, SinkErrorKind};
 
 use super::frame::Answer;
 
-/// `SEND_OK`, and nothing else is.
+/// `SEND_OK`.
 pub(super) const SUCCESS: i32 = 0;
 /// The topic is not there.
-pub(super) const NO_TOPIC: i32 = 17;
+pub(super) const TOPIC_NOT_EXIST: i32 = 17;
 
 const SYSTEM_ERROR: i32 = 1;
 const SYSTEM_BUSY: i32 = 2;
+const REQUEST_CODE_NOT_SUPPORTED: i32 = 3;
 const FLUSH_DISK_TIMEOUT: i32 = 10;
 const SLAVE_NOT_AVAILABLE: i32 = 11;
 const FLUSH_SLAVE_TIMEOUT: i32 = 12;
 const MESSAGE_ILLEGAL: i32 = 13;
 const SERVICE_NOT_AVAILABLE: i32 = 14;
+const VERSION_NOT_SUPPORTED: i32 = 15;
 const NO_PERMISSION: i32 = 16;
+const INVALID_PARAMETER: i32 = 29;
+const FLOW_CONTROL: i32 = 215;
+const NOT_LEADER_FOR_QUEUE: i32 = 501;
+const GO_AWAY: i32 = 1500;
 
-/// Nothing was sent.
+/// Words of brokers of 5.x that do not know us. Rights are missing, on the other hand, where they say `has no permission`.
+const UNKNOWN_USER: [&str; 4] = ["signature", "User:", "username", "uthentication"];
+/// Said of a resource by brokers of 4.x and 5.x: they know us, and this topic is not ours.
+const NO_RIGHT: [&str; 3] = ["has no permission", "No default permission", "Authorization failed"];
+/// A broker said so before it wrote anything.
+const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped file failed"];
+
+/// What a failure is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    /// The message, everything, or nobody knows.
+    Target,
+    /// The topic: others go on.
+    Topic,
+    /// One broker, which surely does not keep the message: another may take it.
+    Broker,
+}
+
+/// Why a message was not taken.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) kind: SinkErrorKind,
+    pub(super) about: About,
+    pub(super) detail: String,
+}
+
+impl Failure {
+    fn new(kind: SinkErrorKind, about: About, detail: impl Into<String>) -> Self {
+        Self { kind, about, detail: detail.into() }
+    }
+
+    /// It may have arrived.
+    pub(super) fn no_answer(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Unknown, About::Target, detail)
+    }
+
+    /// Nothing was sent to this broker.
+    pub(super) fn unsent(detail: impl Into<String>) -> Self {
+        Self::new(SinkErrorKind::Unreachable, About::Broker, detail)
+    }
+
+    /// As the scheduler sees it. `has_others`: whether another broker is there, so that the target is.
+    pub(super) fn error(self, has_others: bool) -> SinkError {
+        let error = SinkError::new(self.kind, self.detail);
+        match self.about {
+            About::Target => error,
+            About::Broker if !has_others => error,
+            About::Broker | About::Topic => error.at_destination(),
+        }
+    }
+}
+
+/// Nobody can be asked.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Unreachable, detail)
 }
 
-/// It may have arrived.
-pub(super) fn no_answer(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unknown, detail)
+/// The failure to connect, or to ask something by which nothing is written.
+pub(super) fn unconnected(what: &str, address: &str, why: &io::Error) -> Failure {
+    let detail = format!("{what} at {address}: {why}");
+    match why.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            Failure::new(SinkErrorKind::Misconfigured, About::Target, detail)
+        }
+        _ => Failure::unsent(detail),
+    }
 }
 
-/// The failure to connect, or to ask something by which nothing is written.
-pub(super) fn unconnected(what: &str, address: &str, why: &io::Error) -> SinkError {
-    let cause = why.get_ref().and_then(|cause| cause.downcast_ref());
-    let kind = match cause {
-        Some(rustls::Error::InvalidCertificate(_)) => SinkErrorKind::Misconfigured,
-        _ => SinkErrorKind::Unreachable,
-    };
-    SinkError::new(kind, format!("{what} at {address}: {why}"))
+/// The receipt of a message that was taken, or why it was not.
+///
+/// `accept_weaker`: whether a message counts as taken that the broker has, but not as safely as it is set to keep messages.
+pub(super) fn receipt(answer: &Answer, accept_weaker: bool) -> Result<String, Failure> {
+    let field = |name: &str| answer.fields.get(name).map_or("?", String::as_str);
+    let receipt = || format!("{} {}:{}", field("msgId"), field("queueId"), field("queueOffset"));
+    match (answer.code, weaker(answer.code)) {
+        (SUCCESS, _) => Ok(receipt()),
+        (_, Some(word)) if accept_weaker => Ok(format!("{} {word}", receipt())),
+        _ => Err(classify(answer)),
+    }
+}
+
+/// The name of a code by which a broker says that it has the message with fewer copies, or not yet on its disk.
+fn weaker(code: i32) -> Option<&'static str> {
+    match code {
+        FLUSH_DISK_TIMEOUT => Some("FLUSH_DISK_TIMEOUT"),
+        SLAVE_NOT_AVAILABLE => Some("SLAVE_NOT_AVAILABLE"),
+        FLUSH_SLAVE_TIMEOUT => Some("FLUSH_SLAVE_TIMEOUT"),
+        _ => None,
+    }
 }
 
 /// An answer that is not `SEND_OK`.
-pub(super) fn sorted(answer: &Answer) -> SinkError {
+pub(super) fn classify(answer: &Answer) -> Failure {
+    use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
     let remark = answer.remark.trim();
-    let name = |word: &str| format!("{word} {remark}").trim_end().to_owned();
-    let (kind, detail) = match answer.code {
-        // The broker has it, and does not promise to keep it.
-        FLUSH_DISK_TIMEOUT => (SinkErrorKind::Unknown, name("FLUSH_DISK_TIMEOUT")),
-        SLAVE_NOT_AVAILABLE => (SinkErrorKind::Unknown, name("SLAVE_NOT_AVAILABLE")),
-        FLUSH_SLAVE_TIMEOUT => (SinkErrorKind::Unknown, name("FLUSH_SLAVE_TIMEOUT")),
+    let says = |words: &[&str]| words.iter().any(|word| remark.contains(word));
+    let (kind, about, name) = match answer.code {
+        // No attempt may count: the broker has it, and a dead letter would be a lie.
+        code if let Some(word) = weaker(code) => (Throttled, About::Broker, word),
         // Said before it was looked at: the broker clears its queue, or does not let it in.
-        SYSTEM_BUSY => (SinkErrorKind::Throttled, name("SYSTEM_BUSY")),
-        SERVICE_NOT_AVAILABLE => (SinkErrorKind::Unreachable, name("SERVICE_NOT_AVAILABLE")),
-        MESSAGE_ILLEGAL => (SinkErrorKind::Refused, name("MESSAGE_ILLEGAL")),
-        NO_TOPIC => (SinkErrorKind::Refused, name("TOPIC_NOT_EXIST")),
-        NO_PERMISSION => (SinkErrorKind::Misconfigured, name("NO_PERMISSION")),
-        // Brokers of 4.x say so when they do not know who asks.
-        SYSTEM_ERROR if remark.contains("AclException") => {
-            (SinkErrorKind::Misconfigured, name("SYSTEM_ERROR"))
+        SYSTEM_BUSY => (Throttled, About::Broker, "SYSTEM_BUSY"),
+        FLOW_CONTROL => (Throttled, About::Broker, "FLOW_CONTROL"),
+        SERVICE_NOT_AVAILABLE => (Unreachable, About::Broker, "SERVICE_NOT_AVAILABLE"),
+        GO_AWAY => (Unreachable, About::Broker, "GO_AWAY"),
+        MESSAGE_ILLEGAL => (Refused, About::Target, "MESSAGE_ILLEGAL"),
+        TOPIC_NOT_EXIST => (Denied, About::Topic, "TOPIC_NOT_EXIST"),
+        // The route is of yesterday.
+        NOT_LEADER_FOR_QUEUE => (Unreachable, About::Topic, "NOT_LEADER_FOR_QUEUE"),
+        INVALID_PARAMETER if says(&["queueId"]) => (Unreachable, About::Topic, "INVALID_PARAMETER"),
+        INVALID_PARAMETER => (Denied, About::Topic, "INVALID_PARAMETER"),
+        // A broker that is being drained, as before maintenance.
+        NO_PERMISSION if remark.starts_with("the broker[") => (Unreachable, About::Broker, "NO_PERMISSION"),
+        NO_PERMISSION if says(&NO_RIGHT) || !says(&UNKNOWN_USER) => (Denied, About::Topic, "NO_PERMISSION"),
+        NO_PERMISSION => (Misconfigured, About::Target, "NO_PERMISSION"),
+        // Brokers of 4.x do not say NO_PERMISSION.
+        SYSTEM_ERROR if remark.contains("AclException") && says(&NO_RIGHT) => {
+            (Denied, About::Topic, "SYSTEM_ERROR")
         }
-        SYSTEM_ERROR => (SinkErrorKind::Unknown, name("SYSTEM_ERROR")),
-        code => (SinkErrorKind::Unknown, name(&format!("code {code}"))),
+        SYSTEM_ERROR if remark.contains("AclException") => (Misconfigured, About::Target, "SYSTEM_ERROR"),
+        SYSTEM_ERROR if says(&NOT_WRITTEN) => (Unreachable, About::Broker, "SYSTEM_ERROR"),
+        SYSTEM_ERROR => (Unknown, About::Target, "SYSTEM_ERROR"),
+        REQUEST_CODE_NOT_SUPPORTED => (Misconfigured, About::Target, "REQUEST_CODE_NOT_SUPPORTED"),
+        VERSION_NOT_SUPPORTED => (Misconfigured, About::Target, "VERSION_NOT_SUPPORTED"),
+        code => return Failure::new(Unknown, About::Target, format!("code {code} {remark}").trim_end()),
     };
-    SinkError::new(kind, detail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kind(code: i32, remark: &str) -> SinkErrorKind {
-        let fields = std::collections::BTreeMap::new();
-        sorted(&Answer { code, remark: remark.into(), fields, body: bytes::Bytes::new() }).kind
-    }
-
-    #[test]
-    fn what_is_not_safely_taken_is_unknown_and_what_has_no_name_too() {
-        for code in [FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT, SYSTEM_ERROR, 999, -1] {
-            assert_eq!(kind(code, "words"), SinkErrorKind::Unknown, "{code}");
-        }
-        assert_eq!(
-            kind(SYSTEM_ERROR, "org.apache.rocketmq.acl.common.AclException: no"),
-            SinkErrorKind::Misconfigured
-        );
-        assert_eq!(kind(SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy"), SinkErrorKind::Throttled);
-        assert_eq!(kind(SERVICE_NOT_AVAILABLE, "disk full"), SinkErrorKind::Unreachable);
-    }
+    Failure::new(kind, about, format!("{name} {remark}").trim_end())
 }

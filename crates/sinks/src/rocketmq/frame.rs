@@ -21,6 +21,7 @@ pub(super) enum Code {
     Route = 105,
     Cluster = 106,
     Heartbeat = 34,
+    Config = 26,
 }
 
 #[derive(Serialize)]

@@ -4,13 +4,30 @@ use std::collections::BTreeMap;
 
 use duly_core::{Delivery, SinkError, SinkErrorKind};
 
-use super::route::{Queue, TEMPLATE};
+use super::{
+    namesrv::Queue,
+    route::{MADE_QUEUES, TEMPLATE},
+};
 
 /// Between a name and its value, and after each value. No text of a message has control characters in it.
 const AFTER_NAME: char = '\u{1}';
 const AFTER_VALUE: char = '\u{2}';
 /// The longest name of a topic.
 const TOPIC_MAX: usize = 127;
+/// Topics that brokers keep for themselves. They refuse messages to some; to the others they would do harm.
+const SYSTEM_TOPICS: &[&str] = &[
+    TEMPLATE,
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "RMQ_SYS_TRACE_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "CHECKPOINT_TOPIC",
+];
+/// And topics of consumer groups, which hold what is to be tried again, and dead letters.
+const SYSTEM_PREFIXES: &[&str] = &["rmq_sys_", "%RETRY%", "%DLQ%"];
 /// Under this name brokers know us.
 const GROUP: &str = "duly";
 /// What brokers and clients keep under names of their own. A property of such a name would change what becomes of a message.
@@ -72,16 +89,25 @@ const CONTENT_TYPE: &str = "content-type";
 const OURS: &str = "duly-";
 const SHARDING_KEY: &str = "__SHARDINGKEY";
 
+/// Why no broker has such a topic for us, if it is so.
+pub(super) fn topic_fault(topic: &str) -> Option<String> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '%' | '|');
+    if topic.is_empty() || topic.len() > TOPIC_MAX || !topic.chars().all(is_letter) {
+        return Some(format!(
+            "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, -, _, % and |"
+        ));
+    }
+    let is_system =
+        SYSTEM_TOPICS.contains(&topic) || SYSTEM_PREFIXES.iter().any(|some| topic.starts_with(some));
+    is_system.then(|| format!("{topic:?} is a topic of RocketMQ's own"))
+}
+
 /// Why no topic takes this message, if it is so.
 pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
     let message = &delivery.message;
     let refused = |detail: String| Some(SinkError::new(SinkErrorKind::Refused, detail));
-    let topic = message.topic.as_str();
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '%' | '|');
-    if topic.is_empty() || topic.len() > TOPIC_MAX || !topic.chars().all(is_letter) {
-        return refused(format!(
-            "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, -, _, % and |"
-        ));
+    if let Some(detail) = topic_fault(message.topic.as_str()) {
+        return refused(detail);
     }
     if message.body.is_empty() {
         return refused("RocketMQ takes no message without a body".into());
@@ -112,7 +138,7 @@ pub(super) fn fields(delivery: &Delivery, queue: &Queue, now_ms: u64) -> BTreeMa
         ("a", GROUP.to_owned()),
         ("b", delivery.message.topic.to_string()),
         ("c", TEMPLATE.to_owned()),
-        ("d", "4".to_owned()),
+        ("d", MADE_QUEUES.to_string()),
         ("e", number(u64::from(queue.number))),
         ("f", "0".to_owned()),
         ("g", number(now_ms)),

@@ -18,6 +18,7 @@ pub(super) struct Settings {
     pub(super) signer: Option<Signer>,
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) timeout: Duration,
+    pub(super) accept_weaker: bool,
 }
 
 impl Settings {
@@ -62,7 +63,11 @@ impl Settings {
                 None
             }
         };
-        if faults.is_empty() { Ok(Self { namesrv, signer, tls, timeout }) } else { Err(faults) }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let accept_weaker = config.accept_weaker.unwrap_or(true);
+        Ok(Self { namesrv, signer, tls, timeout, accept_weaker })
     }
 }
 

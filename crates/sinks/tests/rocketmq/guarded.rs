@@ -1,26 +1,46 @@
-//! A broker that asks who sends, and by TLS if one likes; it makes no topics.
+//! A broker that asks who sends and who may, and by TLS if one likes; it makes no topics.
+
+use std::sync::OnceLock;
 
 use duly_core::SinkErrorKind;
 use testkit::servers::rocketmq::{Options, Rocketmq, installed};
 
 use crate::{one, sink_with};
 
+/// Every cluster and every broker has a topic of its own name.
+pub(crate) const THERE: &str = "duly";
+/// The user who may do everything, and his secret.
+pub(crate) const USER: (&str, &str) = ("duly", "right-one");
+
+/// Shared by the tests that need it; nobody stops it.
+pub(crate) fn servers() -> &'static Rocketmq {
+    static SHARED: OnceLock<Rocketmq> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let provider = "org.apache.rocketmq.auth.authorization.provider";
+        let more = vec![
+            "authorizationEnabled=true".to_owned(),
+            format!("authorizationProvider={provider}.DefaultAuthorizationProvider"),
+            format!("authorizationMetadataProvider={provider}.LocalAuthorizationMetadataProvider"),
+        ];
+        let user = Some((USER.0.to_owned(), USER.1.to_owned()));
+        Rocketmq::with(Options { user, more, ..Options::default() })
+    })
+}
+
 #[tokio::test]
-async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_refuses_its_message() {
+async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_is_denied() {
     if !installed() {
         return;
     }
-    let user = Some(("duly".to_owned(), "right-one".to_owned()));
-    let servers = Rocketmq::with(Options { user, ..Options::default() });
+    let servers = servers();
     let sink = |keys: &str| sink_with(&servers.namesrv(), keys);
-    // Every cluster and every broker has a topic of its own name.
-    let there = "duly";
+    let there = THERE;
 
     let right = sink("access_key = 'duly'\nsecret_key = 'right-one'");
     right.probe().await.unwrap();
     one(&right, there, "a").await.unwrap();
     let error = one(&right, "nowhere", "b").await.unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
+    assert_eq!(error.kind, SinkErrorKind::Denied, "{}", error.detail);
     assert!(error.detail.contains("nowhere"), "{}", error.detail);
 
     for wrong in

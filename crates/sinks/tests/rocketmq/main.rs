@@ -2,11 +2,18 @@
 #![cfg(feature = "rocketmq")]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod cluster;
 mod config;
 mod failures;
 mod guarded;
 mod messages;
+mod outcomes;
+mod peer;
 mod reader;
+mod rights;
+mod routes;
+mod table;
+mod weaker;
 mod whole;
 
 use std::sync::{

@@ -80,3 +80,17 @@ async fn a_refusal_is_in_the_brokers_words() {
     assert!(error.detail.starts_with("MESSAGE_ILLEGAL the message is illegal"), "{}", error.detail);
     assert_eq!(ids(shared(), &topic).await, ["a", "b"]);
 }
+
+#[test]
+fn topics_of_rocketmq_itself_are_refused_before_a_message_is_accepted() {
+    let sink = crate::sink_with("127.0.0.1:1", "");
+    let fault = |topic: &str| sink.check_topic(&topic.parse().unwrap()).err().map(|fault| fault.code);
+    let system =
+        ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "rmq_sys_x"];
+    for topic in system.into_iter().chain(["%RETRY%group", "%DLQ%group", "no topic!", &"x".repeat(128)]) {
+        assert_eq!(fault(topic), Some("bad_topic"), "{topic}");
+    }
+    for topic in ["orders", "MQ_INST_1%orders", "a-b_c|d", "BenchmarkTest"] {
+        assert_eq!(fault(topic), None, "{topic}");
+    }
+}

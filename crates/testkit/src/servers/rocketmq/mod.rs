@@ -1,15 +1,12 @@
-//! A real RocketMQ: a name server and one broker.
+//! A real RocketMQ: a name server and one broker, or a cluster.
 
+mod cluster;
+mod remoting;
 mod settings;
 
-use std::{
-    fs,
-    io::{self, Read, Write},
-    net::{Ipv4Addr, TcpStream},
-    path::PathBuf,
-    sync::OnceLock,
-    time::Duration,
-};
+use std::{fs, net::Ipv4Addr, path::PathBuf, sync::OnceLock, time::Duration};
+
+pub use cluster::{Cluster, Node};
 
 use super::{jars, place::SECOND, program::Program, proxy::Proxy, wait_until};
 
@@ -23,6 +20,9 @@ const PROXIED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The class that each of them starts with, and the file in which it says that it has.
 const NAMESRV: (&str, &str) = ("org.apache.rocketmq.namesrv.NamesrvStartup", "broker_default.log");
 const BROKER: (&str, &str) = ("org.apache.rocketmq.broker.BrokerStartup", "broker.log");
+
+/// What a name server is asked to see whom it knows.
+const GET_BROKER_CLUSTER_INFO: i32 = 106;
 
 /// How a broker is started.
 #[derive(Debug, Clone, Default)]
@@ -155,48 +155,39 @@ impl Rocketmq {
     /// The broker tells the name server of itself after it has said that it is there.
     fn wait_until_known(&self) {
         wait_until("the name server knows the broker", READY_WITHIN, || {
-            self.ask_for_brokers().is_ok_and(|told| told.contains("brokerName"))
+            remoting::ask(&self.namesrv(), GET_BROKER_CLUSTER_INFO, &[])
+                .is_ok_and(|told| told.contains("brokerName"))
         });
     }
 
-    /// `GET_BROKER_CLUSTER_INFO`, as the name server writes it.
-    fn ask_for_brokers(&self) -> io::Result<String> {
-        let header = br#"{"code":106,"flag":0,"language":"OTHER","opaque":0,"version":400}"#;
-        let mut wire = TcpStream::connect(self.namesrv())?;
-        wire.write_all(&(header.len() as u32 + 4).to_be_bytes())?;
-        wire.write_all(&(header.len() as u32).to_be_bytes())?;
-        wire.write_all(header)?;
-        let mut length = [0; 4];
-        wire.read_exact(&mut length)?;
-        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
-        wire.read_exact(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
-    }
-
-    fn run(&self, program: &Program, (main, log): (&str, &str)) -> Result<(), String> {
-        let folder = program.folder().display().to_string();
-        let tls = self.tls_settings().display().to_string();
-        let settings =
-            ["rocketmq.home.dir", "user.home", "tls.config.file"].into_iter().zip([&folder, &folder, &tls]);
-        let settings: Vec<String> = settings.map(|(name, value)| format!("-D{name}={value}")).collect();
-        let log: PathBuf = program.folder().join("logs/rocketmqlogs").join(log);
-        let said = || fs::read_to_string(&log).unwrap_or_default();
-        let times = said().matches("boot success").count();
-        let mut words = jars::words("rocketmq", LIST, &settings, main);
-        words.extend(["-c".into(), format!("{folder}/settings")]);
-        program.start(&words);
-        let mut alive = true;
-        wait_until("RocketMQ has started", READY_WITHIN, || {
-            alive = program.is_alive();
-            !alive || said().matches("boot success").count() > times
-        });
-        if alive { Ok(()) } else { Err(format!("{main} did not start:\n{}\n{}", program.log(), said())) }
+    fn run(&self, program: &Program, main: (&str, &str)) -> Result<(), String> {
+        run(program, main, &[format!("-Dtls.config.file={}", self.tls_settings().display())])
     }
 
     /// The port of the broker that its standby would use.
     fn standby_port(&self) -> u16 {
         self.broker.port() + SECOND
     }
+}
+
+/// Starts the class `main` with more settings of the Java machine, and waits until its log says that it is there.
+fn run(program: &Program, (main, log): (&str, &str), more: &[String]) -> Result<(), String> {
+    let folder = program.folder().display().to_string();
+    let mut settings: Vec<String> =
+        ["rocketmq.home.dir", "user.home"].map(|name| format!("-D{name}={folder}")).to_vec();
+    settings.extend(more.iter().cloned());
+    let log: PathBuf = program.folder().join("logs/rocketmqlogs").join(log);
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    let times = said().matches("boot success").count();
+    let mut words = jars::words("rocketmq", LIST, &settings, main);
+    words.extend(["-c".into(), format!("{folder}/settings")]);
+    program.start(&words);
+    let mut alive = true;
+    wait_until("RocketMQ has started", READY_WITHIN, || {
+        alive = program.is_alive();
+        !alive || said().matches("boot success").count() > times
+    });
+    if alive { Ok(()) } else { Err(format!("{main} did not start:\n{}\n{}", program.log(), said())) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The configuration of both.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::{PROXIED, Rocketmq};
 
@@ -28,34 +31,21 @@ impl Rocketmq {
         format!("listenPort={}\nbindAddress=127.0.0.1\n", self.namesrv.port())
     }
 
-    /// Small files: as they come, they would take gigabytes. And patience: that the machine is busy is not what is tested.
     pub(super) fn broker_settings(&self) -> String {
         let (port, standby, told) = (self.broker.port(), self.standby_port(), self.told());
-        let folder = self.broker.folder().display().to_string();
         let mut text = format!(
             "brokerClusterName=duly\n\
              brokerName=duly\n\
              brokerId=0\n\
              brokerIP1={told}\n\
-             bindAddress=127.0.0.1\n\
              namesrvAddr={}\n\
              listenPort={port}\n\
              haListenPort={standby}\n\
-             storePathRootDir={folder}/store\n\
-             storePathCommitLog={folder}/store/commitlog\n\
-             mappedFileSizeCommitLog=67108864\n\
-             mappedFileSizeConsumeQueue=60000\n\
-             maxIndexNum=2000\n\
-             maxHashSlotNum=500\n\
-             maxMessageSize=4194304\n\
-             diskMaxUsedSpaceRatio=98\n\
-             waitTimeMillsInSendQueue=10000\n\
-             timerWheelEnable=false\n\
-             registerNameServerPeriod=10000\n\
-             defaultTopicQueueNums=4\n\
-             autoCreateTopicEnable={}\n",
+             autoCreateTopicEnable={}\n\
+             {}",
             self.namesrv(),
             self.options.makes_topics,
+            store_settings(self.broker.folder()),
         );
         if let Some((key, secret)) = &self.options.user {
             let provider = "org.apache.rocketmq.auth.authentication.provider";
@@ -73,4 +63,24 @@ impl Rocketmq {
         }
         text
     }
+}
+
+/// Small files: as they come, they would take gigabytes. And patience: that the machine is busy is not what is tested.
+pub(super) fn store_settings(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "bindAddress=127.0.0.1\n\
+         storePathRootDir={folder}/store\n\
+         storePathCommitLog={folder}/store/commitlog\n\
+         mappedFileSizeCommitLog=67108864\n\
+         mappedFileSizeConsumeQueue=60000\n\
+         maxIndexNum=2000\n\
+         maxHashSlotNum=500\n\
+         maxMessageSize=4194304\n\
+         diskMaxUsedSpaceRatio=98\n\
+         waitTimeMillsInSendQueue=10000\n\
+         timerWheelEnable=false\n\
+         registerNameServerPeriod=10000\n\
+         defaultTopicQueueNums=4\n"
+    )
 }

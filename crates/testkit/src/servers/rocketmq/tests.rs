@@ -1,3 +1,5 @@
+use std::net::TcpStream;
+
 use super::*;
 
 #[test]
@@ -16,4 +18,24 @@ fn a_pair_is_there_also_after_a_kill() {
     assert!(!is_open(rocketmq.broker()));
     rocketmq.start();
     assert!(is_open(rocketmq.broker()));
+}
+
+#[test]
+fn both_name_servers_know_both_masters_and_the_slave() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::with(&[]);
+    let [a, b] = cluster.masters();
+    cluster.make_topic("orders", &[a, b]);
+    for namesrv in cluster.namesrvs() {
+        let told = remoting::ask(&namesrv.address(), GET_BROKER_CLUSTER_INFO, &[]).unwrap();
+        for broker in [a, b, cluster.slave()] {
+            assert!(told.contains(&broker.address()), "{told}");
+        }
+    }
+    a.kill();
+    cluster.wait_for_route("orders", |route| !route.contains(&a.address()));
+    a.start();
+    cluster.wait_for_route("orders", |route| route.contains(&a.address()));
 }

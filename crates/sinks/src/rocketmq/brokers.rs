@@ -1,0 +1,143 @@
+//! Which brokers take messages: one that does not is left out for a while, as RocketMQ's own clients do.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use duly_core::Monotonic;
+
+/// A broker that turned a message away, or says nothing while others answer, is left out for so long.
+const AVOIDED: Duration = Duration::from_secs(3);
+/// One that is down is asked again at this interval, by a heartbeat.
+const RECHECK: Duration = Duration::from_secs(3);
+/// A broker counts as there if it answered within this.
+const ANSWERED: Duration = Duration::from_secs(60);
+/// Brokers that are remembered; beyond this, all are forgotten.
+const REMEMBERED: usize = 4_096;
+
+/// Whether to send to a broker, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Use {
+    /// It is there, as far as we know.
+    Good,
+    /// Only if there is no better one.
+    Poor,
+    /// Not before it has answered a heartbeat: a message that gets no answer counts an attempt, a heartbeat does not.
+    Down,
+}
+
+#[derive(Debug, Default)]
+struct Broker {
+    is_down: bool,
+    recheck_at: Monotonic,
+    avoided_until: Monotonic,
+    answered_at: Option<Monotonic>,
+}
+
+/// What is known of each broker, by its address.
+#[derive(Default)]
+pub(super) struct Brokers(Mutex<HashMap<Arc<str>, Broker>>);
+
+impl Brokers {
+    pub(super) fn of(&self, address: &str, now: Monotonic) -> Use {
+        self.lock().get(address).map_or(Use::Good, |broker| usable(broker, now))
+    }
+
+    /// It answered, whatever it said.
+    pub(super) fn answered(&self, address: &Arc<str>, now: Monotonic) {
+        self.change(address, |broker| {
+            broker.is_down = false;
+            broker.answered_at = Some(now);
+        });
+    }
+
+    /// It turned a message away, or keeps us waiting.
+    pub(super) fn avoid(&self, address: &Arc<str>, now: Monotonic) {
+        self.change(address, |broker| broker.avoided_until = now.saturating_add(AVOIDED));
+    }
+
+    /// It cannot be reached, or did not answer.
+    pub(super) fn down(&self, address: &Arc<str>, now: Monotonic) {
+        self.change(address, |broker| {
+            broker.is_down = true;
+            broker.recheck_at = now.saturating_add(RECHECK);
+        });
+    }
+
+    /// Those that are down and should be asked again now. Nobody else is told the same ones for a while.
+    pub(super) fn to_recheck(&self, now: Monotonic) -> Vec<Arc<str>> {
+        let mut all = self.lock();
+        let due = all.iter_mut().filter(|(_, broker)| broker.is_down && broker.recheck_at <= now);
+        due.map(|(address, broker)| {
+            broker.recheck_at = now.saturating_add(RECHECK);
+            address.clone()
+        })
+        .collect()
+    }
+
+    /// Whether a broker other than these is there.
+    pub(super) fn has_others(&self, these: &[Arc<str>], now: Monotonic) -> bool {
+        self.lock().iter().any(|(other, broker)| {
+            let is_there = broker.answered_at.is_some_and(|at| now.since(at) < ANSWERED);
+            !these.contains(other) && is_there && usable(broker, now) != Use::Down
+        })
+    }
+
+    fn change(&self, address: &Arc<str>, change: impl FnOnce(&mut Broker)) {
+        let mut all = self.lock();
+        if all.len() >= REMEMBERED && !all.contains_key(address) {
+            all.clear();
+        }
+        change(all.entry(address.clone()).or_default());
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Broker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn usable(broker: &Broker, now: Monotonic) -> Use {
+    if broker.is_down {
+        Use::Down
+    } else if broker.avoided_until > now {
+        Use::Poor
+    } else {
+        Use::Good
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn a_broker_that_is_down_stays_so_until_it_answers_and_one_that_is_busy_for_a_while() {
+        let (brokers, a) = (Brokers::default(), Arc::from("a:1"));
+        let at = |seconds: u64| Monotonic::from_micros(seconds * SECOND);
+        assert_eq!(brokers.of("a:1", at(0)), Use::Good);
+        brokers.avoid(&a, at(0));
+        assert_eq!((brokers.of("a:1", at(1)), brokers.of("a:1", at(3))), (Use::Poor, Use::Good));
+        brokers.down(&a, at(3));
+        assert_eq!(brokers.to_recheck(at(4)), [] as [Arc<str>; 0]);
+        assert_eq!((brokers.of("a:1", at(999)), brokers.to_recheck(at(6))), (Use::Down, vec![a.clone()]));
+        assert_eq!(brokers.to_recheck(at(7)), [] as [Arc<str>; 0], "somebody is asking it already");
+        brokers.answered(&a, at(7));
+        assert_eq!(brokers.of("a:1", at(7)), Use::Good);
+    }
+
+    #[test]
+    fn another_broker_is_there_only_if_it_answered_of_late() {
+        let (brokers, a, b) = (Brokers::default(), [Arc::from("a:1")], Arc::from("b:1"));
+        let at = |seconds: u64| Monotonic::from_micros(seconds * SECOND);
+        brokers.answered(&a[0], at(0));
+        assert!(!brokers.has_others(&a, at(1)));
+        brokers.answered(&b, at(1));
+        assert!(brokers.has_others(&a, at(2)) && !brokers.has_others(&a, at(70)));
+        brokers.down(&b, at(2));
+        assert!(!brokers.has_others(&a, at(2)));
+    }
+}
