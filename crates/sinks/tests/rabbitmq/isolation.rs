@@ -81,8 +81,9 @@ async fn a_forbidden_routing_key_is_denied_and_its_exchange_goes_on() {
     one(&sink, "allowed/key.a", "known").await.unwrap();
     let mut confirmed = vec!["known".to_owned()];
     for round in 0..3 {
-        let key =
-            |n: usize| if n % 5 == 0 { "allowed/forbidden.a".into() } else { format!("allowed/key.{n}") };
+        let key = |n: usize| {
+            if n.is_multiple_of(5) { "allowed/forbidden.a".into() } else { format!("allowed/key.{n}") }
+        };
         let batch: Vec<_> = (0..50).map(|n| to(&key(n), &format!("r{round}-{n}"))).collect();
         for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
             match outcome {
@@ -140,7 +141,7 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     tokio::task::block_in_place(|| shared().control(&["eval", &switch(&silent, "suspend")]));
 
     // Far more than it takes for the broker to stop reading from a connection.
-    let topic = |n: usize| if n % 4 == 0 { &silent } else { &good };
+    let topic = |n: usize| if n.is_multiple_of(4) { &silent } else { &good };
     let batch: Vec<_> = (0..2_000).map(|n| to(topic(n), &format!("m{n}"))).collect();
     let seen = Seen::default();
     let others = async {
