@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{Message, MessageId, Properties, Sink, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
     Connection, ConnectionProperties,
@@ -84,9 +84,11 @@ impl Target for Queue {
         Message::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
     }
 
-    /// There is no such queue.
+    /// It asks RabbitMQ to send copies elsewhere.
     fn bad(&self, id: MessageId) -> Message {
-        Message { topic: format!("{}-nobody", self.name).parse().unwrap(), ..self.good(id) }
+        let mut properties = Properties::default();
+        properties.set("CC", "elsewhere").unwrap();
+        Message { properties, ..self.good(id) }
     }
 
     async fn arrived(&self) -> Vec<Arrival> {
