@@ -19,7 +19,8 @@ pub(super) struct Sent {
     /// The message and its destination, by [`Terms`](super::Terms): they are needed also when its lease is lost.
     pub(super) message: u64,
     pub(super) destination: u64,
-    pub(super) alone: bool,
+    /// Its destination is being tried with it.
+    pub(super) is_trial: bool,
 }
 
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use super::{
     Action, DeliveryKey, End, Job, Report, Terms, Triage, Work,
     breaker::Allow,
     call::{Ended, Sent},
-    destination::Admission,
+    destination::{Admission, CROWDED, Candidate},
     lane::{Lane, Step, Timer},
     triage, verdict,
 };
-use crate::{Attempt, ErrorScope, Monotonic, Now, Outcome, Timestamp, store::Verdict};
+use crate::{Attempt, ErrorScope, Lost, Monotonic, Now, Outcome, Timestamp, store::Verdict};
 
 impl Lane {
     /// Hands over as much as the limits allow.
@@ -20,9 +20,10 @@ impl Lane {
             Allow::One => (1, 1),
             Allow::Nothing => (0, 0),
         };
-        let slots = calls.saturating_mul(batch);
+        let slots = calls.saturating_mul(batch).min(self.settings.in_flight);
         while self.calls.messages() < slots && self.has_waiting() {
-            if self.calls.fresh(step.mono()) >= calls {
+            // With one message in a call, the slots are the calls.
+            if batch > 1 && self.calls.fresh(step.mono()) >= calls {
                 if let Some(at) = self.calls.fresh_until() {
                     self.wake(at, step);
                 }
@@ -73,6 +74,7 @@ impl Lane {
             }
             let Terms { message, destination, .. } = held.terms;
             let alone = held.alone;
+            let is_suspect = held.terms.lost != Lost::No;
             let decision = triage(step.now.wall(), &held.terms, &self.settings.retry);
             let lease_ends = held.lease_end <= lease_end_min;
             let attempt = held.unknown_at(step.now.wall());
@@ -92,26 +94,31 @@ impl Lane {
                 }
                 Triage::Deliver => {}
             }
-            match self.admit(destination, alone, free, step.now) {
-                Admission::Go => {
-                    call.push(Sent { job, message, destination, alone });
+            let under_way = self.calls.messages() + call.len();
+            let candidate = Candidate { destination, is_alone: alone, is_suspect };
+            match self.admit(candidate, free, under_way, step.now) {
+                Admission::Go { is_trial } => {
+                    call.push(Sent { job, message, destination, is_trial });
                     if alone {
                         break;
                     }
                 }
                 Admission::Park => self.destinations.park(destination, job, step.mono()),
                 Admission::Defer { at, outcome, detail } => self.defer(job, at, outcome, detail, step),
-                Admission::Deny { detail } => self.judge(job, End::not(Outcome::Denied, detail), step),
+                Admission::Deny { detail } => {
+                    self.give_back_token(job);
+                    self.judge(job, End::not(Outcome::Denied, detail), step);
+                }
             }
         }
         call
     }
 
     /// Handlers have no destinations: each message goes to the one handler.
-    fn admit(&mut self, destination: u64, alone: bool, free: usize, now: Now) -> Admission {
+    fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
         match self.settings.work {
-            Work::Sink => self.destinations.admit(destination, alone, free, now),
-            Work::Handler { .. } => Admission::Go,
+            Work::Sink => self.destinations.admit(message, free, under_way, now),
+            Work::Handler { .. } => Admission::Go { is_trial: false },
         }
     }
 
@@ -120,7 +127,7 @@ impl Lane {
         let now = step.now.wall();
         let unknown = self.held.get(&job.serial).and_then(|held| held.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
-        self.give_back_token();
+        self.give_back_token(job);
         step.shared.settling.push(job, Verdict::Retry { at, attempt });
     }
 
@@ -129,14 +136,16 @@ impl Lane {
         self.parked_armed = false;
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
-            let detail = "not sent, the destination has as many messages under way as it may have";
-            self.defer(job, at, Outcome::Throttled, detail.to_owned(), step);
+            self.defer(job, at, Outcome::Throttled, CROWDED.to_owned(), step);
         }
         self.arm_parked(step);
     }
 
     fn arm_parked(&mut self, step: &mut Step<'_>) {
-        if let (false, Some(at)) = (self.parked_armed, self.destinations.parked_until()) {
+        if self.parked_armed {
+            return;
+        }
+        if let Some(at) = self.destinations.parked_until() {
             self.parked_armed = true;
             step.shared.wheel.set(at, Timer::Parked(self.key));
         }
@@ -236,6 +245,11 @@ impl Lane {
             (End::Not { outcome, .. }, Some(attempt)) if !outcome.counts() => {
                 Verdict::Retry { at: outage_end, attempt }
             }
+            (End::Not { outcome: Outcome::Denied, detail, .. }, Some(attempt)) => {
+                let random = step.shared.random.draw();
+                let end = End::not(Outcome::Unknown, format!("{}; then denied: {detail}", attempt.detail));
+                verdict(wall, &self.settings, &held.terms, end, outage_end, random)
+            }
             _ => {
                 let random = step.shared.random.draw();
                 verdict(wall, &self.settings, &held.terms, end, outage_end, random)
@@ -262,16 +276,17 @@ impl Lane {
             return;
         }
         for (sent, end) in ends {
-            let Sent { job, message, destination: key, alone } = *sent;
+            let Sent { job, message, destination: key, is_trial } = *sent;
             let cause = match end {
                 End::Not { outcome: Outcome::Unknown, detail, scope: ErrorScope::Destination, .. } => {
-                    let is_enough = self.destinations.was_silent(key, message);
+                    let is_enough = self.destinations.was_silent(key, message, is_trial);
                     is_enough.then(|| (Outcome::Unreachable, detail.clone()))
                 }
                 End::Not { outcome, detail, scope: ErrorScope::Destination, .. }
                     if !matches!(outcome, Outcome::Refused) =>
                 {
-                    Some((*outcome, detail.clone()))
+                    let is_told = self.destinations.is_told_by(key, is_trial);
+                    is_told.then(|| (*outcome, detail.clone()))
                 }
                 // The connection's fault, or nobody's: it says nothing of the destination.
                 End::Not { outcome, .. } if !outcome.counts() || *outcome == Outcome::Unknown => None,
@@ -286,7 +301,7 @@ impl Lane {
             if let Some(cause) = cause {
                 self.trip_destination(job, key, cause, wish(end), step);
             }
-            self.destinations.ended(key, alone);
+            self.destinations.ended(key, is_trial);
         }
     }
 

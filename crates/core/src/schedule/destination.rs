@@ -30,11 +30,27 @@ const DEFERRED_STEP: Duration = Duration::from_millis(100);
 /// message.
 const SILENT_MAX: usize = 3;
 
+/// Why a message waits for a destination that is too slow for all that is meant for it.
+pub(super) const CROWDED: &str = "not sent, the destination has as many messages under way as it may have";
+/// What finds no slot is deferred at once for so long after a message waited in vain: otherwise each claim would fill the
+/// lane with messages that cannot go.
+const SLOW_TIME: Duration = Duration::from_secs(2);
+
+/// A message that waits for a slot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub(super) destination: u64,
+    /// It goes out in a call of its own.
+    pub(super) is_alone: bool,
+    /// It may have killed a process.
+    pub(super) is_suspect: bool,
+}
+
 /// What to do with a message, given the state of its destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Hand it over.
-    Go,
+    /// Hand it over. The destination is being tried with it, or is well.
+    Go { is_trial: bool },
     /// Keep it until its destination has a slot.
     Park,
     /// Put it back until then; no attempt counts.
@@ -46,8 +62,8 @@ pub(super) enum Admission {
 #[derive(Debug)]
 struct Destination {
     under_way: usize,
-    /// Of those, messages that must be alone in their call.
-    alone: usize,
+    /// Whether a message is under way that shows if the destination is back.
+    is_tried: bool,
     parked: VecDeque<(Monotonic, Job)>,
     breaker: Breaker,
     /// Why the breaker is open: how the last try ended.
@@ -56,6 +72,8 @@ struct Destination {
     silent: Vec<u64>,
     /// When the last one that was deferred comes back.
     deferred_to: Monotonic,
+    /// It was too slow for its messages of late: until then, what finds no slot is deferred at once.
+    slow_until: Monotonic,
     used: u64,
 }
 
@@ -63,12 +81,13 @@ impl Destination {
     fn new() -> Self {
         Self {
             under_way: 0,
-            alone: 0,
+            is_tried: false,
             parked: VecDeque::new(),
             breaker: Breaker::new(),
             cause: None,
             silent: Vec::new(),
             deferred_to: Monotonic::default(),
+            slow_until: Monotonic::default(),
             used: 0,
         }
     }
@@ -92,8 +111,8 @@ pub(super) struct Destinations {
     last_claimed: Option<u64>,
     /// When a message to another destination than the one before was last claimed.
     others_at: Option<Monotonic>,
-    /// When the last of the lane that was deferred comes back.
-    deferred_to: Monotonic,
+    /// Destinations whose breaker is not closed.
+    open: usize,
     uses: u64,
 }
 
@@ -110,43 +129,52 @@ impl Destinations {
         self.others_at.is_some_and(|at| now.since(at) < OTHERS_WINDOW)
     }
 
-    /// Decides about a message to `key` while the lane has `free` slots. [`Admission::Go`] counts it as under way.
-    pub(super) fn admit(&mut self, key: u64, alone: bool, free: usize, now: Now) -> Admission {
+    /// Decides about a message while `free` of the lane's slots are free. [`Admission::Go`] counts it as under way.
+    pub(super) fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
+        let Candidate { destination: key, is_alone, is_suspect } = message;
         let has_others = self.has_others(now.mono());
         self.uses += 1;
-        let (uses, known) = (self.uses, self.table.contains_key(&key));
-        if !known && self.table.len() >= REMEMBERED_MAX {
+        // At most so many entries have something under way or parked.
+        let busy_max = under_way + self.parked;
+        if !self.table.contains_key(&key) && self.table.len() >= REMEMBERED_MAX + busy_max {
             self.forget_one();
         }
         let entry = self.table.entry(key).or_insert_with(Destination::new);
-        entry.used = uses;
+        entry.used = self.uses;
         entry.breaker.half_open_after(now.mono());
-        let is_open = match entry.breaker.allows() {
+        let allowed = entry.breaker.allows();
+        let is_open = match allowed {
             Allow::All => false,
-            Allow::One => entry.under_way > 0,
+            Allow::One => entry.is_tried,
             Allow::Nothing => true,
         };
-        if is_open {
+        // What may have killed a process is owed a try alone, and there is one of them at a time.
+        if is_open && !is_suspect {
             return self.put_off(key, now);
         }
         // A destination may have as many under way as the lane has slots left: one that hogs them leaves half, two leave a third.
-        let is_full = has_others && entry.under_way >= free;
-        if is_full || (alone && entry.alone > 0) {
-            return Admission::Park;
+        if has_others && entry.under_way >= free && !is_alone {
+            if now.mono() >= entry.slow_until {
+                return Admission::Park;
+            }
+            let at = self.defer_to(key, None, now);
+            return Admission::Defer { at, outcome: Outcome::Throttled, detail: CROWDED.to_owned() };
         }
         entry.under_way += 1;
-        entry.alone += usize::from(alone);
-        Admission::Go
+        let is_trial = allowed == Allow::One && !entry.is_tried;
+        entry.is_tried |= is_trial;
+        Admission::Go { is_trial }
     }
 
     fn put_off(&mut self, key: u64, now: Now) -> Admission {
         let entry = self.table.get(&key);
         let until = entry.and_then(|entry| entry.breaker.probe_at());
         match entry.and_then(|entry| entry.cause.clone()) {
-            Some((Outcome::Denied, detail)) => Admission::Deny {
+            Some((Outcome::Denied, detail)) if until.is_some() => Admission::Deny {
                 detail: format!("not sent, the destination denied the message before: {detail}"),
             },
             Some((outcome, detail)) => {
+                let outcome = if outcome.counts() { Outcome::Unreachable } else { outcome };
                 let detail = format!("not sent, the destination failed before: {detail}");
                 Admission::Defer { at: self.defer_to(key, until, now), outcome, detail }
             }
@@ -160,11 +188,12 @@ impl Destinations {
     /// When a message to `key` that cannot go now comes back: not before `until`, and at a distance from the others.
     pub(super) fn defer_to(&mut self, key: u64, until: Option<Monotonic>, now: Now) -> Timestamp {
         let soonest = now.mono().saturating_add(PARKED_TIME_MAX);
-        let mut at = until.unwrap_or(soonest).max(now.mono()).max(self.deferred_to);
-        self.deferred_to = self.deferred_to.max(now.mono()).saturating_add(DEFERRED_GAP);
+        let mut at = until.unwrap_or(soonest).max(now.mono());
+        // All together come back as often as one alone would, and none waits behind another's backlog.
+        let gap = DEFERRED_GAP.saturating_mul(u32::try_from(self.open.max(1)).unwrap_or(u32::MAX));
         if let Some(entry) = self.table.get_mut(&key) {
             at = at.max(entry.deferred_to);
-            entry.deferred_to = at.saturating_add(DEFERRED_GAP);
+            entry.deferred_to = at.saturating_add(gap);
         }
         let step = DEFERRED_STEP.as_micros() as u64;
         let at = Monotonic::from_micros(at.as_micros().div_ceil(step).saturating_mul(step));
@@ -191,7 +220,7 @@ impl Destinations {
         for _ in 0..self.turns.len() {
             let key = self.turns.pop_front()?;
             let Some(entry) = self.table.get_mut(&key) else { continue };
-            let may_go = (!has_others || entry.under_way < free) && entry.alone == 0;
+            let may_go = !has_others || entry.under_way < free;
             let job = if may_go { entry.parked.pop_front() } else { None };
             self.parked -= usize::from(job.is_some());
             if !entry.parked.is_empty() {
@@ -212,7 +241,13 @@ impl Destinations {
 
     /// Takes out what was parked for too long, with its destination.
     pub(super) fn overdue(&mut self, now: Monotonic) -> Vec<(u64, Job)> {
-        self.take_parked(|since| since.saturating_add(PARKED_TIME_MAX) <= now)
+        let overdue = self.take_parked(|since| since.saturating_add(PARKED_TIME_MAX) <= now);
+        for (key, _) in &overdue {
+            if let Some(entry) = self.table.get_mut(key) {
+                entry.slow_until = now.saturating_add(SLOW_TIME);
+            }
+        }
+        overdue
     }
 
     /// Takes out all that is parked, with its destination.
@@ -238,10 +273,10 @@ impl Destinations {
     }
 
     /// A message to `key` is under way no more.
-    pub(super) fn ended(&mut self, key: u64, alone: bool) {
+    pub(super) fn ended(&mut self, key: u64, is_trial: bool) {
         if let Some(entry) = self.table.get_mut(&key) {
             entry.under_way = entry.under_way.saturating_sub(1);
-            entry.alone = entry.alone.saturating_sub(usize::from(alone));
+            entry.is_tried &= !is_trial;
         }
         self.drop_if_forgettable(key);
     }
@@ -252,6 +287,7 @@ impl Destinations {
         entry.silent.clear();
         let is_closed = entry.breaker.reached();
         if is_closed {
+            self.open = self.open.saturating_sub(1);
             entry.cause = None;
             entry.deferred_to = Monotonic::default();
         }
@@ -259,13 +295,22 @@ impl Destinations {
         is_closed
     }
 
-    /// The destination gave no answer for `message`. Says whether that is reason enough to leave it alone.
-    pub(super) fn was_silent(&mut self, key: u64, message: u64) -> bool {
+    /// The destination gave no answer for `message`. Says whether that is reason enough to leave it alone: of one that is being
+    /// tried, only the trial tells.
+    pub(super) fn was_silent(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         if !entry.silent.contains(&message) && entry.silent.len() < SILENT_MAX {
             entry.silent.push(message);
         }
-        entry.silent.len() >= SILENT_MAX || entry.breaker.allows() == Allow::One
+        match entry.breaker.allows() {
+            Allow::One => is_trial,
+            Allow::All | Allow::Nothing => entry.silent.len() >= SILENT_MAX,
+        }
+    }
+
+    /// Whether what a message says against its destination counts: of one that is being tried, only the trial tells.
+    pub(super) fn is_told_by(&self, key: u64, is_trial: bool) -> bool {
+        is_trial || self.table.get(&key).is_none_or(|entry| entry.breaker.allows() != Allow::One)
     }
 
     /// Leaves the destination alone for a while. Says until when, and whether that is news.
@@ -279,6 +324,7 @@ impl Destinations {
     ) -> (Monotonic, bool) {
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         let is_news = entry.breaker.allows() == Allow::All;
+        self.open += usize::from(is_news);
         entry.cause = Some(cause);
         (entry.breaker.trip(now, wish, random), is_news)
     }
@@ -290,7 +336,7 @@ impl Destinations {
 
     /// Destinations that are left alone or being tried.
     pub(super) fn open(&self) -> usize {
-        self.table.values().filter(|entry| entry.breaker.allows() != Allow::All).count()
+        self.open
     }
 
     fn drop_if_forgettable(&mut self, key: u64) {
@@ -301,8 +347,9 @@ impl Destinations {
 
     fn forget_one(&mut self) {
         let idle = self.table.iter().filter(|(_, entry)| entry.is_idle());
-        if let Some(key) = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) {
-            self.table.remove(&key);
+        let Some(key) = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return };
+        if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {
+            self.open = self.open.saturating_sub(1);
         }
     }
 }

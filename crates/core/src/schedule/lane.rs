@@ -359,9 +359,11 @@ impl Lane {
         }
     }
 
-    /// A claimed message does not go after all.
-    pub(super) fn give_back_token(&mut self) {
-        if let Some(bucket) = &mut self.bucket {
+    /// A claimed message does not go after all, unless an earlier call within the same claim had it.
+    pub(super) fn give_back_token(&mut self, job: Job) {
+        let was_sent =
+            self.held.get(&job.serial).is_some_and(|held| held.alone && held.terms.lost == Lost::No);
+        if let (Some(bucket), false) = (&mut self.bucket, was_sent) {
             bucket.give_back(1);
         }
     }

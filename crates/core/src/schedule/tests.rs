@@ -7,6 +7,7 @@ mod claiming;
 mod clock;
 mod delivering;
 mod destination;
+mod isolation;
 mod leasing;
 mod moving;
 mod settling;

@@ -15,7 +15,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Hints, Note, Worker, caught};
+use super::{Hints, Note, Worker, caught, work::destination_of};
 use crate::{
     events::Bell,
     health::{Checks, Liveness},
@@ -265,7 +265,7 @@ impl Driver {
             let job = Job { lane, serial: self.serial };
             let mut terms = Terms::of(&leased);
             if let Some(Worker::Sink(sink, _)) = &worker {
-                terms = terms.to(&sink.destination(&leased.message));
+                terms = terms.to(&destination_of(&**sink, &leased.message));
             }
             taken.push(Taken { job, terms });
             self.held.insert(job, Held { leased, late_us: 0, hold: None });

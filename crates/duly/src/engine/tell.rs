@@ -8,7 +8,7 @@ use duly_core::{
     store::{Leased, Settled, Verdict},
 };
 
-use super::{Driver, Worker, driver::Held};
+use super::{Driver, Worker, driver::Held, work::destination_of};
 use crate::{events::Event, tally::add};
 
 impl Driver {
@@ -96,7 +96,7 @@ impl Driver {
     fn destination_of(&self, job: Job) -> Option<(duly_core::Lane, String)> {
         let served = self.lanes.get(&job.lane)?;
         let Worker::Sink(sink, _) = &served.worker else { return None };
-        let destination = sink.destination(&self.held.get(&job)?.leased.message).into_owned();
+        let destination = destination_of(&**sink, &self.held.get(&job)?.leased.message).into_owned();
         Some((served.lane.clone(), destination))
     }
 

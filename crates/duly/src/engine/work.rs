@@ -1,8 +1,8 @@
 //! Who takes the messages of a lane.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
+use std::{any::Any, borrow::Cow, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
 
-use duly_core::{Mover, Sink, schedule::End};
+use duly_core::{Message, Mover, Sink, schedule::End};
 
 use crate::Task;
 
@@ -34,4 +34,13 @@ fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("without a word"))
+}
+
+/// Where inside its target a message goes. A sink that panics over it must not end the driver: then it is the topic.
+pub(super) fn destination_of<'a>(sink: &dyn Sink, message: &'a Message) -> Cow<'a, str> {
+    let asked = std::panic::catch_unwind(AssertUnwindSafe(|| sink.destination(message)));
+    asked.unwrap_or_else(|panic| {
+        tracing::error!(id = %message.id, panic = words(panic.as_ref()), "sink panicked while naming a destination");
+        Cow::Borrowed(message.topic.as_str())
+    })
 }

@@ -9,21 +9,21 @@ use crate::{
     store::Verdict,
 };
 
-const GOOD: u64 = 1;
-const BAD: u64 = 2;
+pub(super) const GOOD: u64 = 1;
+pub(super) const BAD: u64 = 2;
 
-/// Ten slots of one message each way: 2 calls of 10.
-fn lane() -> LaneSettings {
+/// Twenty slots: four calls of five messages.
+pub(super) fn lane() -> LaneSettings {
     LaneSettings { in_flight: 100, concurrency: 4, batch: 5, ..sink() }
 }
 
-fn about_destination(outcome: Outcome) -> End {
+pub(super) fn about_destination(outcome: Outcome) -> End {
     End::Not { outcome, detail: "no".into(), retry_after: None, scope: ErrorScope::Destination }
 }
 
 impl Bench {
     /// Due messages to these destinations, each a message of its own.
-    fn feed_to(&mut self, destinations: &[u64]) -> Vec<Job> {
+    pub(super) fn feed_to(&mut self, destinations: &[u64]) -> Vec<Job> {
         self.hint(A, self.now().wall());
         let limit = self.claim_of(A).unwrap_or_default();
         assert!(limit >= destinations.len(), "the lane asks for {limit}, not {}", destinations.len());
@@ -34,7 +34,7 @@ impl Bench {
         self.give(A, terms, None)
     }
 
-    fn ends_now(&mut self, end: impl Fn(Job) -> Option<End>) {
+    pub(super) fn ends_now(&mut self, end: impl Fn(Job) -> Option<End>) {
         for (delivery, jobs) in self.deliveries() {
             let ends = jobs.iter().enumerate().filter_map(|(index, job)| Some((index, end(*job)?))).collect();
             self.tell(Event::Delivered { delivery, ends, is_over: false });
@@ -42,7 +42,7 @@ impl Bench {
     }
 }
 
-fn deferred(settles: &[(Job, Verdict)]) -> usize {
+pub(super) fn deferred(settles: &[(Job, Verdict)]) -> usize {
     let is_deferred = |verdict: &Verdict| matches!(verdict, Verdict::Retry { attempt, .. } if !attempt.outcome.counts() && attempt.detail.contains("not sent"));
     settles.iter().filter(|(_, verdict)| is_deferred(verdict)).count()
 }

@@ -235,7 +235,7 @@ export default {
   "outcome.throttled": "Try: target said slower",
   "outcome.unknown": "Try: outcome unknown",
   "outcome.refused": "Try: refused",
-  "outcome.denied": "Attempt: denied by the destination",
+  "outcome.denied": "Try: denied by the destination",
   "outcome.misconfigured": "Try: target takes none",
   "outcome.again": "Try: handler said again",
   "outcome.failed": "Try: handler failed",

@@ -1,0 +1,277 @@
+//! What one destination, message or claim must not cost the others: found by reading the scheduler as an adversary.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{bench::*, destination::*};
+use crate::{
+    Lost, Outcome,
+    schedule::{End, Job, LaneSettings, Rate, Terms},
+    store::Verdict,
+};
+
+const POISON: u64 = 9;
+
+fn retry_ms(settles: &[(Job, Verdict)], job: Job) -> u64 {
+    settles
+        .iter()
+        .find_map(|(j, v)| match v {
+            Verdict::Retry { at, .. } if *j == job => Some(at.as_millis()),
+            _ => None,
+        })
+        .unwrap()
+}
+
+#[test]
+fn the_backlog_of_one_destination_puts_off_no_other() {
+    let mut bench = Bench::with(LaneSettings { in_flight: 2_000, ..lane() });
+    let jobs = bench.feed_to(&[BAD, GOOD]);
+    bench.ends_now(|job| Some(if job == jobs[0] { about_destination(Outcome::Unreachable) } else { done() }));
+    bench.settles();
+    for _ in 0..100 {
+        bench.feed_to(&[BAD; 1_000]);
+        bench.settles();
+    }
+    let jobs = bench.feed_to(&[GOOD]);
+    bench.ends_now(|_| Some(about_destination(Outcome::Throttled)));
+    let now = bench.now().wall().as_millis();
+    let at = retry_ms(&bench.settles(), jobs[0]);
+    assert!(at - now <= 1_000, "its breaker is open for half a second, it waits {} ms", at - now);
+}
+
+#[test]
+fn each_message_of_a_failed_call_tries_alone_however_long_that_takes() {
+    let mut bench = Bench::with(lane());
+    bench.feed_to(&[BAD; 5]);
+    bench.ends_now(|_| Some(End::not(Outcome::Unknown, "connection lost")));
+    for _ in 0..5 {
+        let calls = bench.deliveries();
+        if calls.is_empty() {
+            break;
+        }
+        bench.pass(ms(600));
+        for (delivery, jobs) in calls {
+            assert_eq!(jobs.len(), 1);
+            bench.delivered(delivery, vec![done()]);
+        }
+    }
+    let settles = bench.settles();
+    let counted = settles.iter().filter(|(_, v)| !matches!(v, Verdict::Delivered { .. })).count();
+    assert_eq!(counted, 0, "{settles:?}");
+}
+
+#[test]
+fn what_may_have_arrived_is_not_recorded_as_denied() {
+    let mut bench = Bench::with(lane());
+    bench.feed_to(&[BAD; 2]);
+    let (first, _) = bench.deliveries().remove(0);
+    bench.feed_to(&[BAD]);
+    let (second, _) = bench.deliveries().remove(0);
+    bench.delivered(second, vec![End::not(Outcome::Denied, "no permission")]);
+    bench.settles();
+    let reset = || End::not(Outcome::Unknown, "connection lost");
+    bench.delivered(first, vec![reset(), reset()]);
+    let settles = bench.settles();
+    assert_eq!(settles.len(), 2);
+    for (_, verdict) in &settles {
+        assert!(
+            matches!(verdict, Verdict::Retry { attempt, .. } if attempt.outcome.maybe_delivered()),
+            "{verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lane_that_may_hold_less_than_its_slots_keeps_room_for_others() {
+    let mut bench = Bench::with(LaneSettings { in_flight: 10, ..lane() });
+    let jobs = bench.feed_to(&[GOOD, BAD]);
+    bench.ends_now(|job| (job == jobs[0]).then(done));
+    bench.settles();
+    bench.feed_to(&[BAD; 9]);
+    bench.pass(ms(1_500));
+    bench.settles();
+    bench.hint(A, bench.now().wall());
+    assert!(bench.claim_of(A).is_some(), "a silent destination holds all that the lane may hold");
+}
+
+#[test]
+fn a_straggler_from_before_does_not_keep_a_destination_from_being_tried() {
+    let mut bench = Bench::with(LaneSettings {
+        timeout: Duration::from_secs(600),
+        lease: Duration::from_secs(3600),
+        ..lane()
+    });
+    let jobs = bench.feed_to(&[BAD, BAD, GOOD]);
+    bench.ends_now(|job| {
+        if job == jobs[0] {
+            Some(about_destination(Outcome::Throttled))
+        } else if job == jobs[2] {
+            Some(done())
+        } else {
+            None
+        }
+    });
+    bench.settles();
+    for _ in 0..60 {
+        bench.pass(ms(1_000));
+        bench.feed_to(&[BAD]);
+        if !bench.deliveries().is_empty() {
+            return;
+        }
+        bench.settles();
+    }
+    panic!("not tried for a minute, although its breaker opened for half a second");
+}
+
+#[test]
+fn what_is_under_way_leaves_room_to_remember_what_is_not_well() {
+    let mut bench = Bench::with(LaneSettings { in_flight: 4_000, concurrency: 20, batch: 100, ..lane() });
+    bench.feed_to(&[BAD]);
+    bench.ends_now(|_| Some(about_destination(Outcome::Unreachable)));
+    bench.settles();
+    let others: Vec<u64> = (10..10 + 1_024).collect();
+    bench.feed_to(&others[..512]);
+    bench.feed_to(&others[512..]);
+    bench.deliveries();
+    bench.feed_to(&[BAD]);
+    assert_eq!(bench.deliveries(), [], "one destination is not well, 1,024 may be remembered");
+}
+
+#[test]
+fn a_message_that_was_sent_keeps_its_token() {
+    let rate = Rate { per_second: 1, burst: 10 };
+    let mut bench = Bench::with(LaneSettings { rate: Some(rate), ..lane() });
+    bench.hint(A, bench.now().wall());
+    assert_eq!(bench.claim_of(A), Some(10));
+    let terms: Vec<_> = (0..5).map(|message| Terms { destination: BAD, message, ..bench.due() }).collect();
+    bench.give(A, terms, None);
+    bench.ends_now(|_| Some(about_destination(Outcome::Unknown)));
+    bench.settles();
+    bench.hint(A, bench.now().wall());
+    assert_eq!(bench.claim_of(A), Some(5), "five were sent");
+}
+
+#[test]
+fn a_message_that_is_denied_without_being_sent_takes_no_token() {
+    let rate = Rate { per_second: 1, burst: 10 };
+    let mut bench = Bench::with(LaneSettings { rate: Some(rate), ..lane() });
+    bench.hint(A, bench.now().wall());
+    bench.claim_of(A);
+    let first = Terms { destination: BAD, message: 0, ..bench.due() };
+    bench.give(A, vec![first], None);
+    bench.ends_now(|_| Some(End::not(Outcome::Denied, "no")));
+    bench.settles();
+    bench.hint(A, bench.now().wall());
+    assert_eq!(bench.claim_of(A), Some(9));
+    let terms: Vec<_> = (1..10).map(|message| Terms { destination: BAD, message, ..bench.due() }).collect();
+    bench.give(A, terms, None);
+    assert_eq!(bench.deliveries(), []);
+    bench.settles();
+    bench.hint(A, bench.now().wall());
+    assert_eq!(bench.claim_of(A), Some(9), "nothing was sent");
+}
+
+#[test]
+fn a_suspect_is_not_cleared_without_a_try() {
+    let mut bench = Bench::with(lane());
+    let jobs = bench.feed_to(&[BAD, GOOD]);
+    bench.ends_now(|job| Some(if job == jobs[0] { about_destination(Outcome::Unreachable) } else { done() }));
+    bench.settles();
+    bench.hint(A, bench.now().wall());
+    bench.claim_of(A);
+    let suspect = Terms { destination: BAD, message: 5, attempt: 4, lost: Lost::InCompany, ..bench.due() };
+    bench.give(A, vec![suspect], None);
+    let sent = !bench.deliveries().is_empty();
+    let settles = bench.settles();
+    assert!(
+        sent || !matches!(settles[0].1, Verdict::Retry { .. }),
+        "not sent, and the store clears it: {settles:?}"
+    );
+}
+
+#[test]
+fn nothing_is_denied_while_the_destination_is_being_tried() {
+    let mut bench = Bench::with(lane());
+    bench.feed_to(&[BAD]);
+    bench.ends_now(|_| Some(End::not(Outcome::Denied, "no permission")));
+    bench.settles();
+    bench.pass(ms(500));
+    bench.settles();
+    bench.hint(A, bench.now().wall());
+    bench.claim_of(A);
+    let first = Terms { destination: BAD, message: 5, ..bench.due() };
+    let last = Terms { destination: BAD, message: 6, attempt: 3, ..bench.due() };
+    bench.give(A, vec![first, last], None);
+    let (delivery, jobs) = bench.deliveries().remove(0);
+    assert_eq!(jobs.len(), 1);
+    let settles = bench.settles();
+    bench.delivered(delivery, vec![done()]);
+    assert!(!matches!(settles[0].1, Verdict::Dead { .. }), "the right was granted, and yet: {settles:?}");
+}
+
+#[test]
+fn innocents_do_not_die_with_a_poison_message() {
+    let mut bench = Bench::with(LaneSettings { batch: 10, ..lane() });
+    let mut attempts: BTreeMap<u64, u32> = (0..10).map(|id| (id, 1)).collect();
+    let lost = || End::not(Outcome::Unknown, "connection lost");
+    let mut dead = Vec::new();
+    for _ in 0..6 {
+        bench.hint(A, bench.now().wall());
+        bench.claim_of(A);
+        let terms: Vec<_> = attempts
+            .iter()
+            .map(|(&message, &attempt)| Terms { destination: BAD, message, attempt, ..bench.due() })
+            .collect();
+        let ids: Vec<u64> = attempts.keys().copied().collect();
+        let jobs = bench.give(A, terms, None);
+        let id_of = |job: Job| ids[jobs.iter().position(|j| *j == job).unwrap()];
+        for _ in 0..12 {
+            let calls = bench.deliveries();
+            if calls.is_empty() {
+                break;
+            }
+            bench.pass(ms(600));
+            for (delivery, sent) in calls {
+                let bad = sent.iter().any(|job| id_of(*job) == POISON);
+                bench.delivered(delivery, sent.iter().map(|_| if bad { lost() } else { done() }).collect());
+            }
+        }
+        for (job, verdict) in bench.settles() {
+            let id = id_of(job);
+            match verdict {
+                Verdict::Delivered { .. } => _ = attempts.remove(&id),
+                Verdict::Dead { .. } => {
+                    attempts.remove(&id);
+                    dead.push(id);
+                }
+                Verdict::Retry { attempt, .. } => {
+                    *attempts.get_mut(&id).unwrap() += u32::from(attempt.outcome.counts())
+                }
+                Verdict::HandBack => {}
+            }
+        }
+        bench.pass(Duration::from_secs(3));
+        if bench.claim_of(A).is_some() {
+            bench.nothing(A, None);
+        }
+    }
+    dead.retain(|id| *id != POISON);
+    assert_eq!(dead, Vec::<u64>::new(), "innocent, and never tried alone");
+}
+
+#[test]
+fn a_slow_destination_does_not_fill_the_lane_again_and_again() {
+    let mut bench = Bench::with(lane());
+    let jobs = bench.feed_to(&[GOOD, BAD]);
+    bench.ends_now(|job| (job == jobs[0]).then(done));
+    bench.settles();
+    bench.feed_to(&[BAD; 99]);
+    bench.pass(ms(1_100));
+    assert!(deferred(&bench.settles()) > 80, "what waited for a second leaves");
+    for _ in 0..5 {
+        bench.feed_to(&[BAD; 80]);
+        assert!(deferred(&bench.settles()) >= 80, "the rest of the backlog passes through at once");
+        let good = bench.feed_to(&[GOOD]);
+        bench.pass(ms(100));
+        assert_eq!(bench.deliveries().pop().map(|(_, jobs)| jobs), Some(good));
+    }
+}
