@@ -56,6 +56,9 @@ fn by_code(code: &str) -> (SinkErrorKind, bool) {
 }
 
 fn by_words(words: &str) -> (SinkErrorKind, bool) {
+    // What follows is a name that the sender of the message chose.
+    let names = ["queue://", "topic://"];
+    let words = names.into_iter().fold(words, |words, begin| words.split(begin).next().unwrap_or(words));
     if has(words, &["store is full"]) {
         (SinkErrorKind::Throttled, false)
     } else if has(words, &["resourceallocation", "usage manager", "usage limit", "is full"]) {

@@ -9,7 +9,7 @@ use std::{
 use bytes::BytesMut;
 use duly_core::{Delivery, Monotonic, Outcomes, SinkError};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
-use tokio::sync::oneshot;
+use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::{
     Connection, Pool, Protocol,
@@ -85,7 +85,7 @@ impl<P: Protocol> Pool<P> {
     }
 
     /// Sends a group. A broker may close the connection over a message that it refuses: what was not sent by then goes on another.
-    async fn send(self: &Arc<Self>, call: Call<'_>, mut left: Vec<usize>, group: Group) {
+    async fn send(self: &Arc<Self>, mut call: Call<'_>, mut left: Vec<usize>, group: Group) {
         while !left.is_empty() {
             let round = self.round(call, left, group).await;
             left = round.left;
@@ -93,7 +93,15 @@ impl<P: Protocol> Pool<P> {
                 left.iter().for_each(|index| call.outcomes.report(*index, Err(round.error.clone())));
                 return;
             }
+            call = self.once_more(call);
         }
+    }
+
+    /// The call, with half of its remaining time to get another connection.
+    fn once_more<'a>(&self, call: Call<'a>) -> Call<'a> {
+        let now = self.now();
+        let begin_until = call.begin_until.max(now.saturating_add(call.end.since(now) / 2));
+        Call { begin_until, ..call }
     }
 
     async fn round(self: &Arc<Self>, call: Call<'_>, indices: Vec<usize>, group: Group) -> Round {
@@ -105,18 +113,24 @@ impl<P: Protocol> Pool<P> {
             let turn = turns.acquire().await;
             (turn, self.connection(call.begin_until).await)
         };
-        let (_turn, mut connection) = match self.within(call.begin_until, begin).await {
-            Some((turn, Ok(connection))) => (turn, connection),
+        let (permit, mut connection) = match self.within(call.begin_until, begin).await {
+            Some((permit, Ok(connection))) => (permit.ok(), connection),
             Some((_, Err(error))) => return Round { left: indices, error, goes_on: false },
             None => {
                 let error = no_connection("no connection in time");
-                let is_full = group == Group::Aside && turns.available_permits() == 0;
+                // Other destinations hold all connections: the broker itself may be well.
+                let is_full = turns.available_permits() == 0;
                 let error = if is_full { error.at_destination() } else { error };
                 return Round { left: indices, error, goes_on: false };
             }
         };
-        // Alone on its connection a suspect can take nobody with it.
-        let is_careful = group == Group::Trusted && self.is_careful.load(Ordering::Relaxed);
+        let is_careful = match group {
+            Group::Trusted => self.is_careful.load(Ordering::Relaxed),
+            // All of them go to one destination.
+            Group::Aside => indices.first().is_some_and(|first| {
+                self.careful.contains(call.batch[*first].message.topic.as_str(), self.now())
+            }),
+        };
         let window = if is_careful { 1 } else { self.protocol.window(&connection.session) };
         let first = self.protocol.number(&mut connection.session, indices.len());
         let mut flight = Flight::new(call.batch, &indices, call.outcomes, (first, window));
@@ -124,11 +138,12 @@ impl<P: Protocol> Pool<P> {
         // What was not sent when a connection is held up need not wait for its end.
         let elsewhere = async {
             if let Ok(moved) = is_moved.await {
-                self.send_all(call, moved).await;
+                self.send_all(self.once_more(call), moved).await;
             }
         };
-        let (done, ()) = tokio::join!(self.converse(call, &mut connection, &mut flight, moved), elsewhere);
-        self.ended(done, connection, flight, is_careful)
+        let stalled = Stalled { moved: Some(moved), permit, group };
+        let (done, ()) = tokio::join!(self.converse(call, &mut connection, &mut flight, stalled), elsewhere);
+        self.ended(done, connection, flight, (group, is_careful))
     }
 
     /// Sends and reads until all answers are there or the time is over.
@@ -137,12 +152,11 @@ impl<P: Protocol> Pool<P> {
         call: Call<'_>,
         connection: &mut Connection<P::Session>,
         flight: &mut Flight<'_>,
-        moved: oneshot::Sender<Vec<usize>>,
+        mut stalled: Stalled<'_>,
     ) -> Option<io::Result<()>> {
         let stall = self.timeout / STALL_PART;
         let silence = self.protocol.silence_max(&connection.session);
         let tick = silence.map_or(stall, |max| stall.min(max / 2));
-        let mut moved = Some(moved);
         let (mut answers, mut since) = (0, self.now());
         loop {
             let until = self.now().saturating_add(tick).min(call.end);
@@ -160,9 +174,13 @@ impl<P: Protocol> Pool<P> {
                 (answers, since) = (flight.answers(), now);
             }
             let Some(oldest) = flight.oldest().filter(|_| now.since(since) >= stall) else { continue };
+            self.suspects.add(oldest, now);
+            if stalled.group == Group::Trusted {
+                // A connection that is held up counts no more: other calls go on.
+                drop(stalled.permit.take());
+            }
             if flight.has_others(oldest) {
-                self.suspects.add(oldest, now);
-                let unsent = moved.take().map(|moved| (moved, flight.take_unsent(Some(oldest))));
+                let unsent = stalled.moved.take().map(|moved| (moved, flight.take_unsent(Some(oldest))));
                 if let Some((moved, unsent)) = unsent {
                     let _ = moved.send(unsent);
                 }
@@ -175,13 +193,13 @@ impl<P: Protocol> Pool<P> {
         done: Option<io::Result<()>>,
         connection: Connection<P::Session>,
         mut flight: Flight<'_>,
-        is_careful: bool,
+        (group, is_careful): (Group, bool),
     ) -> Round {
         let now = self.now();
         flight.take_refusing().into_iter().for_each(|destination| self.suspects.add(destination, now));
         let (why, goes_on, is_late) = match done {
             Some(Ok(())) => {
-                if is_careful && flight.is_complete() {
+                if group == Group::Trusted && is_careful && flight.is_complete() {
                     self.is_careful.store(false, Ordering::Relaxed);
                 }
                 if flight.went_well() {
@@ -194,12 +212,17 @@ impl<P: Protocol> Pool<P> {
                 match (flight.under_way(), flight.oldest()) {
                     (1, Some(destination)) => self.suspects.add(destination, now),
                     (0, _) | (_, None) => {}
+                    (_, Some(destination)) if group == Group::Aside => self.careful.add(destination, now),
                     _ => self.is_careful.store(true, Ordering::Relaxed),
                 }
                 flight.cut(&Cut::Closed(&why));
                 (why, flight.sent() > 0, false)
             }
             None => {
+                // Slow, but nothing ended the connection.
+                if group == Group::Trusted && is_careful && flight.answers() > 0 {
+                    self.is_careful.store(false, Ordering::Relaxed);
+                }
                 flight.cut(&Cut::Late);
                 ("no answer in time to what was sent before".to_owned(), false, true)
             }
@@ -208,6 +231,14 @@ impl<P: Protocol> Pool<P> {
         let error = if is_late { error.at_destination() } else { error };
         Round { left: flight.take_unsent(None), error, goes_on }
     }
+}
+
+/// What is given up when a connection is held up.
+struct Stalled<'a> {
+    /// Where what was not sent goes on.
+    moved: Option<oneshot::Sender<Vec<usize>>>,
+    permit: Option<SemaphorePermit<'a>>,
+    group: Group,
 }
 
 /// A flight, as a connection sees it.

@@ -100,6 +100,8 @@ pub(crate) struct Pool<P: Protocol> {
     aside: Semaphore,
     idle: Mutex<Idle<P::Session>>,
     suspects: Suspects,
+    /// Suspects that ended a connection with several of their messages under way: they go one at a time.
+    careful: Suspects,
     /// A connection ended, and maybe because of one of several messages: until a call goes well, one after the other, so that it
     /// shows which.
     is_careful: AtomicBool,
@@ -128,6 +130,7 @@ impl<P: Protocol> Pool<P> {
             aside: Semaphore::new(ASIDE_MAX),
             idle: Mutex::new(Idle { connections: Vec::new(), has_keeper: false }),
             suspects: Suspects::default(),
+            careful: Suspects::default(),
             is_careful: AtomicBool::new(false),
             clock,
             timeout,
@@ -138,7 +141,7 @@ impl<P: Protocol> Pool<P> {
     pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), SinkError> {
         let (begin_until, end) = self.ends();
         let ask = async {
-            let _turn = self.in_use.acquire().await;
+            // Beside those that calls use, all of which may be held up.
             let mut connection = self.connection(begin_until).await?;
             self.protocol.ask(&mut connection.link).await?;
             self.give_back(connection);

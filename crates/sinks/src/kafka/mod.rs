@@ -118,7 +118,9 @@ impl KafkaSink {
         let connecting = self.alone.connection(delivery.message.topic.as_str(), alone_time(self.timeout));
         let connected = self.within(call.alone_until, connecting).await;
         let late = "its batch was turned away, and no time was left to send it alone";
-        let connection = connected.ok_or_else(|| no_connection(late).at_destination())??;
+        // Brokers are there: one of them has just turned the batch away.
+        let connected = connected.unwrap_or_else(|| Err(no_connection(late)));
+        let connection = connected.map_err(SinkError::at_destination)?;
         connection.hand_over(index, delivery, reports)
     }
 

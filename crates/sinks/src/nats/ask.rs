@@ -102,6 +102,10 @@ pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
             );
             no_connection(detail).at_destination()
         }
+        // Nobody took it: whatever this answer means, the message is not stored.
+        Err(failure) if failure.kind == SinkErrorKind::Unknown => {
+            no_connection(failure.detail).at_destination()
+        }
         Err(failure) => failure,
     }
 }

@@ -88,9 +88,9 @@ impl NatsSink {
         match self.within(end, ask::has_read(&wire)).await {
             Some(Ok(())) => publication.give_up(&no_answer(SILENT).at_destination()),
             _ => {
-                // Whatever hangs there, the next call does not wait for it.
-                self.link.drop_wire(&wire).await;
+                // Told first, as another call may be connecting. Whatever hangs there, the next call does not wait for it.
                 publication.give_up(&silent);
+                self.link.drop_wire(&wire).await;
             }
         }
     }

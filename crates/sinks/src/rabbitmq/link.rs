@@ -83,7 +83,8 @@ pub(super) async fn connect(
     first: &AtomicUsize,
 ) -> Result<Connection, SinkError> {
     let found = addresses(settings, clock, within / LOOKUP_SHARE).await?;
-    let each = (within / u32::try_from(found.len()).unwrap_or(u32::MAX)).max(ADDRESS_TIME_MIN.min(within));
+    let each =
+        (within / u32::try_from(found.len().max(1)).unwrap_or(u32::MAX)).max(ADDRESS_TIME_MIN.min(within));
     let mut worst: Option<SinkError> = None;
     for _ in 0..found.len() {
         let (uri, address) = &found[first.load(Ordering::Relaxed) % found.len()];

@@ -88,14 +88,17 @@ impl RedisStreamsSink {
         };
         let in_time = self.within(answers_until, work).await.is_some();
         let mut silent = no_answer("no answer in time");
-        if !in_time && wire.is_cluster() && self.is_there(&wire).await {
+        let is_local = !in_time && wire.is_cluster() && self.is_there(&wire).await;
+        if is_local {
             silent = silent.at_destination();
-        } else if !in_time || (is_broken && (!wire.is_cluster() || known.is_there == Some(false))) {
-            // Whatever hangs there, the next call does not wait for it.
-            self.link.drop_wire(&wire).await;
         }
+        // Told first, as another call may be connecting.
         for place in (0..open.len()).filter(|place| open[*place]) {
             outcomes.report(indexes[place], Err(silent.clone()));
+        }
+        if !is_local && (!in_time || (is_broken && (!wire.is_cluster() || known.is_there == Some(false)))) {
+            // Whatever hangs there, the next call does not wait for it.
+            self.link.drop_wire(&wire).await;
         }
     }
 

@@ -131,19 +131,22 @@ impl<'a> Call<'a> {
         let asked = addresses.iter().map(|address| self.sink.heartbeat(address, self.begin_until));
         let mut asked: FuturesUnordered<_> = asked.collect();
         let mut failed: Option<Failure> = None;
-        while let Some(answer) = asked.next().await {
+        let mut sending = FuturesUnordered::new();
+        loop {
+            let answer = tokio::select! {
+                Some(()) = sending.next() => continue,
+                Some(answer) = asked.next() => answer,
+                else => break,
+            };
             match answer {
                 Ok(()) => {
                     let (back, still): (Vec<_>, Vec<_>) = stranded
                         .into_iter()
                         .partition(|each| self.choose(each).is_some_and(|(how, _)| how != Use::Down));
                     stranded = still;
-                    self.send_all(back).await;
+                    sending.push(self.send_all(back));
                 }
                 Err(failure) => failed = Some(failure),
-            }
-            if stranded.is_empty() {
-                return;
             }
         }
         for mut each in stranded {

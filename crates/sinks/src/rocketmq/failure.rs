@@ -33,6 +33,15 @@ const NO_RIGHT: [&str; 3] = ["has no permission", "No default permission", "Auth
 /// A broker said so before it wrote anything.
 const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped file failed"];
 
+/// The answer to a question by which nothing is written: no message can have arrived or been refused by it.
+pub(super) fn unasked(answer: &Answer) -> SinkError {
+    let failure = classify(answer);
+    match failure.kind {
+        SinkErrorKind::Unknown | SinkErrorKind::Refused => no_connection(failure.detail),
+        _ => failure.error(false),
+    }
+}
+
 /// What a failure is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {

@@ -93,7 +93,7 @@ impl NameServers {
         let read = |answer: &Answer| match answer.code {
             SUCCESS => read(answer).map(found),
             TOPIC_NOT_EXIST => Ok(Found::NoTopic),
-            _ => Err(failure::classify(answer).error(false)),
+            _ => Err(failure::unasked(answer)),
         };
         let rank = |found: &Found| match found {
             Found::Queues(_) => Rank::Enough,
@@ -107,7 +107,7 @@ impl NameServers {
     pub(super) async fn masters(&self, end: Monotonic) -> Result<Vec<Master>, SinkError> {
         let read = |answer: &Answer| match answer.code {
             SUCCESS => read(answer).map(masters),
-            _ => Err(failure::classify(answer).error(false)),
+            _ => Err(failure::unasked(answer)),
         };
         let rank = |masters: &Vec<Master>| if masters.is_empty() { Rank::Last } else { Rank::Enough };
         self.ask(Code::Cluster, &BTreeMap::new(), end, read, rank).await
@@ -123,7 +123,9 @@ impl NameServers {
         rank: impl Fn(&T) -> Rank,
     ) -> Result<T, SinkError> {
         let has_others = self.addresses.len() > 1;
-        let end = if has_others { end.min(self.connections.now().saturating_add(LIMIT)) } else { end };
+        // Up to three questions follow each other: a silent server leaves time for the next two.
+        let now = self.connections.now();
+        let end = if has_others { now.saturating_add(LIMIT.min(end.since(now) / 3)) } else { end };
         let asked = self.addresses.iter().map(|address| async move {
             let answer = self.connections.ask(address, end, code, fields.clone(), &[]).await;
             answer.map_err(|why| failure::unconnected("the name server", address, &why).error(false))

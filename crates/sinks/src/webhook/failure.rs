@@ -4,7 +4,7 @@
 //! answers is about that path. A message with an address of its own stands for itself (ADR 0009): what keeps its target
 //! from taking it counts as a try, or a dead endpoint would keep its messages for ever.
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use duly_core::{SinkError, SinkErrorKind};
 use hyper_util::client::legacy;
@@ -15,6 +15,9 @@ use super::{
     place::{Place, Whose},
 };
 
+/// A longer wish to be left alone is the path's own: it must not stop the others.
+const WHOLE_WISH_MAX: Duration = Duration::from_secs(30);
+
 /// An answer that is no success. `is_whole` says whether the whole server asks for time.
 pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> SinkError {
     let Answered { detail, wish, status, is_whole } = error;
@@ -24,7 +27,9 @@ pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> S
         (Failure::Forbidden, _) | (Failure::Setup, Whose::Messages) => new(SinkErrorKind::Denied),
         // The operator's to mend, and no message's fault: it costs no attempt.
         (Failure::Setup, Whose::Sinks) => new(SinkErrorKind::Misconfigured).at_destination(),
-        (Failure::Busy, Whose::Sinks) if is_whole => new(SinkErrorKind::Throttled),
+        (Failure::Busy, Whose::Sinks) if is_whole && wish.is_none_or(|wish| wish <= WHOLE_WISH_MAX) => {
+            new(SinkErrorKind::Throttled)
+        }
         // What stands in front of an endpoint that is gone for good answers so, too.
         (Failure::Busy, Whose::Messages) if status == 503 && wish.is_none() => new(SinkErrorKind::Unknown),
         (Failure::Busy, _) => new(SinkErrorKind::Throttled).at_destination(),
@@ -35,7 +40,7 @@ pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> S
 /// What is known of an answer.
 pub(super) struct Answered<'a> {
     pub(super) detail: &'a str,
-    pub(super) wish: Option<std::time::Duration>,
+    pub(super) wish: Option<Duration>,
     pub(super) status: u16,
     pub(super) is_whole: bool,
 }

@@ -195,6 +195,7 @@ impl Bridge {
         let mut left: Vec<(&Delivery, Id, Message)> =
             batch.iter().map(|each| read(each, Id::Theirs)).collect();
         let mut wait = WAIT_MIN;
+        let mut refused = Vec::new();
         while !left.is_empty() {
             let answers = self.duly.send_batch(left.iter().map(|(_, _, message)| message.clone())).await;
             let mut again = Vec::new();
@@ -209,7 +210,7 @@ impl Bridge {
                         why = Some(error.to_string());
                         again.push((delivery, id, message));
                     }
-                    Err(error) => self.refuse(delivery, &error, refusal).await?,
+                    Err(error) => refused.push((delivery, error)),
                 }
             }
             if let Some(why) = why {
@@ -223,6 +224,10 @@ impl Bridge {
                 wait = (wait * 2).min(WAIT_MAX);
             }
             left = again;
+        }
+        // Last, as it may end the connection: what Duly took is acknowledged by then.
+        for (delivery, error) in refused {
+            self.refuse(delivery, &error, refusal).await?;
         }
         Ok(())
     }

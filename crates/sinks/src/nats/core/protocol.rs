@@ -19,10 +19,15 @@ const HEADERS_BEGIN: &str = "NATS/1.0\r\n";
 pub(super) const PING: &[u8] = b"PING\r\n";
 pub(super) const PONG: &[u8] = b"PONG\r\n";
 
+/// A server that does not say how much it takes is not taken to take nothing.
+fn no_limit() -> usize {
+    usize::MAX
+}
+
 /// What the server says of itself before anything else.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Info {
-    #[serde(default)]
+    #[serde(default = "no_limit")]
     pub(super) max_payload: usize,
     #[serde(default)]
     pub(super) tls_required: bool,
