@@ -89,6 +89,9 @@ mod tests {
         let (target, destination) = (ErrorScope::Target, ErrorScope::Destination);
         for (words, kind, scope) in [
             ("User ann is not authorized to write to: queue://a", Denied, destination),
+            // A name that looks like the words of a full store stops nobody.
+            ("User ann is not authorized to write to: queue://store is full", Denied, destination),
+            ("User ann is not authorized to write to: topic://x is full", Denied, destination),
             ("ProtocolException: The maximum data length was exceeded", Refused, target),
             (
                 "javax.jms.ResourceAllocationException: Usage Manager Memory Limit reached on queue://a",

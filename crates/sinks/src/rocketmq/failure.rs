@@ -162,3 +162,21 @@ pub(super) fn classify(answer: &Answer) -> Failure {
     };
     Failure::new(kind, about, format!("{name} {remark}").trim_end())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn what_a_name_server_answers_costs_no_attempt() {
+        for code in [SYSTEM_ERROR, MESSAGE_ILLEGAL, 9_999] {
+            let remark = "name server not ready".to_owned();
+            let answer = Answer { code, remark, fields: BTreeMap::new(), body: Bytes::new() };
+            assert!(!unasked(&answer).kind.outcome().counts(), "{code}");
+        }
+    }
+}

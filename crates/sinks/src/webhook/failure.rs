@@ -102,3 +102,21 @@ fn chain(error: &dyn Error) -> String {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use duly_core::ErrorScope;
+
+    use super::*;
+
+    #[test]
+    fn a_long_wish_of_three_paths_does_not_stop_the_others() {
+        let busy = |seconds| {
+            let wish = Some(Duration::from_secs(seconds));
+            let answered_so = Answered { detail: "busy", wish, status: 429, is_whole: true };
+            answered(Whose::Sinks, Failure::Busy, answered_so).scope
+        };
+        assert_eq!(busy(30), ErrorScope::Target);
+        assert_eq!(busy(31), ErrorScope::Destination);
+    }
+}

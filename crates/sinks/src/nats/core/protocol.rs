@@ -181,6 +181,12 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_names_no_limit_has_none() {
+        let info: Info = serde_json::from_str("{}").unwrap();
+        assert_eq!(info.max_payload, usize::MAX);
+    }
+
+    #[test]
     fn a_denied_subject_is_read_as_go_quotes_it() {
         let of = |subject: &str| denied(&format!("{VIOLATION}{subject}"));
         assert_eq!(of(r#""orders.new""#).as_deref(), Some("orders.new"));
