@@ -97,6 +97,7 @@ fn the_examples_of_the_default_file_are_right_too() {
         "sinks.nats.creds_file",
         "sinks.orders.ca",
         "sinks.rabbit.client_cert",
+        "sinks.rabbit.client_key",
         "sources.rabbit.ca",
         "store.allow_volatile",
         "store.connections",
