@@ -107,7 +107,7 @@ impl ClientContext for Context {
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
         match level {
-            RDKafkaLogLevel::Debug => self.0.returned.hear(facility, line),
+            RDKafkaLogLevel::Debug => self.0.returned.on_log(facility, line),
             _ => DefaultClientContext.log(level, facility, line),
         }
     }
@@ -148,7 +148,7 @@ struct Returned {
 }
 
 impl Returned {
-    fn hear(&self, facility: &str, line: &str) {
+    fn on_log(&self, facility: &str, line: &str) {
         let words = match facility {
             "DRAIN" => " beginning partition drain",
             // The batch is of an earlier session of the producer: it is not sent again at all.
@@ -202,7 +202,7 @@ mod tests {
     fn a_record_may_have_arrived_if_its_partition_was_drained_after_it_was_handed_over() {
         let returned = Returned::default();
         let before = returned.clock.load(Ordering::SeqCst);
-        returned.hear("DRAIN", DRAIN);
+        returned.on_log("DRAIN", DRAIN);
         let after = returned.clock.load(Ordering::SeqCst);
         assert_eq!(returned.persistence("orders", 3, before), Persistence::Possibly);
         assert_eq!(returned.persistence("orders", 3, after), Persistence::No);
@@ -213,20 +213,22 @@ mod tests {
     #[test]
     fn a_batch_of_an_earlier_session_counts_and_other_lines_do_not() {
         let returned = Returned::default();
-        returned
-            .hear("DRAIN", "[thrd:main]: Beginning partition drain in state Assigned for PID{Id:1,Epoch:0}");
-        returned.hear("MSGID", DRAIN);
+        returned.on_log(
+            "DRAIN",
+            "[thrd:main]: Beginning partition drain in state Assigned for PID{Id:1,Epoch:0}",
+        );
+        returned.on_log("MSGID", DRAIN);
         assert_eq!(returned.persistence("orders", 3, 0), Persistence::No);
         let line =
             "[thrd:a:9092/1]: a:9092/1: orders [3] PID mismatch: request PID{Id:1} != partition PID{Id:2}";
-        returned.hear("ERRPID", line);
+        returned.on_log("ERRPID", line);
         assert_eq!(returned.persistence("orders", 3, 0), Persistence::Possibly);
     }
 
     #[test]
     fn what_is_not_understood_counts_for_all_partitions() {
         let returned = Returned::default();
-        returned.hear("DRAIN", "orders beginning partition drain: x");
+        returned.on_log("DRAIN", "orders beginning partition drain: x");
         assert_eq!(returned.persistence("other", 0, 0), Persistence::Possibly);
         assert_eq!(returned.persistence("other", 0, 1), Persistence::No);
     }

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io};
 use bytes::BytesMut;
 use duly_core::Outcomes;
 
-use super::wire::Talk;
+use super::wire::Exchange;
 use super::{
     super::{
         failure::{denied, no_answer, no_connection, refused},
@@ -89,8 +89,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Talk for Batch<'_> {
-    fn say(&mut self, out: &mut BytesMut) {
+impl Exchange for Batch<'_> {
+    fn poll_write(&mut self, out: &mut BytesMut) {
         let before = out.len();
         // One that is too large adds nothing: the next one is looked at at once.
         while out.len() == before && self.next < self.parcels.len() {
@@ -116,7 +116,7 @@ impl Talk for Batch<'_> {
         }
     }
 
-    fn hear(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
+    fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
         while let Some(line) = protocol::next(read)? {
             match line {
                 Line::Ping => out.extend_from_slice(PONG),

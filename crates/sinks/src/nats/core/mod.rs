@@ -31,7 +31,7 @@ use super::{
 };
 use batch::Batch;
 use protocol::{Info, Line, PING};
-use wire::{Talk, Wire, Wires};
+use wire::{Exchange, Wire, Wires};
 
 /// The first line of a server is not longer than this.
 const GREETING_MAX: usize = 64 * 1024;
@@ -66,7 +66,7 @@ impl Core {
             }
         };
         let mut batch = Batch::new(parcels, outcomes, wire.greeting.max_payload);
-        let why = match self.wires.within(ends.1, wire.talk(&mut batch)).await {
+        let why = match self.wires.within(ends.1, wire.exchange(&mut batch)).await {
             Some(Ok(())) => {
                 self.wires.give_back(wire);
                 return;
@@ -82,7 +82,7 @@ impl Core {
         let ends = self.wires.ends(settings.timeout);
         let (_turn, mut wire) = self.begin(settings, ends.0).await?;
         let mut ask = Ask { say: PING.into(), answer: None };
-        let asked = self.wires.within(ends.1, wire.talk(&mut ask)).await;
+        let asked = self.wires.within(ends.1, wire.exchange(&mut ask)).await;
         match (asked, ask.answer) {
             (Some(Ok(())), Some(Ok(()))) => {
                 self.wires.give_back(wire);
@@ -136,12 +136,12 @@ struct Ask {
     answer: Option<Result<(), String>>,
 }
 
-impl Talk for Ask {
-    fn say(&mut self, out: &mut BytesMut) {
+impl Exchange for Ask {
+    fn poll_write(&mut self, out: &mut BytesMut) {
         out.extend_from_slice(&std::mem::take(&mut self.say));
     }
 
-    fn hear(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
+    fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
         while self.answer.is_none() {
             match protocol::next(read)? {
                 Some(Line::Pong) => self.answer = Some(Ok(())),
@@ -180,7 +180,7 @@ async fn connect(settings: &Settings, place: usize) -> Result<Wire<Info>, SinkEr
     let mut wire = wire.greeted(info);
     let hello = protocol::connect(&wire.greeting, &settings.login, is_secure).map_err(failed)?;
     let mut ask = Ask { say: hello, answer: None };
-    wire.talk(&mut ask).await.map_err(failed)?;
+    wire.exchange(&mut ask).await.map_err(failed)?;
     match ask.answer {
         Some(Err(words)) => Err(not_let_in(words)),
         _ => Ok(wire),

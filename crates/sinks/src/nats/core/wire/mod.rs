@@ -1,7 +1,7 @@
 //! Connections to core NATS. Each belongs to one call at a time: a call that is dropped half way takes its connection with it, and
 //! what goes wrong on one does not touch what is under way on another.
 
-mod talk;
+mod exchange;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,7 +16,7 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
 };
 
-pub(crate) use talk::Talk;
+pub(crate) use exchange::Exchange;
 
 /// Calls that use a connection at the same time, and connections that wait for one, at most. Other calls wait in line.
 const CONNECTIONS_MAX: usize = 8;

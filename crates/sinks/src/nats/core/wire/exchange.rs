@@ -1,4 +1,4 @@
-//! What is said on a connection in one go, and what is heard.
+//! One exchange on a connection: what is written, and what is read.
 
 use std::io;
 
@@ -13,38 +13,38 @@ const PIECE: usize = 64 * 1024;
 const READ: usize = 16 * 1024;
 
 /// One side of a conversation.
-pub(crate) trait Talk: Send {
+pub(crate) trait Exchange: Send {
     /// Adds what is to be said next, if it is time for it. Asked again until `out` holds a [`PIECE`] or it adds nothing.
-    fn say(&mut self, out: &mut BytesMut);
+    fn poll_write(&mut self, out: &mut BytesMut);
 
     /// Takes what is whole from the front of `read`, and answers into `out` what must be answered at once.
-    fn hear(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()>;
+    fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()>;
 
-    /// Whether all that was to be heard was.
+    /// Whether everything expected was read.
     fn is_over(&self) -> bool;
 }
 
 impl<G> Wire<G> {
-    /// Says and hears until it is over. What was heard until then is known to `talk` also if this fails or is dropped.
-    pub(crate) async fn talk(&mut self, talk: &mut impl Talk) -> io::Result<()> {
+    /// Writes and reads until the exchange is over. What was read by then is known to `exchange` also if this fails or is dropped.
+    pub(crate) async fn exchange(&mut self, exchange: &mut impl Exchange) -> io::Result<()> {
         let (mut from, mut to) = tokio::io::split(&mut self.stream);
         let (mut out, mut is_flushed) = (BytesMut::new(), true);
         loop {
             while out.len() < PIECE {
                 let before = out.len();
-                talk.say(&mut out);
+                exchange.poll_write(&mut out);
                 if out.len() == before {
                     break;
                 }
             }
-            if talk.is_over() && out.is_empty() && is_flushed {
+            if exchange.is_over() && out.is_empty() && is_flushed {
                 return Ok(());
             }
             let has_more = !out.is_empty() || !is_flushed;
             tokio::select! {
-                heard = hear(&mut from, &mut self.read) => {
-                    heard?;
-                    talk.hear(&mut self.read, &mut out)?;
+                read = read_more(&mut from, &mut self.read) => {
+                    read?;
+                    exchange.on_read(&mut self.read, &mut out)?;
                 }
                 sent = push(&mut to, &mut out, &mut is_flushed), if has_more => sent?,
             }
@@ -52,7 +52,7 @@ impl<G> Wire<G> {
     }
 }
 
-async fn hear(from: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> io::Result<()> {
+async fn read_more(from: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> io::Result<()> {
     read.reserve(READ);
     match from.read_buf(read).await? {
         0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")),
