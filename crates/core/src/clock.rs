@@ -1,6 +1,6 @@
 //! The only door for time.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use crate::{Monotonic, Now};
 
@@ -19,4 +19,24 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Waits until monotonic time reaches `until`.
     fn sleep_until(&self, until: Monotonic) -> Sleep;
+
+    /// Whether time passes by itself. On a clock that a test moves it does not, and whoever waits for the end of a grace period may
+    /// wait for ever.
+    fn runs_by_itself(&self) -> bool {
+        true
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Now {
+        (**self).now()
+    }
+
+    fn sleep_until(&self, until: Monotonic) -> Sleep {
+        (**self).sleep_until(until)
+    }
+
+    fn runs_by_itself(&self) -> bool {
+        (**self).runs_by_itself()
+    }
 }

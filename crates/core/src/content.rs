@@ -97,15 +97,21 @@ impl Eq for Body {}
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties(Vec<(CompactString, CompactString)>);
 
-/// The brokers' own delay properties: they would delay a second time at the target.
-const DELAYS_OF_BROKERS: [&str; 3] = ["x-delay", "delay", "timer_deliver_ms"];
-const DELAY_PREFIXES: [&str; 4] = ["duly-", "amq_scheduled_", "nats-schedule", "timer_delay_"];
-
 impl Properties {
-    /// The most bytes of a name, and of a value.
+    /// Names that are refused, in any case: the brokers' own delay properties, which would delay a second time.
+    pub const RESERVED: [&str; 3] = ["x-delay", "delay", "timer_deliver_ms"];
+    /// What no name begins with, in any case: Duly sets such, or a broker takes them for a delay.
+    pub const RESERVED_PREFIXES: [&str; 4] = ["duly-", "amq_scheduled_", "nats-schedule", "timer_delay_"];
+    /// The most bytes of a name.
     pub const NAME_MAX: usize = 255;
     /// The most bytes of a value.
     pub const VALUE_MAX: usize = 4096;
+
+    /// The trace that the message belongs to (W3C Trace Context), and what its tracing system adds. A client that sends a
+    /// message again does so in another span: they are carried like other properties, and are no part of the content.
+    pub const TRACEPARENT: &str = "traceparent";
+    /// See [`TRACEPARENT`](Self::TRACEPARENT).
+    pub const TRACESTATE: &str = "tracestate";
 
     /// Checks and sets one property; a second value for a name replaces the first.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Invalid> {
@@ -123,7 +129,8 @@ impl Properties {
             return fault("bad_property", "no control characters, and no colon in a name".into());
         }
         let lower = name.to_ascii_lowercase();
-        if DELAYS_OF_BROKERS.contains(&lower.as_str()) || DELAY_PREFIXES.iter().any(|p| lower.starts_with(p))
+        if Self::RESERVED.contains(&lower.as_str())
+            || Self::RESERVED_PREFIXES.iter().any(|p| lower.starts_with(p))
         {
             return fault(
                 "reserved_property",
@@ -153,6 +160,11 @@ impl Properties {
     /// All of them, by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Those that tell one message from another: all but the trace.
+    pub fn of_content(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.iter().filter(|(name, _)| !matches!(*name, Self::TRACEPARENT | Self::TRACESTATE))
     }
 
     /// How many.

@@ -1,6 +1,6 @@
-//! Whether a store can do its work.
+//! Whether a store can do its work, and what it measures of itself.
 
-use crate::store::StoreError;
+use crate::{Spread, store::StoreError};
 
 /// Whether a store can do its work now, by part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,4 +37,38 @@ impl Health {
     pub fn whole(&self) -> Result<(), StoreError> {
         self.accepting.clone().and_then(|()| self.claiming.clone()).and_then(|()| self.background.clone())
     }
+}
+
+/// What a store measures of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// How long it takes to make changes durable once they are being written: write and sync.
+    pub commit: Spread,
+    /// How long the sync of them takes.
+    pub sync: Spread,
+    /// Bytes of its files.
+    pub disk_bytes: u64,
+    /// Bytes that wait to be made durable.
+    pub waiting_bytes: u64,
+    /// It has no room for new messages.
+    pub full: bool,
+    /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
+    pub damaged: u64,
+    /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
+    pub clock_skew_us: Option<i64>,
+    /// How it is with the index beside the store, if it has one.
+    pub index: Option<IndexMeasures>,
+}
+
+/// How it is with an index that can be built again from the store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexMeasures {
+    /// Whether messages are found by it at the moment; if not, they are found in the store itself.
+    pub is_used: bool,
+    /// Entries that matched nothing in the store and were dropped.
+    pub dropped: u64,
+    /// Messages that it should have had and had not, and has now.
+    pub restored: u64,
+    /// How often it was built anew.
+    pub rebuilt: u64,
 }

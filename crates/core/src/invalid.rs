@@ -13,6 +13,11 @@ pub struct Invalid {
 }
 
 impl Invalid {
+    /// A property that the sink cannot carry.
+    pub fn property(name: &str, detail: impl Into<String>) -> Self {
+        Self::new("bad_property", format!("properties.{name}"), detail)
+    }
+
     /// A fault of `code` at `path`.
     pub fn new(code: &'static str, path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { code, path: path.into(), detail: detail.into() }

@@ -30,8 +30,10 @@ pub mod schedule;
 mod share;
 mod sink;
 pub mod store;
+mod store_error;
 mod time;
 mod time_text;
+mod verdict;
 
 pub use clock::{Clock, Sleep};
 pub use content::{Body, ContentKind, Properties};
@@ -52,3 +54,4 @@ pub use sink::{Delivery, DeliveryResult, ErrorScope, Fence, Outcomes, Sink, Sink
 pub use store::Store;
 pub use time::{Monotonic, Now, Timestamp};
 pub use time_text::{parse_delay, parse_time};
+pub use verdict::Verdict;

@@ -35,6 +35,11 @@ impl Default for Priority {
     }
 }
 
+/// URLs with such a part are rewritten before they are sent.
+fn is_dots(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
 /// A message as accepted: every field checked, its due time decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -85,14 +90,14 @@ impl Message {
         Lane::of(&self.sink, &self.topic)
     }
 
-    /// Whether `other` is the same message submitted again: time, priority and retry do not count.
+    /// Whether `other` is the same message submitted again: time, priority, retry and the trace do not count.
     pub fn same_content(&self, other: &Self) -> bool {
         self.sink == other.sink
             && self.topic == other.topic
             && self.tag == other.tag
             && self.key == other.key
             && self.body == other.body
-            && self.properties == other.properties
+            && self.properties.of_content().eq(other.properties.of_content())
     }
 
     /// A hash of what [`same_content`](Self::same_content) compares, for stores that no longer have the body.
@@ -107,7 +112,7 @@ impl Message {
         part(self.topic.as_str().as_bytes());
         part(self.tag.as_ref().map_or("", Tag::as_str).as_bytes());
         part(self.key.as_ref().map_or("", Key::as_str).as_bytes());
-        for (name, value) in self.properties.iter() {
+        for (name, value) in self.properties.of_content() {
             part(name.as_bytes());
             part(value.as_bytes());
         }
@@ -115,8 +120,15 @@ impl Message {
         hash
     }
 
-    /// Refuses what is larger than the limits allow.
+    /// Refuses what is larger than the limits allow, and what no URL could name. `now` is the latest that it may be.
     pub fn check(&self, now: Timestamp, limits: &Limits) -> Result<(), Invalid> {
+        // Here and not where names are read: what was stored before must still be read.
+        if is_dots(self.id.as_str()) {
+            return Err(Invalid::new("bad_id", "id", "an id is not . or ..: no URL could name it"));
+        }
+        if is_dots(self.topic.as_str()) {
+            return Err(Invalid::new("bad_topic", "topic", "a topic is not . or ..: no URL could name it"));
+        }
         if self.body.len() > limits.body_bytes_max {
             let detail =
                 format!("the body has {} bytes, the limit is {}", self.body.len(), limits.body_bytes_max);
@@ -132,5 +144,37 @@ impl Message {
             return Err(Invalid::new("too_far", "deliver_at", detail));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, topic: &str) -> Message {
+        let (id, topic) = (MessageId::parse(id).unwrap(), Topic::parse(topic).unwrap());
+        Message::new(id, SinkName::queue(), topic, Timestamp::default())
+    }
+
+    #[test]
+    fn names_that_no_url_can_hold_are_refused() {
+        let check = |message: Message| message.check(Timestamp::default(), &Limits::default());
+        for dots in [".", ".."] {
+            assert_eq!(check(message(dots, "a")).unwrap_err().code, "bad_id");
+            assert_eq!(check(message("a", dots)).unwrap_err().code, "bad_topic");
+        }
+        assert!(check(message("...", "a/../b")).is_ok());
+    }
+
+    #[test]
+    fn the_trace_is_no_part_of_the_content() {
+        let (mut one, mut two) = (message("a", "t"), message("a", "t"));
+        one.properties.put(Properties::TRACEPARENT, "1");
+        two.properties.put(Properties::TRACEPARENT, "2");
+        two.properties.put(Properties::TRACESTATE, "x=1");
+        assert!(one.same_content(&two) && two.same_content(&one));
+        assert_eq!(one.content_hash(), two.content_hash());
+        two.properties.put("u", "x");
+        assert!(!one.same_content(&two));
     }
 }

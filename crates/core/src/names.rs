@@ -7,7 +7,7 @@ use compact_str::CompactString;
 use crate::Invalid;
 
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident, $field:literal, $code:literal, $max:literal) => {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $code:literal, $max:literal $(, without $bad:literal)?) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(CompactString);
@@ -19,6 +19,10 @@ macro_rules! name {
             /// Checks the text: not empty, not too long, no control characters.
             pub fn parse(text: &str) -> Result<Self, Invalid> {
                 check(text, $field, $code, Self::LEN_MAX)?;
+                $(if text.contains($bad) {
+                    let detail = format!("a {} has no {:?}: it ends the name in sink/topic", $field, $bad);
+                    return Err(Invalid::new($code, $field, detail));
+                })?
                 Ok(Self(CompactString::new(text)))
             }
 
@@ -63,7 +67,7 @@ fn check(text: &str, field: &str, code: &'static str, max: usize) -> Result<(), 
 
 name!(
     /// Where messages go: the name of a configured sink, or `queue`, the built-in queue.
-    SinkName, "sink", "bad_sink", 64
+    SinkName, "sink", "bad_sink", 64, without '/'
 );
 name!(
     /// The topic, stream, queue, subject or path at the sink.
@@ -142,6 +146,12 @@ mod tests {
         let kafka = SinkName::parse("kafka").unwrap();
         assert_ne!(Lane::of(&SinkName::queue(), &orders), Lane::of(&SinkName::queue(), &mail));
         assert_eq!(Lane::of(&kafka, &orders), Lane::of(&kafka, &mail));
+    }
+
+    #[test]
+    fn a_sink_name_has_no_slash_and_a_topic_may_have_some() {
+        assert_eq!(SinkName::parse("a/b").unwrap_err().code, "bad_sink");
+        assert!(Topic::parse("a/b").is_ok());
     }
 
     #[test]

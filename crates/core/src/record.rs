@@ -117,6 +117,14 @@ impl Attempt {
     /// How many tries a record keeps, the latest ones.
     pub const KEPT_MAX: usize = 16;
 
+    /// How the words begin of a try that was put off, as its destination takes nothing now.
+    pub(crate) const DEFERRED: &str = "not sent, ";
+
+    /// Whether nothing was sent: the message was put off and waits for its destination.
+    pub fn is_deferral(&self) -> bool {
+        !self.outcome.counts() && self.detail.starts_with(Self::DEFERRED)
+    }
+
     /// A try; a longer detail is cut at a character.
     pub fn new(at: Timestamp, outcome: Outcome, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
@@ -179,6 +187,8 @@ pub enum Lost {
 pub struct Record {
     /// The message. Delivered and cancelled ones have lost their body.
     pub message: Message,
+    /// The body is stored and is left out here, as lists do: an empty body that is not left out is empty.
+    pub body_left_out: bool,
     /// Where it stands.
     pub state: State,
     /// When it was accepted; unknown of what was stored by a version that did not write it down.
@@ -212,6 +222,7 @@ impl Record {
         Self {
             ready: message.due,
             message,
+            body_left_out: false,
             state: State::Pending,
             accepted,
             attempts: 0,

@@ -73,8 +73,9 @@ impl RetryPolicy {
         }
     }
 
-    /// The wait after try number `attempt` (from 1). Full jitter: `random` picks from the whole span between
-    /// `min` and the grown wait, so that what failed together does not come back together.
+    /// The wait after try number `attempt` (from 1): `random` picks between half the grown wait and all of it, never less
+    /// than `min`. What failed together does not come back together, and the waits of all attempts have a lower bound
+    /// that outages can be compared with.
     pub fn wait(&self, attempt: u32, random: u64) -> Duration {
         let attempt = attempt.max(1);
         let grown = match self.backoff {
@@ -85,11 +86,9 @@ impl RetryPolicy {
             }
         };
         let top = grown.min(self.max).max(self.min);
-        let spread = u64::try_from((top - self.min).as_millis()).unwrap_or(u64::MAX);
-        if spread == 0 {
-            return self.min;
-        }
-        self.min.saturating_add(Duration::from_millis(random % spread.saturating_add(1)))
+        let bottom = (top / 2).max(self.min);
+        let spread = u64::try_from((top - bottom).as_millis()).unwrap_or(u64::MAX);
+        bottom.saturating_add(Duration::from_millis(random % spread.saturating_add(1)))
     }
 }
 
@@ -118,8 +117,14 @@ mod tests {
     #[test]
     fn no_wait_is_shorter_than_the_minimum() {
         assert!(
-            (0..1000).all(|random| policy(Backoff::Exponential).wait(4, random) >= Duration::from_secs(1))
+            (0..1000).all(|random| policy(Backoff::Exponential).wait(1, random) >= Duration::from_secs(1))
         );
+    }
+
+    #[test]
+    fn no_wait_is_shorter_than_half_of_what_it_has_grown_to() {
+        let shortest = (0..20_000).map(|random| policy(Backoff::Exponential).wait(4, random)).min();
+        assert_eq!(shortest, Some(Duration::from_secs(4)));
     }
 
     #[test]

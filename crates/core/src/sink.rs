@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use crate::{Invalid, Message, Outcome, Topic};
+use crate::{Invalid, Message, Outcome};
 
 /// One message on its way out.
 #[derive(Debug, Clone)]
@@ -120,9 +120,9 @@ pub trait Sink: Send + Sync + 'static {
     /// Whether the target could take messages now, without delivering one.
     async fn probe(&self) -> Result<(), SinkError>;
 
-    /// Whether the sink takes messages of this topic at all. Asked before one is accepted, so that what it would refuse for ever is
-    /// refused at once; asks the target nothing.
-    fn check_topic(&self, _topic: &Topic) -> Result<(), Invalid> {
+    /// Whether the sink can take this message at all: its topic, its properties, its body. Asked before one is accepted, so that
+    /// what it would refuse for ever is refused at once; asks the target nothing.
+    fn check(&self, _message: &Message) -> Result<(), Invalid> {
         Ok(())
     }
 
@@ -199,6 +199,11 @@ impl SinkError {
             _ => ErrorScope::Target,
         };
         Self { kind, detail: detail.into(), retry_after: None, scope }
+    }
+
+    /// The target will never take this message: what [`Sink::check`] says, of one that was accepted under other settings.
+    pub fn never(fault: &Invalid) -> Self {
+        Self::new(SinkErrorKind::Refused, fault.detail.as_str())
     }
 
     /// The same, about the message's destination alone.

@@ -6,11 +6,15 @@ use async_trait::async_trait;
 
 use crate::{
     Attempt, DeadReason, Fence, Lane, Lost, Message, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
-    ShardStatus, SinkName, Spread, State, Timestamp, Topic,
+    ShardStatus, SinkName, State, Timestamp, Topic,
 };
 
 pub use crate::budget::ClaimBudget;
-pub use crate::{durability::Durability, health::Health};
+pub use crate::{
+    durability::Durability,
+    health::{Health, IndexMeasures, Measures},
+    store_error::{StoreError, StoreErrorKind},
+};
 
 /// Where messages wait until they are due.
 ///
@@ -48,6 +52,7 @@ pub use crate::{durability::Durability, health::Health};
 /// - `cancel_before_the_claim_is_done`, `cancel_after_the_claim_is_too_late`, `cancel_of_a_stranger_is_unknown`.
 /// - `cancel_after_an_unknown_outcome_says_maybe`.
 /// - `reschedule_moves_both_ways`, `reschedule_in_flight_is_too_late`.
+/// - `expire_gives_up_what_waits`: dead letters without a claim, unless claimed or moved meanwhile.
 /// - `replay_starts_afresh`, `purge_forgets`.
 ///
 /// **Looking**
@@ -88,6 +93,9 @@ pub trait Store: Send + Sync + 'static {
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError>;
+
+    /// Gives up what is pending and still due at the time beside its id: dead with the reason [`Expired`](DeadReason::Expired).
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError>;
 
     /// Makes dead letters pending again: due now, attempts afresh, same id.
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
@@ -400,40 +408,6 @@ pub struct Sweep {
     pub paused: Option<Vec<Lane>>,
 }
 
-/// What a store measures of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Measures {
-    /// How long it takes to make changes durable once they are being written: write and sync.
-    pub commit: Spread,
-    /// How long the sync of them takes.
-    pub sync: Spread,
-    /// Bytes of its files.
-    pub disk_bytes: u64,
-    /// Bytes that wait to be made durable.
-    pub waiting_bytes: u64,
-    /// It has no room for new messages.
-    pub full: bool,
-    /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
-    pub damaged: u64,
-    /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
-    pub clock_skew_us: Option<i64>,
-    /// How it is with the index beside the store, if it has one.
-    pub index: Option<IndexMeasures>,
-}
-
-/// How it is with an index that can be built again from the store.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct IndexMeasures {
-    /// Whether messages are found by it at the moment; if not, they are found in the store itself.
-    pub is_used: bool,
-    /// Entries that matched nothing in the store and were dropped.
-    pub dropped: u64,
-    /// Messages that it should have had and had not, and has now.
-    pub restored: u64,
-    /// How often it was built anew.
-    pub rebuilt: u64,
-}
-
 /// Something of `lane` is due at `due`. The sweep finds it too if this is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
@@ -441,40 +415,4 @@ pub struct Hint {
     pub lane: Lane,
     /// When.
     pub due: Timestamp,
-}
-
-/// Why a store could not do its work, sorted by what the caller does next.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct StoreError {
-    /// What to do next.
-    pub kind: StoreErrorKind,
-    /// What happened, to what, and what to do now.
-    pub what: String,
-}
-
-/// Why a store could not do its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StoreErrorKind {
-    /// Not now; nothing happened. Try again.
-    Unavailable,
-    /// No room for new messages; what is there still goes out.
-    Full,
-    /// More pending messages than allowed.
-    TooMany,
-    /// As many messages of the lane are claimed as may be; some must be settled first.
-    TooManyInFlight,
-    /// A message that the store has no room for in its format. Nothing of its batch from there on was taken.
-    TooLarge,
-    /// What is stored cannot be trusted. A person must look.
-    Damaged,
-    /// The store is closed, or stopped after a failed sync.
-    Closed,
-}
-
-impl StoreError {
-    /// An error of `kind`.
-    pub fn new(kind: StoreErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into() }
-    }
 }

@@ -1,6 +1,9 @@
 //! Points in time. Wall time says when a message is due; monotonic time measures leases and waits.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// A point in wall time: milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -40,11 +43,22 @@ fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+impl From<SystemTime> for Timestamp {
+    /// Rounded up to the next millisecond, so that nothing is early; at least the epoch.
+    fn from(time: SystemTime) -> Self {
+        Self::default().saturating_add(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0 as i64) {
             Ok(time) => write!(f, "{time:.3}"),
-            Err(_) => write!(f, "{} ms", self.0),
+            // The last day of the year 9999, which jiff leaves to those whose offset is not UTC.
+            Err(_) => {
+                let since = jiff::SignedDuration::from_millis(self.0 as i64);
+                write!(f, "{:.3}Z", jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0).saturating_add(since))
+            }
         }
     }
 }
@@ -140,6 +154,13 @@ mod tests {
         assert_eq!(at.saturating_add(Duration::from_nanos(1)), Timestamp::from_millis(11));
         assert_eq!(at.saturating_add(Duration::from_millis(1)), Timestamp::from_millis(11));
         assert_eq!(at.saturating_add(Duration::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_system_time_rounds_up_and_begins_at_the_epoch() {
+        let at = |nanos| Timestamp::from(UNIX_EPOCH + Duration::from_nanos(nanos));
+        assert_eq!((at(1_000_000).as_millis(), at(1_000_001).as_millis()), (1, 2));
+        assert_eq!(Timestamp::from(UNIX_EPOCH - Duration::from_secs(1)).as_millis(), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Span};
+use jiff::{SignedDuration, Span, civil};
 
 use crate::{Invalid, Timestamp};
 
@@ -28,12 +28,12 @@ pub fn parse_delay(text: &str) -> Result<Duration, Invalid> {
         return within(Duration::from_millis(millis)).ok_or_else(|| fault("it is too large"));
     }
     // A span keeps the units apart, so that months can be refused instead of guessed.
-    let span: Span = trimmed.parse().map_err(|e: jiff::Error| fault(&e.to_string()))?;
+    let span: Span = trimmed.parse().map_err(|_| fault("a number and a unit are expected"))?;
     if span.get_years() != 0 || span.get_months() != 0 {
         return Err(fault("months and years have no fixed length, use days or deliver_at"));
     }
     let exact: SignedDuration =
-        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|e| fault(&e.to_string()))?;
+        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| fault("it is too large"))?;
     let delay = Duration::try_from(exact).map_err(|_| fault("it is negative"))?;
     within(delay).ok_or_else(|| fault("it is too large"))
 }
@@ -42,30 +42,106 @@ fn within(delay: Duration) -> Option<Duration> {
     (delay <= DELAY_MAX).then(|| Timestamp::default().saturating_add(delay).since(Timestamp::default()))
 }
 
+/// The offsets that clocks on Earth have are within this many minutes of UTC.
+const OFFSET_MINUTES_MAX: i64 = 14 * 60;
+
 /// Reads a time: RFC 3339 with an offset (`2026-11-15T18:15:00Z`) or integer milliseconds since the epoch.
 ///
 /// A time without an offset is refused: it would mean something else on every machine. Fractions of a
-/// millisecond are rounded up.
+/// millisecond are rounded up, and so is the second 60. What is after the year 9999 is its last millisecond.
 pub fn parse_time(text: &str) -> Result<Timestamp, Invalid> {
-    let fault = |why: &str| {
+    let trimmed = text.trim();
+    let time = if trimmed.is_empty() {
+        Err("it is empty")
+    } else if trimmed.bytes().all(|b| b.is_ascii_digit()) {
+        Ok(Timestamp::from_millis(trimmed.parse().unwrap_or(u64::MAX)))
+    } else {
+        rfc_3339(trimmed)
+    };
+    time.map_err(|why| {
         let detail = format!(
             "{text:?} is not a time: {why}; write 2026-11-15T18:15:00Z or integer epoch milliseconds"
         );
         Invalid::new("bad_time", "deliver_at", detail)
+    })
+}
+
+/// By hand: a general parser makes 59 of the second 60, which is early, and takes offsets of more than a day.
+fn rfc_3339(text: &str) -> Result<Timestamp, &'static str> {
+    const SHAPE: &str = "it is not of the form of RFC 3339";
+    let mut rest = text;
+    let year = digits(&mut rest, 4).ok_or(SHAPE)?;
+    let month = after(&mut rest, &['-']).and_then(|_| digits(&mut rest, 2)).ok_or(SHAPE)?;
+    let day = after(&mut rest, &['-']).and_then(|_| digits(&mut rest, 2)).ok_or(SHAPE)?;
+    let hour = after(&mut rest, &['T', 't', ' ']).and_then(|_| digits(&mut rest, 2)).ok_or(SHAPE)?;
+    let minute = after(&mut rest, &[':']).and_then(|_| digits(&mut rest, 2)).ok_or(SHAPE)?;
+    let second = match after(&mut rest, &[':']) {
+        Some(_) => digits(&mut rest, 2).ok_or(SHAPE)?,
+        None => 0,
     };
-    let trimmed = text.trim();
-    if trimmed.is_empty() {
-        return Err(fault("it is empty"));
+    let nanos = match after(&mut rest, &['.']) {
+        Some(_) => fraction(&mut rest).ok_or(SHAPE)?,
+        None => 0,
+    };
+    let offset = offset_minutes(rest)?;
+    let narrow = |number: i64| i8::try_from(number).map_err(|_| SHAPE);
+    let year = i16::try_from(year).map_err(|_| SHAPE)?;
+    let date = civil::Date::new(year, narrow(month)?, narrow(day)?).map_err(|_| "there is no such day")?;
+    if hour > 23 || minute > 59 || second > 60 {
+        return Err("there is no such time of day");
     }
-    if trimmed.bytes().all(|b| b.is_ascii_digit()) {
-        let millis: u64 = trimmed.parse().map_err(|_| fault("it is too large"))?;
-        let time = Timestamp::from_millis(millis);
-        return if time.as_millis() == millis { Ok(time) } else { Err(fault("it is after the year 9999")) };
+    let days = date.duration_since(civil::date(1970, 1, 1)).as_hours() / 24;
+    let seconds = ((days * 24 + hour) * 60 + minute - offset) * 60 + second;
+    let seconds = u64::try_from(seconds).map_err(|_| "it is before 1970")?;
+    Ok(Timestamp::from_millis(seconds * 1_000 + nanos.div_ceil(1_000_000)))
+}
+
+fn digits(rest: &mut &str, count: usize) -> Option<i64> {
+    let (number, after) = rest.split_at_checked(count)?;
+    *rest = after;
+    number.bytes().all(|b| b.is_ascii_digit()).then(|| number.parse().ok())?
+}
+
+fn after(rest: &mut &str, signs: &[char]) -> Option<char> {
+    let sign = rest.chars().next().filter(|sign| signs.contains(sign))?;
+    *rest = &rest[sign.len_utf8()..];
+    Some(sign)
+}
+
+/// The digits after the dot as nanoseconds, rounded up.
+fn fraction(rest: &mut &str) -> Option<u64> {
+    let count = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, after) = rest.split_at_checked(count)?;
+    *rest = after;
+    if digits.is_empty() {
+        return None;
     }
-    let time: jiff::Timestamp = trimmed.parse().map_err(|e: jiff::Error| fault(&e.to_string()))?;
-    let nanos = u128::try_from(time.as_nanosecond()).map_err(|_| fault("it is before 1970"))?;
-    let millis = u64::try_from(nanos.div_ceil(1_000_000)).map_err(|_| fault("it is too large"))?;
-    Ok(Timestamp::from_millis(millis))
+    let (kept, beyond) = digits.split_at(count.min(9));
+    let nanos: u64 = format!("{kept:0<9}").parse().ok()?;
+    Some(nanos + u64::from(beyond.bytes().any(|digit| digit != b'0')))
+}
+
+fn offset_minutes(text: &str) -> Result<i64, &'static str> {
+    const SHAPE: &str = "it does not end with Z or an offset such as +01:00";
+    let mut rest = text;
+    let sign = match after(&mut rest, &['Z', 'z', '+', '-']).ok_or(SHAPE)? {
+        'Z' | 'z' => return if rest.is_empty() { Ok(0) } else { Err(SHAPE) },
+        '-' => -1,
+        _ => 1,
+    };
+    let hours = digits(&mut rest, 2).ok_or(SHAPE)?;
+    let minutes = match rest {
+        "" => 0,
+        _ => {
+            after(&mut rest, &[':']);
+            digits(&mut rest, 2).filter(|_| rest.is_empty()).ok_or(SHAPE)?
+        }
+    };
+    let minutes_all = hours * 60 + minutes;
+    if minutes > 59 || minutes_all > OFFSET_MINUTES_MAX {
+        return Err("no clock is more than 14 hours away from UTC");
+    }
+    Ok(sign * minutes_all)
 }
 
 #[cfg(test)]
@@ -129,6 +205,11 @@ mod tests {
             "2026-11-16T18:15:00Z",
             "2026-11-16T19:15:00+01:00",
             "2026-11-16T18:14:59.9999Z",
+            "2026-11-16T18:14:59.9990000000001Z",
+            "2026-11-16T18:14:60Z",
+            "2026-11-17 08:15:00+14:00",
+            "2026-11-16t06:15:00.000-1200",
+            "2026-11-16T18:15z",
         ] {
             assert_eq!(parse_time(text), Ok(want), "{text}");
         }
@@ -142,11 +223,37 @@ mod tests {
             "2026-11-16",
             "18:15",
             "1969-12-31T23:59:59Z",
-            "999999999999999999",
             "-1",
             "tomorrow",
+            "2026-11-16T18:15:00+14:01",
+            "2026-11-16T18:15:00-15:00",
+            "2026-11-16T18:15:00+01:60",
+            "2026-11-16T18:15:61Z",
+            "2026-11-16T24:00:00Z",
+            "2026-02-29T18:15:00Z",
+            "2026-11-16T18:15:00.Z",
+            "2026-11-16T18:15:00ZZ",
+            "2026-11-16T18:15:0０Z",
         ] {
             assert_eq!(parse_time(text).unwrap_err().code, "bad_time", "{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_year_9999_is_a_time_that_reads_back() {
+        for text in
+            ["9999-12-31T23:59:59.999Z", "9999-12-31T23:59:60Z", "253402300799999", "99999999999999999999"]
+        {
+            assert_eq!(parse_time(text), Ok(Timestamp::MAX), "{text}");
+        }
+        assert_eq!(Timestamp::MAX.to_string(), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn an_error_names_no_parser() {
+        for text in ["soon", "1 fortnight", "5x", "1h1h"] {
+            let detail = parse_delay(text).unwrap_err().detail;
+            assert!(detail.contains("a number and a unit are expected"), "{detail}");
         }
     }
 }

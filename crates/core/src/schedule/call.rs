@@ -10,7 +10,12 @@ use crate::{Monotonic, Outcome};
 
 /// A call without any outcome counts against the lane's concurrency for so long. After that, or after its first outcome, only
 /// its messages count, so that a straggler does not hold up new calls.
-const FRESH_TIME: Duration = Duration::from_millis(100);
+///
+/// Longer, and calls that hold nothing but slow messages take all of the concurrency; shorter, and calls to a target that is far away
+/// carry fewer messages each.
+const FRESH_TIME: Duration = Duration::from_millis(25);
+/// Refusals in the same words may be that of the whole call: they wait so long for its other messages.
+const REFUSED_TIME: Duration = Duration::from_millis(500);
 
 /// A message that was handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +66,8 @@ pub(super) struct Calls {
     messages: usize,
     /// Calls without an outcome yet, oldest first. Those that ended are left until they are seen.
     fresh: VecDeque<(Monotonic, u64)>,
+    /// Calls of which nothing but refusals is known, by the time of the first. Those that ended are left until they are seen.
+    refused: VecDeque<(Monotonic, u64)>,
 }
 
 impl Calls {
@@ -107,7 +114,13 @@ impl Calls {
     }
 
     /// Messages of a call ended. One that was given up before is ignored.
-    pub(super) fn ended(&mut self, serial: u64, ends: Vec<(usize, End)>, is_over: bool) -> Ended {
+    pub(super) fn ended(
+        &mut self,
+        serial: u64,
+        ends: Vec<(usize, End)>,
+        is_over: bool,
+        now: Monotonic,
+    ) -> Ended {
         let Some(call) = self.running.get_mut(&serial) else { return Ended::Each(Vec::new()) };
         let mut known: Vec<(Sent, End)> = ends
             .into_iter()
@@ -121,28 +134,50 @@ impl Calls {
             known.extend(call.sent.iter_mut().filter_map(Option::take).map(|sent| (sent, missing())));
             call.left = 0;
         }
-        let may_be_whole =
-            !call.is_mixed && call.sent.len() > 1 && known.iter().all(|(_, end)| is_common(end));
+        let is_first = call.failed.is_empty();
         known.splice(0..0, call.failed.drain(..));
+        let is_alike = |(_, end): &(Sent, End)| is_common(end) && end.says_the_same(&known[0].1);
+        let may_be_whole = !call.is_mixed && call.sent.len() > 1 && known.iter().all(is_alike);
         if !may_be_whole {
             call.is_mixed = true;
         } else if call.left > 0 {
+            if is_first && known.first().is_some_and(|(_, end)| is_refused(end)) {
+                self.refused.push_back((now, serial));
+            }
             call.failed = known;
             return Ended::Each(Vec::new());
         }
         if call.left == 0 {
             self.running.remove(&serial);
         }
-        if may_be_whole && known.iter().all(|(_, end)| end.says_the_same(&known[0].1)) {
-            return Ended::Whole(known);
+        if may_be_whole && !known.is_empty() { Ended::Whole(known) } else { Ended::Each(known) }
+    }
+
+    /// Refusals that have waited long enough for the rest of their calls: each is about its own message.
+    pub(super) fn overdue_refusals(&mut self, now: Monotonic) -> Vec<(Sent, End)> {
+        let mut overdue = Vec::new();
+        while let Some((_, serial)) =
+            self.refused.pop_front_if(|(since, _)| since.saturating_add(REFUSED_TIME) <= now)
+        {
+            if let Some(call) = self.running.get_mut(&serial) {
+                overdue.append(&mut call.failed);
+                call.is_mixed = true;
+            }
         }
-        Ended::Each(known)
+        overdue
+    }
+
+    /// When the next refusals have waited long enough.
+    pub(super) fn refusals_until(&mut self) -> Option<Monotonic> {
+        let running = &self.running;
+        self.refused.retain(|(_, serial)| running.get(serial).is_some_and(|call| !call.is_mixed));
+        self.refused.front().map(|(since, _)| since.saturating_add(REFUSED_TIME))
     }
 
     /// Ends a call before its time: `end` for every message without one.
-    pub(super) fn give_up(&mut self, serial: u64, end: &End) -> Ended {
+    pub(super) fn give_up(&mut self, serial: u64, end: &End, now: Monotonic) -> Ended {
         let count = self.running.get(&serial).map_or(0, |call| call.sent.len());
-        self.ended(serial, (0..count).map(|index| (index, end.clone())).collect(), true)
+        self.ended(serial, (0..count).map(|index| (index, end.clone())).collect(), true, now)
     }
 
     /// The calls that have a message of which this holds, in order.
@@ -159,4 +194,8 @@ impl Calls {
 /// Whether it may be the failure of a whole call.
 fn is_common(end: &End) -> bool {
     matches!(end, End::Not { outcome: Outcome::Unknown | Outcome::Refused, .. })
+}
+
+fn is_refused(end: &End) -> bool {
+    matches!(end, End::Not { outcome: Outcome::Refused, .. })
 }

@@ -159,10 +159,21 @@ impl Lane {
         is_over: bool,
         step: &mut Step<'_>,
     ) {
-        let ended = self.calls.ended(serial, ends, is_over);
+        let ended = self.calls.ended(serial, ends, is_over, step.mono());
         self.ended(ended, step);
         while self.timeouts.front().is_some_and(|(_, serial)| !self.calls.contains(*serial)) {
             self.timeouts.pop_front();
+        }
+    }
+
+    /// Refusals do not wait for what is silent beside them.
+    pub(super) fn judge_refusals(&mut self, step: &mut Step<'_>) {
+        let refused = self.calls.overdue_refusals(step.mono());
+        if !refused.is_empty() {
+            self.ended(Ended::Each(refused), step);
+        }
+        if let Some(at) = self.calls.refusals_until() {
+            self.wake(at, step);
         }
     }
 
@@ -185,7 +196,7 @@ impl Lane {
     pub(super) fn give_up(&mut self, serial: u64, end: &End, step: &mut Step<'_>) {
         if self.calls.contains(serial) {
             step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-            let ended = self.calls.give_up(serial, end);
+            let ended = self.calls.give_up(serial, end, step.mono());
             self.ended(ended, step);
         }
     }
@@ -193,7 +204,7 @@ impl Lane {
     /// The same, and no message is tried again alone.
     pub(super) fn give_up_each(&mut self, serial: u64, end: &End, step: &mut Step<'_>) {
         step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-        let ends = self.calls.give_up(serial, end).into_ends();
+        let ends = self.calls.give_up(serial, end, step.mono()).into_ends();
         self.ended(Ended::Each(ends), step);
     }
 

@@ -26,6 +26,9 @@ const EMPTY_PAUSE_MAX: Duration = Duration::from_millis(512);
 /// One claim asks for at most so many.
 const CLAIM_MAX: usize = 1_024;
 
+/// A lane whose target is being tried with one message claims so many to find that one.
+const TRIAL_CLAIM_MAX: usize = 16;
+
 /// One lane at a glance, as one node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneLook {
@@ -219,6 +222,7 @@ impl Lane {
         if self.paused || self.stopping || self.breaker.allows() == Allow::Nothing {
             self.hand_back_buffer(step);
         }
+        self.judge_refusals(step);
         self.deliver(step);
         self.claim(step);
     }
@@ -262,7 +266,10 @@ impl Lane {
         let room = room.min(self.budget.room());
         match self.breaker.allows() {
             Allow::Nothing => 0,
-            Allow::One => usize::from(self.held.is_empty()),
+            Allow::One if !self.held.is_empty() => 0,
+            // The next ones may be for destinations that are left alone: one of several is for another.
+            Allow::One if self.destinations.open() > 0 => room.min(TRIAL_CLAIM_MAX),
+            Allow::One => room.min(1),
             Allow::All => {
                 // While there is enough to do, a claim waits until it is worth its while.
                 let worth = (self.settings.in_flight.min(self.settings.buffered) / 4).max(1);

@@ -44,11 +44,12 @@ pub struct LaneSettings {
 pub enum Work {
     /// A sink: waits grow by the retry policy, and a breaker guards it.
     Sink,
-    /// A handler in this process: fixed waits, no breaker.
+    /// A handler in this process, or a receiver: the first wait depends on how the try ended and replaces the `min` of the
+    /// lane's retry policy; no breaker.
     Handler {
-        /// The wait after "no, again".
+        /// The first wait after "not now, again".
         again: Duration,
-        /// The wait after a failure or a panic.
+        /// The first wait after a failure or a panic.
         failed: Duration,
     },
 }

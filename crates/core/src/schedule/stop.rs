@@ -22,7 +22,7 @@ impl Lane {
             match self.settings.work {
                 Work::Handler { .. } => {
                     step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-                    let given_up = self.calls.give_up(serial, &End::not(Outcome::Failed, ""));
+                    let given_up = self.calls.give_up(serial, &End::not(Outcome::Failed, ""), step.mono());
                     given_up.into_jobs().for_each(|job| self.hand_back(job, step));
                 }
                 // A call to a target cannot be taken back: its outcome is unknown, and that is recorded.

@@ -1,7 +1,5 @@
 //! From the end of a try to the end of its claim.
 
-use std::time::Duration;
-
 use super::{End, LaneSettings, Terms, Work};
 use crate::{Attempt, DeadReason, Outcome, RetryPolicy, Timestamp, store::Verdict};
 
@@ -16,11 +14,14 @@ pub fn verdict(
 ) -> Verdict {
     let (outcome, detail, retry_after) = match end {
         End::Done { receipt } => return Verdict::Delivered { receipt },
-        End::Not { outcome, detail, retry_after, .. } => (outcome, detail, retry_after.unwrap_or_default()),
+        End::Not { outcome, detail, retry_after, .. } => (outcome, detail, retry_after),
     };
     let attempt = Attempt::new(now, outcome, detail);
     if !outcome.counts() {
-        return Verdict::Retry { at: outage_end.max(now.saturating_add(retry_after)), attempt };
+        return Verdict::Retry {
+            at: outage_end.max(now.saturating_add(retry_after.unwrap_or_default())),
+            attempt,
+        };
     }
     if outcome == Outcome::Refused {
         return Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) };
@@ -28,31 +29,34 @@ pub fn verdict(
     if terms.attempt >= terms.attempts(&settings.retry) {
         return Verdict::Dead { reason: DeadReason::Exhausted, attempt: Some(attempt) };
     }
-    let wait = wait(settings, terms, outcome, random).max(retry_after);
+    let wait = || policy(settings, terms, outcome).wait(terms.attempt, random);
+    let wait = match (&settings.work, retry_after) {
+        // A handler knows what it asks for; a target may ask for more than the policy, never for less.
+        (Work::Handler { .. }, Some(asked)) => asked,
+        (_, asked) => wait().max(asked.unwrap_or_default()),
+    };
     Verdict::Retry { at: now.saturating_add(wait), attempt }
 }
 
-fn wait(settings: &LaneSettings, terms: &Terms, outcome: Outcome, random: u64) -> Duration {
-    let own = terms.retry.as_deref();
-    match settings.work {
-        Work::Handler { again, .. } if outcome == Outcome::Again => again,
-        // A message that names its own waits means them for handlers too.
-        Work::Handler { failed, .. } => match own {
-            Some(own) if own.min.is_some() || own.max.is_some() || own.backoff.is_some() => {
-                settings.retry.with(Some(own)).wait(terms.attempt, random)
-            }
-            _ => failed,
-        },
-        Work::Sink => policy(settings, terms).wait(terms.attempt, random),
+/// The policy of one try: the message's own words over those of the lane.
+fn policy(settings: &LaneSettings, terms: &Terms, outcome: Outcome) -> RetryPolicy {
+    let mut lane = settings.retry.clone();
+    if let Work::Handler { again, failed } = settings.work {
+        lane.min = if outcome == Outcome::Again { again } else { failed };
     }
-}
-
-fn policy(settings: &LaneSettings, terms: &Terms) -> RetryPolicy {
-    settings.retry.with(terms.retry.as_deref())
+    let own = terms.retry.as_deref();
+    let mut policy = lane.with(own);
+    // A message that names only its longest wait means the first one, too.
+    if own.is_some_and(|own| own.min.is_none() && own.max.is_some()) {
+        policy.min = policy.min.min(policy.max);
+    }
+    policy
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Backoff, ErrorScope, Lost, RetryOverride};
 
@@ -159,5 +163,44 @@ mod tests {
         };
         let terms = Terms { retry: Some(Box::new(own)), ..terms(1) };
         assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Failed, "x"))), 17_000);
+        assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Again, ""))), 17_000);
+    }
+
+    #[test]
+    fn a_handlers_waits_grow_by_the_policy_from_the_first_wait_of_the_outcome() {
+        let grows = LaneSettings {
+            retry: RetryPolicy {
+                attempts: 99,
+                backoff: Backoff::Exponential,
+                min: Duration::ZERO,
+                max: Duration::from_secs(60),
+            },
+            ..handler()
+        };
+        // Without randomness a wait is half of what it has grown to, and never less than the first.
+        let wait =
+            |outcome, attempt| retry_at(decide(&grows, &terms(attempt), End::not(outcome, ""))) - 10_000;
+        assert_eq!([1, 2, 4, 9].map(|n| wait(Outcome::Again, n)), [1_000, 1_000, 4_000, 30_000]);
+        assert_eq!([1, 2, 4, 9].map(|n| wait(Outcome::Failed, n)), [5_000, 5_000, 20_000, 30_000]);
+    }
+
+    #[test]
+    fn a_message_that_names_only_its_longest_wait_waits_no_longer() {
+        let own = RetryOverride { max: Some(Duration::from_millis(300)), ..RetryOverride::default() };
+        let terms = Terms { retry: Some(Box::new(own)), ..terms(1) };
+        assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Failed, "x"))), 10_300);
+        assert_eq!(retry_at(decide(&settings(Work::Sink), &terms, End::not(Outcome::Unknown, "x"))), 10_300);
+    }
+
+    #[test]
+    fn a_handler_that_names_its_wait_gets_exactly_that() {
+        let end = |after| End::Not {
+            outcome: Outcome::Again,
+            detail: String::new(),
+            retry_after: Some(Duration::from_millis(after)),
+            scope: ErrorScope::Target,
+        };
+        assert_eq!(retry_at(decide(&handler(), &terms(2), end(10))), 10_010);
+        assert_eq!(retry_at(decide(&handler(), &terms(2), end(90_000))), 100_000);
     }
 }

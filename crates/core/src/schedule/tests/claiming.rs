@@ -102,6 +102,23 @@ fn what_is_done_but_not_yet_recorded_takes_no_place_from_what_waits_for_a_call()
 }
 
 #[test]
+fn a_store_that_records_slowly_lets_a_lane_hold_all_of_its_in_flight_limit() {
+    let mut bench =
+        Bench::with(LaneSettings { in_flight: 100, buffered: 10, concurrency: 2, batch: 5, ..sink() });
+    let mut held = 0;
+    bench.hint(A, at(0));
+    while let Some(limit) = bench.claim_of(A) {
+        held += limit;
+        let terms = vec![bench.due(); limit];
+        bench.give(A, terms, Some(at(0)));
+        for (delivery, jobs) in bench.deliveries() {
+            bench.delivered(delivery, vec![done(); jobs.len()]);
+        }
+    }
+    assert_eq!(held, 100, "neither concurrency × batch nor what may wait for a call bounds it");
+}
+
+#[test]
 fn a_claim_that_gives_nothing_although_it_should_is_not_repeated_in_a_busy_loop() {
     let mut bench = Bench::with(sink());
     bench.hint(A, at(0));

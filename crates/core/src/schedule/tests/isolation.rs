@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{bench::*, destination::*};
 use crate::{
-    Lost, Outcome,
-    schedule::{End, Job, LaneSettings, Rate, Terms},
+    ErrorScope, Lost, Outcome,
+    schedule::{End, Event, Job, LaneSettings, Rate, Terms},
     store::Verdict,
 };
 
@@ -274,4 +274,69 @@ fn a_slow_destination_does_not_fill_the_lane_again_and_again() {
         bench.pass(ms(100));
         assert_eq!(bench.deliveries().pop().map(|(_, jobs)| jobs), Some(good));
     }
+}
+
+#[test]
+fn a_refusal_does_not_wait_for_what_is_silent_beside_it() {
+    let mut bench = Bench::with(lane());
+    let jobs = bench.feed_to(&[BAD, GOOD]);
+    let (delivery, _) = bench.deliveries().remove(0);
+    let refused = || End::not(Outcome::Refused, "too large");
+    bench.tell(Event::Delivered { delivery, ends: vec![(1, refused())], is_over: false });
+    assert_eq!(bench.settles(), [], "the whole call may be refused in these words");
+    bench.pass(ms(600));
+    let settles = bench.settles();
+    assert!(
+        matches!(&settles[..], [(job, Verdict::Dead { .. })] if *job == jobs[1]),
+        "the other is under way still: {settles:?}"
+    );
+}
+
+#[test]
+fn a_call_that_is_refused_bit_by_bit_in_the_same_words_is_tried_one_by_one() {
+    let mut bench = Bench::with(lane());
+    bench.feed_to(&[GOOD; 3]);
+    let (delivery, _) = bench.deliveries().remove(0);
+    for index in 0..3 {
+        let refused = End::not(Outcome::Refused, "the batch is bad");
+        bench.tell(Event::Delivered { delivery, ends: vec![(index, refused)], is_over: index == 2 });
+        bench.pass(ms(100));
+    }
+    assert_eq!(bench.settles(), [], "nobody dies for another");
+    assert!(bench.deliveries().iter().all(|(_, jobs)| jobs.len() == 1));
+}
+
+#[test]
+fn a_lane_that_is_being_tried_finds_the_message_that_can_go() {
+    let mut bench = Bench::with(lane());
+    let jobs = bench.feed_to(&[BAD, GOOD]);
+    let for_long = End::Not {
+        outcome: Outcome::Unreachable,
+        detail: "no leader".into(),
+        retry_after: Some(Duration::from_secs(60)),
+        scope: ErrorScope::Destination,
+    };
+    bench.ends_now(|job| Some(if job == jobs[0] { for_long.clone() } else { unreachable() }));
+    bench.settles();
+    bench.pass(Duration::from_secs(1));
+    bench.tell(Event::Probed { lane: A, result: Ok(()) });
+    let mut destinations = vec![BAD; 15];
+    destinations.push(GOOD);
+    let jobs = bench.feed_to(&destinations);
+    assert_eq!(bench.deliveries().into_iter().map(|(_, jobs)| jobs).collect::<Vec<_>>(), [vec![jobs[15]]]);
+    assert_eq!(deferred(&bench.settles()), 15);
+}
+
+#[test]
+fn what_is_put_off_was_no_try() {
+    let mut bench = Bench::with(lane());
+    bench.feed_to(&[BAD]);
+    bench.ends_now(|_| Some(about_destination(Outcome::Unreachable)));
+    let is_deferral = |settles: &[(Job, Verdict)]| match &settles[0].1 {
+        Verdict::Retry { attempt, .. } => attempt.is_deferral(),
+        other => panic!("{other:?}"),
+    };
+    assert!(!is_deferral(&bench.settles()), "it was sent");
+    bench.feed_to(&[BAD]);
+    assert!(is_deferral(&bench.settles()), "it was not");
 }
