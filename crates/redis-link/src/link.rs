@@ -6,7 +6,8 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult,
+    RetryMethod, Value,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig, MultiplexedConnection, PubSub},
     cluster_async::ClusterConnection,
     sentinel::SentinelClient,
@@ -53,6 +54,12 @@ impl Link {
         }
     }
 
+    /// Whether an earlier try of the same call may have been done: a connection to a cluster repeats calls by itself, and gives the last
+    /// try's error alone.
+    pub fn may_have_repeated(&self, error: &RedisError) -> bool {
+        matches!(self, Self::Cluster(..)) && !matches!(error.retry_method(), RetryMethod::NoRetry)
+    }
+
     /// A connection of its own that listens.
     pub async fn listener(&self) -> RedisResult<PubSub> {
         match self {
@@ -87,6 +94,18 @@ fn connection_config(reach: &Reach) -> AsyncConnectionConfig {
         .set_response_timeout(Some(reach.answer_within))
         .set_connection_timeout(Some(reach.connect_within))
         .set_pipeline_buffer_size(WAITING_MAX)
+}
+
+/// No connection came about, so nothing was sent over it: the error says so, and not that an answer was lost.
+fn not_sent(error: RedisError) -> RedisError {
+    if !error.is_io_error() || error.is_connection_refusal() {
+        return error;
+    }
+    std::io::Error::new(
+        std::io::ErrorKind::ConnectionRefused,
+        format!("no connection to the master: {error}"),
+    )
+    .into()
 }
 
 /// Whether a server says that it is a replica: whoever wants the master must connect anew. Servers' errors come as values.
@@ -151,7 +170,8 @@ impl Master {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let connection = client.get_async_connection_with_config(&connection_config(&self.reach)).await?;
+        let config = connection_config(&self.reach);
+        let connection = client.get_async_connection_with_config(&config).await.map_err(not_sent)?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, Some(connection.clone()));
         Ok((current.0, connection))
@@ -227,5 +247,21 @@ impl ConnectionLike for Link {
             Self::Cluster(_, cluster) => cluster.get_db(),
             Self::Sentinel(_) => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_did_not_come_about_lost_no_answer() {
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionRefused] {
+            assert!(not_sent(RedisError::from(io::Error::from(kind))).is_connection_refusal(), "{kind}");
+        }
+        let refused = RedisError::from((ErrorKind::AuthenticationFailed, "wrong password"));
+        assert_eq!(not_sent(refused).kind(), ErrorKind::AuthenticationFailed);
     }
 }

@@ -9,7 +9,10 @@ mod segments;
 use std::{path::Path, sync::Arc};
 
 use duly_core::{State, Store, store::StoreErrorKind};
-use duly_stores::{EmbeddedStore, embedded::Options};
+use duly_stores::{
+    EmbeddedStore,
+    embedded::{self, Options},
+};
 use folder::{Frame, copy, flip, frames, id, insert, message, names, now, open, small};
 use testkit::disk::{PowerDisk, Traffic};
 
@@ -185,6 +188,42 @@ fn a_flipped_bit_in_any_file_is_never_passed_over() {
             noticed.keys().map(String::as_str).collect::<Vec<_>>(),
             ["data", "ended", "manifest", "table"]
         );
+    });
+}
+
+/// Every file of a folder, by its name.
+fn files(folder: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+    let read = |name: String| (name.clone(), std::fs::read(folder.join(name)).unwrap());
+    names(folder).into_iter().map(read).collect()
+}
+
+#[test]
+fn a_look_that_changes_nothing_finds_damage_in_a_message() {
+    testkit::block_on(async {
+        let (whole, count) = full_folder().await;
+        let before = files(whole.path());
+        let sound = embedded::verify(whole.path(), now(10), &mut |_| true).await.unwrap();
+        assert!(sound.is_sound() && sound.messages == count && !sound.is_cut, "{sound:?}");
+        assert_eq!(files(whole.path()), before, "nothing has changed on disk");
+        let cut = embedded::verify(whole.path(), now(10), &mut |_| false).await.unwrap();
+        assert!(cut.is_cut && cut.messages == 0);
+        let mut found = 0;
+        for (name, bytes) in before.iter().filter(|(name, _)| name.ends_with(".data")) {
+            for at in (0..bytes.len()).step_by(61) {
+                let folder = copy(whole.path());
+                flip(&folder.path().join(name), at);
+                let damaged = files(folder.path());
+                match embedded::verify(folder.path(), now(10), &mut |_| true).await {
+                    Ok(seen) => found += usize::from(!seen.is_sound()),
+                    Err(error) => {
+                        assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+                        found += 1;
+                    }
+                }
+                assert_eq!(files(folder.path()), damaged, "nothing is mended, either");
+            }
+        }
+        assert!(found > 0, "no flipped bit was seen");
     });
 }
 

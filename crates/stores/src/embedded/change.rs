@@ -84,7 +84,9 @@ impl Shared {
                 bytes <= PIECE_BYTES
             });
             let piece = fits.count().max(1);
-            last = Some(self.insert_piece(now, &rest[..piece], &mut answers).await?);
+            let inserted = self.insert_piece(now, &rest[..piece], &mut answers).await;
+            let were_some = answers.contains(&Inserted::Accepted);
+            last = Some(inserted.map_err(|error| if were_some { error.in_part() } else { error })?);
             rest = &rest[piece..];
         }
         if let Some(commit) = last {
@@ -151,12 +153,14 @@ impl Shared {
             self.wake(&mut engine);
             engine.journal.commit()
         };
+        let were_some = entering.iter().any(|item| item.is_new);
         for (insert, item) in batch.iter().zip(entering) {
             if item.is_new {
                 answers.push(Inserted::Accepted);
                 continue;
             }
-            let (answer, commit) = self.insert_known(now, insert, item.hash, &mut bytes[item.entry]).await?;
+            let known = self.insert_known(now, insert, item.hash, &mut bytes[item.entry]).await;
+            let (answer, commit) = known.map_err(|error| if were_some { error.in_part() } else { error })?;
             answers.push(answer);
             last = commit;
         }
@@ -290,6 +294,23 @@ impl Shared {
         .await
     }
 
+    pub(super) async fn expire(
+        &self,
+        now: Now,
+        batch: &[(MessageId, Timestamp)],
+    ) -> Result<Vec<Changed>, StoreError> {
+        let ids: Vec<MessageId> = batch.iter().map(|(id, _)| id.clone()).collect();
+        self.change_each(now, &ids, State::Pending, |found, place| {
+            let mut stored = found.stored()?;
+            if stored.message.due != batch[place].1 {
+                return Ok(Wish::Refuse);
+            }
+            stored.dead = Some((DeadReason::Expired, now.wall()));
+            Ok(Wish::Replace(self.encoded(&stored, found)?))
+        })
+        .await
+    }
+
     pub(super) async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.change_each(now, ids, State::Dead, |found, _| {
             let mut stored = found.stored()?;
@@ -322,6 +343,23 @@ impl Shared {
         wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
     ) -> Result<Vec<Changed>, StoreError> {
         let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
+        let changed = self.change_pieces(now, ids, from, wish, &mut answers).await;
+        let were_some = answers.iter().any(|answer| matches!(answer, Some(Changed::Done { .. })));
+        changed.map_err(|error| if were_some { error.in_part() } else { error })?;
+        // For what was changed here, and for what was found to be changed already: that may be as new.
+        let synced = self.sync_barrier().await;
+        synced.map_err(|error| if were_some { error.when_under_way() } else { error })?;
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Changed::Unknown)).collect())
+    }
+
+    async fn change_pieces(
+        &self,
+        now: Now,
+        ids: &[MessageId],
+        from: State,
+        wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
+        answers: &mut [Option<Changed>],
+    ) -> Result<(), StoreError> {
         while answers.iter().any(Option::is_none) {
             let mut ready = Vec::new();
             // A piece at a time: all bodies together may be more than fits into memory.
@@ -371,9 +409,7 @@ impl Shared {
             self.wake(&mut engine);
             drop(engine);
         }
-        // For what was changed here, and for what was found to be changed already: that may be as new.
-        self.sync_barrier().await?;
-        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Changed::Unknown)).collect())
+        Ok(())
     }
 }
 

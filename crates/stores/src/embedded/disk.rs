@@ -6,7 +6,7 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -55,16 +55,62 @@ pub struct RealDisk;
 
 struct RealFile(File);
 
+/// Message bodies are nobody else's to read: files and folders are the user's who runs the process.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+/// What the group and all others may do.
+const OTHERS: u32 = 0o077;
+
+/// Makes a folder that nobody else can enter. One that is there is left as it is: its mode, and who is in its group, may be on purpose.
+/// Folders above it get the usual mode. Says whether others can enter it.
+pub(super) fn make_private(dir: &Path) -> io::Result<Access> {
+    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+        std::fs::create_dir_all(above)?;
+    }
+    match std::fs::DirBuilder::new().mode(FOLDER_MODE).create(dir) {
+        Err(error) if !dir.is_dir() => return Err(error),
+        _ => {}
+    }
+    let mode = std::fs::metadata(dir)?.permissions().mode();
+    Ok(if mode & OTHERS == 0 { Access::Private } else { Access::Open(mode & 0o777) })
+}
+
+/// Who can enter a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The user who runs the process.
+    Private,
+    /// Others, too: its mode.
+    Open(u32),
+}
+
+impl Access {
+    /// Tells the log if others can enter the folder.
+    pub(super) fn warn(self, dir: &Path) {
+        if let Self::Open(mode) = self {
+            let (folder, mode) = (dir.display(), format!("{mode:o}"));
+            tracing::warn!(%folder, mode, "data folder is open to other users; run chmod 700 on it");
+        }
+    }
+}
+
+/// Opens a file for writing, making it if it is missing, for nobody else to read.
+fn open_private(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+    // One that was copied here may have come with another mode. If it is not ours to change, the folder still guards it.
+    if file.metadata()?.permissions().mode() & OTHERS != 0 {
+        let _ = file.set_permissions(PermissionsExt::from_mode(FILE_MODE));
+    }
+    Ok(file)
+}
+
 /// How many zero bytes one write lays down while room is being taken.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        // Message bodies are nobody else's to read.
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile(open_private(path)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -76,7 +122,7 @@ impl Disk for RealDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        std::fs::create_dir_all(dir)?;
+        make_private(dir)?;
         std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
@@ -85,8 +131,9 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        if !dir.exists() {
-            std::fs::create_dir_all(dir)?;
+        let is_new = !dir.exists();
+        make_private(dir)?.warn(dir);
+        if is_new {
             // The folder's own name must be as durable as what is in it; so must those above it, if they are new.
             for above in dir.ancestors().skip(1) {
                 let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
@@ -97,7 +144,7 @@ impl Disk for RealDisk {
             }
         }
         let path: PathBuf = dir.join("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let file = open_private(&path)?;
         file.try_lock().map_err(|error| match error {
             std::fs::TryLockError::WouldBlock => io::Error::from(io::ErrorKind::WouldBlock),
             std::fs::TryLockError::Error(error) => error,

@@ -23,6 +23,7 @@ mod measure;
 mod moving;
 mod numbers;
 mod options;
+mod read_only;
 mod recover;
 mod refill;
 mod rows;
@@ -36,6 +37,7 @@ mod table;
 mod hooked;
 #[cfg(test)]
 mod test_bed;
+mod verify;
 mod wheel;
 mod writer;
 
@@ -69,6 +71,7 @@ use self::{
 };
 pub use backup::{BackupReport, backup, backup_telling};
 pub use options::{FILE_BYTES_MAX, Options};
+pub use verify::{Verified, verify};
 
 /// A store in files of its own: messages synced to disk before they are accepted.
 pub struct EmbeddedStore {
@@ -164,8 +167,13 @@ impl Shared {
         }
     }
 
-    /// Waits until a frame is durable.
+    /// Waits until a frame that the caller added to is durable. If it does not become so, only a restart finds out whether it is on disk.
     async fn committed(&self, commit: &Commit) -> Result<(), StoreError> {
+        self.synced(commit).await.map_err(StoreError::when_under_way)
+    }
+
+    /// Waits until a frame is durable, on behalf of somebody who only read.
+    async fn synced(&self, commit: &Commit) -> Result<(), StoreError> {
         if commit.wait().await {
             return Ok(());
         }
@@ -180,7 +188,7 @@ impl Shared {
             self.wake(&mut engine);
             engine.journal.commit()
         };
-        self.committed(&commit).await
+        self.synced(&commit).await
     }
 
     /// Waits until `place` can be read back.
@@ -193,7 +201,7 @@ impl Shared {
             self.wake(&mut engine);
             engine.journal.commit()
         };
-        self.committed(&commit).await
+        self.synced(&commit).await
     }
 
     fn lane_number(&self, lane: &Lane) -> Result<u32, StoreError> {
@@ -324,6 +332,10 @@ impl Store for EmbeddedStore {
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
         self.shared.reschedule(now, batch).await
+    }
+
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.shared.expire(now, batch).await
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {

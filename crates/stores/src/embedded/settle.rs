@@ -31,7 +31,9 @@ impl Shared {
         let mut answers = Vec::with_capacity(batch.len());
         let mut last = None;
         while answers.len() < batch.len() {
-            last = Some(self.settle_piece(now, &batch[answers.len()..], &mut answers).await?);
+            let settled = self.settle_piece(now, &batch[answers.len()..], &mut answers).await;
+            let were_some = answers.contains(&Settled::Done);
+            last = Some(settled.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
         if let Some(commit) = last
             && batch.iter().any(|settle| settle.verdict != Verdict::HandBack)

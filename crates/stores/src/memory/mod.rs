@@ -129,6 +129,11 @@ impl Store for MemoryStore {
         Ok(batch.iter().map(|(id, due)| shelf.reschedule(id, *due)).collect())
     }
 
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        let mut shelf = self.shelf_at(now);
+        Ok(batch.iter().map(|(id, due)| shelf.expire(now, id, *due)).collect())
+    }
+
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         let mut shelf = self.shelf_at(now);
         Ok(ids.iter().map(|id| shelf.replay(now, id)).collect())

@@ -7,7 +7,7 @@ use std::{
 };
 
 use duly_core::{
-    Body, Lane, Lost, Message, MessageId, Monotonic, Now, Priority, Record, State, Timestamp,
+    Body, DeadReason, Lane, Lost, Message, MessageId, Monotonic, Now, Priority, Record, State, Timestamp,
     store::{Books, Changed, Holder, Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -47,6 +47,12 @@ pub(super) struct LaneShelf {
     pub(super) dead: u64,
 }
 
+impl LaneShelf {
+    fn is_empty(&self) -> bool {
+        !self.paused && self.waiting.is_empty() && self.in_flight == 0 && self.dead == 0
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     options: Options,
@@ -74,8 +80,8 @@ impl Shelf {
     /// Puts an entry into every index that its state calls for.
     pub(super) fn put(&mut self, entry: Entry) {
         let record = &entry.record;
-        let id = record.message.id.clone();
-        let lane = self.lanes.entry(record.message.lane()).or_default();
+        let (id, name) = (record.message.id.clone(), record.message.lane());
+        let lane = self.lanes.entry(name.clone()).or_default();
         match record.state {
             State::Pending => {
                 lane.waiting.insert(turn(record));
@@ -95,14 +101,22 @@ impl Shelf {
                 self.ended.insert((record.ended.unwrap_or_default(), id.clone()));
             }
         }
+        self.forget_if_empty(&name);
         self.entries.insert(id, entry);
+    }
+
+    /// A lane without anything is as one that never was: topics are free text, and would fill the memory.
+    fn forget_if_empty(&mut self, lane: &Lane) {
+        if self.lanes.get(lane).is_some_and(LaneShelf::is_empty) {
+            self.lanes.remove(lane);
+        }
     }
 
     /// Takes an entry out of every index. Whatever changes it does so between `take` and `put`.
     pub(super) fn take(&mut self, id: &MessageId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
-        let record = &entry.record;
-        let lane = self.lanes.entry(record.message.lane()).or_default();
+        let (record, name) = (&entry.record, entry.record.message.lane());
+        let lane = self.lanes.entry(name.clone()).or_default();
         match record.state {
             State::Pending => {
                 lane.waiting.remove(&turn(record));
@@ -129,6 +143,7 @@ impl Shelf {
                 self.ended.remove(&(record.ended.unwrap_or_default(), id.clone()));
             }
         }
+        self.forget_if_empty(&name);
         Some(entry)
     }
 
@@ -201,6 +216,23 @@ impl Shelf {
         Changed::Done { maybe_delivered }
     }
 
+    pub(super) fn expire(&mut self, now: Now, id: &MessageId, due: Timestamp) -> Changed {
+        let mut entry = match self.take_in(id, State::Pending) {
+            Ok(entry) => entry,
+            Err(answer) => return answer,
+        };
+        let record = &mut entry.record;
+        let maybe_delivered = record.maybe_delivered;
+        let is_moved = record.message.due != due;
+        if !is_moved {
+            record.state = State::Dead;
+            record.ended = Some(now.wall());
+            record.reason = Some(DeadReason::Expired);
+        }
+        self.put(entry);
+        if is_moved { Changed::TooLate(State::Pending) } else { Changed::Done { maybe_delivered } }
+    }
+
     pub(super) fn replay(&mut self, now: Now, id: &MessageId) -> Changed {
         let mut entry = match self.take_in(id, State::Dead) {
             Ok(entry) => entry,
@@ -228,6 +260,7 @@ impl Shelf {
 
     pub(super) fn set_paused(&mut self, lane: &Lane, paused: bool) {
         self.lanes.entry(lane.clone()).or_default().paused = paused;
+        self.forget_if_empty(lane);
     }
 
     /// Drops what is past retention, by time and by count.

@@ -26,6 +26,7 @@ impl RedisStore {
         let put = |cmd: &mut redis::Cmd, (message, packed): &(&Message, Vec<u8>)| {
             cmd.arg(message.id.as_str()).arg(packed.as_slice());
         };
+        let is_one_call = count == 1;
         self.room.send(count);
         let answers = if self.options.wait_replicas == 0 {
             self.run_all((&scripts::INSERT, now), shards, |_| (), put, inserted).await
@@ -35,7 +36,10 @@ impl RedisStore {
         self.room.answer(count);
         answers.map_err(|error| match error.kind {
             // The disk of whoever asks is not full, and what is delivered makes room.
-            StoreErrorKind::Full => StoreError::new(StoreErrorKind::Unavailable, error.what),
+            StoreErrorKind::Full => {
+                let error = StoreError::new(StoreErrorKind::Unavailable, error.what);
+                if is_one_call { error } else { error.in_part() }
+            }
             _ => error,
         })
     }

@@ -11,7 +11,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, Value, ai
 
 use super::{
     RedisStore,
-    fault::{garbled, gone, sorted},
+    fault::{garbled, gone, repeated, sorted},
     keys::Keys,
     scripts::Script,
 };
@@ -155,7 +155,7 @@ impl RedisStore {
         &self,
         asking: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let late = |_| StoreError::new(StoreErrorKind::Unavailable, "it still does not answer");
+        let late = |_| StoreError::new(StoreErrorKind::Unanswered, "it still does not answer");
         tokio::time::timeout(PROBE_WITHIN, asking).await.map_err(late).and_then(|answer| answer)
     }
 
@@ -185,12 +185,16 @@ impl RedisStore {
     ) -> Result<Vec<A>, StoreError> {
         let ask = Asking { script, now, begin: &begin, put: &put, read: &read };
         let (ask, link) = (&ask, &link);
+        let calls: usize = shards.iter().map(|shard| shard.parts.len()).sum();
         let of_shard = |of: OfShard<T>| async move {
             let mut answers = Vec::new();
             self.run_parts(link, ask, of, &mut answers).await.map(|()| answers)
         };
-        let mut answers: Vec<_> =
-            try_join_all(shards.into_iter().map(of_shard)).await?.into_iter().flatten().collect();
+        let mut answers: Vec<_> = match try_join_all(shards.into_iter().map(of_shard)).await {
+            Ok(answers) => answers.into_iter().flatten().collect(),
+            Err(error) if calls > 1 => return Err(error.in_part()),
+            Err(error) => return Err(error),
+        };
         answers.sort_by_key(|(place, _)| *place);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
@@ -239,7 +243,8 @@ impl RedisStore {
 
     /// Sorts an error, and shouts once if the data is gone.
     fn fault(&self, error: &redis::RedisError) -> StoreError {
-        self.shouting(sorted(error))
+        let fault = if self.link.may_have_repeated(error) { repeated(error) } else { sorted(error) };
+        self.shouting(fault)
     }
 
     /// The data of this store is not there.

@@ -1,4 +1,4 @@
-//! Changing one's mind: cancel, reschedule, replay, purge.
+//! Changing one's mind: cancel, reschedule, expire, replay, purge.
 
 use duly_core::{
     MessageId, Now, Timestamp,
@@ -25,14 +25,16 @@ impl RedisStore {
         self.run_all((&scripts::CHANGE, now), shards, begin, put, changed).await
     }
 
+    /// Reschedules or expires.
     pub(super) async fn move_all(
         &self,
         now: Now,
+        what: &str,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
         let shards = by_shard(&self.keys, batch, |(id, _)| id, |(id, _)| id.as_str().len());
         let begin = |cmd: &mut redis::Cmd| {
-            cmd.arg("reschedule");
+            cmd.arg(what);
         };
         let put = |cmd: &mut redis::Cmd, (id, due): &&(MessageId, Timestamp)| {
             cmd.arg(id.as_str()).arg(&six(*due));

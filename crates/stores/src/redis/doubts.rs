@@ -5,10 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use duly_core::{
-    MessageId, Now,
-    store::{StoreError, StoreErrorKind},
-};
+use duly_core::{MessageId, Now, store::StoreError};
 
 use super::{RedisStore, call::ITEMS_MAX, scripts};
 
@@ -43,7 +40,7 @@ impl Doubts {
         number: u64,
         ids: impl Iterator<Item = MessageId>,
     ) {
-        if error.kind != StoreErrorKind::Unavailable {
+        if !error.kind.is_transient() {
             return;
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// Sorts an error of a call to Redis. Whatever has no better name is tried again.
 pub(super) fn sorted(error: &RedisError) -> StoreError {
-    use StoreErrorKind::{Damaged, Full, Unavailable};
+    use StoreErrorKind::{Damaged, Full, Unanswered, Unavailable};
     let (kind, what) = match (error.code(), error.kind()) {
         (Some("OOM"), _) => (
             Full,
@@ -20,7 +20,7 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             (Unavailable, "Redis has fewer replicas than its min-replicas-to-write and refuses changes")
         }
         (Some("NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
-            (Unavailable, "Redis does not accept the user or password in store.redis")
+            (Unavailable, "Redis does not accept the user or password of its address")
         }
         (Some("NOPERM"), _) => (Unavailable, "Redis does not let this user run what Duly needs"),
         (Some("MISCONF"), _) => (Unavailable, "Redis cannot write to its disk and refuses changes"),
@@ -36,22 +36,51 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
         (_, ErrorKind::UnexpectedReturnType | ErrorKind::Parse) => {
             (Damaged, "Redis answered what Duly does not understand")
         }
-        _ if error.is_timeout() => (Unavailable, "Redis does not answer"),
+        _ if error.is_connection_refusal() => (Unavailable, "Redis cannot be reached"),
+        _ if error.is_timeout() => {
+            (Unanswered, "Redis gave no answer in time; what it was asked for may have been done")
+        }
+        // A refusal by the server has a code. Anything else of a connection came after something was written to it.
+        _ if error.is_io_error() && error.code().is_none() => (
+            Unanswered,
+            "the connection to Redis was lost before an answer came; what it was asked for may have been done",
+        ),
         _ => (Unavailable, "Redis cannot be reached"),
     };
     StoreError::new(kind, format!("{what} ({error})"))
 }
 
+/// The same for a call that the connection itself may have repeated, of whose first try nothing is known.
+pub(super) fn repeated(error: &RedisError) -> StoreError {
+    let fault = sorted(error);
+    if fault.kind == StoreErrorKind::Unavailable {
+        let what = format!("{}; an earlier try of the same call may have been done", fault.what);
+        return StoreError::new(StoreErrorKind::Unanswered, what);
+    }
+    fault.when_under_way()
+}
+
+/// The same for a connection that is not made yet, over which nothing was asked.
+pub(super) fn unconnected(error: &RedisError) -> StoreError {
+    let fault = sorted(error);
+    match fault.kind {
+        StoreErrorKind::Unanswered => {
+            StoreError::new(StoreErrorKind::Unavailable, format!("Redis cannot be reached ({error})"))
+        }
+        _ => fault,
+    }
+}
+
 const GONE: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; what was waiting there is lost. \
-                    Restore it, or start Duly again to begin with an empty store";
+                    Restore it, or restart this process to begin with an empty store";
 
 /// Somebody emptied Redis.
 pub(super) fn gone(seen: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, format!("{GONE} ({seen})"))
 }
 
-/// Whether this is what [`gone`] says.
-pub(super) fn is_gone(error: &StoreError) -> bool {
+/// Whether Redis has lost the data of a store, as after FLUSHALL.
+pub fn is_gone(error: &StoreError) -> bool {
     error.what.starts_with(GONE)
 }
 
@@ -82,5 +111,14 @@ mod tests {
         assert!(wrong.kind == StoreErrorKind::Damaged && !is_gone(&wrong));
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
         assert_eq!(sorted(&io).kind, StoreErrorKind::Unavailable);
+        for kind in [std::io::ErrorKind::TimedOut, std::io::ErrorKind::BrokenPipe] {
+            let lost = RedisError::from(std::io::Error::from(kind));
+            assert_eq!(sorted(&lost).kind, StoreErrorKind::Unanswered, "{lost}");
+            assert_eq!(unconnected(&lost).kind, StoreErrorKind::Unavailable, "{lost}");
+        }
+        assert_eq!(sorted(&io).in_part().kind, StoreErrorKind::Unanswered);
+        assert_eq!(repeated(&io).kind, StoreErrorKind::Unanswered, "the try before it may have been done");
+        let gone = sorted(&server("DULYGONE gone")).in_part();
+        assert!(gone.kind == StoreErrorKind::Damaged && gone.is_maybe_done() && is_gone(&gone));
     }
 }

@@ -23,7 +23,7 @@ impl LastSweep {
     pub(super) fn record(&self, outcome: Result<(), StoreError>) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One answer may get lost on the way. The second time in a row it is no accident.
-        let counts = |error: &StoreError| error.kind != StoreErrorKind::Unavailable || last.is_some();
+        let counts = |error: &StoreError| !error.kind.is_transient() || last.is_some();
         *last = outcome.err().map(|error| Failed { counts: counts(&error), error });
     }
 

@@ -3,19 +3,16 @@
 use duly_core::store::{StoreError, StoreErrorKind};
 use redis_link::{Address, Reach};
 
-use super::fault::sorted;
+use super::fault::unconnected;
 
 pub(super) use redis_link::Link;
 
 /// Connects to `redis://…`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`, or the same with `rediss` for TLS.
 pub(super) async fn connect(url: &str) -> Result<Link, StoreError> {
     let address = Address::parse(url).map_err(|what| {
-        StoreError::new(
-            StoreErrorKind::Unavailable,
-            format!("store.redis is not an address of Redis: {what}"),
-        )
+        StoreError::new(StoreErrorKind::Unavailable, format!("this is not an address of Redis: {what}"))
     })?;
-    Link::connect(&address, &Reach::QUICK).await.map_err(|error| sorted(&error))
+    Link::connect(&address, &Reach::QUICK).await.map_err(|error| unconnected(&error))
 }
 
 /// Whether this is an address that [`RedisStore::open`](super::RedisStore::open) understands; if not, why. The answer does not

@@ -105,9 +105,9 @@ impl RedisStore {
         match query.state {
             State::Pending => {
                 let told = self.pending(shard, query, from, limit).await?;
-                Ok(told.and(self.sorted_places(self.keys.one(shard, "retried"), from, limit).await?))
+                Ok(told.and(self.sorted_places(self.keys.one(shard, "retried"), query, from, limit).await?))
             }
-            State::Dead => self.sorted_places(self.keys.one(shard, "dead"), from, limit).await,
+            State::Dead => self.sorted_places(self.keys.one(shard, "dead"), query, from, limit).await,
             State::InFlight => {
                 let claims = self.scan("HSCAN", self.keys.one(shard, "claim")).await?;
                 // Where `prelude.lua` packs the due time.
@@ -123,12 +123,19 @@ impl RedisStore {
     }
 
     /// Places that lie sorted, behind `from`.
-    async fn sorted_places(&self, key: &str, from: &Place, limit: usize) -> Result<Told, StoreError> {
+    async fn sorted_places(
+        &self,
+        key: &str,
+        query: &Query,
+        from: &Place,
+        limit: usize,
+    ) -> Result<Told, StoreError> {
         let from = [b"(", from.as_slice()].concat();
+        let to = end(query).map_or_else(|| b"+".to_vec(), |to| [b"(", to.as_slice()].concat());
         let cmd = redis::cmd("ZRANGEBYLEX")
             .arg(key)
             .arg(from)
-            .arg("+")
+            .arg(to)
             .arg("LIMIT")
             .arg(0)
             .arg(limit + 1)
@@ -150,7 +157,7 @@ impl RedisStore {
         let mut told = Told::default();
         for part in lanes.chunks(LANES_MAX) {
             let mut cmd = self.look(&scripts::PENDING, shard);
-            cmd.arg(limit + 1).arg(&from[..6]).arg(&from[6..]).arg(part);
+            cmd.arg(limit + 1).arg(&from[..6]).arg(&from[6..]).arg(end(query).unwrap_or_default()).arg(part);
             let mut said = self.run(&scripts::PENDING, &cmd).await?.into_iter();
             let horizon = said.next().filter(|horizon| !horizon.is_empty());
             told = told.and(Told { places: said.collect(), horizon });
@@ -182,6 +189,11 @@ fn beginning(query: &Query) -> Place {
     let after = query.after.as_ref().map(|(due, id)| [&six(*due), id.as_str().as_bytes()].concat());
     let due_from = six(query.due_from.unwrap_or_default()).to_vec();
     after.map_or(due_from.clone(), |after| after.max(due_from))
+}
+
+/// All that is wanted lies before this due time, if there is one.
+fn end(query: &Query) -> Option<Vec<u8>> {
+    query.due_to.map(|to| six(to).to_vec())
 }
 
 fn id_in(place: &[u8]) -> Result<MessageId, StoreError> {

@@ -48,6 +48,7 @@ use self::{
     paused::Paused, replicas::Replicas, shard_faults::ShardFaults,
 };
 pub use self::{
+    fault::is_gone,
     inspect::{Finding, Inspection, inspect},
     link::{check_address, same_place},
     mover::StreamLimits,
@@ -133,7 +134,11 @@ impl Store for RedisStore {
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
-        self.move_all(now, batch).await
+        self.move_all(now, "reschedule", batch).await
+    }
+
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.move_all(now, "expire", batch).await
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {

@@ -147,7 +147,7 @@ impl RedisStore {
         }
         debug_assert_eq!(coming, Coming::Again, "a new node takes the place of the one before it");
         let what = format!(
-            "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own (cluster.node)"
+            "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own"
         );
         if !self.closed.swap(true, std::sync::atomic::Ordering::Relaxed) {
             tracing::error!("{what}");

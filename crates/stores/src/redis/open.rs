@@ -88,7 +88,7 @@ impl RedisStore {
             return Err(refused(fault));
         }
         if options.wait_replicas > 0 && matches!(link, Link::Cluster(..)) {
-            return Err(refused("store.wait_replicas does not go with a Redis Cluster: leave it out".into()));
+            return Err(refused("wait_replicas does not go with a Redis Cluster: leave it out".into()));
         }
         check_server(&mut link, &options).await?;
         let keys = Keys::new(&options.prefix, options.shards);
@@ -181,10 +181,10 @@ async fn check_server(link: &mut Link, options: &Options) -> Result<(), StoreErr
     let (_, found) = findings(link).await?;
     for finding in found {
         if finding.may_be_allowed && options.allow_volatile {
-            tracing::warn!("{}; allowed by store.allow_volatile", finding.what);
+            tracing::warn!("{}; allowed by allow_volatile", finding.what);
             continue;
         }
-        let allow = if finding.may_be_allowed { "; or allow it by store.allow_volatile = true" } else { "" };
+        let allow = if finding.may_be_allowed { "; or allow it by setting allow_volatile" } else { "" };
         let what = format!("{}; {}{allow}", finding.what, finding.remedy);
         return Err(StoreError::new(StoreErrorKind::Unavailable, what));
     }
@@ -237,7 +237,7 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
     let shards = number(&shards).ok_or_else(|| garbled("the number of shards"))?;
     if shards != u64::from(options.shards) {
         return Err(refused(format!(
-            "the store {:?} in Redis was made with {shards} shards and store.shards says {}; set it to {shards}",
+            "the store {:?} in Redis was made with {shards} shards and this one was asked for with {}; set shards to {shards}",
             options.prefix, options.shards
         )));
     }

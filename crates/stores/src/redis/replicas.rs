@@ -12,7 +12,10 @@ use duly_core::store::{StoreError, StoreErrorKind};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{RedisStore, fault::sorted};
+use super::{
+    RedisStore,
+    fault::{sorted, unconnected},
+};
 
 /// How many batches wait for replicas at the same time, each on a connection of its own.
 const CONNECTIONS_MAX: usize = 8;
@@ -85,7 +88,7 @@ impl RedisStore {
     ) -> Result<ReplicatedConnection<'a>, StoreError> {
         let connection = match self.replicas.take() {
             Some(connection) => connection,
-            None => self.link.dedicated().await.map_err(|error| sorted(&error))?,
+            None => self.link.dedicated().await.map_err(|error| unconnected(&error))?,
         };
         Ok(ReplicatedConnection { connection, _permit: permit })
     }
@@ -110,7 +113,8 @@ impl RedisStore {
         commands.cmd("WAIT").arg(wanted).arg(within.as_millis() as u64);
         let have = commands.query_async::<(u64,)>(&mut turn.connection).await;
         // A connection that failed is not put back.
-        let (have,) = have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error))?;
+        let (have,) =
+            have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error).in_part())?;
         if have >= wanted {
             self.replicas.put_back(turn.connection);
             return Ok(());
@@ -121,7 +125,7 @@ impl RedisStore {
             "Redis has it, but only {have} of {wanted} replicas said so within {within:?}; send it again with the same id \
              when they are back"
         );
-        Err(StoreError::new(StoreErrorKind::Unavailable, what))
+        Err(StoreError::new(StoreErrorKind::Unanswered, what))
     }
 
     /// Whether a message that is sent now would be waited for in vain.

@@ -64,7 +64,7 @@ impl ShardFaults {
         let part = part.into();
         let is_alone = match error.kind {
             StoreErrorKind::Damaged => matches!(part, Part::Shard(_)) || !is_gone(&error),
-            StoreErrorKind::Unavailable => self.by_server,
+            StoreErrorKind::Unavailable | StoreErrorKind::Unanswered => self.by_server,
             _ => false,
         };
         if !is_alone {

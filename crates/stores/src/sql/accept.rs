@@ -41,7 +41,8 @@ impl SqlStore {
         }
         self.room.answer(count);
         self.writes.insert(&taken);
-        taken?;
+        let were_some = answers.contains(&Some(Inserted::Accepted));
+        taken.map_err(|error| if were_some { error.in_part() } else { error })?;
         answers.into_iter().map(|answer| answer.ok_or_else(|| garbled("an answer"))).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Changing one's mind: cancel, reschedule, replay, purge.
+//! Changing one's mind: cancel, reschedule, expire, replay, purge.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,6 +26,8 @@ const TOGETHER_MAX: usize = 500;
 pub(super) enum Change {
     Cancel,
     Reschedule(Timestamp),
+    /// Give up, if it is still due then.
+    Expire(Timestamp),
     Replay,
     Purge,
 }
@@ -49,7 +51,9 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(wishes.len());
         for part in wishes.chunks(TOGETHER_MAX) {
-            answers.extend(transact!(self, |session| self.change_in_one(&mut session, now, part))?);
+            let changed = transact!(self, |session| self.change_in_one(&mut session, now, part));
+            let were_some = answers.iter().any(|answer| matches!(answer, Changed::Done { .. }));
+            answers.extend(changed.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
         Ok(answers)
     }
@@ -73,10 +77,13 @@ impl SqlStore {
                 continue;
             };
             let wanted = match wish {
-                Change::Cancel | Change::Reschedule(_) => State::Pending,
+                Change::Cancel | Change::Reschedule(_) | Change::Expire(_) => State::Pending,
                 Change::Replay | Change::Purge => State::Dead,
             };
-            answers.push(if row.record.state == wanted {
+            // What was never looked at is checked, and counted, before it is given up.
+            let is_moved = |due| row.is_raw || row.record.message.due != due;
+            let refused = matches!(wish, Change::Expire(due) if is_moved(*due));
+            answers.push(if row.record.state == wanted && !refused {
                 doing.change(row, now, *wish);
                 Changed::Done { maybe_delivered: row.record.maybe_delivered }
             } else {
@@ -137,6 +144,13 @@ impl Doing {
                 } else {
                     put_back(row, &mut self.tally);
                 }
+            }
+            Change::Expire(_) => {
+                self.tally.pending(row.lane_no, row.record.ready, -1);
+                row.record.state = State::Dead;
+                row.record.ended = Some(now.wall());
+                row.record.reason = Some(DeadReason::Expired);
+                self.tally.dead(row.lane_no, 1);
             }
             Change::Replay => self.replay(row, now),
             Change::Purge => {

@@ -72,7 +72,9 @@ impl SqlStore {
     pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
         self.check_open()?;
         let lane = lane_text(&claim.lane);
-        let lane_no = self.lane_number(&lane).await?;
+        let Some(lane_no) = self.claim_number(&claim.lane, &lane).await? else {
+            return Ok(Claimed::default());
+        };
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
         let (seen, session) = look!(self, |session| async {

@@ -6,10 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use duly_core::{
-    MessageId, Now, State,
-    store::{StoreError, StoreErrorKind},
-};
+use duly_core::{MessageId, Now, State, store::StoreError};
 
 use super::{
     SqlStore,
@@ -41,7 +38,7 @@ pub(super) struct Doubt<'d> {
 impl Doubt<'_> {
     /// The answer has come. If the database refused, nothing is in doubt either.
     pub(super) fn answered<T>(mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        if answer.as_ref().err().is_none_or(|error| error.kind != StoreErrorKind::Unavailable) {
+        if answer.as_ref().err().is_none_or(|error| !error.kind.is_transient()) {
             self.ids.clear();
         }
         answer

@@ -33,11 +33,25 @@ impl Fault {
         Self::Other(garbled(what))
     }
 
-    /// There was no answer in time.
+    /// A look had no answer in time.
     pub(super) fn late(waited: Duration) -> Self {
         Self::Other(unavailable(format!(
-            "the database gave no answer within {waited:?}; what was asked of it may have been done or not: see whether it is up, and try again"
+            "the database gave no answer within {waited:?}: see whether it is up, and try again"
         )))
+    }
+
+    /// A change had no answer in time.
+    pub(super) fn unanswered(waited: Duration) -> Self {
+        let what = format!(
+            "the database gave no answer within {waited:?}; what was asked of it may have been done or not: see whether it is up, and try again"
+        );
+        Self::Other(StoreError::new(StoreErrorKind::Unanswered, what))
+    }
+
+    /// The same fault, when an earlier commit had no answer: the change may stand.
+    pub(super) fn after_lost_commit(self) -> Self {
+        let what = format!("{}; the change may have been committed", StoreError::from(self).what);
+        Self::Other(StoreError::new(StoreErrorKind::Unanswered, what))
     }
 
     /// Whether the connection is of no use any more.
@@ -91,7 +105,7 @@ impl From<sqlx::Error> for Fault {
             }
             Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed | Error::BeginFailed => Self::Lost(error),
             Error::PoolTimedOut => Self::Other(unavailable(
-                "no connection to the database came free in time; see whether it is up, or give Duly more (store.connections)".into(),
+                "no connection to the database came free in time; see whether it is up, or give Duly more connections".into(),
             )),
             Error::PoolClosed => Self::Other(StoreError::new(StoreErrorKind::Closed, "the store is closed")),
             Error::ColumnDecode { .. } | Error::Decode(_) => {
@@ -139,8 +153,7 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
             "the database does not let this user do what Duly needs: {said}; grant it all rights on its database"
         )),
         (Some(1040 | 1203 | 1226), _) | (None, "53300") => unavailable(format!(
-            "the database takes no more connections: {said}; let it take more (max_connections), or have Duly use fewer \
-             (store.connections)"
+            "the database takes no more connections: {said}; let it take more (max_connections), or have Duly use fewer"
         )),
         (Some(1049), _) | (None, "3D000") => {
             unavailable(format!("there is no such database: {said}; create it, it may be empty"))

@@ -121,6 +121,18 @@ impl SqlStore {
         self.lanes.number(name).ok_or_else(|| super::fault::garbled("a lane"))
     }
 
+    /// The number of a lane to claim from. A queue gets one with its first message: whoever may receive could otherwise fill the table
+    /// with names.
+    pub(crate) async fn claim_number(&self, lane: &Lane, name: &str) -> Result<Option<i64>, StoreError> {
+        if matches!(lane, Lane::Sink(_)) {
+            return self.lane_number(name).await.map(Some);
+        }
+        if self.lanes.number(name).is_none() {
+            self.missing(&[name.to_owned()]).await?;
+        }
+        Ok(self.lanes.number(name))
+    }
+
     /// Asks the database for the numbers of these lanes, whatever is known of them, and gives numbers to those that have none there.
     /// What is known stays known until there is an answer: messages come in meanwhile.
     pub(super) async fn relearn(&self, names: &[String]) -> Result<(), StoreError> {

@@ -187,6 +187,10 @@ impl Store for SqlStore {
         self.change_all(now, batch.iter().map(|(id, due)| (id, Change::Reschedule(*due))).collect()).await
     }
 
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.change_all(now, batch.iter().map(|(id, due)| (id, Change::Expire(*due))).collect()).await
+    }
+
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.change_all(now, ids.iter().map(|id| (id, Change::Replay)).collect()).await
     }

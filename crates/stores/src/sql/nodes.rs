@@ -426,12 +426,12 @@ impl SqlStore {
             delete.bind(self.options.instance as i64);
             delete
         };
-        let left = self.in_time(async {
+        let work = async {
             let mut session = self.link.session().await?;
             session.run(delete()).await?;
             self.forget_calls(&mut session, &[self.options.instance as i64]).await
-        });
-        let left = left.await;
+        };
+        let left = self.in_time(work, Fault::unanswered).await;
         if let Err(fault) = left {
             tracing::debug!("other nodes wait until this one's time is over: {fault:?}");
         }
@@ -440,7 +440,7 @@ impl SqlStore {
 
 fn another(name: &str) -> StoreError {
     let what = format!(
-        "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own (cluster.node)"
+        "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own"
     );
     StoreError::new(StoreErrorKind::Closed, what)
 }

@@ -69,7 +69,7 @@ async fn prepare_locked(
     let shards = read(session, dialect, "shards").await?.unwrap_or_default();
     if shards != options.shards.to_string() {
         let what = format!(
-            "the store in this database was made with {shards} shards and store.shards says {}; set it to {shards}",
+            "the store in this database was made with {shards} shards and this one was asked for with {}; set shards to {shards}",
             options.shards
         );
         return Ok(Err(StoreError::new(StoreErrorKind::Unavailable, what)));

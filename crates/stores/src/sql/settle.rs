@@ -26,7 +26,9 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(TOGETHER_MAX) {
-            answers.extend(transact!(self, |session| self.settle_in_one(&mut session, now, part))?);
+            let settled = transact!(self, |session| self.settle_in_one(&mut session, now, part));
+            let were_some = answers.contains(&Settled::Done);
+            answers.extend(settled.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
         Ok(answers)
     }
@@ -73,7 +75,9 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(receipts.len());
         for part in receipts.chunks(TOGETHER_MAX) {
-            answers.extend(transact!(self, |session| self.extend_in_one(&mut session, now, part, lease))?);
+            let extended = transact!(self, |session| self.extend_in_one(&mut session, now, part, lease));
+            let were_some = answers.contains(&Settled::Done);
+            answers.extend(extended.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
         Ok(answers)
     }

@@ -71,13 +71,13 @@ macro_rules! transact {
                     (Err(fault), given) => {
                         unsure = given;
                         if let Err(fault) = $store.before_another_try(fault, tries).await {
-                            break Err(fault);
+                            break Err(if unsure.is_some() { fault.after_lost_commit() } else { fault });
                         }
                     }
                 }
             }
         };
-        $store.in_time(all).await
+        $store.in_time(all, $crate::sql::fault::Fault::unanswered).await
     }};
 }
 
@@ -102,7 +102,7 @@ macro_rules! look {
                 }
             }
         };
-        $store.in_time(all).await
+        $store.in_time(all, $crate::sql::fault::Fault::late).await
     }};
 }
 
@@ -112,10 +112,11 @@ impl SqlStore {
     pub(super) async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, Fault>>,
+        late: impl Fn(Duration) -> Fault,
     ) -> Result<T, duly_core::store::StoreError> {
         match tokio::time::timeout(PATIENCE, work).await {
             Ok(done) => Ok(done?),
-            Err(_) => Err(Fault::late(PATIENCE).into()),
+            Err(_) => Err(late(PATIENCE).into()),
         }
     }
 

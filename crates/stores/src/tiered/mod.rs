@@ -89,6 +89,10 @@ impl Store for TieredStore {
         done
     }
 
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.sql.expire(now, batch).await
+    }
+
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         let done = self.sql.replay(now, ids).await;
         self.tell_index(now).await;

@@ -40,7 +40,7 @@ impl TieredStore {
 
     fn beside(sql: SqlStore, redis: &str, options: Options) -> Result<Self, StoreError> {
         let index = Index::new(redis, sql.generation(), options.sql.shards).map_err(|what| {
-            let what = format!("store.redis is not an address of Redis: {what}");
+            let what = format!("this is not an address of Redis: {what}");
             StoreError::new(StoreErrorKind::Unavailable, what)
         })?;
         Ok(Self {

@@ -77,7 +77,9 @@ impl One {
         assert!(waits(first.as_mut()).await, "the change is answered before its sync");
         assert!(waits(second.as_mut()).await, "the change is told before its sync");
         self.disk.fail_held();
-        assert_eq!(first.await.err().map(|error| error.kind), Some(StoreErrorKind::Closed));
+        let first = first.await.err();
+        assert_eq!(first.as_ref().map(|error| error.kind), Some(StoreErrorKind::Closed));
+        assert!(first.is_some_and(|error| error.is_maybe_done()), "it may be on the disk");
         let second = second.await;
         assert_eq!(second.as_ref().err().map(|error| error.kind), Some(StoreErrorKind::Closed), "{second:?}");
     }
@@ -139,5 +141,21 @@ fn a_message_is_not_listed_as_cancelled_before_the_sync_of_the_cancel() {
         let one = One::new().await;
         let (ids, query) = ([id()], Query::all(State::Cancelled));
         one.neither_is_answered(one.store.cancel(one.traffic.now(), &ids), one.store.list(&query)).await;
+    });
+}
+
+#[test]
+fn an_insert_whose_sync_failed_may_have_been_done_and_the_next_was_not() {
+    testkit::block_on(async {
+        let one = One::new().await;
+        one.disk.hold_syncs();
+        let mut fresh = insert(&one.traffic);
+        fresh[0].message.id = MessageId::parse("fresh").unwrap();
+        let mut second = pin!(one.store.insert(one.traffic.now(), fresh.clone()));
+        assert!(waits(second.as_mut()).await);
+        one.disk.fail_held();
+        assert!(second.await.unwrap_err().is_maybe_done());
+        let refused = one.store.insert(one.traffic.now(), fresh).await.unwrap_err();
+        assert!(refused.kind == StoreErrorKind::Closed && !refused.is_maybe_done(), "{refused}");
     });
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use duly_core::{
     Store,
-    store::{Leased, Settle, Settled, StoreErrorKind, Verdict},
+    store::{Leased, Settle, Settled, Verdict},
 };
 use duly_stores::redis::Options;
 use testkit::{
@@ -70,7 +70,7 @@ fn shards_of_other_masters_go_on_while_one_is_missing() {
             assert_eq!(claim(&store, 3, 10).await.unwrap().messages.len(), 1);
             let gone = (0..).map(|n| format!("new{n}")).find(|text| is_lost(text)).unwrap();
             let error = insert(&store, vec![message(&gone, 0)]).await.unwrap_err();
-            assert_eq!(error.kind, StoreErrorKind::Unavailable);
+            assert!(error.kind.is_transient(), "{error}");
 
             cluster.nodes()[missing].start();
             cluster.wait_until_ok();
@@ -108,7 +108,7 @@ fn outcomes_of_other_shards_are_recorded_while_one_is_missing_and_its_own_when_i
         };
         let batch: Vec<_> = held.iter().map(settle).collect();
         let error = store.settle(now(2), batch.clone()).await.unwrap_err();
-        assert_eq!(error.kind, StoreErrorKind::Unavailable, "the first time, it may be over in a moment");
+        assert!(error.kind.is_transient(), "the first time, it may be over in a moment");
         let settled = store.settle(now(2), batch.clone()).await.unwrap();
         for (leased, settled) in held.iter().zip(&settled) {
             let is_lost = lost.contains(&leased.receipt.shard);

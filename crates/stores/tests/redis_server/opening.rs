@@ -44,7 +44,7 @@ fn another_number_of_shards_or_another_format_is_refused() {
         let with = |shards| Options { shards, ..Options::new(1) };
         open(&server.url(), with(4)).await.unwrap();
         let error = open(&server.url(), with(5)).await.unwrap_err();
-        assert!(error.what.contains("4 shards") && error.what.contains("set it to 4"), "{error}");
+        assert!(error.what.contains("4 shards") && error.what.contains("set shards to 4"), "{error}");
         open(&server.url(), with(4)).await.unwrap();
         server.run::<()>(&["HSET", "duly:{main}:store", "format", "2"]);
         let error = open(&server.url(), with(4)).await.unwrap_err();

@@ -78,7 +78,7 @@ fn a_message_that_is_known_already_is_confirmed_only_by_replicas_that_have_it() 
         insert(&two, vec![message("b", 0)]).await.unwrap();
         replica.pause();
         let refused = insert(&one, vec![message("c", 0)]).await.unwrap_err();
-        assert_eq!(refused.kind, StoreErrorKind::Unavailable);
+        assert_eq!(refused.kind, StoreErrorKind::Unanswered);
         // Over another connection nothing of it was written: what came over that one the replica has.
         let refused = insert(&two, vec![message("c", 0)]).await.unwrap_err();
         assert!(refused.what.contains("0 of 1 replicas"), "{refused}");

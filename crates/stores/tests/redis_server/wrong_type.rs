@@ -106,6 +106,32 @@ fn a_sink_is_delivered_to_though_the_set_of_paused_lanes_is_no_set() {
 }
 
 #[test]
+fn a_batch_of_which_one_shard_is_damaged_may_have_been_done_and_a_message_of_that_shard_was_not() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        server.run::<()>(&["SET", "duly:{main:3}:wait", "x"]);
+        let is_damaged = |text: &String| id(text).hash64() % 16 == 3;
+        let names: Vec<_> = (0..200).map(|n| format!("m{n}")).collect();
+        let all = || names.iter().map(|name| message(name, 0)).collect();
+        let error = insert(&store, all()).await.unwrap_err();
+        assert!(error.kind == StoreErrorKind::Damaged && error.is_maybe_done(), "{error}");
+        let of_damaged = names.iter().find(|name| is_damaged(name)).unwrap();
+        let error = insert(&store, vec![message(of_damaged, 0)]).await.unwrap_err();
+        assert!(error.kind == StoreErrorKind::Damaged && !error.is_maybe_done(), "{error}");
+        let ids: Vec<_> = names.iter().map(|name| id(name)).collect();
+        server.run::<()>(&["DEL", "duly:{main:3}:wait"]);
+        insert(&store, all()).await.unwrap();
+        server.run::<()>(&["DEL", "duly:{main:3}:wait"]);
+        server.run::<()>(&["SET", "duly:{main:3}:wait", "x"]);
+        let error = store.cancel(now(1), &ids).await.unwrap_err();
+        assert!(error.kind == StoreErrorKind::Damaged && error.is_maybe_done(), "{error}");
+    });
+}
+
+#[test]
 fn a_shard_that_is_damaged_keeps_its_own_messages_back_and_no_others() {
     if !redis::installed() {
         return;

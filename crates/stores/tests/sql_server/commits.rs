@@ -211,7 +211,7 @@ both! {
         wire.cut_after(b"COMMIT", 1);
         wire.then_hold();
         let error = claim(&store, 1, 10).await.unwrap_err();
-        assert_eq!(error.kind, StoreErrorKind::Unavailable);
+        assert_eq!(error.kind, StoreErrorKind::Unanswered, "it was done");
         assert!(error.what.contains("within 10s"), "{error}");
         let other = bed.store(2).await;
         assert_eq!(books(&other).await.in_flight, 10, "the database made the claim");

@@ -275,7 +275,7 @@ both! {
         assert_eq!(books(&new).await.in_flight, 0, "what the old process held is lost with it");
         let error = old.sweep(now(ANNOUNCED_MS), &[sink()]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Closed);
-        assert!(error.what.contains("cluster.node"), "{error}");
+        assert!(error.what.contains("needs a name of its own"), "{error}");
         let settle = Settle { receipt: held.messages[0].receipt.clone(), verdict: Verdict::HandBack };
         assert_eq!(old.settle(now(1), vec![settle]).await.unwrap_err().kind, StoreErrorKind::Closed);
         assert_eq!(new.nodes().await.unwrap().len(), 1);
@@ -306,7 +306,7 @@ both! {
         node(&bed, "one", 1).await.close().await.unwrap();
         let other = Options { shards: 8, ..options("one", 2) };
         let error = SqlStore::open(bed.url(), other, now(0)).await.unwrap_err();
-        assert!(error.what.contains("16 shards") && error.what.contains("store.shards"), "{error}");
+        assert!(error.what.contains("16 shards") && error.what.contains("set shards to 16"), "{error}");
         bed.sql("UPDATE duly_store SET value = '99' WHERE name = 'step'");
         let error = SqlStore::open(bed.url(), options("one", 3), now(0)).await.unwrap_err();
         assert!(error.what.contains("newer Duly"), "{error}");

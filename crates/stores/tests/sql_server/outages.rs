@@ -20,7 +20,7 @@ use crate::{
 };
 
 fn is_unavailable(error: &StoreError) {
-    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert!(error.kind.is_transient(), "{error}");
 }
 
 /// What those at work have seen.
@@ -148,7 +148,9 @@ both! {
             deliver(&store, 1, &held),
             async { store.sweep(now(1), &[lane("work")]).await },
         );
-        for error in [inserted.unwrap_err(), claimed.unwrap_err(), settled.unwrap_err(), swept.unwrap_err()] {
+        let inserted = inserted.unwrap_err();
+        assert_eq!(inserted.kind, StoreErrorKind::Unavailable, "no commit was sent: {inserted}");
+        for error in [claimed.unwrap_err(), settled.unwrap_err(), swept.unwrap_err()] {
             is_unavailable(&error);
         }
         tokio::task::block_in_place(|| bed.start());

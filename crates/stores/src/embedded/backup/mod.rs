@@ -21,7 +21,7 @@ use duly_core::store::{StoreError, StoreErrorKind};
 
 use self::source::Source;
 use super::{
-    disk::{Disk, RealDisk},
+    disk::{self, Disk, RealDisk},
     manifest::{self, Manifest},
 };
 
@@ -75,7 +75,8 @@ fn begin(from: &Path, to: &Path) -> Result<(), StoreError> {
     let refused = |why: &str| {
         Err(StoreError::new(StoreErrorKind::Unavailable, format!("the folder {} {why}", to.display())))
     };
-    std::fs::create_dir_all(to).map_err(failed(format!("making the folder {}", to.display())))?;
+    let access = disk::make_private(to).map_err(failed(format!("making the folder {}", to.display())))?;
+    access.warn(to);
     let paths = from.canonicalize().and_then(|from| Ok((from, to.canonicalize()?)));
     let (from, own) = paths.map_err(failed("finding the folders"))?;
     if own.starts_with(&from) {

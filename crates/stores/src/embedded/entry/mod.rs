@@ -70,6 +70,7 @@ impl Stored {
 
     pub(in crate::embedded) fn into_record(self, state: State) -> Record {
         Record {
+            body_left_out: false,
             state,
             accepted: self.accepted,
             ready: self.ready,

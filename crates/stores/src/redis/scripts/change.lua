@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Cancels or moves what is pending, replays or purges what is dead.
+-- Cancels, moves or expires what is pending, replays or purges what is dead.
 --
 -- KEYS    as in prelude.lua
--- ARGV    what: "cancel", "reschedule", "replay" or "purge"; then id and new due time (6 bytes, "" unless moved), in
---         pairs, no id twice
+-- ARGV    what: "cancel", "reschedule", "expire", "replay" or "purge"; then id and due time (6 bytes: the new one if moved, the one
+--         that it must still have if expired, else ""), in pairs, no id twice
 -- result  per pair: "d" done and whether it may have been delivered (1 byte); "t" too late and its state (1 byte);
 --         "u" unknown
-local IN_FLIGHT = 1
+local IN_FLIGHT, EXPIRED = 1, 2
 local what = ARGV[FIRST]
-local wanted = (what == 'cancel' or what == 'reschedule') and PENDING or DEAD
+local wanted = (what == 'replay' or what == 'purge') and DEAD or PENDING
 local ids = {}
 for i = FIRST + 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local packed = call('HMGET', msg, unpack(ids))
@@ -25,6 +25,14 @@ function change.reschedule(m, due)
   take(m)
   m.due, m.ready = due, due
   put(m)
+end
+function change.expire(m)
+  take(m)
+  m.state, m.ended, m.reason = DEAD, now, EXPIRED
+  add('ZADD', dead, 0, m.due .. m.id)
+  add('HSET', msg, m.id, close(m))
+  tally(counts, '#dead', 1)
+  tally(counts, 'd' .. m.lane, 1)
 end
 local function leave_the_dead(m)
   remove('ZREM', dead, m.due .. m.id)
@@ -49,6 +57,8 @@ for i, id in ipairs(ids) do
     answers[i] = 'u'
   elseif m.state ~= wanted or claims[i] then
     answers[i] = 't' .. char(claims[i] and IN_FLIGHT or m.state)
+  elseif what == 'expire' and m.due ~= ARGV[FIRST + 2 * i] then
+    answers[i] = 't' .. char(m.state)
   else
     change[what](m, ARGV[FIRST + 2 * i])
     answers[i] = 'd' .. char(m.maybe)

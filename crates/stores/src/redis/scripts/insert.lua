@@ -10,6 +10,10 @@ for i = FIRST, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   packed[#packed + 1] = ARGV[i + 1]
 end
+-- A key of another type ends the script here, before anything is written: Redis takes nothing back, and a message without its
+-- place among those that wait would be a duplicate for ever and never be delivered.
+call('ZCARD', wait)
+call('HLEN', count)
 local known = call('HMGET', msg, unpack(ids))
 local answers = {}
 

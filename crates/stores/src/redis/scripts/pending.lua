@@ -6,10 +6,12 @@
 -- time than its due time is left out: `retried` has it.
 --
 -- KEYS    as in prelude.lua
--- ARGV    how many per lane at most; due time (6 bytes) and id of the place; then lanes
+-- ARGV    how many per lane at most; due time (6 bytes) and id of the place; the due time (6 bytes) before which all wanted
+--         ones lie, or ""; then lanes
 -- result  the place, due time and id, up to which nothing is missing ("" if nothing is missing at all), then due times
 --         and ids of what was found, each as one string
 local limit, from_due, from_id = tonumber(ARGV[FIRST]), ARGV[FIRST + 1], ARGV[FIRST + 2]
+local to = ARGV[FIRST + 3] == '' and '\255' or ARGV[FIRST + 3]
 local answers = { '' }
 local horizons = {}
 
@@ -42,11 +44,11 @@ local function of_millisecond(own, due, after)
   return whole
 end
 
-for i = FIRST + 3, #ARGV do
+for i = FIRST + 4, #ARGV do
   local own = tag(ARGV[i])
   if from_id == '' or of_millisecond(own, from_due, from_id) then
     local from = '[' .. own .. (from_id == '' and from_due or six(time(from_due) + 1))
-    local found = call('ZRANGEBYLEX', wait, from, '(' .. own .. '\255', 'LIMIT', 0, limit)
+    local found = call('ZRANGEBYLEX', wait, from, '(' .. own .. to, 'LIMIT', 0, limit)
     local first, last = found[1], found[limit]
     if not last then
       for _, member in ipairs(found) do told(own, member) end

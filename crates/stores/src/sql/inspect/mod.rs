@@ -93,11 +93,11 @@ pub(super) async fn check(address: &Address, options: &Options) -> Result<Safety
         let allow = match weight {
             Weight::Odd => continue,
             Weight::Volatile if options.allow_volatile => {
-                tracing::warn!("{what}; allowed by store.allow_volatile");
+                tracing::warn!("{what}; allowed by allow_volatile");
                 safety = Safety::Volatile;
                 continue;
             }
-            Weight::Volatile => "; or allow it by store.allow_volatile = true",
+            Weight::Volatile => "; or allow it by setting allow_volatile",
             Weight::Unfit => "",
         };
         return Err(StoreError::new(StoreErrorKind::Unavailable, format!("{what}; {remedy}{allow}")));

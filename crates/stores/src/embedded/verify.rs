@@ -1,0 +1,128 @@
+//! Reads all that a data folder holds, and changes nothing.
+
+use std::{path::Path, sync::Arc};
+
+use duly_core::{
+    MessageId, Now, State, Store,
+    store::{Query, StoreError, StoreErrorKind},
+};
+
+use super::{EmbeddedStore, Options, read_only::ReadOnlyDisk};
+
+/// Messages listed at once.
+const PAGE: usize = 1_000;
+/// Messages read at once, with their bodies.
+const BODIES: usize = 16;
+/// So many damaged messages are named.
+const NAMED: usize = 20;
+
+/// What was found in a data folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Messages that were read, finished ones too.
+    pub messages: u64,
+    /// Messages that cannot be read any more, by what their places still tell.
+    pub damaged: u64,
+    /// What is wrong, in words; the first few of it.
+    pub faults: Vec<String>,
+    /// Not everything was read, because `goes_on` said so.
+    pub is_cut: bool,
+}
+
+impl Verified {
+    /// Whether everything that was read is as it was written.
+    pub fn is_sound(&self) -> bool {
+        self.damaged == 0 && self.faults.is_empty()
+    }
+
+    fn fault(&mut self, words: String) {
+        if self.faults.len() < NAMED && !self.faults.contains(&words) {
+            self.faults.push(words);
+        }
+    }
+}
+
+/// Opens the data folder `dir` without changing it, and reads every message that it holds. Nobody may have it open. What keeps the
+/// folder from being opened at all is an error; what is wrong with single messages is told. Stops early if `goes_on` says so,
+/// which is told how many were read.
+pub async fn verify(
+    dir: &Path,
+    now: Now,
+    goes_on: &mut (dyn FnMut(u64) -> bool + Send),
+) -> Result<Verified, StoreError> {
+    if !EmbeddedStore::is_in(dir) {
+        let what = format!("there is no store in {}", dir.display());
+        return Err(StoreError::new(StoreErrorKind::Unavailable, what));
+    }
+    let options = Options { disk: Arc::new(ReadOnlyDisk::default()), ..Options::default() };
+    let store = EmbeddedStore::open(dir, options, now).await?;
+    let mut verified = Verified::default();
+    for state in [State::Pending, State::InFlight, State::Dead] {
+        read_state(&store, state, &mut verified, goes_on).await;
+    }
+    // What cannot be read is not listed, either: it is missing from the count.
+    let books = store.books().await?;
+    let (known, seen) = (books.pending + books.in_flight + books.dead, verified.messages + verified.damaged);
+    if known > seen && !verified.is_cut {
+        verified.damaged += known - seen;
+        verified.fault(format!("{} of {known} messages cannot be read", known - seen));
+    }
+    for state in [State::Delivered, State::Cancelled] {
+        read_state(&store, state, &mut verified, goes_on).await;
+    }
+    verified.damaged = verified.damaged.max(store.measures().damaged);
+    store.abandon();
+    Ok(verified)
+}
+
+async fn read_state(
+    store: &EmbeddedStore,
+    state: State,
+    verified: &mut Verified,
+    goes_on: &mut (dyn FnMut(u64) -> bool + Send),
+) {
+    let mut query = Query { limit: PAGE, ..Query::all(state) };
+    loop {
+        if verified.is_cut || !goes_on(verified.messages) {
+            verified.is_cut = true;
+            return;
+        }
+        let page = match store.list(&query).await {
+            Ok(page) => page,
+            Err(error) => {
+                verified.damaged += 1;
+                return verified.fault(error.what);
+            }
+        };
+        let ids: Vec<_> = page.records.into_iter().map(|record| record.message.id).collect();
+        for some in ids.chunks(BODIES) {
+            read_bodies(store, some, verified).await;
+        }
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return,
+        }
+    }
+}
+
+async fn read_bodies(store: &EmbeddedStore, ids: &[MessageId], verified: &mut Verified) {
+    if let Ok(records) = store.get(ids).await {
+        verified.messages += records.len() as u64;
+        let missing = records.iter().zip(ids).filter(|(record, _)| record.is_none());
+        for (_, id) in missing {
+            verified.damaged += 1;
+            verified.fault(format!("message {id:?} is listed and cannot be found", id = id.as_str()));
+        }
+        return;
+    }
+    for id in ids {
+        match store.get(std::slice::from_ref(id)).await {
+            Ok(_) => verified.messages += 1,
+            Err(error) => {
+                verified.damaged += 1;
+                verified.fault(format!("message {:?}: {}", id.as_str(), error.what));
+            }
+        }
+    }
+}
