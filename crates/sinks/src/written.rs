@@ -60,6 +60,61 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
+/// Hosts are written as one text with commas between, as a list, or as a list of such texts: all of them mean the same.
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rabbitmq"))]
+impl OneOrMany<Hidden> {
+    /// A URL for each host: `scheme://user@a,b/path` is two.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.0.iter().flat_map(|url| per_host(url.reveal())).collect()
+    }
+}
+
+#[cfg(any(feature = "kafka", feature = "rocketmq"))]
+impl OneOrMany<String> {
+    /// Each as `host:port`; `None` if one of them is not.
+    pub(crate) fn addresses(&self) -> Option<Vec<String>> {
+        // A semicolon is what RocketMQ's own clients take.
+        let each = self.0.iter().flat_map(|text| text.split([',', ';'])).map(str::trim);
+        each.map(|one| is_address(one).then(|| one.to_owned())).collect()
+    }
+}
+
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rabbitmq"))]
+fn per_host(url: &str) -> Vec<String> {
+    let Some((scheme, rest)) = url.split_once("://") else { return vec![url.to_owned()] };
+    // A password may hold a slash, a comma or an @ that somebody forgot to escape.
+    let (who, place) = rest.rfind('@').map_or(("", rest), |at| rest.split_at(at + 1));
+    let (hosts, tail) = place.find(['/', '?', '#']).map_or((place, ""), |end| place.split_at(end));
+    hosts.split(',').map(|host| format!("{scheme}://{who}{}{tail}", host.trim())).collect()
+}
+
+#[cfg(any(feature = "kafka", feature = "rocketmq"))]
+/// A host that is not empty, and a port after the last colon.
+fn is_address(text: &str) -> bool {
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port))
+}
+
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
+/// `%40` is an `@`.
+pub(crate) fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match first {
+            b'%' => {
+                let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+                (u8::from_str_radix(digits, 16).ok()?, after.get(2..)?)
+            }
+            _ => (*first, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// A length of time: `"7s"`, `"1m30s"`, or integer milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
@@ -84,5 +139,35 @@ impl<'de> Deserialize<'de> for Span {
             }
         }
         input.deserialize_any(Written)
+    }
+}
+
+#[cfg(all(test, feature = "nats", feature = "kafka"))]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Both {
+        url: OneOrMany<Hidden>,
+        hosts: OneOrMany<String>,
+    }
+
+    #[test]
+    fn hosts_are_a_text_with_commas_or_a_list_or_both() {
+        let urls = ["a://u:p,q@h:1/v?x", "a://u:p,q@[::1]/v?x", "a://u:p,q@g/v?x"];
+        let hosts = ["h:1", "[::1]:2", "g:3"];
+        for written in [
+            "url = 'a://u:p,q@h:1,[::1], g/v?x'\nhosts = 'h:1, [::1]:2;g:3'",
+            "url = ['a://u:p,q@h:1/v?x', 'a://u:p,q@[::1]/v?x', 'a://u:p,q@g/v?x']\nhosts = ['h:1', '[::1]:2', 'g:3']",
+            "url = ['a://u:p,q@h:1,[::1]/v?x', 'a://u:p,q@g/v?x']\nhosts = ['h:1,[::1]:2', 'g:3']",
+        ] {
+            let both: Both = toml::from_str(written).unwrap();
+            assert_eq!(both.url.urls(), urls, "{written}");
+            assert_eq!(both.hosts.addresses().unwrap(), hosts, "{written}");
+        }
+        for wrong in ["hosts", "h:0", "h:1,", "u@h:1", "http://h:1/x"] {
+            assert_eq!(OneOrMany(vec![wrong.to_owned()]).addresses(), None, "{wrong}");
+        }
+        assert_eq!(OneOrMany(vec![Hidden::from("no-url")]).urls(), ["no-url"]);
     }
 }

@@ -16,3 +16,20 @@ testkit::sink_suite!(activemq_queue, crate::targets::activemq(), if crate::serve
 testkit::sink_suite!(activemq_artemis, crate::targets::artemis(), if crate::servers::artemis::installed());
 testkit::sink_suite!(mqtt_qos_1, crate::targets::mqtt(1), if crate::servers::mosquitto::installed());
 testkit::sink_suite!(mqtt_qos_2, crate::targets::mqtt(2), if crate::servers::mosquitto::installed());
+
+#[test]
+fn what_each_target_shows_is_in_its_documentation_and_every_test_named_there_exists() {
+    use targets::shown::{COLUMNS, ROWS, Shown, has_test, table};
+    for column in COLUMNS {
+        let table = table(column);
+        for row in ROWS {
+            let shown = table.get(row).unwrap_or_else(|| panic!("{column:?} says nothing of: {row}"));
+            println!("{:<14} {:<11} {row:<24} {shown:?}", column.0, column.1);
+            if let Shown::Tests(names) = shown {
+                let missing: Vec<_> = names.iter().filter(|name| !has_test(column.0, name)).collect();
+                assert!(missing.is_empty(), "{column:?}, {row}: there is no {missing:?}");
+            }
+        }
+        assert_eq!(table.len(), ROWS.len(), "{column:?}: {table:?}");
+    }
+}

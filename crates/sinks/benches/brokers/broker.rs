@@ -23,6 +23,14 @@ pub(crate) enum Keep {
     Safely,
 }
 
+/// A topic of a cluster whose servers survive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bystander {
+    pub(crate) topic: &'static str,
+    /// So many kills, from the first, affect neither the topic nor the connection to it.
+    pub(crate) unaffected_kills: usize,
+}
+
 /// A running broker, with a place for messages.
 #[async_trait]
 pub(crate) trait Broker: Send + Sync {
@@ -35,6 +43,11 @@ pub(crate) trait Broker: Send + Sync {
     /// Where messages go.
     fn topic(&self) -> &'static str {
         "orders"
+    }
+
+    /// A topic that the kills do not affect, if there is one.
+    fn bystander(&self) -> Option<Bystander> {
+        None
     }
 
     /// What it does before it acknowledges, if it keeps messages safely.

@@ -1,17 +1,29 @@
 //! Kafka: three brokers, a topic of three partitions with three replicas each, of which two must be in sync.
 //!
-//! What is killed is the leader of one partition, and a follower in the others.
+//! What is killed is the leader of two partitions, and a follower in the third. The topic that is not affected has its leader where
+//! no partition of the other one has: a broker answers the requests of a connection in order, and one that waits for a follower that is
+//! gone keeps all behind it waiting until the cluster has noticed.
 
 use async_trait::async_trait;
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+};
 use testkit::servers::kafka::Cluster;
 
 use crate::{
-    broker::{Bare, Broker, Keep},
+    broker::{Bare, Broker, Bystander, Keep},
     kafka::{Producer, TOPIC, reader},
 };
 
-/// The broker that is killed. Each leads one of three partitions; the first is the controller.
+/// The broker that is killed. The first is the controller.
 const KILLED: u16 = 2;
+/// Where the partitions are, the leader first.
+const PARTITIONS: [&[i32]; 3] = [&[2, 1, 3], &[1, 2, 3], &[2, 3, 1]];
+/// A topic that the other two keep.
+const BYSTANDER: &str = "bystander";
+const SURVIVORS: [i32; 2] = [3, 1];
 
 pub(crate) struct KafkaCluster(Cluster);
 
@@ -22,9 +34,22 @@ impl KafkaCluster {
         if keep == Keep::Safely {
             settings.push(("flush.messages", "1"));
         }
-        testkit::block_on(reader::make_topic(&cluster.addresses(), TOPIC, 3, &settings));
+        testkit::block_on(async {
+            make_topic(&cluster.addresses(), TOPIC, &PARTITIONS, &settings).await;
+            make_topic(&cluster.addresses(), BYSTANDER, &[&SURVIVORS], &[]).await;
+        });
         Self(cluster)
     }
+}
+
+async fn make_topic(brokers: &str, name: &str, partitions: &[&[i32]], settings: &[(&str, &str)]) {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", brokers).create().unwrap();
+    let count = i32::try_from(partitions.len()).unwrap();
+    let mut topic = NewTopic::new(name, count, TopicReplication::Variable(partitions));
+    topic.config = settings.to_vec();
+    let made = admin.create_topics([&topic], &AdminOptions::new()).await.unwrap();
+    made.into_iter().for_each(|one| drop(one.unwrap()));
 }
 
 #[async_trait]
@@ -35,6 +60,10 @@ impl Broker for KafkaCluster {
 
     fn config(&self) -> String {
         format!("kind = 'kafka'\nbrokers = '{}'", self.0.addresses())
+    }
+
+    fn bystander(&self) -> Option<Bystander> {
+        Some(Bystander { topic: BYSTANDER, unaffected_kills: 2 })
     }
 
     fn safety(&self) -> &'static str {

@@ -9,13 +9,14 @@ use testkit::bench::{process, report::Report};
 use crate::{
     Arguments,
     broker::Broker,
-    whole::{Watch, Whole, aside, pause},
+    bystander,
+    whole::{Seen, Watch, Whole, aside, pause},
 };
 
 /// All messages are due within this.
-const SPAN: Duration = Duration::from_secs(60);
+pub(crate) const SPAN: Duration = Duration::from_secs(60);
 /// After so much of it the broker is killed.
-const KILLS: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(40)];
+pub(crate) const KILLS: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(40)];
 /// Then so much passes before it is started: enough comes due meanwhile to fill the lane.
 const AWAY: Duration = Duration::from_secs(3);
 /// For the messages to be accepted, before the first is due.
@@ -37,15 +38,18 @@ pub(crate) async fn kills(
         )
     };
     let all = (0..arguments.killed).map(|n| whole.message(&**broker, format!("m-{n}"), due(n)));
-    whole.send(all.collect()).await;
+    let beside = broker.bystander().map(|bystander| bystander::messages(&whole, &**broker, bystander, first));
+    whole.send(all.chain(beside.into_iter().flatten()).collect()).await;
     let mut away = Duration::ZERO;
+    let mut outages = Vec::new();
     for at in KILLS {
         pause(first.saturating_add(at).since(whole.duly.now())).await;
-        let began = process::now();
+        let (began, from) = (process::now(), whole.duly.now());
         aside(broker, |broker| broker.kill()).await;
         pause(AWAY).await;
         aside(broker, |broker| broker.start()).await;
         away += began.elapsed();
+        outages.push((from, whole.duly.now()));
     }
     whole.drained(PATIENCE).await;
     let after = whole.duly.now().since(first.saturating_add(SPAN));
@@ -53,7 +57,11 @@ pub(crate) async fn kills(
     let failed = whole.duly.stats().failed;
     whole.duly.shutdown().await.unwrap();
 
-    let acknowledged: BTreeSet<String> = whole.watched[0].take().into_iter().map(|seen| seen.id).collect();
+    let (beside, seen): (Vec<Seen>, Vec<Seen>) =
+        whole.watched[0].take().into_iter().partition(|seen| seen.id.starts_with(bystander::PREFIX));
+    let acknowledged: BTreeSet<String> = seen.into_iter().map(|seen| seen.id).collect();
+    let sent_beside = broker.bystander().map_or(0, |_| bystander::COUNT);
+    let delivered = books.delivered.saturating_sub(beside.len() as u64);
     let found = broker.ids().await;
     let distinct: BTreeSet<&String> = found.iter().collect();
     let duplicates = found.len() - distinct.len();
@@ -67,12 +75,18 @@ pub(crate) async fn kills(
     row("  the last was delivered after the minute by", after.as_secs_f64(), "s");
     row("  tries that failed", failed as f64, "");
     row("  acknowledged by the broker", acknowledged.len() as f64, "");
-    row("  recorded as delivered", books.delivered as f64, "");
+    row("  recorded as delivered", delivered as f64, "");
     row("  still with Duly", still as f64, "");
     row("  given up", books.dead as f64, "");
     row("  found in the broker, by id", distinct.len() as f64, "");
     row(&format!("  duplicates; {allowed} allowed"), duplicates as f64, "");
     row("  lost by the broker after it acknowledged", lost as f64, "");
+    if let Some(bystander) = broker.bystander() {
+        let outages = &outages[..bystander.unaffected_kills];
+        for (what, late) in bystander::lateness(&beside, first, outages) {
+            row(&what, late, "ms");
+        }
+    }
     row("  load of the machine", process::load(), "");
 
     let mut faults = Vec::new();
@@ -81,9 +95,10 @@ pub(crate) async fn kills(
             faults.push(format!("{name}: {what}"));
         }
     };
-    check(books.balance() && books.accepted == arguments.killed as u64, format!("unbalanced: {books:?}"));
+    let accepted = arguments.killed as u64 + sent_beside;
+    check(books.balance() && books.accepted == accepted, format!("unbalanced: {books:?}"));
     check(books.dead == 0, format!("{} were given up", books.dead));
-    check(books.delivered == acknowledged.len() as u64, "delivered is not what was acknowledged".into());
+    check(delivered == acknowledged.len() as u64, "delivered is not what was acknowledged".into());
     check(books.delivered + still == books.accepted, "some are neither acknowledged nor with Duly".into());
     check(duplicates <= allowed, format!("{duplicates} duplicates, {allowed} allowed"));
     faults

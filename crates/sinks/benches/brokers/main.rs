@@ -6,6 +6,7 @@
 
 mod activemq;
 mod broker;
+mod bystander;
 mod hang;
 mod kafka;
 mod kafka_cluster;

@@ -35,10 +35,15 @@ pub(crate) async fn channel(url: &str) -> Channel {
 
 /// Makes the queue, if it is not there, and says how many messages it has.
 pub(crate) async fn declare(channel: &Channel) -> usize {
+    declare_named(channel, QUEUE).await
+}
+
+/// A quorum queue whose leader is at the node of the channel.
+pub(crate) async fn declare_named(channel: &Channel, queue: &str) -> usize {
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     let mut settings = FieldTable::default();
     settings.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-    channel.queue_declare(QUEUE.into(), durable, settings).await.unwrap().message_count() as usize
+    channel.queue_declare(queue.into(), durable, settings).await.unwrap().message_count() as usize
 }
 
 #[async_trait]

@@ -7,14 +7,16 @@ use lapin::options::ConfirmSelectOptions;
 use testkit::servers::rabbitmq::Cluster;
 
 use crate::{
-    broker::{Bare, Broker, Keep},
-    rabbitmq::{Lapin, channel, declare, ids},
+    broker::{Bare, Broker, Bystander, Keep},
+    rabbitmq::{Lapin, channel, declare, declare_named, ids},
 };
 
 /// The node that the sink connects to first, and that a reader asks in the end, unless it was killed.
 const FIRST: usize = 1;
 /// A node that is never killed.
 const SAFE: usize = 2;
+/// A queue whose leader is at that node.
+const BYSTANDER: &str = "bystander";
 
 pub(crate) struct RabbitmqCluster {
     cluster: Cluster,
@@ -27,6 +29,7 @@ impl RabbitmqCluster {
         let cluster = Cluster::start();
         testkit::block_on(async {
             declare(&channel(&cluster.node(0).url()).await).await;
+            declare_named(&channel(&cluster.node(SAFE).url()).await, BYSTANDER).await;
         });
         Self { cluster, kills: AtomicUsize::new(0) }
     }
@@ -45,6 +48,11 @@ impl Broker for RabbitmqCluster {
 
     fn config(&self) -> String {
         format!("kind = 'rabbitmq'\nurl = {}", self.cluster.urls_from(FIRST))
+    }
+
+    /// The second kill takes the connection of all queues.
+    fn bystander(&self) -> Option<Bystander> {
+        Some(Bystander { topic: BYSTANDER, unaffected_kills: 1 })
     }
 
     fn safety(&self) -> &'static str {

@@ -1,20 +1,19 @@
-//! RocketMQ as it is run: two masters, one with a slave, two name servers. One master at a time is killed, by turns.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! RocketMQ as it is run: two masters, one with a slave, two name servers. The master without a slave is killed.
 
 use async_trait::async_trait;
 use testkit::servers::rocketmq::{Cluster, Node};
 
 use crate::{
-    broker::{Bare, Broker, Keep},
+    broker::{Bare, Broker, Bystander, Keep},
     rocketmq::{Remoting, TOPIC, reader},
     socket::Socket,
 };
 
+/// A topic of the master that is not killed.
+const BYSTANDER: &str = "bystander";
+
 pub(crate) struct RocketmqCluster {
     cluster: Cluster,
-    /// Masters killed so far.
-    killed: AtomicUsize,
 }
 
 impl RocketmqCluster {
@@ -23,13 +22,12 @@ impl RocketmqCluster {
         let cluster = Cluster::with(more);
         let [a, b] = cluster.masters();
         cluster.make_topic(TOPIC, &[a, b]);
-        Self { cluster, killed: AtomicUsize::new(0) }
+        cluster.make_topic(BYSTANDER, &[a]);
+        Self { cluster }
     }
 
-    /// The master that was killed last, or is next.
-    fn master(&self, killed: usize) -> &Node {
-        let [a, b] = self.cluster.masters();
-        if killed.is_multiple_of(2) { b } else { a }
+    fn victim(&self) -> &Node {
+        &self.cluster.masters()[1]
     }
 }
 
@@ -47,8 +45,12 @@ impl Broker for RocketmqCluster {
         TOPIC
     }
 
+    fn bystander(&self) -> Option<Bystander> {
+        Some(Bystander { topic: BYSTANDER, unaffected_kills: 2 })
+    }
+
     fn safety(&self) -> &'static str {
-        "SYNC_FLUSH, one master of two at a time"
+        "SYNC_FLUSH, one master of two"
     }
 
     /// To one of the masters.
@@ -65,18 +67,18 @@ impl Broker for RocketmqCluster {
     }
 
     fn kill(&self) {
-        self.master(self.killed.fetch_add(1, Ordering::SeqCst)).kill();
+        self.victim().kill();
     }
 
     fn start(&self) {
-        self.master(self.killed.load(Ordering::SeqCst).saturating_sub(1)).start();
+        self.victim().start();
     }
 
     fn pause(&self) {
-        self.master(0).pause();
+        self.victim().pause();
     }
 
     fn cont(&self) {
-        self.master(0).cont();
+        self.victim().cont();
     }
 }

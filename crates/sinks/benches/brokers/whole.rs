@@ -63,8 +63,13 @@ impl Whole {
 
     /// Message `id` to `broker`.
     pub(crate) fn message(&self, broker: &dyn Broker, id: String, due: Timestamp) -> Message {
+        self.message_to(broker, broker.topic(), id, due)
+    }
+
+    /// Message `id` to a topic of `broker`.
+    pub(crate) fn message_to(&self, broker: &dyn Broker, topic: &str, id: String, due: Timestamp) -> Message {
         let body = vec![b'x'; self.body];
-        Message::to_sink(broker.name(), broker.topic()).id(id).at(due).bytes(body)
+        Message::to_sink(broker.name(), topic).id(id).at(due).bytes(body)
     }
 
     pub(crate) async fn send(&self, messages: Vec<Message>) {

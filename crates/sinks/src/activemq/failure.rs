@@ -7,11 +7,6 @@ use super::frame::Frame;
 /// As much of what a broker says as is worth keeping: the rest are its stack traces.
 const WORDS_MAX: usize = 500;
 
-/// It will never be taken.
-pub(super) fn refused(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Refused, detail)
-}
-
 /// What an ERROR frame says: the first line of its body names the cause better than its header does, where it has one.
 pub(super) fn words(error: &Frame) -> String {
     let body = String::from_utf8_lossy(&error.body);

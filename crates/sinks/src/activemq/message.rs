@@ -1,11 +1,10 @@
 //! A message as a SEND frame.
 
 use bytes::BytesMut;
-use duly_core::{Delivery, SinkError};
+use duly_core::{Delivery, Invalid, Message};
 
 use super::{
     config::ActivemqDestination,
-    failure::refused,
     frame::{Writer, escaped},
     stomp::Make,
 };
@@ -60,34 +59,37 @@ impl ActivemqDestination {
 }
 
 /// Why no queue takes this message, if it is so.
-pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
-    let message = &delivery.message;
+pub(super) fn check(message: &Message) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
     if let Some(why) = unfit(topic) {
-        return Some(refused(format!("{topic:?} is no name for a queue or topic: {why}")));
+        let detail = format!("{topic:?} is no name for a queue or topic: {why}");
+        return Err(Invalid::new("bad_topic", "topic", detail));
     }
     if message.properties.len() > HEADERS_MAX {
-        let count = message.properties.len();
-        return Some(refused(format!("{count} properties, and ActiveMQ reads {HEADERS_MAX}")));
+        let detail = format!("{} properties, and ActiveMQ reads {HEADERS_MAX}", message.properties.len());
+        return Err(Invalid::new("too_many_properties", "properties", detail));
     }
     for (name, value) in message.properties.iter() {
         let small = name.to_ascii_lowercase();
         if RESERVED.contains(&&*small) || PREFIXES.iter().any(|prefix| small.starts_with(prefix)) {
-            return Some(refused(format!(
+            let detail = format!(
                 "ActiveMQ, STOMP or Duly has a header {name:?} of its own: give the property another name"
-            )));
+            );
+            return Err(Invalid::property(name, detail));
         }
         if name.is_empty() || name.contains('\0') || value.contains('\0') {
-            return Some(refused(format!("no header can have the name and value of the property {name:?}")));
+            let detail = format!("no header can have the name and value of the property {name:?}");
+            return Err(Invalid::property(name, detail));
         }
         let length = escaped(name).len() + 1 + escaped(value).len();
         if length > HEADER_MAX {
-            return Some(refused(format!(
+            let detail = format!(
                 "the property {name:?} is a header of {length} bytes, and ActiveMQ reads {HEADER_MAX}"
-            )));
+            );
+            return Err(Invalid::property(name, detail));
         }
     }
-    None
+    Ok(())
 }
 
 /// Names that ActiveMQ takes for something else.
@@ -144,7 +146,7 @@ pub(super) fn send(
 
 #[cfg(test)]
 mod tests {
-    use duly_core::{Body, Message, SinkErrorKind, Timestamp};
+    use duly_core::{Body, Timestamp};
 
     use super::*;
 
@@ -160,13 +162,13 @@ mod tests {
     fn what_a_broker_would_take_for_an_order_is_refused() {
         for name in ["AMQ_SCHEDULED_DELAY", "JMSXGroupID", "Priority", "expires", "duly-id", "content-length"]
         {
-            assert_eq!(check(&with("a", name, "1")).unwrap().kind, SinkErrorKind::Refused, "{name}");
+            assert_eq!(check(&with("a", name, "1").message).unwrap_err().code, "bad_property", "{name}");
         }
         for topic in ["a,b", "a?x=y", "a.*", ">", "topic://a", " a", "ActiveMQ.Advisory.Queue"] {
-            assert_eq!(check(&with(topic, "x", "1")).unwrap().kind, SinkErrorKind::Refused, "{topic}");
+            assert_eq!(check(&with(topic, "x", "1").message).unwrap_err().code, "bad_topic", "{topic}");
         }
-        assert!(check(&with("a", "x", &"\n".repeat(6000))).is_some(), "twice as long on the wire");
-        assert!(check(&with("orders.new/eu", "x", &"y".repeat(10_000))).is_none());
+        assert!(check(&with("a", "x", &"\n".repeat(6000)).message).is_err(), "twice as long on the wire");
+        assert!(check(&with("orders.new/eu", "x", &"y".repeat(10_000)).message).is_ok());
     }
 
     #[test]

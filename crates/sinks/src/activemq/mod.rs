@@ -10,7 +10,7 @@ mod stomp;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Outcomes, Sink, SinkError};
+use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError};
 
 pub use config::{ActivemqConfig, ActivemqDestination};
 use settings::Settings;
@@ -36,12 +36,16 @@ impl Sink for ActivemqSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         let mut fit = Vec::with_capacity(batch.len());
         for (index, delivery) in batch.iter().enumerate() {
-            match message::check(delivery) {
-                Some(fault) => outcomes.report(index, Err(fault)),
-                None => fit.push(index),
+            match message::check(&delivery.message) {
+                Err(fault) => outcomes.report(index, Err(SinkError::never(&fault))),
+                Ok(()) => fit.push(index),
             }
         }
         self.pool.deliver(batch, fit, outcomes).await;
+    }
+
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        message::check(message)
     }
 
     /// Connects, if need be, and begins a transaction that is given up. Nothing is sent.

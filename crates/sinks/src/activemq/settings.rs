@@ -24,7 +24,7 @@ impl Settings {
         let mut faults = Vec::new();
         let timeout = config.request_timeout();
         let written = Written {
-            url: config.url.as_ref(),
+            url: &config.url,
             ca: config.ca.as_deref(),
             client_cert: config.client_cert.as_deref(),
             client_key: config.client_key.as_deref(),
@@ -48,5 +48,5 @@ impl Settings {
 
 fn speaks_amqp(config: &ActivemqConfig) -> bool {
     let schemes = ["amqp10://", "amqp10s://", "amqp://", "amqps://"];
-    config.url.as_ref().is_some_and(|url| schemes.iter().any(|scheme| url.reveal().starts_with(scheme)))
+    config.url.0.iter().any(|url| schemes.iter().any(|scheme| url.reveal().starts_with(scheme)))
 }

@@ -5,7 +5,7 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 use duly_core::Invalid;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::{Hidden, tls};
+use crate::{Hidden, OneOrMany, tls, written::decoded};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -15,7 +15,7 @@ pub(crate) type Scheme = (&'static str, bool, u16);
 
 /// What is written, to be checked.
 pub(crate) struct Written<'a> {
-    pub(crate) url: Option<&'a Hidden>,
+    pub(crate) url: &'a OneOrMany<Hidden>,
     pub(crate) ca: Option<&'a Path>,
     pub(crate) client_cert: Option<&'a Path>,
     pub(crate) client_key: Option<&'a Path>,
@@ -52,11 +52,9 @@ impl Address {
     /// Checks what is written, and reports every fault.
     pub(crate) fn read(written: &Written<'_>, faults: &mut Vec<Invalid>) -> Option<Self> {
         let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
-        let place = match written.url {
-            None => Err(format!("set url: {}", written.wanted)),
-            Some(url) => {
-                parse(url.reveal(), written.schemes).ok_or_else(|| format!("it is not {}", written.wanted))
-            }
+        let place = match &written.url.urls()[..] {
+            [] => Err(format!("set url: {}", written.wanted)),
+            urls => parse_all(urls, written),
         };
         let place = place.map_err(|detail| fault("url", detail)).ok();
         let is_secure = place.as_ref().is_none_or(|(_, is_secure)| *is_secure);
@@ -85,14 +83,35 @@ impl Address {
     }
 }
 
-/// `scheme://user:password@host:port,host:port`, without what belongs to TLS, and whether that is wanted.
+/// The hosts of all of these, which have one scheme and one login.
+fn parse_all(urls: &[String], written: &Written<'_>) -> Result<(Address, bool), String> {
+    let mut all: Option<(Address, bool)> = None;
+    for url in urls {
+        let one = parse(url, written.schemes).ok_or_else(|| format!("it is not {}", written.wanted))?;
+        match &mut all {
+            None => all = Some(one),
+            Some((address, is_secure)) => {
+                let (other, other_secure) = one;
+                let is_alike = (other_secure, &other.user, &other.password)
+                    == (*is_secure, &address.user, &address.password);
+                if !is_alike {
+                    return Err("its hosts differ in scheme or login: all of them have the same".into());
+                }
+                address.hosts.extend(other.hosts);
+            }
+        }
+    }
+    all.ok_or_else(|| format!("set url: {}", written.wanted))
+}
+
+/// `scheme://user:password@host:port`, without what belongs to TLS, and whether that is wanted.
 fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
     let (scheme, rest) = url.split_once("://")?;
     let (_, is_secure, port) = schemes.iter().find(|(name, ..)| *name == scheme)?;
     // A password may hold a slash or an @ that somebody forgot to escape.
     let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
     let place = place.strip_suffix('/').unwrap_or(place);
-    let hosts = place.split(',').map(|one| host(one, *port)).collect::<Option<Vec<_>>>()?;
+    let hosts = vec![host(place, *port)?];
     let (user, password) = match who {
         None => (None, None),
         Some(who) => {
@@ -119,40 +138,42 @@ fn host(place: &str, port: u16) -> Option<Host> {
     is_fit.then(|| Host { name: name.into(), port })
 }
 
-/// `%40` is an `@`.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let (byte, after) = match first {
-            b'%' => {
-                let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-                (u8::from_str_radix(digits, 16).ok()?, after.get(2..)?)
-            }
-            _ => (*first, after),
-        };
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const SCHEMES: &[Scheme] = &[("a", false, 1), ("as", true, 2)];
 
+    /// Hosts with ports, whether by TLS, user and password.
+    type Read = (Vec<(String, u16)>, bool, Option<String>, Option<String>);
+
+    fn read(urls: &[&str]) -> Option<Read> {
+        let url = OneOrMany(urls.iter().map(|url| Hidden::from(*url)).collect());
+        let written = Written {
+            url: &url,
+            ca: None,
+            client_cert: None,
+            client_key: None,
+            timeout: Duration::from_secs(1),
+            schemes: SCHEMES,
+            wanted: "a://host",
+        };
+        let (found, is_secure) = parse_all(&url.urls(), &written).ok()?;
+        let hosts = found.hosts.into_iter().map(|host| (host.name, host.port)).collect();
+        Some((hosts, is_secure, found.user, found.password))
+    }
+
     #[test]
-    fn an_address_may_have_a_login_and_a_port() {
-        let (found, is_secure) = parse("as://ann:p%40s/s@host:7/", SCHEMES).unwrap();
-        let host = |name: &str, port| Host { name: name.into(), port };
-        assert_eq!((found.hosts, is_secure), (vec![host("host", 7)], true));
-        assert_eq!((found.user.as_deref(), found.password.as_deref()), (Some("ann"), Some("p@s/s")));
-        let (found, is_secure) = parse("a://[::1]", SCHEMES).unwrap();
-        assert_eq!((found.hosts, is_secure), (vec![host("::1", 1)], false));
-        let several = parse("a://x:y,z@h,[::1]:9,g:8", SCHEMES).unwrap().0;
-        assert_eq!(several.hosts, [host("h", 1), host("::1", 9), host("g", 8)]);
+    fn an_address_may_have_a_login_and_a_port_and_several_hosts() {
+        let host = |name: &str, port| (name.to_owned(), port);
+        let (hosts, is_secure, user, password) = read(&["as://ann:p%40s/s@host:7/"]).unwrap();
+        assert_eq!((hosts, is_secure), (vec![host("host", 7)], true));
+        assert_eq!((user.as_deref(), password.as_deref()), (Some("ann"), Some("p@s/s")));
+        let (hosts, is_secure, ..) = read(&["a://[::1]"]).unwrap();
+        assert_eq!((hosts, is_secure), (vec![host("::1", 1)], false));
+        let several = [host("h", 1), host("::1", 9), host("g", 8)];
+        assert_eq!(read(&["a://x:y,z@h,[::1]:9,g:8"]).unwrap().0, several);
+        assert_eq!(read(&["a://x:y,z@h", "a://x:y,z@[::1]:9", "a://x:y,z@g:8"]).unwrap().0, several);
         for wrong in [
             "host",
             "b://host",
@@ -164,7 +185,9 @@ mod tests {
             "a://%0a@h",
             "a://h,",
         ] {
-            assert!(parse(wrong, SCHEMES).is_none(), "{wrong}");
+            assert!(read(&[wrong]).is_none(), "{wrong}");
         }
+        assert!(read(&["a://h", "as://g"]).is_none(), "one by TLS, one not");
+        assert!(read(&["a://ann@h", "a://bob@g"]).is_none(), "two users");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
+    ops::Deref,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -43,7 +45,7 @@ pub(super) struct Client {
 /// A producer and what is known of it.
 #[derive(Clone)]
 pub(super) struct Connection {
-    producer: ThreadedProducer<Context>,
+    producer: Arc<DropAside<ThreadedProducer<Context>>>,
     context: Context,
     /// One at a time asks the brokers; a call that was given up may still be asking.
     asking: Arc<tokio::sync::Mutex<()>>,
@@ -149,13 +151,13 @@ impl Client {
             SinkError::new(SinkErrorKind::Misconfigured, format!("the library cannot be set up: {error}"))
         })?;
         let connection = Connection {
-            producer,
+            producer: Arc::new(DropAside::new(producer)),
             context,
             asking: Arc::default(),
             is_well: Arc::default(),
             doubted: Arc::default(),
         };
-        discard(current.replace(connection.clone()));
+        *current = Some(connection.clone());
         Ok(connection)
     }
 
@@ -163,7 +165,7 @@ impl Client {
     fn give_up(&self, connection: &Connection) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|other| Arc::ptr_eq(&other.is_well, &connection.is_well)) {
-            discard(current.take());
+            *current = None;
         }
     }
 }
@@ -211,15 +213,54 @@ impl Connection {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        discard(self.current.lock().unwrap_or_else(PoisonError::into_inner).take());
+/// Drops what it holds on a thread of its own. The end of a producer waits for its threads, and whoever has the last clone of
+/// a connection runs on a thread that others need.
+///
+/// It holds one, until it is dropped.
+struct DropAside<T: Send + 'static>(Vec<T>);
+
+impl<T: Send + 'static> DropAside<T> {
+    fn new(held: T) -> Self {
+        Self(vec![held])
     }
 }
 
-/// The end of a producer waits for its threads: on one of its own, not on one that others need.
-fn discard(connection: Option<Connection>) {
-    if let Some(connection) = connection {
-        std::thread::spawn(move || drop(connection));
+impl<T: Send + 'static> Deref for DropAside<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0[0]
+    }
+}
+
+impl<T: Send + 'static> Drop for DropAside<T> {
+    fn drop(&mut self) {
+        let held = mem::take(&mut self.0);
+        // If there is no thread to be had, it is dropped with the closure, here.
+        let _ = std::thread::Builder::new().name("duly-kafka-drop".into()).spawn(move || drop(held));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    #[test]
+    fn the_last_clone_of_a_producer_is_dropped_on_a_thread_of_its_own() {
+        struct DropProbe(mpsc::Sender<thread::ThreadId>);
+        impl Drop for DropProbe {
+            fn drop(&mut self) {
+                let _ = self.0.send(thread::current().id());
+            }
+        }
+        let (told, dropped) = mpsc::channel();
+        let first = Arc::new(DropAside::new(DropProbe(told)));
+        let last = first.clone();
+        drop(first);
+        assert!(dropped.try_recv().is_err(), "a clone is left");
+        drop(last);
+        assert_ne!(dropped.recv().unwrap(), thread::current().id());
     }
 }

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{KafkaSink, remarks::remarks, settings::Settings};
-use crate::{Hidden, Remark, Span};
+use crate::{Hidden, OneOrMany, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,8 +17,8 @@ const BATCH: usize = 512;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaConfig {
-    /// `host:port`, several with commas between; one is enough to find the others.
-    pub brokers: Option<String>,
+    /// `host:port`, several with commas between or as a list; one is enough to find the others.
+    pub brokers: OneOrMany<String>,
     /// Who we are, where the brokers ask for it.
     pub user: Option<String>,
     /// What proves it.

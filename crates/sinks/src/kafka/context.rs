@@ -53,7 +53,7 @@ struct Heard {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Errors {
     pub(super) last: Option<String>,
-    /// What no waiting changes. A producer that was told so is given up.
+    /// What no waiting changes. A producer that was told so is given up, unless a broker has answered since.
     pub(super) verdict: Option<String>,
 }
 
@@ -80,6 +80,10 @@ impl Context {
     /// A broker answered.
     pub(super) fn answered(&self) {
         self.0.all_down.store(false, Ordering::SeqCst);
+        // For every record: a look costs less than a change.
+        if self.0.errors.borrow().verdict.is_some() {
+            self.0.errors.send_modify(|errors| errors.verdict = None);
+        }
     }
 
     pub(super) fn errors(&self) -> &watch::Sender<Errors> {
@@ -195,6 +199,17 @@ fn parse_partition(text: &str) -> Option<(String, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_verdict_holds_until_a_broker_answers() {
+        let context = Context::new(true);
+        let error = KafkaError::Global(RDKafkaErrorCode::Authentication);
+        context.error(error, "SASL authentication error: Authentication failed");
+        assert!(context.errors().borrow().verdict.is_some());
+        context.answered();
+        assert_eq!(context.errors().borrow().verdict, None);
+        assert!(context.errors().borrow().last.is_some(), "words for the next failure");
+    }
 
     const DRAIN: &str = "[thrd:main]: orders [3] beginning partition drain: drain before retrying";
 

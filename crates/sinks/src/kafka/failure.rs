@@ -147,13 +147,13 @@ pub(super) fn is_of_batch(error: &KafkaError) -> bool {
     )
 }
 
-/// Whether the brokers must be asked how they are before anything is sent again.
+/// Whether the brokers must be asked how they are before anything is sent again, to whatever topic.
 pub(super) fn is_doubtful(error: &SinkError) -> bool {
-    match error.kind {
-        SinkErrorKind::Unknown => true,
-        SinkErrorKind::Unreachable | SinkErrorKind::Misconfigured => error.scope == ErrorScope::Target,
-        _ => false,
-    }
+    error.scope == ErrorScope::Target
+        && matches!(
+            error.kind,
+            SinkErrorKind::Unknown | SinkErrorKind::Unreachable | SinkErrorKind::Misconfigured
+        )
 }
 
 /// Whether the library must ask for the topic before anything is sent there again: by itself it would know minutes later

@@ -17,7 +17,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Message, Monotonic, Outcomes, Sink, SinkError};
+use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
 use client::{Client, Connection};
@@ -74,31 +75,38 @@ impl KafkaSink {
                 Err(error) => call.outcomes.report(index, Err(error)),
             }
         }
-        let mut alone = BTreeSet::new();
+        let (mut alone, mut sent_alone) = (BTreeSet::new(), FuturesUnordered::new());
+        let over = self.clock.sleep_until(call.end);
+        tokio::pin!(over);
         while !pending.is_empty() {
-            let Some(Some(Report { index, result })) = self.within(call.end, reports.recv()).await else {
-                break;
-            };
-            let Some(delivery) = pending.remove(&index) else { continue };
-            let error = match result {
-                Ok(receipt) => {
-                    call.outcomes.report(index, Ok(receipt));
-                    continue;
-                }
-                // Nothing of its batch was written, and a neighbour may be the reason.
-                Err((error, _)) if is_of_batch(&error) && alone.insert(index) => {
-                    match self.send_alone((index, delivery), &sender, call).await {
-                        Ok(()) => {
-                            pending.insert(index, delivery);
+            let (index, error) = tokio::select! {
+                biased;
+                Some(Report { index, result }) = reports.recv() => {
+                    let Some(delivery) = pending.get(&index).copied() else { continue };
+                    match result {
+                        Ok(receipt) => {
+                            pending.remove(&index);
+                            call.outcomes.report(index, Ok(receipt));
                             continue;
                         }
-                        Err(error) => error,
+                        // Nothing of its batch was written, and a neighbour may be the reason. The reports of others do not wait.
+                        Err((error, _)) if is_of_batch(&error) && alone.insert(index) => {
+                            let sending = self.send_alone((index, delivery), &sender, call);
+                            sent_alone.push(async move { (index, sending.await) });
+                            continue;
+                        }
+                        Err((error, persistence)) => {
+                            (index, connection.classify(delivery.message.topic.as_str(), &error, persistence))
+                        }
                     }
                 }
-                Err((error, persistence)) => {
-                    connection.classify(delivery.message.topic.as_str(), &error, persistence)
-                }
+                Some((index, sent)) = sent_alone.next() => match sent {
+                    Ok(()) => continue,
+                    Err(error) => (index, error),
+                },
+                () = &mut over => break,
             };
+            pending.remove(&index);
             call.outcomes.report(index, Err(error));
         }
         for (index, delivery) in pending {
@@ -154,12 +162,16 @@ fn report_all(messages: Vec<Indexed<'_>>, error: &SinkError, call: &Call<'_>) {
 
 #[async_trait]
 impl Sink for KafkaSink {
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        record::check(message)
+    }
+
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         let mut messages = Vec::with_capacity(batch.len());
         for (index, delivery) in batch.iter().enumerate() {
-            match record::check(delivery) {
-                Some(fault) => outcomes.report(index, Err(fault)),
-                None => messages.push((index, delivery)),
+            match record::check(&delivery.message) {
+                Err(fault) => outcomes.report(index, Err(SinkError::never(&fault))),
+                Ok(()) => messages.push((index, delivery)),
             }
         }
         let Some((_, first)) = messages.first() else { return };

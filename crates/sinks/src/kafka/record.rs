@@ -1,6 +1,6 @@
 //! A message as a record.
 
-use duly_core::{Delivery, SinkError, SinkErrorKind};
+use duly_core::{Delivery, Invalid, Message};
 use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::BaseRecord,
@@ -15,18 +15,22 @@ const OURS: &str = "duly-";
 const TOPIC_MAX: usize = 249;
 
 /// Why this message fits into no topic, if it does not.
-pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
-    let message = &delivery.message;
-    let refused = |detail: String| Some(SinkError::new(SinkErrorKind::Refused, detail));
+pub(super) fn check(message: &Message) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
     if !is_topic(topic) {
-        return refused(format!(
+        let detail = format!(
             "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, dots, - and _"
-        ));
+        );
+        return Err(Invalid::new("bad_topic", "topic", detail));
     }
     let is_taken = |name: &str| name == CONTENT_TYPE || name.starts_with(OURS);
-    let (name, _) = message.properties.iter().find(|(name, _)| is_taken(name))?;
-    refused(format!("a record has the header {name:?} already: give the property another name"))
+    match message.properties.iter().find(|(name, _)| is_taken(name)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let detail = format!("a record has the header {name:?} already: give the property another name");
+            Err(Invalid::property(name, detail))
+        }
+    }
 }
 
 fn is_topic(name: &str) -> bool {

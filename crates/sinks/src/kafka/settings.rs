@@ -48,12 +48,10 @@ impl Settings {
     pub(super) fn read(config: &KafkaConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
         let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
-        match &config.brokers {
-            None => fault("brokers", "set brokers, such as 127.0.0.1:9092"),
-            Some(all) if !all.split(',').all(|one| is_address(one.trim())) => {
-                fault("brokers", "it cannot be used: write host:port, several with commas between");
-            }
-            Some(_) => {}
+        if config.brokers.0.is_empty() {
+            fault("brokers", "set brokers, such as 127.0.0.1:9092");
+        } else if config.brokers.addresses().is_none() {
+            fault("brokers", "it cannot be used: write host:port, several with commas between or as a list");
         }
         if config.user.is_some() != config.password.is_some() {
             let missing = if config.user.is_some() { "password" } else { "user" };
@@ -104,19 +102,14 @@ pub(super) fn alone_time(timeout: Duration) -> Duration {
     timeout / 4
 }
 
-/// A host that is not empty, and a port after the last colon.
-fn is_address(text: &str) -> bool {
-    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
-    text.rsplit_once(':')
-        .is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0))
-}
-
 /// What the library is told.
 fn told(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
     let millis = |span: Duration| span.as_millis().to_string();
     let timeout = config.request_timeout();
     let mut client = ClientConfig::new();
-    client.set("bootstrap.servers", config.brokers.clone().unwrap_or_default()).set("client.id", "duly");
+    client
+        .set("bootstrap.servers", config.brokers.addresses().unwrap_or_default().join(","))
+        .set("client.id", "duly");
     // Taken by all replicas that are in sync; and what the library itself sends again is kept once.
     client.set("acks", "all").set(IDEMPOTENCE, "true");
     client.set("retries", RETRIES).set("retry.backoff.ms", "100").set("retry.backoff.max.ms", "1000");

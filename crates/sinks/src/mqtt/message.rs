@@ -1,11 +1,10 @@
 //! A message as a PUBLISH packet.
 
 use bytes::{BufMut, BytesMut};
-use duly_core::{ContentKind, Delivery, SinkError};
+use duly_core::{ContentKind, Delivery, Invalid, Message};
 
 use super::{
     config::MqttVersion,
-    failure::refused,
     packet::{PACKET_MAX, length, length_of, text},
     settings::{Qos, Settings},
 };
@@ -21,35 +20,37 @@ const KIND: u8 = 0x03;
 const USER: u8 = 0x26;
 
 /// Why no broker takes this message, if it is so.
-pub(super) fn check(delivery: &Delivery, settings: &Settings) -> Option<SinkError> {
-    let message = &delivery.message;
+pub(super) fn check(message: &Message, settings: &Settings) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
+    let bad_topic = |detail: String| Err(Invalid::new("bad_topic", "topic", detail));
     if topic.contains(['+', '#', '\0']) {
-        return Some(refused(format!("{topic:?} has a wildcard in it: nothing can be published to that")));
+        return bad_topic(format!("{topic:?} has a wildcard in it: nothing can be published to that"));
     }
     if topic.starts_with('$') {
-        return Some(refused(format!("{topic:?}: topics that begin with $ are the broker's own")));
+        return bad_topic(format!("{topic:?}: topics that begin with $ are the broker's own"));
     }
-    let has_more = message.tag.is_some() || message.key.is_some() || !message.properties.is_empty();
     if settings.version == MqttVersion::V3 {
-        let is_lost = has_more && !settings.drop_headers;
-        return is_lost.then(|| {
-            refused(
-                "MQTT 3.1.1 has no place for tag, key and properties: use version 5, or let them go with drop_headers = true",
-            )
-        });
+        // Nobody asked for the trace of the call: it goes.
+        let has_properties = message.properties.of_content().next().is_some();
+        let is_lost = message.tag.is_some() || message.key.is_some() || has_properties;
+        if is_lost && !settings.drop_headers {
+            let detail = "MQTT 3.1.1 has no place for tag, key and properties: use version 5, or let them go with drop_headers = true";
+            return Err(Invalid::new("bad_property", "properties", detail));
+        }
+        return Ok(());
     }
     for (name, value) in message.properties.iter() {
         let small = name.to_ascii_lowercase();
         if small == CONTENT_TYPE || small.starts_with(OURS) {
-            return Some(refused(format!("Duly sets {name:?} itself: give the property another name")));
+            let detail = format!("Duly sets {name:?} itself: give the property another name");
+            return Err(Invalid::property(name, detail));
         }
         let is_text = |text: &str| text.len() <= TEXT_MAX && !text.contains('\0');
         if !is_text(name) || !is_text(value) {
-            return Some(refused(format!("MQTT cannot carry the property {name:?}")));
+            return Err(Invalid::property(name, format!("MQTT cannot carry the property {name:?}")));
         }
     }
-    None
+    Ok(())
 }
 
 /// Adds it to `out`, unless it is longer than `packet_max`: then says how long.

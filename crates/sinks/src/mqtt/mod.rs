@@ -10,7 +10,7 @@ mod settings;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Outcomes, Sink, SinkError};
+use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError};
 
 use client::Client;
 pub use config::{MqttConfig, MqttVersion};
@@ -39,12 +39,16 @@ impl Sink for MqttSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         let mut fit = Vec::with_capacity(batch.len());
         for (index, delivery) in batch.iter().enumerate() {
-            match message::check(delivery, &self.settings) {
-                Some(fault) => outcomes.report(index, Err(fault)),
-                None => fit.push(index),
+            match message::check(&delivery.message, &self.settings) {
+                Err(fault) => outcomes.report(index, Err(SinkError::never(&fault))),
+                Ok(()) => fit.push(index),
             }
         }
         self.pool.deliver(batch, fit, outcomes).await;
+    }
+
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        message::check(message, &self.settings)
     }
 
     /// Connects, if need be, and pings. Nothing is published.

@@ -38,7 +38,7 @@ impl Settings {
         let mut faults = Vec::new();
         let timeout = config.request_timeout();
         let written = Written {
-            url: config.url.as_ref(),
+            url: &config.url,
             ca: config.ca.as_deref(),
             client_cert: config.client_cert.as_deref(),
             client_key: config.client_key.as_deref(),

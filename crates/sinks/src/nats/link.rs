@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use async_nats::{Client, ConnectOptions, Event, ServerError};
@@ -20,6 +20,9 @@ use super::{
 const COMMANDS_MAX: usize = 1_024;
 /// News that a call may be behind, at most. What it misses it learns by the end of its time.
 const NEWS_MAX: usize = 256;
+/// Messages without an answer that a connection may remember. The client keeps something of each until the connection ends, so
+/// that a silent stream would cost more and more memory; with more, the next call connects anew.
+const UNANSWERED_MAX: usize = 10_000;
 /// How the server begins when we may not listen where answers come.
 const NO_INBOX: &str = "Permissions Violation for Subscription to ";
 
@@ -40,6 +43,8 @@ pub(super) struct Wire {
     serial: u64,
     pub(super) client: Client,
     is_broken: Arc<AtomicBool>,
+    /// Messages whose answers nobody waits for any more.
+    unanswered: Arc<AtomicUsize>,
     news: broadcast::Sender<News>,
 }
 
@@ -62,7 +67,7 @@ impl Link {
     /// The connection that stands, or a new one.
     pub(super) async fn wire(&self, settings: &Settings) -> Result<Wire, SinkError> {
         let mut standing = self.standing.lock().await;
-        if let Some(wire) = standing.wire.as_ref().filter(|wire| !wire.is_broken()) {
+        if let Some(wire) = standing.wire.as_ref().filter(|wire| !wire.is_broken() && !wire.is_worn()) {
             return Ok(wire.clone());
         }
         standing.wire = None;
@@ -113,11 +118,21 @@ impl Wire {
             }
         };
         let client = options.connect(&settings.servers[..]).await.map_err(|error| unconnected(&error))?;
-        Ok(Self { serial, client, is_broken, news })
+        Ok(Self { serial, client, is_broken, unanswered: Arc::default(), news })
     }
 
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::SeqCst)
+    }
+
+    /// Whether it remembers too much that is never answered.
+    fn is_worn(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > UNANSWERED_MAX
+    }
+
+    /// So many messages were sent, and nobody waits for their answers any more.
+    pub(super) fn give_up(&self, count: usize) {
+        self.unanswered.fetch_add(count, Ordering::Relaxed);
     }
 
     /// What it tells from now on.

@@ -11,7 +11,7 @@ mod settings;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 
 use self::core::Core;
 pub use config::{NatsConfig, NatsMode};
@@ -79,8 +79,8 @@ impl NatsSink {
             let (clock, until) = (self.clock.clone(), self.clock.now().mono().saturating_add(margin));
             Box::pin(async move { clock.sleep_until(until).await })
         };
-        let mut publication = Publication::new(&parcels, outcomes);
-        let in_time = self.within(answers_until, publication.send(parcels, &wire, pause)).await;
+        let mut publication = Publication::new(&parcels, outcomes, &wire);
+        let in_time = self.within(answers_until, publication.send(parcels, pause)).await;
         let silent = no_answer("no acknowledgement in time, or the connection was lost");
         if in_time.is_some() || !publication.has_unanswered() {
             return publication.give_up(&silent);
@@ -120,7 +120,7 @@ impl Sink for NatsSink {
         for (index, delivery) in batch.iter().enumerate() {
             match Parcel::of(delivery) {
                 Ok(parcel) => parcels.push((index, parcel)),
-                Err(failure) => outcomes.report(index, Err(failure)),
+                Err(fault) => outcomes.report(index, Err(SinkError::never(&fault))),
             }
         }
         match self.settings.mode {
@@ -128,6 +128,10 @@ impl Sink for NatsSink {
             NatsMode::Jetstream => self.publish(parcels, outcomes).await,
             NatsMode::Core => self.core.send(&self.settings, &parcels, outcomes).await,
         }
+    }
+
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        publish::check(message)
     }
 
     /// Connects, if need be, and asks whether there is a JetStream. Nothing is published.

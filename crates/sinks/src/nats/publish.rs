@@ -12,14 +12,14 @@ use async_nats::{
     jetstream::{publish::PublishAck, response::Response},
 };
 use bytes::Bytes;
-use duly_core::{Delivery, Outcomes, SinkError};
+use duly_core::{Delivery, Invalid, Message, Outcomes, SinkError};
 use futures_util::{StreamExt, stream};
 use tokio::sync::{OnceCell, broadcast::error::RecvError};
 
 use super::{
     Outcome,
     ask::why_nobody,
-    failure::{denied, no_answer, no_connection, not_stored, refused, unanswered},
+    failure::{denied, no_answer, no_connection, not_stored, unanswered},
     link::{News, Wire},
 };
 
@@ -38,14 +38,30 @@ pub(super) struct Parcel {
     pub(super) body: Bytes,
 }
 
+/// Why no server takes this message, if it is so.
+pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+    let subject = message.topic.as_str();
+    if let Some(why) = unfit(subject) {
+        let detail = format!("the topic {subject:?} cannot be a subject: {why}");
+        return Err(Invalid::new("bad_topic", "topic", detail));
+    }
+    for (name, value) in message.properties.iter() {
+        let small = name.to_ascii_lowercase();
+        if small.starts_with(OURS) || small.starts_with(THEIRS) || small == CONTENT_TYPE {
+            let detail = format!("the header {name:?} is not for properties: give this one another name");
+            return Err(Invalid::property(name, detail));
+        }
+        header(name, value)?;
+    }
+    Ok(())
+}
+
 impl Parcel {
     /// The message in the form of NATS; or why it has none.
-    pub(super) fn of(delivery: &Delivery) -> Result<Self, SinkError> {
+    pub(super) fn of(delivery: &Delivery) -> Result<Self, Invalid> {
         let message = &delivery.message;
+        check(message)?;
         let subject = message.topic.as_str();
-        if let Some(why) = unfit(subject) {
-            return Err(refused(format!("the topic {subject:?} cannot be a subject: {why}")));
-        }
         let mut headers = HeaderMap::new();
         let ours = [
             ("Nats-Msg-Id", message.id.as_str().to_owned()),
@@ -64,23 +80,22 @@ impl Parcel {
             set(&mut headers, "duly-key", key.as_str())?;
         }
         for (name, value) in message.properties.iter() {
-            let small = name.to_ascii_lowercase();
-            if small.starts_with(OURS) || small.starts_with(THEIRS) || small == CONTENT_TYPE {
-                let detail = format!("the header {name:?} is not for properties: give this one another name");
-                return Err(refused(detail));
-            }
             set(&mut headers, name, value)?;
         }
         Ok(Self { subject: subject.into(), headers, body: message.body.to_bytes() })
     }
 }
 
-fn set(headers: &mut HeaderMap, name: &str, text: &str) -> Result<(), SinkError> {
-    let fault = |what: &str| refused(format!("{what} of {name:?} cannot be in a header of NATS"));
-    let header: HeaderName = name.parse().map_err(|_| fault("the name"))?;
-    let value: HeaderValue = text.parse().map_err(|_| fault("the value"))?;
-    headers.insert(header, value);
+fn set(headers: &mut HeaderMap, name: &str, text: &str) -> Result<(), Invalid> {
+    let (name, value) = header(name, text)?;
+    headers.insert(name, value);
     Ok(())
+}
+
+fn header(name: &str, text: &str) -> Result<(HeaderName, HeaderValue), Invalid> {
+    let fault =
+        |what: &str| Invalid::property(name, format!("{what} of {name:?} cannot be in a header of NATS"));
+    Ok((name.parse().map_err(|_| fault("the name"))?, text.parse().map_err(|_| fault("the value"))?))
 }
 
 /// Why this is no subject to publish to, if it is none.
@@ -116,24 +131,21 @@ pub(super) struct Publication<'a> {
     stages: Vec<Stage>,
     left: usize,
     outcomes: &'a Outcomes<'a>,
+    wire: &'a Wire,
 }
 
 impl<'a> Publication<'a> {
-    pub(super) fn new(parcels: &[(usize, Parcel)], outcomes: &'a Outcomes<'a>) -> Self {
+    pub(super) fn new(parcels: &[(usize, Parcel)], outcomes: &'a Outcomes<'a>, wire: &'a Wire) -> Self {
         let indexes: Vec<_> = parcels.iter().map(|(index, _)| *index).collect();
         let subjects = parcels.iter().map(|(_, parcel)| parcel.subject.clone()).collect();
         let (stages, left) = (vec![Stage::Waiting; indexes.len()], indexes.len());
-        Self { indexes, subjects, stages, left, outcomes }
+        Self { indexes, subjects, stages, left, outcomes, wire }
     }
 
     /// Sends all of them and reports the acknowledgements as they come. `why_within` is the time in which JetStream must say why
     /// nobody took a message.
-    pub(super) async fn send(
-        &mut self,
-        parcels: Vec<(usize, Parcel)>,
-        wire: &Wire,
-        why_within: impl Fn() -> Pause,
-    ) {
+    pub(super) async fn send(&mut self, parcels: Vec<(usize, Parcel)>, why_within: impl Fn() -> Pause) {
+        let wire = self.wire;
         let mut news = wire.listen();
         if wire.is_broken() {
             return;
@@ -177,6 +189,7 @@ impl<'a> Publication<'a> {
     fn denied(&mut self, subject: &str, words: &str) {
         for place in 0..self.subjects.len() {
             if self.stages[place] == Stage::Sent && self.subjects[place] == subject {
+                self.wire.give_up(1);
                 self.end(place, Err(denied(words)));
             }
         }
@@ -194,10 +207,20 @@ impl<'a> Publication<'a> {
                 Stage::Waiting => {
                     self.end(place, Err(no_connection("the connection was lost before this was sent")));
                 }
-                Stage::Sent => self.end(place, Err(silent.clone())),
+                Stage::Sent => {
+                    self.wire.give_up(1);
+                    self.end(place, Err(silent.clone()));
+                }
                 Stage::Done => {}
             }
         }
+    }
+}
+
+impl Drop for Publication<'_> {
+    /// A call may be given up at any moment.
+    fn drop(&mut self) {
+        self.wire.give_up(self.stages.iter().filter(|stage| **stage == Stage::Sent).count());
     }
 }
 

@@ -7,7 +7,10 @@ use duly_core::Invalid;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::config::{NatsConfig, NatsMode};
-use crate::tls::{self, Identity};
+use crate::{
+    tls::{self, Identity},
+    written::decoded,
+};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -25,7 +28,7 @@ pub(super) struct Settings {
 }
 
 /// Who we say that we are.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
     Nobody,
     Token(String),
@@ -56,9 +59,9 @@ impl Settings {
     pub(super) fn read(config: &NatsConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
         let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
-        let place = match &config.url {
-            None => Err(format!("set url: {WANTED}")),
-            Some(url) => place(url.reveal()),
+        let place = match &config.url.urls()[..] {
+            [] => Err(format!("set url: {WANTED}")),
+            urls => place(urls),
         };
         let place = place.map_err(|detail| fault("url", detail)).ok();
         let is_plain = place.as_ref().is_some_and(|place| !place.is_secure);
@@ -117,54 +120,52 @@ fn login(config: &NatsConfig, place: Option<&Place>) -> Result<Login, (&'static 
     }
 }
 
-/// `scheme://who@host:port,host:port`.
-fn place(url: &str) -> Result<Place, String> {
-    let wanted = || format!("it is not {WANTED}");
-    let (scheme, rest) = url.split_once("://").ok_or_else(wanted)?;
+/// The servers of all of these, which have one scheme and one login.
+fn place(urls: &[String]) -> Result<Place, String> {
+    let mut all: Option<Place> = None;
+    for url in urls {
+        let one = place_of(url).ok_or_else(|| format!("it is not {WANTED}"))?;
+        match &mut all {
+            None => all = Some(one),
+            Some(all) if all.is_secure == one.is_secure && all.login == one.login => {
+                all.servers.extend(one.servers);
+            }
+            Some(_) => return Err("its hosts differ in scheme or login: all of them have the same".into()),
+        }
+    }
+    all.ok_or_else(|| format!("set url: {WANTED}"))
+}
+
+/// `scheme://who@host:port`.
+fn place_of(url: &str) -> Option<Place> {
+    let (scheme, rest) = url.split_once("://")?;
     let is_secure = match scheme {
         "nats" => false,
         "tls" => true,
-        _ => return Err(wanted()),
+        _ => return None,
     };
     // A password may hold a slash or an @ that somebody forgot to escape.
-    let (who, hosts) = rest.rsplit_once('@').map_or((None, rest), |(who, hosts)| (Some(who), hosts));
-    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
-    let server = |host: &str| {
-        let server: Result<ServerAddr, _> = format!("{scheme}://{host}").parse();
-        server.ok().filter(|_| !host.is_empty() && !host.contains(['/', '?', '#']))
-    };
-    let servers: Option<Vec<_>> = hosts.split(',').map(server).collect();
+    let (who, host) = rest.rsplit_once('@').map_or((None, rest), |(who, host)| (Some(who), host));
+    let host = host.strip_suffix('/').unwrap_or(host);
+    let server: ServerAddr = format!("{scheme}://{host}").parse().ok()?;
+    if host.is_empty() || host.contains(['/', '?', '#']) {
+        return None;
+    }
     let login = match who.map(|who| who.split_once(':')) {
         None => Login::Nobody,
-        Some(None) => Login::Token(decoded(who.unwrap_or_default()).ok_or_else(wanted)?),
-        Some(Some((user, password))) => {
-            Login::User(decoded(user).ok_or_else(wanted)?, decoded(password).ok_or_else(wanted)?)
-        }
+        Some(None) => Login::Token(decoded(who.unwrap_or_default())?),
+        Some(Some((user, password))) => Login::User(decoded(user)?, decoded(password)?),
     };
-    Ok(Place { servers: servers.ok_or_else(wanted)?, is_secure, login })
-}
-
-/// `%40` is an `@`.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let (byte, after) = match first {
-            b'%' => {
-                let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-                (u8::from_str_radix(digits, 16).ok()?, after.get(2..)?)
-            }
-            _ => (*first, after),
-        };
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
+    Some(Place { servers: vec![server], is_secure, login })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn place(url: &str) -> Result<Place, String> {
+        super::place(&crate::OneOrMany(vec![crate::Hidden::from(url)]).urls())
+    }
 
     #[test]
     fn an_address_may_have_a_login_and_several_hosts() {
@@ -179,5 +180,8 @@ mod tests {
         {
             assert!(place(wrong).is_err(), "{wrong}");
         }
+        let both = |one: &str, other: &str| super::place(&[one.to_owned(), other.to_owned()]);
+        assert_eq!(both("nats://t@a", "nats://t@b:5").map(|found| found.servers.len()), Ok(2));
+        assert!(both("nats://a", "tls://b").is_err() && both("nats://t@a", "nats://b").is_err());
     }
 }

@@ -337,6 +337,9 @@ async fn try_alone(wire: Wire, mut jobs: Vec<Job>) -> Step {
         Err(error) => {
             let (cause, verdict) = (Cause::of(&error), unconfirmed_alone(&error));
             wire.trust().ended(&cause);
+            if matches!(cause, Cause::LongKey { .. }) {
+                wire.trust().has_exchange(job.parcel.exchange.as_str());
+            }
             job.tell(News::Done(Err(verdict.clone())));
             match cause {
                 Cause::Exchange(_) => Step::Denied(rest, verdict),

@@ -17,8 +17,8 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RabbitmqConfig {
-    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`; several for the nodes of a cluster. Hidden, as it may hold a
-    /// password.
+    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`; several nodes of a cluster after commas or as a list. Hidden,
+    /// as it may hold a password.
     pub url: OneOrMany<Hidden>,
     /// The exchange of all messages; the topic is the routing key then. Without it the topic names both.
     pub exchange: Option<String>,

@@ -59,6 +59,8 @@ pub(super) enum Cause {
     Exchange(String),
     /// A routing key that the user may not write to (topic permissions).
     Key { exchange: String, key: String },
+    /// The same, with a key so long that the broker cut its words: how `key' in exchange 'exchange' in vhost '` begins.
+    LongKey { begin: String },
     /// A body of so many bytes; the broker takes `max`.
     Size { bytes: usize, max: usize },
     /// Something else, or the connection itself.
@@ -68,16 +70,25 @@ pub(super) enum Cause {
 /// What RabbitMQ calls the default exchange.
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
+const TOPIC: &str = "access to topic '";
+/// How the broker ends words that are too long for AMQP.
+const CUT: &str = "...";
+/// So many bytes of words have room there.
+const WORDS_MAX: usize = 255;
+
 impl Cause {
     pub(super) fn of(error: &Error) -> Self {
-        let words = error.to_string();
+        let words = words(error);
         let exchange = || {
             let name = quoted_after(&words, "exchange '")?;
             Some(if name == DEFAULT_EXCHANGE { String::new() } else { name.to_owned() })
         };
         let found = match code(error) {
             Some(NOT_FOUND) => exchange().map(Self::Exchange),
-            Some(ACCESS_REFUSED) => match (quoted_after(&words, "access to topic '"), exchange()) {
+            Some(ACCESS_REFUSED) if is_cut(&words) => {
+                cut_after(&words, TOPIC).or_else(|| exchange().map(Self::Exchange))
+            }
+            Some(ACCESS_REFUSED) => match (quoted_after(&words, TOPIC), exchange()) {
                 (Some(key), Some(exchange)) => Some(Self::Key { exchange, key: key.to_owned() }),
                 (None, Some(exchange)) => Some(Self::Exchange(exchange)),
                 (_, None) => None,
@@ -94,6 +105,35 @@ fn quoted_after<'a>(words: &'a str, begin: &str) -> Option<&'a str> {
     // A routing key may hold a quote itself: what follows is fixed.
     let end = ["' in exchange '", "' in vhost '"].iter().filter_map(|end| rest.find(end)).min();
     Some(&rest[..end.or_else(|| rest.find('\''))?])
+}
+
+/// Whether the words end where there was no room for more.
+fn is_cut(words: &str) -> bool {
+    words.len() >= WORDS_MAX && words.ends_with(CUT)
+}
+
+fn cut_after(words: &str, begin: &str) -> Option<Cause> {
+    let (_, rest) = words.strip_suffix(CUT)?.split_once(begin)?;
+    Some(Cause::LongKey { begin: rest.to_owned() })
+}
+
+/// Whether the words that were cut begin as they would for this exchange and routing key.
+pub(super) fn is_long_key(begin: &str, exchange: &str, key: &str) -> bool {
+    let shared = key.len().min(begin.len());
+    // Nearly all keys differ before their end.
+    if key.as_bytes()[..shared] != begin.as_bytes()[..shared] {
+        return false;
+    }
+    let whole = format!("{key}' in exchange '{exchange}' in vhost '");
+    whole.starts_with(begin) || begin.starts_with(&whole)
+}
+
+/// What the broker said, and nothing of the client's.
+fn words(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => error.get_message().to_string(),
+        _ => error.to_string(),
+    }
 }
 
 fn size(words: &str) -> Option<Cause> {
@@ -181,5 +221,32 @@ mod tests {
         assert_eq!(cause(406, words), Cause::Size { bytes: 5000, max: 1000 });
         assert_eq!(cause(406, "PRECONDITION_FAILED - unknown delivery tag 7"), Cause::Other);
         assert_eq!(cause(403, "ACCESS_REFUSED - no"), Cause::Other);
+    }
+
+    #[test]
+    fn an_exchange_is_known_also_where_the_broker_cut_its_words() {
+        let user = "u".repeat(250);
+        let whole =
+            format!("ACCESS_REFUSED - access to exchange 'shop' in vhost '/' refused for user '{user}'");
+        let words = format!("{}...", &whole[..252]);
+        assert_eq!(Cause::of(&closed(403, &words)), Cause::Exchange("shop".into()));
+    }
+
+    #[test]
+    fn a_routing_key_is_known_again_where_the_broker_cut_its_words() {
+        for length in [100, 180, 200, 218, 250] {
+            let key = "k".repeat(length);
+            let whole = format!(
+                "ACCESS_REFUSED - access to topic '{key}' in exchange 'amq.topic' in vhost '/' refused for user 'few'"
+            );
+            let words = if whole.len() > 255 { format!("{}...", &whole[..252]) } else { whole };
+            let is_found = |key: &str, exchange: &str| match Cause::of(&closed(403, &words)) {
+                Cause::LongKey { begin } => is_long_key(&begin, exchange, key),
+                cause => cause == Cause::Key { exchange: exchange.into(), key: key.into() },
+            };
+            assert!(is_found(&key, "amq.topic"), "{length}");
+            assert!(!is_found(&format!("x{key}"), "amq.topic"), "{length}");
+            assert!(!is_found("orders", "amq.topic"), "{length}");
+        }
     }
 }

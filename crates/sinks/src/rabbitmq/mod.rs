@@ -20,7 +20,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
 use call::{Broker, Call, Times};
@@ -121,7 +121,7 @@ impl Sink for RabbitmqSink {
         for (place, delivery) in batch.iter().enumerate() {
             match Parcel::of(delivery, &self.settings) {
                 Ok(parcel) => parcels.push((place, Arc::new(parcel))),
-                Err(fault) => outcomes.report(place, Err(fault)),
+                Err(fault) => outcomes.report(place, Err(SinkError::never(&fault))),
             }
         }
         if parcels.is_empty() {
@@ -142,6 +142,10 @@ impl Sink for RabbitmqSink {
 
     fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
         parcel::destination(message, &self.settings)
+    }
+
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        parcel::check(message, &self.settings)
     }
 
     /// Connects, if need be, and opens a channel. Nothing is published.

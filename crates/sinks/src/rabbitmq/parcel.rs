@@ -7,17 +7,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use duly_core::{Delivery, Message, SinkError};
+use duly_core::{Delivery, Invalid, Message};
 use lapin::{
     BasicProperties, Channel, PublisherConfirm,
     options::BasicPublishOptions,
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-use super::{failure::refused, settings::Settings};
+use super::settings::Settings;
 
 /// The broker writes it down.
 const PERSISTENT: u8 = 2;
+
+/// All headers of a message are in one frame, which brokers take up to 128 KiB by default. A larger one ends the connection of all
+/// messages. Each property takes a few bytes more, and there are headers of our own.
+const PROPERTIES_BYTES_MAX: usize = 96 * 1_024;
 
 const OURS: &str = "duly-";
 const CONTENT_TYPE: &str = "content-type";
@@ -36,7 +40,7 @@ pub(super) struct Parcel {
 
 impl Parcel {
     /// The message in the form of AMQP; or why it has none.
-    pub(super) fn of(delivery: &Delivery, settings: &Settings) -> Result<Self, SinkError> {
+    pub(super) fn of(delivery: &Delivery, settings: &Settings) -> Result<Self, Invalid> {
         let message = &delivery.message;
         let body = message.body.to_bytes();
         let topic = message.topic.as_str();
@@ -44,20 +48,27 @@ impl Parcel {
             Some(exchange) => (exchange.clone(), topic),
             None => {
                 let (exchange, key) = topic.split_once('/').unwrap_or(("", topic));
-                (short("the exchange", exchange)?, key)
+                (short("the exchange", "topic", exchange)?, key)
             }
         };
         let tag = message.tag.as_ref().map(|tag| tag.as_str());
         let key = match tag.filter(|_| settings.tag_in_key) {
-            Some(tag) => short("the routing key", &format!("{key}.{tag}"))?,
-            None => short("the routing key", key)?,
+            Some(tag) => short("the routing key", "topic", &format!("{key}.{tag}"))?,
+            None => short("the routing key", "topic", key)?,
         };
         let properties = fields(delivery)?
-            .with_message_id(short("the id", message.id.as_str())?)
+            .with_message_id(short("the id", "id", message.id.as_str())?)
             .with_content_type(message.body.kind().mime().into())
             .with_delivery_mode(PERSISTENT)
             .with_timestamp(message.due.as_millis() / 1_000)
             .with_headers(headers(delivery)?);
+        let bytes: usize = message.properties.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > PROPERTIES_BYTES_MAX {
+            let detail = format!(
+                "{bytes} bytes of properties, and one frame of AMQP has room for {PROPERTIES_BYTES_MAX}"
+            );
+            return Err(Invalid::new("bad_property", "properties", detail));
+        }
         let destination = hash(&exchange, &key);
         Ok(Self { exchange, key, destination, properties, body })
     }
@@ -86,6 +97,12 @@ fn hash(exchange: &ShortString, key: &ShortString) -> u64 {
     hasher.finish()
 }
 
+/// Why no exchange takes this message, if it is so.
+pub(super) fn check(message: &Message, settings: &Settings) -> Result<(), Invalid> {
+    // The body is shared, the rest is small: written once more rather than checked in two ways.
+    Parcel::of(&Delivery::new(message.clone(), 1), settings).map(drop)
+}
+
 /// Exchange and routing key, as a topic would name them: what fails together, as far as a publisher can know.
 pub(super) fn destination<'a>(message: &'a Message, settings: &Settings) -> Cow<'a, str> {
     let topic = message.topic.as_str();
@@ -101,9 +118,11 @@ pub(super) fn destination<'a>(message: &'a Message, settings: &Settings) -> Cow<
 }
 
 /// Properties that have a place of their own in AMQP are there, too: consumers of other senders look for them there.
-fn fields(delivery: &Delivery) -> Result<BasicProperties, SinkError> {
-    let given =
-        |name: &str| delivery.message.properties.get(name).map(|value| short(name, value)).transpose();
+fn fields(delivery: &Delivery) -> Result<BasicProperties, Invalid> {
+    let given = |name: &str| {
+        let value = delivery.message.properties.get(name);
+        value.map(|value| short(name, &format!("properties.{name}"), value)).transpose()
+    };
     let mut fields = BasicProperties::default();
     if let Some(value) = given("correlation-id")? {
         fields = fields.with_correlation_id(value);
@@ -123,16 +142,17 @@ fn fields(delivery: &Delivery) -> Result<BasicProperties, SinkError> {
     Ok(fields)
 }
 
-fn headers(delivery: &Delivery) -> Result<FieldTable, SinkError> {
+fn headers(delivery: &Delivery) -> Result<FieldTable, Invalid> {
     let message = &delivery.message;
     let mut all = BTreeMap::new();
     for (name, value) in message.properties.iter() {
         let is_ours = name.starts_with(OURS) || name.eq_ignore_ascii_case(CONTENT_TYPE);
         if is_ours || ORDERS.contains(&name) {
             let detail = format!("the header {name:?} is not for properties: give this one another name");
-            return Err(refused(detail));
+            return Err(Invalid::property(name, detail));
         }
-        all.insert(short("the name of a property", name)?, text(value));
+        let path = format!("properties.{name}");
+        all.insert(short("the name of a property", &path, name)?, text(value));
     }
     all.insert("duly-id".into(), text(message.id.as_str()));
     all.insert("duly-due".into(), text(&message.due.as_millis().to_string()));
@@ -151,7 +171,15 @@ fn text(words: &str) -> AMQPValue {
 }
 
 /// Names have 255 bytes in AMQP.
-fn short(what: &str, words: &str) -> Result<ShortString, SinkError> {
-    let fault = || refused(format!("{what} has {} bytes, and AMQP has room for 255", words.len()));
+fn short(what: &str, path: &str, words: &str) -> Result<ShortString, Invalid> {
+    let code = match path {
+        "topic" => "bad_topic",
+        "id" => "bad_id",
+        _ => "bad_property",
+    };
+    let fault = || {
+        let detail = format!("{what} has {} bytes, and AMQP has room for 255", words.len());
+        Invalid::new(code, path, detail)
+    };
     ShortString::try_new(words).map_err(|_| fault())
 }

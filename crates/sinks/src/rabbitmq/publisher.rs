@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    future::poll_fn,
+    future::{poll_fn, ready},
     mem,
     pin::Pin,
     sync::{
@@ -205,14 +205,17 @@ impl Task {
         }
         let mut jobs = Vec::new();
         let mut is_needed = true;
-        while is_needed || self.is_awaited() {
+        while is_needed || self.awaited().is_some() {
             self.note_oldest();
+            let given_up = self.awaited();
             let ended = tokio::select! {
                 count = waiting.recv_many(&mut jobs, TOGETHER_MAX), if is_needed => {
                     is_needed = count > 0;
                     self.backlog.extend(jobs.drain(..));
                     self.publish()
                 }
+                // Nobody may ever confirm what is left, and a channel is not kept for calls that are over.
+                () = over(given_up), if !is_needed => Ok(()),
                 ripe = poll_fn(|cx| self.ripe(cx)) => self.settle(ripe).and_then(|()| self.publish()),
             };
             if let Err(error) = ended {
@@ -221,8 +224,10 @@ impl Task {
         }
     }
 
-    fn is_awaited(&self) -> bool {
-        self.entries.iter().map(|entry| &entry.job).chain(&self.backlog).any(|job| !job.call.is_closed())
+    /// A call that waits for one of these.
+    fn awaited(&self) -> Option<mpsc::UnboundedSender<(usize, News)>> {
+        let mut jobs = self.entries.iter().map(|entry| &entry.job).chain(&self.backlog);
+        jobs.find(|job| !job.call.is_closed()).map(|job| job.call.clone())
     }
 
     fn note_oldest(&self) {
@@ -261,13 +266,13 @@ impl Task {
                 entry.job.tell(News::Again);
                 return Err(error);
             }
-            Some(Ok(_)) => entry.job.tell(News::Done(Err(no_answer("the channel does not confirm")))),
-            None => {
-                *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
-                entry.job.tell(News::Sent);
-                self.entries.push_back(entry);
-            }
+            // A quick broker has confirmed it already. It is judged with the others: what was returned may have come with it.
+            Some(answer) => entry.answer = ready(answer).boxed(),
+            None => {}
         }
+        *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
+        entry.job.tell(News::Sent);
+        self.entries.push_back(entry);
         Ok(())
     }
 
@@ -385,6 +390,14 @@ impl Task {
         while let Ok(job) = waiting.try_recv() {
             job.tell(News::Again);
         }
+    }
+}
+
+/// Returns when a call is over.
+async fn over(call: Option<mpsc::UnboundedSender<(usize, News)>>) {
+    match call {
+        Some(call) => call.closed().await,
+        None => std::future::pending().await,
     }
 }
 

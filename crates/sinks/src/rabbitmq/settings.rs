@@ -10,7 +10,7 @@ use lapin::{
 use rustls::{ClientConfig, RootCertStore};
 
 use super::config::RabbitmqConfig;
-use crate::{Hidden, tls};
+use crate::tls;
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -41,12 +41,13 @@ impl Settings {
     pub(super) fn read(config: &RabbitmqConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
         let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
-        if config.url.0.is_empty() {
+        let urls = config.url.urls();
+        if urls.is_empty() {
             fault("url", format!("set url: {WANTED}"));
         }
         // The words of the parser could quote the password.
-        let read = |url: &Hidden| parsed(url.reveal()).ok_or_else(|| format!("it is not {WANTED}"));
-        let uris: Result<Vec<AMQPUri>, _> = config.url.0.iter().map(read).collect();
+        let read = |url: &String| parsed(url).ok_or_else(|| format!("it is not {WANTED}"));
+        let uris: Result<Vec<AMQPUri>, _> = urls.iter().map(read).collect();
         let uris = uris.map_err(|detail| fault("url", detail)).unwrap_or_default();
         let by_tls = uris.iter().filter(|uri| uri.scheme == AMQPScheme::AMQPS).count();
         let is_secure = by_tls > 0;

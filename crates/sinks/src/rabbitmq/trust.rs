@@ -6,12 +6,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{failure::Cause, parcel::Parcel};
+use super::{
+    failure::{Cause, is_long_key},
+    parcel::Parcel,
+};
 
 /// Exchanges that are remembered, at most; then all are forgotten, and one message of each goes alone again.
 const EXCHANGES_MAX: usize = 4_096;
 /// Routing keys that may not be written to, at most; then all are forgotten.
 const KEYS_MAX: usize = 1_024;
+/// Beginnings of such keys that were too long for the broker's words, at most; then all are forgotten.
+const LONG_KEYS_MAX: usize = 64;
 /// A body of no more bytes is taken by any broker.
 const SIZE_SURE: usize = 64 << 10;
 
@@ -24,13 +29,15 @@ struct Known {
     exchanges: HashSet<String>,
     /// Exchange and routing key, where the user may write to others of the exchange.
     forbidden: HashSet<(String, String)>,
+    /// The same, as the broker began to name them.
+    long: Vec<String>,
     /// The largest body that was taken.
     size: usize,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { exchanges: HashSet::new(), forbidden: HashSet::new(), size: SIZE_SURE }
+        Self { exchanges: HashSet::new(), forbidden: HashSet::new(), long: Vec::new(), size: SIZE_SURE }
     }
 }
 
@@ -50,7 +57,7 @@ impl Trust {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_forbidden = !known.forbidden.is_empty()
             && known.forbidden.contains(&(parcel.exchange.to_string(), parcel.key.to_string()));
-        if is_forbidden || parcel.size() > known.size {
+        if is_forbidden || known.is_long(parcel) || parcel.size() > known.size {
             Passage::Alone
         } else if known.exchanges.contains(parcel.exchange.as_str()) {
             Passage::Shared
@@ -66,7 +73,14 @@ impl Trust {
         if !known.forbidden.is_empty() {
             known.forbidden.remove(&(parcel.exchange.to_string(), parcel.key.to_string()));
         }
-        known.trust(parcel.exchange.as_str());
+        let (exchange, key) = (parcel.exchange.as_str(), parcel.key.as_str());
+        known.long.retain(|begin| !is_long_key(begin, exchange, key));
+        known.trust(exchange);
+    }
+
+    /// The broker closed a channel for a key of this exchange: its right to the exchange was asked for before.
+    pub(super) fn has_exchange(&self, exchange: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).trust(exchange);
     }
 
     /// The broker closed a channel for this.
@@ -84,6 +98,14 @@ impl Trust {
                 }
                 known.forbidden.insert((exchange.clone(), key.clone()));
             }
+            Cause::LongKey { begin } => {
+                if known.long.len() >= LONG_KEYS_MAX {
+                    known.long.clear();
+                }
+                if !known.long.contains(begin) {
+                    known.long.push(begin.clone());
+                }
+            }
             Cause::Size { max, .. } => known.size = known.size.min(*max),
             Cause::Other => {}
         }
@@ -91,6 +113,10 @@ impl Trust {
 }
 
 impl Known {
+    fn is_long(&self, parcel: &Parcel) -> bool {
+        self.long.iter().any(|begin| is_long_key(begin, parcel.exchange.as_str(), parcel.key.as_str()))
+    }
+
     fn trust(&mut self, exchange: &str) {
         if !self.exchanges.contains(exchange) {
             if self.exchanges.len() >= EXCHANGES_MAX {

@@ -3,7 +3,7 @@
 use lapin::Error;
 
 use super::{
-    failure::{Cause, denied, no_answer, refused},
+    failure::{Cause, denied, is_long_key, no_answer, refused},
     parcel::Parcel,
     publisher::News,
 };
@@ -29,11 +29,15 @@ pub(super) fn judge(cause: &Cause, error: &Error, under: &[Under<'_>]) -> Vec<Ne
         Cause::Key { exchange, key } => {
             each.parcel.exchange.as_str() == exchange && each.parcel.key.as_str() == key
         }
+        Cause::LongKey { begin } => {
+            is_long_key(begin, each.parcel.exchange.as_str(), each.parcel.key.as_str())
+        }
         Cause::Size { bytes, .. } => each.parcel.size() == *bytes,
         Cause::Other => false,
     };
     let first = under.iter().position(is_candidate);
-    let is_new = matches!(cause, Cause::Key { .. }) && first.is_some_and(|first| !under[first].is_known);
+    let is_new = matches!(cause, Cause::Key { .. } | Cause::LongKey { .. })
+        && first.is_some_and(|first| !under[first].is_known);
     let culprit = if is_new { first } else { under.iter().rposition(is_candidate) };
     let each = under.iter().enumerate().map(|(index, each)| match (each.returned, culprit) {
         (Some(words), _) => News::Done(Err(denied(words))),

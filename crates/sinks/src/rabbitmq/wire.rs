@@ -17,6 +17,8 @@ use super::{
 /// Channels that all calls share. A destination has two of them, chosen by its hash: what blocks one of them leaves the
 /// others alone.
 const SHARED: usize = 16;
+/// More than those, while all of them wait for confirms of silent queues; the broker allows 2,047 to a connection.
+const SHARED_MAX: usize = 128;
 const CHOICES: usize = 2;
 
 /// An open connection.
@@ -25,7 +27,8 @@ pub(super) struct Wire(Arc<Inner>);
 
 struct Inner {
     connection: Connection,
-    shared: Mutex<[Option<Publisher>; SHARED]>,
+    /// Those after the first [`SHARED`] are there only while they are needed.
+    shared: Mutex<Vec<Option<Publisher>>>,
     common: Shared,
     /// Why the broker takes no messages now, if so.
     blocked: watch::Receiver<Option<String>>,
@@ -50,7 +53,8 @@ impl Wire {
             }
         });
         let common = Shared { clock, trust: Arc::default(), pace: Arc::default() };
-        Self(Arc::new(Inner { connection, shared: Mutex::default(), common, blocked, errors }))
+        let shared = Mutex::new(vec![None; SHARED]);
+        Self(Arc::new(Inner { connection, shared, common, blocked, errors }))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -115,14 +119,17 @@ impl Wire {
     /// Puts it there; or gives the one that was put there meanwhile.
     fn share(&self, slot: usize, publisher: Publisher) -> Publisher {
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.len() <= slot {
+            shared.resize(slot + 1, None);
+        }
         match &shared[slot] {
             Some(other) if !other.is_closed() => other.clone(),
             _ => shared[slot].insert(publisher).clone(),
         }
     }
 
-    /// Of its two channels the one with less to do; another one, if both wait for confirms of somebody else. Or the place for a new
-    /// channel.
+    /// Of its two channels the one with less to do; another one, or one more, if all wait for confirms of somebody else. Or the
+    /// place for a new channel.
     fn choose(&self, destination: u64) -> Result<Publisher, usize> {
         let now = self.0.common.clock.now().mono();
         let begin = usize::try_from(destination % SHARED as u64).unwrap_or_default();
@@ -132,11 +139,19 @@ impl Wire {
         for slot in shared.iter_mut() {
             slot.take_if(|publisher| publisher.is_closed() || publisher.is_stale(now));
         }
+        while shared.len() > SHARED && shared.last().is_some_and(Option::is_none) {
+            shared.pop();
+        }
         let busy = |slot: &usize| shared[*slot].as_ref().map_or(0, Publisher::unanswered);
         let fits = |slot: &usize| is_silent || shared[*slot].as_ref().is_none_or(|one| !one.is_overdue(now));
-        let places: Vec<usize> = (0..SHARED).map(|n| (begin + n) % SHARED).collect();
-        let best = places[..CHOICES].iter().copied().filter(fits).min_by_key(busy);
-        let slot = best.or_else(|| places.iter().copied().find(fits)).unwrap_or(begin);
+        let places = (0..SHARED).map(|n| (begin + n) % SHARED);
+        let best = places.clone().take(CHOICES).filter(fits).min_by_key(busy);
+        let found = best.or_else(|| places.chain(SHARED..shared.len()).find(fits));
+        let slot = match found {
+            Some(slot) => slot,
+            None if shared.len() < SHARED_MAX => return Err(shared.len()),
+            None => begin,
+        };
         shared[slot].clone().ok_or(slot)
     }
 

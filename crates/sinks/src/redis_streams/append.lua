@@ -26,8 +26,8 @@ if known then
     return entry
   end
 end
--- An entry without its marker would be appended again by every further try.
-if not redis.acl_check_cmd('SET', KEYS[2], '', 'PX', '1') then
+-- An entry without its marker would be appended again by every further try. Not every server that speaks this protocol can be asked.
+if redis.acl_check_cmd and not redis.acl_check_cmd('SET', KEYS[2], '', 'PX', '1') then
   return redis.error_reply("NOPERM this user may not run the 'set' command")
 end
 if right ~= '' and token > highest then

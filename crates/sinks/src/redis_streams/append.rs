@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use duly_core::{Delivery, Fence, SinkError, SinkErrorKind};
+use duly_core::{Delivery, Fence, Invalid, Message};
 use futures_util::{Stream, stream::FuturesUnordered};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
-use super::{link::Wire, settings::Settings, slot};
+use super::{failure::OF_KEY, link::Wire, settings::Settings, slot};
 
 const SCRIPT: &str = include_str!("append.lua");
 
@@ -36,22 +36,27 @@ pub(super) struct Append {
 }
 
 /// Why this message fits into no stream, if it does not.
-pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
-    let properties = &delivery.message.properties;
-    let refused = |detail| Some(SinkError::new(SinkErrorKind::Refused, detail));
-    if let Some(detail) = reserved(delivery.message.topic.as_str()) {
-        return refused(detail);
+pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+    let properties = &message.properties;
+    if let Some(detail) = reserved(message.topic.as_str()) {
+        return Err(Invalid::new("reserved_topic", "topic", detail));
     }
     if properties.len() > PROPERTIES_MAX {
-        return refused(format!("{} properties, and {PROPERTIES_MAX} fit", properties.len()));
+        let detail = format!("{} properties, and {PROPERTIES_MAX} fit", properties.len());
+        return Err(Invalid::new("too_many_properties", "properties", detail));
     }
     let is_taken = |name: &str| name == BODY || name == CONTENT_TYPE || name.starts_with(OURS);
-    let (name, _) = properties.iter().find(|(name, _)| is_taken(name))?;
-    refused(format!("an entry has the field {name:?} already: give the property another name"))
+    match properties.iter().find(|(name, _)| is_taken(name)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let detail = format!("an entry has the field {name:?} already: give the property another name");
+            Err(Invalid::property(name, detail))
+        }
+    }
 }
 
 /// Why no stream may have this name, if none may.
-pub(super) fn reserved(topic: &str) -> Option<String> {
+fn reserved(topic: &str) -> Option<String> {
     let owner = redis_link::reserved_for(topic)?;
     Some(format!("{topic:?} names a key that {owner} keeps itself: choose another topic"))
 }
@@ -104,14 +109,14 @@ impl Append {
 
     /// Whether it is the right to the keys beside the stream that this message lacks, and not that to the stream.
     pub(super) async fn lacks_keys_beside(&self, mut wire: Wire, delivery: &Delivery) -> bool {
-        let mut command = redis::cmd("EVAL");
-        command
-            .arg("return 1")
-            .arg(2)
-            .arg(marker(delivery))
-            .arg(slot::rights(delivery.message.topic.as_str()));
-        let answers = wire.ask(vec![command]).await;
-        answers.iter().any(|answer| answer.as_ref().is_err_and(|error| error.code() == Some("NOPERM")))
+        let (marker, rights) = (marker(delivery), slot::rights(delivery.message.topic.as_str()));
+        let (mut both, mut one, mut other) = (redis::cmd("EVAL"), redis::cmd("GETEX"), redis::cmd("HGET"));
+        both.arg("return 1").arg(2).arg(&marker).arg(&rights);
+        // For a user that may run EVALSHA and not EVAL.
+        one.arg(&marker);
+        other.arg(&rights).arg("");
+        let answers = wire.ask(vec![both, one, other]).await;
+        answers.iter().any(|answer| answer.as_ref().is_err_and(is_of_keys))
     }
 
     fn command(&self, how: &str, script: &str, delivery: &Delivery) -> Cmd {
@@ -159,6 +164,11 @@ impl Append {
 
 fn marker(delivery: &Delivery) -> String {
     slot::marker(delivery.message.topic.as_str(), delivery.message.id.as_str())
+}
+
+/// A right that is missed is one to a key, and not to a command.
+fn is_of_keys(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM") && error.detail().is_some_and(|detail| detail.contains(OF_KEY))
 }
 
 fn is_unknown(answer: &Result<Value, RedisError>) -> bool {

@@ -8,6 +8,9 @@ use redis::{ErrorKind, RedisError};
 /// A script may not run one of its commands: how older and newer servers say so.
 const NO_RIGHT: [&str; 2] = ["user executing the script can't run", "has no permissions to run"];
 
+/// The right that is missed is one to a key: how all servers say so.
+pub(super) const OF_KEY: &str = " to access ";
+
 /// Nothing was sent.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
     SinkError::new(SinkErrorKind::Unreachable, detail)
@@ -62,7 +65,7 @@ fn by_code(code: &str, detail: &str, of_server: ErrorScope) -> (SinkErrorKind, E
     match code {
         "NOAUTH" | "WRONGPASS" => (Misconfigured, Target, None),
         // Of a key; otherwise of a command, which every message needs.
-        "NOPERM" if detail.contains(" to access ") => (Denied, Destination, Some(Doubt::Keys)),
+        "NOPERM" if detail.contains(OF_KEY) => (Denied, Destination, Some(Doubt::Keys)),
         "NOPERM" => (Misconfigured, Target, None),
         "ERR" if NO_RIGHT.iter().any(|words| detail.contains(words)) => (Misconfigured, Target, None),
         "WRONGTYPE" => (Denied, Destination, None),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duly_core::{
-    Clock, Delivery, ErrorScope, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic,
+    Clock, Delivery, ErrorScope, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind,
 };
 use futures_util::StreamExt;
 use redis::RedisError;
@@ -160,9 +160,9 @@ impl Sink for RedisStreamsSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
         let (mut indexes, mut fit) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (index, delivery) in batch.iter().enumerate() {
-            match append::check(delivery) {
-                Some(fault) => outcomes.report(index, Err(fault)),
-                None => {
+            match append::check(&delivery.message) {
+                Err(fault) => outcomes.report(index, Err(SinkError::never(&fault))),
+                Ok(()) => {
                     indexes.push(index);
                     fit.push(delivery);
                 }
@@ -186,11 +186,8 @@ impl Sink for RedisStreamsSink {
         asked
     }
 
-    fn check_topic(&self, topic: &Topic) -> Result<(), Invalid> {
-        match append::reserved(topic.as_str()) {
-            Some(detail) => Err(Invalid::new("reserved_topic", "topic", detail)),
-            None => Ok(()),
-        }
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        append::check(message)
     }
 
     async fn settled(&self, delivered: &[Delivery]) {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use duly_core::{Delivery, Monotonic, Outcomes, SinkErrorKind};
+use duly_core::{Delivery, Monotonic, Outcomes, SinkError, SinkErrorKind};
 use futures_util::{
     StreamExt,
     future::{BoxFuture, join_all},
@@ -49,9 +49,9 @@ impl<'a> Call<'a> {
     pub(super) async fn run(&self, batch: &'a [Delivery]) {
         let mut topics: BTreeMap<&str, Vec<(usize, &'a Delivery)>> = BTreeMap::new();
         for (index, delivery) in batch.iter().enumerate() {
-            match message::check(delivery) {
-                Some(refused) => self.outcomes.report(index, Err(refused)),
-                None => topics.entry(delivery.message.topic.as_str()).or_default().push((index, delivery)),
+            match message::check(&delivery.message) {
+                Err(fault) => self.outcomes.report(index, Err(SinkError::never(&fault))),
+                Ok(()) => topics.entry(delivery.message.topic.as_str()).or_default().push((index, delivery)),
             }
         }
         let (mut ready, mut unknown, mut old) = (Vec::new(), Vec::new(), Vec::new());

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RocketmqSink, settings::Settings};
-use crate::{Hidden, Remark, Span};
+use crate::{Hidden, OneOrMany, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,8 +17,8 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RocketmqConfig {
-    /// The name servers, `host:port`, several with commas or semicolons between.
-    pub namesrv: Option<String>,
+    /// The name servers, `host:port`, several with commas or semicolons between, or as a list.
+    pub namesrv: OneOrMany<String>,
     /// Who we are, where brokers ask for it.
     pub access_key: Option<String>,
     /// What proves it.

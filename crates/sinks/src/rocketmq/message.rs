@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Delivery, SinkError, SinkErrorKind};
+use duly_core::{Delivery, Invalid, Message};
 
 use super::{
     namesrv::Queue,
@@ -103,27 +103,25 @@ pub(super) fn topic_fault(topic: &str) -> Option<String> {
 }
 
 /// Why no topic takes this message, if it is so.
-pub(super) fn check(delivery: &Delivery) -> Option<SinkError> {
-    let message = &delivery.message;
-    let refused = |detail: String| Some(SinkError::new(SinkErrorKind::Refused, detail));
+pub(super) fn check(message: &Message) -> Result<(), Invalid> {
     if let Some(detail) = topic_fault(message.topic.as_str()) {
-        return refused(detail);
+        return Err(Invalid::new("bad_topic", "topic", detail));
     }
     if message.body.is_empty() {
-        return refused("RocketMQ takes no message without a body".into());
+        return Err(Invalid::new("bad_body", "body", "RocketMQ takes no message without a body"));
     }
     for (name, value) in message.properties.iter() {
         let is_taken = name == CONTENT_TYPE || name.starts_with(OURS) || name.starts_with("__");
         if is_taken || RESERVED.contains(&name) {
-            return refused(format!(
-                "RocketMQ or Duly has a property {name:?} of its own: give it another name"
-            ));
+            let detail = format!("RocketMQ or Duly has a property {name:?} of its own: give it another name");
+            return Err(Invalid::property(name, detail));
         }
         if value.is_empty() {
-            return refused(format!("RocketMQ keeps no property without a value, and {name:?} is empty"));
+            let detail = format!("RocketMQ keeps no property without a value, and {name:?} is empty");
+            return Err(Invalid::property(name, detail));
         }
     }
-    None
+    Ok(())
 }
 
 /// What a producer says of itself from time to time.

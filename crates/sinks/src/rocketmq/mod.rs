@@ -22,7 +22,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic};
+use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use brokers::Brokers;
@@ -100,11 +100,8 @@ impl Sink for RocketmqSink {
         Call { sink: self, outcomes, begin_until, end }.run(batch).await;
     }
 
-    fn check_topic(&self, topic: &Topic) -> Result<(), Invalid> {
-        match message::topic_fault(topic.as_str()) {
-            Some(detail) => Err(Invalid::new("bad_topic", "topic", detail)),
-            None => Ok(()),
-        }
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        message::check(message)
     }
 
     /// Asks the name servers for the masters, and all of these whether they are there: one is enough.

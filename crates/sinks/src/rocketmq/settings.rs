@@ -26,13 +26,13 @@ impl Settings {
     pub(super) fn read(config: &RocketmqConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
         let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
-        let all = config.namesrv.as_deref().unwrap_or_default();
-        let namesrv: Vec<String> = all.split([',', ';']).map(|one| one.trim().to_owned()).collect();
-        if config.namesrv.is_none() {
+        let namesrv = config.namesrv.addresses();
+        if config.namesrv.0.is_empty() {
             fault("namesrv", "set namesrv, such as 127.0.0.1:9876");
-        } else if !namesrv.iter().all(|one| is_address(one)) {
-            fault("namesrv", "it cannot be used: write host:port, several with commas between");
+        } else if namesrv.is_none() {
+            fault("namesrv", "it cannot be used: write host:port, several with commas between or as a list");
         }
+        let namesrv = namesrv.unwrap_or_default();
         let signer = match (&config.access_key, &config.secret_key) {
             (Some(key), Some(secret)) => Some(Signer::new(key, secret.reveal())),
             (None, None) => None,
@@ -69,11 +69,4 @@ impl Settings {
         let accept_weaker = config.accept_weaker.unwrap_or(true);
         Ok(Self { namesrv, signer, tls, timeout, accept_weaker })
     }
-}
-
-/// A host that is not empty, and a port after the last colon.
-fn is_address(text: &str) -> bool {
-    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port))
 }

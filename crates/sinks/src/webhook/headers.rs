@@ -1,12 +1,18 @@
 //! From a message to the headers of its request.
 
-use duly_core::{Delivery, Invalid, Key, Tag};
+use std::borrow::Cow;
+
+use duly_core::{Delivery, Invalid, Key, Message, Properties, Tag};
 use http::{
     HeaderMap,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
 };
 
-use super::sign;
+use super::{
+    place::{Place, Whose},
+    settings::Settings,
+    sign,
+};
 
 const AGENT: &str = concat!("duly/", env!("CARGO_PKG_VERSION"));
 
@@ -43,23 +49,52 @@ pub(super) fn value(text: &str) -> Result<HeaderValue, &'static str> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| "not a value that a header can have")
 }
 
-/// All headers of a request at `seconds` of wall time. `fixed` are the sink's own.
-pub(super) fn headers(
-    delivery: &Delivery,
-    fixed: &HeaderMap,
-    keys: &[sign::Key],
-    seconds: u64,
-) -> Result<HeaderMap, Invalid> {
-    let message = &delivery.message;
-    let id = message.id.as_str();
-    let mut map = HeaderMap::with_capacity(fixed.len() + message.properties.len() + 12);
-    map.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-    map.insert(CONTENT_TYPE, HeaderValue::from_static(message.body.kind().mime()));
+/// What the sink adds to requests to one address.
+pub(super) struct Credentials<'s> {
+    fixed: Cow<'s, HeaderMap>,
+    keys: Cow<'s, [sign::Key]>,
+}
 
+impl<'s> Credentials<'s> {
+    /// These headers and keys.
+    pub(super) fn of(fixed: &'s HeaderMap, keys: &'s [sign::Key]) -> Self {
+        Self { fixed: Cow::Borrowed(fixed), keys: Cow::Borrowed(keys) }
+    }
+
+    /// The sink's own headers go to the sink's own address alone: whoever may send to an address of their choice would otherwise
+    /// read them there. Requests to such an address are signed with a key of that address, for the same reason.
+    pub(super) fn to(place: &Place, settings: &'s Settings) -> Self {
+        match place.whose {
+            Whose::Sinks => Self::of(&settings.headers, &settings.keys),
+            Whose::Messages => {
+                let keys = sign::keys_of_url(&settings.keys, &place.uri.to_string());
+                Self { fixed: Cow::Owned(HeaderMap::new()), keys: Cow::Owned(keys) }
+            }
+        }
+    }
+}
+
+/// Why no request can have the properties of this message as its headers, if it is so.
+pub(super) fn check(message: &Message, whose: Whose, settings: &Settings) -> Result<(), Invalid> {
+    if message.properties.is_empty() {
+        return Ok(());
+    }
+    let mut map = HeaderMap::with_capacity(message.properties.len());
+    match whose {
+        Whose::Sinks => add_properties(&mut map, message, &settings.headers),
+        Whose::Messages => add_properties(&mut map, message, &HeaderMap::new()),
+    }
+}
+
+fn add_properties(map: &mut HeaderMap, message: &Message, fixed: &HeaderMap) -> Result<(), Invalid> {
     for (text, words) in message.properties.iter() {
-        let fault = |why| Invalid::new("bad_header", format!("properties.{text}"), why);
+        let fault = |why: &str| Invalid::property(text, why);
         let name = name(text).map_err(fault)?;
         if fixed.contains_key(&name) {
+            // The trace of the call is nobody's wish: the configuration goes before it.
+            if matches!(text, Properties::TRACEPARENT | Properties::TRACESTATE) {
+                continue;
+            }
             return Err(fault("a header that the sink's configuration sets"));
         }
         let value = value(words).map_err(fault)?;
@@ -68,12 +103,29 @@ pub(super) fn headers(
             return Err(fault("the same header as another property: case does not tell them apart"));
         }
     }
-    for (name, value) in fixed {
+    Ok(())
+}
+
+/// All headers of a request at `seconds` of wall time.
+pub(super) fn headers(
+    delivery: &Delivery,
+    credentials: &Credentials<'_>,
+    seconds: u64,
+) -> Result<HeaderMap, Invalid> {
+    let Credentials { fixed, keys } = credentials;
+    let message = &delivery.message;
+    let id = message.id.as_str();
+    let mut map = HeaderMap::with_capacity(fixed.len() + message.properties.len() + 12);
+    map.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    map.insert(CONTENT_TYPE, HeaderValue::from_static(message.body.kind().mime()));
+
+    add_properties(&mut map, message, fixed)?;
+    for (name, value) in fixed.iter() {
         map.insert(name, value.clone());
     }
 
     let mut own = |name: &'static str, text: &str| {
-        let value = value(text).map_err(|why| Invalid::new("bad_header", name, why))?;
+        let value = value(text).map_err(|why| Invalid::new("bad_property", name, why))?;
         map.insert(HeaderName::from_static(name), value);
         Ok::<_, Invalid>(())
     };

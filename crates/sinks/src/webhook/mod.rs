@@ -97,6 +97,12 @@ impl Sink for WebhookSink {
         place::destination(message.topic.as_str())
     }
 
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        let settings = &self.settings;
+        let place = place::place(message.topic.as_str(), settings.base.as_ref(), &settings.allowed)?;
+        headers::check(message, place.whose, settings)
+    }
+
     /// Connects, with TLS if the address asks for it, and sends nothing. Without a base address there is nothing to ask.
     async fn probe(&self) -> Result<(), SinkError> {
         let Some(base) = &self.settings.base else { return Ok(()) };

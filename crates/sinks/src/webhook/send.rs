@@ -14,7 +14,7 @@ use super::{
     WebhookSink,
     answer::{self, is_elsewhere, retry_after},
     failure::{self, Answered},
-    headers::headers,
+    headers::{Credentials, headers},
     origin::{self, Visit},
     place::{self, Place, Whose, place},
 };
@@ -41,7 +41,7 @@ impl WebhookSink {
 
         let seconds = self.clock.now().wall().as_millis() / 1000;
         let headers =
-            headers(delivery, &settings.headers, &settings.keys, seconds).map_err(|fault| misfit(&fault))?;
+            headers(delivery, &Credentials::to(&place, settings), seconds).map_err(|fault| misfit(&fault))?;
         let mut request = Request::new(Full::new(delivery.message.body.to_bytes()));
         *request.method_mut() = settings.method.clone();
         *request.uri_mut() = place.uri.clone();

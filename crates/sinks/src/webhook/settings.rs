@@ -80,6 +80,11 @@ impl Settings {
         if config.url.is_none() && config.allow_urls.is_empty() {
             faults.add("url", "set url, or allow_urls if every message brings its own address");
         }
+        if config.url.is_none() && !config.headers.is_empty() {
+            let detail = "these are sent to the sink's own url alone, and it has none; a message brings its own headers as \
+                          properties";
+            faults.add("headers", detail);
+        }
         let base = config.url.as_ref().and_then(|url| faults.keep("url", base(url.reveal())));
         let settings = Self {
             method: faults.keep("method", method(config.method.as_deref())).unwrap_or(Method::POST),

@@ -26,6 +26,16 @@ impl Key {
         Hmac::new_from_slice(&bytes).map(Self).map_err(|_| "the secret has no length that can be used")
     }
 
+    /// The key of one address that a message named: HMAC-SHA256 of the address by the secret.
+    ///
+    /// Whoever receives at one such address cannot sign for another, nor for the sink's own: a signature by this key is good
+    /// for this address alone.
+    fn of_url(&self, url: &str) -> Self {
+        let derived = self.0.clone().chain_update(url.as_bytes()).finalize().into_bytes();
+        // A key of HMAC may have any length, so there is no error to tell of.
+        Hmac::new_from_slice(&derived).map_or_else(|_| self.clone(), Self)
+    }
+
     /// `v1,<base64>` over the id, the time and the body.
     fn sign(&self, id: &str, seconds: u64, body: &[u8]) -> String {
         let mut mac = self.0.clone();
@@ -45,6 +55,11 @@ impl fmt::Debug for Key {
 pub(super) fn signature(keys: &[Key], id: &str, seconds: u64, body: &[u8]) -> Option<String> {
     let all: Vec<_> = keys.iter().map(|key| key.sign(id, seconds, body)).collect();
     (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// The keys for an address that a message named.
+pub(super) fn keys_of_url(keys: &[Key], url: &str) -> Vec<Key> {
+    keys.iter().map(|key| key.of_url(url)).collect()
 }
 
 #[cfg(test)]

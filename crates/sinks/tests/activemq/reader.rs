@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
+    mem,
     net::{Ipv4Addr, TcpStream},
     time::Duration,
 };
@@ -122,12 +123,19 @@ pub(crate) fn drain(port: u16, queue: &str) -> Vec<Arrival> {
     reader.say(&format!("SEND\ndestination:{queue}\ndestination-type:ANYCAST\n{MARK}:1\nreceipt:m\n\n\0"));
     assert_eq!(reader.next().command, "RECEIPT");
     reader.say(&format!("SUBSCRIBE\nid:0\nack:auto\ndestination:{queue}\nsubscription-type:ANYCAST\n\n\0"));
-    let mut arrivals = Vec::new();
+    let (mut arrivals, mut is_over) = (Vec::new(), false);
     loop {
         let frame = reader.next();
+        if frame.command == "RECEIPT" {
+            return arrivals;
+        }
         assert_eq!(frame.command, "MESSAGE", "{:?}", frame.headers);
         if frame.headers.contains_key(MARK) {
-            return arrivals;
+            // A subscription that is only left behind may be given the mark of the next reader.
+            if !mem::replace(&mut is_over, true) {
+                reader.say("UNSUBSCRIBE\nid:0\nreceipt:u\n\n\0");
+            }
+            continue;
         }
         assert_eq!(frame.headers["persistent"], "true");
         arrivals.push(frame.arrival());

@@ -15,7 +15,7 @@ fn user(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_user_without_any_rights_is_denied_at_the_topic_and_stops_nobody() {
+async fn a_user_without_any_rights_delivers_nothing_and_loses_nothing() {
     if !installed() {
         return;
     }
@@ -23,8 +23,14 @@ async fn a_user_without_any_rights_is_denied_at_the_topic_and_stops_nobody() {
     let topic = topic_of(kafka, 1).await;
     let weak = sink_with(&kafka.guarded(), &user(WEAK));
     let error = one(&weak, &topic, "a").await.unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Denied, "{}", error.detail);
-    assert_eq!(error.scope, ErrorScope::Destination);
+    // Two refusals race: that of the topic, and that of an idempotent producer's id, which a broker gives to whoever may write to
+    // any topic. Both are true of a user who may write to none.
+    let either = [
+        (SinkErrorKind::Denied, ErrorScope::Destination),
+        (SinkErrorKind::Misconfigured, ErrorScope::Target),
+    ];
+    assert!(either.contains(&(error.kind, error.scope)), "{error:?}");
+    assert!(error.detail.contains("authorization failed"), "{}", error.detail);
     assert!(ids(kafka, &topic).await.is_empty());
 }
 

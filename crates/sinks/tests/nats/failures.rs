@@ -237,3 +237,31 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_and_is_not_waited_for_tw
     there.sort_unstable();
     assert_eq!(there, ["a", "b", "c", "d"], "and b is there once");
 }
+
+#[tokio::test]
+async fn a_connection_with_too_many_unanswered_messages_is_replaced() {
+    if !installed() {
+        return;
+    }
+    let nats = Nats::single();
+    orders(&nats).await;
+    // Somebody listens, and never answers.
+    let other = async_nats::connect(nats.url()).await.unwrap();
+    let _heard = other.subscribe("silent").await.unwrap();
+    other.flush().await.unwrap();
+    let sink = sink_with(&nats.url(), "request_timeout = '4s'");
+    one(&sink, "orders", "before").await.unwrap();
+    // The server numbers its connections.
+    let number = async || async_nats::connect(nats.url()).await.unwrap().server_info().client_id;
+    let before = number().await;
+    let batches: Vec<Vec<_>> =
+        (0..11).map(|call| (0..1_000).map(|n| to("silent", &format!("{call}-{n}"))).collect()).collect();
+    let calls = batches.iter().map(|batch| sink.deliver(batch));
+    let outcomes = futures_util::future::join_all(calls).await;
+    assert!(outcomes.iter().flatten().all(Result::is_err));
+    assert_eq!(number().await, before + 1, "it is kept until it is used again");
+    one(&sink, "orders", "after").await.unwrap();
+    assert_eq!(number().await, before + 3, "the sink has connected anew");
+    one(&sink, "orders", "later").await.unwrap();
+    assert_eq!(number().await, before + 4, "and keeps that one");
+}

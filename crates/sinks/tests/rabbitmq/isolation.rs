@@ -77,24 +77,30 @@ async fn a_forbidden_routing_key_is_denied_and_its_exchange_goes_on() {
     let reader = Reader::shared().await;
     let queue = reader.exchange("allowed", "key.#").await;
     let (user, password) = FEW;
-    let sink = sink_with(&format!("amqp://{user}:{password}@127.0.0.1:{}", shared().port()), "");
-    one(&sink, "allowed/key.a", "known").await.unwrap();
-    let mut confirmed = vec!["known".to_owned()];
-    for round in 0..3 {
-        let key = |n: usize| {
-            if n.is_multiple_of(5) { "allowed/forbidden.a".into() } else { format!("allowed/key.{n}") }
-        };
-        let batch: Vec<_> = (0..50).map(|n| to(&key(n), &format!("r{round}-{n}"))).collect();
-        for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
-            match outcome {
-                Ok(_) => confirmed.push(format!("r{round}-{n}")),
-                Err(error) if n % 5 == 0 => assert_eq!(error.kind, SinkErrorKind::Denied, "{n}: {error}"),
-                // What was under way on its channel when the broker first met the forbidden key.
-                Err(error) => assert!(round == 0 && error.kind == SinkErrorKind::Unknown, "{n}: {error}"),
+    let mut confirmed = Vec::new();
+    // The words in which the broker names a key have room for some 220 bytes of it.
+    for forbidden in ["forbidden.a".to_owned(), format!("forbidden.{}", "long".repeat(55))] {
+        let sink = sink_with(&format!("amqp://{user}:{password}@127.0.0.1:{}", shared().port()), "");
+        let known = format!("known-{}", forbidden.len());
+        one(&sink, "allowed/key.a", &known).await.unwrap();
+        confirmed.push(known);
+        for round in 0..3 {
+            let key = |n: usize| {
+                if n.is_multiple_of(5) { format!("allowed/{forbidden}") } else { format!("allowed/key.{n}") }
+            };
+            let id = |n: usize| format!("l{}-r{round}-{n}", forbidden.len());
+            let batch: Vec<_> = (0..50).map(|n| to(&key(n), &id(n))).collect();
+            for (n, outcome) in sink.deliver(&batch).await.into_iter().enumerate() {
+                match outcome {
+                    Ok(_) => confirmed.push(id(n)),
+                    Err(error) if n % 5 == 0 => assert_eq!(error.kind, SinkErrorKind::Denied, "{n}: {error}"),
+                    // What was under way on its channel when the broker first met the forbidden key.
+                    Err(error) => assert!(round == 0 && error.kind == SinkErrorKind::Unknown, "{n}: {error}"),
+                }
             }
         }
     }
-    assert!(confirmed.len() > 80, "{confirmed:?}");
+    assert!(confirmed.len() > 160, "{confirmed:?}");
     let there = reader.ids(&queue).await;
     assert!(confirmed.iter().all(|id| there.contains(id)), "{there:?}");
     let distinct: BTreeSet<_> = there.iter().collect();
@@ -171,4 +177,37 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     tokio::task::block_in_place(|| shared().control(&["eval", &switch(&silent, "resume")]));
     let back = async { while one(&sink, &silent, "back").await.is_err() {} };
     tokio::time::timeout(Duration::from_secs(60), back).await.expect("it takes messages again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_silent_queues_than_shared_channels_hold_up_no_other() {
+    const SILENT: usize = 18;
+    if !installed() {
+        return;
+    }
+    let reader = Reader::shared().await;
+    let good = reader.queue().await;
+    let mut silent = Vec::new();
+    for _ in 0..SILENT {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        silent.push(reader.queue_with(arguments).await);
+    }
+    let sink = sink_with(&shared().url(), "request_timeout = '2s'");
+    one(&sink, &good, "before").await.unwrap();
+    let all = |verb: &str| {
+        // A name is bound once in a scope.
+        let scope =
+            |queue: &String| format!("(fun() -> {} end)()", switch(queue, verb).trim_end_matches('.'));
+        let words = format!("{}.", silent.iter().map(scope).collect::<Vec<_>>().join(", "));
+        tokio::task::block_in_place(|| shared().control(&["eval", &words]));
+    };
+    all("suspend");
+    // More than a channel takes before it stands still.
+    let batch: Vec<_> = (0..SILENT * 90).map(|n| to(&silent[n % SILENT], &format!("s{n}"))).collect();
+    assert!(sink.deliver(&batch).await.iter().all(Result::is_err), "they are silent");
+    for n in 0..10 {
+        one(&sink, &good, &format!("after-{n}")).await.unwrap();
+    }
+    all("resume");
 }

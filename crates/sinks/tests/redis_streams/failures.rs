@@ -64,6 +64,25 @@ async fn the_rights_that_the_documentation_names_are_enough() {
 }
 
 #[tokio::test]
+async fn a_user_who_may_not_run_eval_is_denied_by_stream_as_everybody() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let keys = ["~orders", "~duly:mark:*", "~duly:rights:*"];
+    let mut words = vec!["ACL", "SETUSER", "hashes", "on", ">secret", "+@all", "-eval"];
+    words.extend(keys);
+    redis.run::<()>(&words);
+    // Somebody else has brought the script.
+    one(&sink_to(&redis), "orders", "first").await.unwrap();
+    let sink = sink_with(&format!("redis://hashes:secret@127.0.0.1:{}", redis.port()), "");
+    let outcomes = sink.deliver(&[to("orders", "a"), to("others", "b")]).await;
+    assert!(outcomes[0].is_ok(), "{outcomes:?}");
+    let error = outcomes[1].as_ref().unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Denied, ErrorScope::Destination), "{error}");
+}
+
+#[tokio::test]
 async fn missing_rights_that_every_message_needs_pause_the_lane_and_append_nothing() {
     if !installed() {
         return;
@@ -283,12 +302,12 @@ async fn a_topic_that_names_a_key_of_duly_or_redis_mq_is_refused_and_its_neighbo
     let sink = sink_to(&redis);
     for key in ["duly:{main}:paused", "duly:{main:0}:wait", "redis-mq:lock:{a}", "{orders}:mq:tries:normal:g"]
     {
-        let fault = sink.check_topic(&key.parse().unwrap()).unwrap_err();
+        let fault = sink.check(&to(key, "b").message).unwrap_err();
         assert_eq!((fault.code, fault.path.as_str()), ("reserved_topic", "topic"), "{key}");
         let ends = sink.deliver(&[to("orders", "a"), to(key, "b"), to("orders", "c")]).await;
         assert!(ends[0].is_ok() && ends[2].is_ok(), "{ends:?}");
         assert_eq!(ends[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);
         assert_eq!(redis.run::<usize>(&["EXISTS", key]), 0, "{key}");
     }
-    sink.check_topic(&"orders".parse().unwrap()).unwrap();
+    sink.check(&to("orders", "a").message).unwrap();
 }

@@ -84,7 +84,13 @@ async fn a_refusal_is_in_the_brokers_words() {
 #[test]
 fn topics_of_rocketmq_itself_are_refused_before_a_message_is_accepted() {
     let sink = crate::sink_with("127.0.0.1:1", "");
-    let fault = |topic: &str| sink.check_topic(&topic.parse().unwrap()).err().map(|fault| fault.code);
+    let fault = |topic: &str| {
+        let due = duly_core::Timestamp::default();
+        let queue = duly_core::SinkName::parse("rocketmq").unwrap();
+        let mut message = duly_core::Message::new("a".parse().unwrap(), queue, topic.parse().unwrap(), due);
+        message.body = duly_core::Body::text("x");
+        sink.check(&message).err().map(|fault| fault.code)
+    };
     let system =
         ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "rmq_sys_x"];
     for topic in system.into_iter().chain(["%RETRY%group", "%DLQ%group", "no topic!", &"x".repeat(128)]) {

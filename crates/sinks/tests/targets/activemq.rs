@@ -5,12 +5,12 @@ pub(super) mod reader;
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{Delivery, Message, MessageId, Sink, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::activemq::{Activemq, shared},
@@ -28,13 +28,19 @@ pub(crate) struct Queue {
     broker: &'static Activemq,
     name: String,
     turn: Mutex<Turn>,
+    is_blocked: AtomicBool,
 }
 
 /// A new queue.
 pub(crate) fn activemq() -> Queue {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let name = format!("orders.{}", LAST.fetch_add(1, Ordering::SeqCst));
-    Queue { broker: shared(), name, turn: Mutex::new(Turn::with_others(&USERS)) }
+    Queue {
+        broker: shared(),
+        name,
+        turn: Mutex::new(Turn::with_others(&USERS)),
+        is_blocked: AtomicBool::new(false),
+    }
 }
 
 #[async_trait]
@@ -53,6 +59,21 @@ impl Target for Queue {
     /// It would go to two queues.
     fn bad(&self, id: MessageId) -> Message {
         Message { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
+    }
+
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("activemq", "ActiveMQ"), state)
+    }
+
+    /// It holds one message already, and waits for somebody to read it.
+    async fn silent(&self, id: MessageId) -> Option<Message> {
+        let blocked = format!("orders.blocked.{}", self.name);
+        let message = Message { topic: blocked.parse().unwrap(), ..self.good(id) };
+        if !self.is_blocked.swap(true, Ordering::SeqCst) {
+            let first = Message { id: "first".parse().unwrap(), ..message.clone() };
+            self.sink().deliver(&[Delivery::new(first, 1)]).await.remove(0).unwrap();
+        }
+        Some(message)
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

@@ -54,6 +54,10 @@ impl Target for Queue {
         Message { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
     }
 
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("activemq", "Artemis"), state)
+    }
+
     async fn arrived(&self) -> Vec<Arrival> {
         let (port, name, read) = (self.broker.port(), self.name.clone(), self.read.clone());
         let all = move || {

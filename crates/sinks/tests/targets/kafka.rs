@@ -32,6 +32,12 @@ pub(crate) struct Topic {
     turn: Mutex<Turn>,
 }
 
+impl Topic {
+    fn to(&self, topic: &str, id: MessageId) -> Message {
+        Message { topic: topic.parse().unwrap(), ..self.good(id) }
+    }
+}
+
 /// A new topic, and one that takes only small records.
 pub(crate) fn kafka() -> Topic {
     static LAST: AtomicU32 = AtomicU32::new(0);
@@ -64,6 +70,15 @@ impl Target for Topic {
         let mut message = Message { topic: self.small.parse().unwrap(), ..self.good(id) };
         message.properties.set("long", &"x".repeat(3000)).unwrap();
         message
+    }
+
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("kafka", "shown by"), state)
+    }
+
+    /// It is not there.
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+        Some(self.to("never-made", id))
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

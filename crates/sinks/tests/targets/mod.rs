@@ -9,6 +9,7 @@ mod nats;
 mod rabbitmq;
 mod redis_streams;
 mod rocketmq;
+pub(crate) mod shown;
 mod turns;
 mod webhook;
 

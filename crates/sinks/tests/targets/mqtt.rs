@@ -65,6 +65,10 @@ impl Target for Subscribed {
         Message { topic: "topic/+".parse().unwrap(), ..self.good(id) }
     }
 
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("mqtt", "shown by"), state)
+    }
+
     async fn arrived(&self) -> Vec<Arrival> {
         let reader = self.reader.clone();
         let read = tokio::task::spawn_blocking(move || reader.lock().unwrap().read()).await.unwrap();

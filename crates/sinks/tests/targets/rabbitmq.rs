@@ -37,11 +37,23 @@ pub(crate) fn rabbitmq() -> Queue {
 impl Queue {
     /// The queue, which is made when it is first asked for.
     async fn declare(&self) -> lapin::Channel {
+        self.declare_as(&self.name, &[]).await
+    }
+
+    async fn declare_as(&self, name: &str, arguments: &[(&str, AMQPValue)]) -> lapin::Channel {
         let connection = Connection::connect(&shared().url(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(self.name.as_str().into(), options, FieldTable::default()).await.unwrap();
+        let mut table = FieldTable::default();
+        for (key, value) in arguments {
+            table.insert((*key).into(), value.clone());
+        }
+        channel.queue_declare(name.into(), options, table).await.unwrap();
         channel
+    }
+
+    fn to(&self, topic: &str, id: MessageId) -> Message {
+        Message { topic: topic.parse().unwrap(), ..self.good(id) }
     }
 }
 
@@ -89,6 +101,24 @@ impl Target for Queue {
         let mut properties = Properties::default();
         properties.set("CC", "elsewhere").unwrap();
         Message { properties, ..self.good(id) }
+    }
+
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("rabbitmq", "shown by"), state)
+    }
+
+    /// Only the broker itself publishes there.
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+        Some(self.to("amq.rabbitmq.trace/x", id))
+    }
+
+    /// There is no room in it.
+    async fn full(&self, id: MessageId) -> Option<Message> {
+        let name = format!("{}-full", self.name);
+        let overflow = AMQPValue::LongString("reject-publish".into());
+        let full = [("x-max-length", AMQPValue::LongInt(0)), ("x-overflow", overflow)];
+        self.declare_as(&name, &full).await;
+        Some(self.to(&name, id))
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

@@ -1,6 +1,13 @@
 //! The far end of Redis Streams: real servers, and a reader.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,24 +24,36 @@ use testkit::{
 pub(crate) struct Streams<S> {
     servers: S,
     url: String,
+    column: &'static str,
+    /// Whether a server is to hang as soon as a sink is connected.
+    is_slow: AtomicBool,
+}
+
+impl<S> Streams<S> {
+    fn new(servers: S, url: String, column: &'static str) -> Self {
+        Self { servers, url, column, is_slow: AtomicBool::new(false) }
+    }
 }
 
 /// One Redis.
 pub(crate) fn single() -> Streams<Redis> {
     let redis = Redis::single();
-    Streams { url: redis.url(), servers: redis }
+    let url = redis.url();
+    Streams::new(redis, url, "one server")
 }
 
 /// A cluster of three.
 pub(crate) fn cluster() -> Streams<Cluster> {
     let cluster = Cluster::of_three();
-    Streams { url: cluster.url(), servers: cluster }
+    let url = cluster.url();
+    Streams::new(cluster, url, "cluster")
 }
 
 /// A master, a replica and three sentinels, which do not mind a master that is away for as long as a case takes.
 pub(crate) fn sentinels() -> Streams<Sentinels> {
     let sentinels = Sentinels::with_patience(Duration::from_secs(60));
-    Streams { url: sentinels.url(), servers: sentinels }
+    let url = sentinels.url();
+    Streams::new(sentinels, url, "sentinels")
 }
 
 fn node_of<'a>(cluster: &'a Cluster, key: &str) -> &'a Redis {
@@ -49,7 +68,14 @@ pub(crate) trait Servers: Send + Sync {
     fn all(&self) -> Vec<&Redis>;
     /// After a start.
     fn wait(&self) {}
+    /// A stream that another server has than [`TOPIC`].
+    fn elsewhere(&self) -> Option<String> {
+        None
+    }
 }
+
+/// The stream of good messages.
+const TOPIC: &str = "topic";
 
 impl Servers for Redis {
     fn of(&self, _: &str) -> &Redis {
@@ -70,6 +96,12 @@ impl Servers for Cluster {
     fn wait(&self) {
         self.wait_until_ok();
     }
+    fn elsewhere(&self) -> Option<String> {
+        // Nor the first: it is asked who has a stream, and must not hang.
+        let others = [0, self.owner(self.slot(TOPIC))];
+        let is_elsewhere = |name: &String| !others.contains(&self.owner(self.slot(name)));
+        (0..).map(|n| format!("s{n}")).find(is_elsewhere)
+    }
 }
 
 impl Servers for Sentinels {
@@ -79,6 +111,19 @@ impl Servers for Sentinels {
     /// The master alone.
     fn all(&self) -> Vec<&Redis> {
         vec![&self.pair()[self.master()]]
+    }
+}
+
+impl<S: Servers> Streams<S> {
+    fn entries(&self, topic: &str) -> Vec<Arrival> {
+        let entries: StreamRangeReply = self.servers.of(topic).run(&["XRANGE", topic, "-", "+"]);
+        let fields = |entry: &redis::streams::StreamId| {
+            let pair = |(name, value): (&String, &redis::Value)| {
+                (name.clone(), redis::from_redis_value::<Vec<u8>>(value.clone()).unwrap().into())
+            };
+            entry.map.iter().map(pair).collect()
+        };
+        entries.ids.iter().map(|entry| arrival(topic, fields(entry))).collect()
     }
 }
 
@@ -105,9 +150,53 @@ fn arrival(topic: &str, fields: BTreeMap<String, Bytes>) -> Arrival {
 #[async_trait]
 impl<S: Servers> Target for Streams<S> {
     fn sink(&self) -> Arc<dyn Sink> {
-        let config = format!("kind = 'redis_streams'\nurl = '{}'", self.url);
+        let is_slow = self.is_slow.load(Ordering::SeqCst);
+        // What is slow comes in the end, however slow the machine.
+        let timeout = if is_slow { 60 } else { 7 };
+        let config = format!("kind = 'redis_streams'\nurl = '{}'\nrequest_timeout = '{timeout}s'", self.url);
         let config: SinkConfig = toml::from_str(&config).unwrap();
-        config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+        let sink = config.build(Arc::new(SystemClock::new().unwrap())).unwrap();
+        if let Some(stream) = self.servers.elsewhere().filter(|_| is_slow) {
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(sink.probe())).unwrap();
+            for redis in self.servers.all() {
+                redis.run::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+            }
+            self.servers.of(&stream).pause();
+        }
+        sink
+    }
+
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("redis_streams", self.column), state)
+    }
+
+    /// The server of the stream hangs.
+    async fn slow(&self, id: MessageId) -> Option<Message> {
+        let stream = self.servers.elsewhere()?;
+        self.is_slow.store(true, Ordering::SeqCst);
+        Some(Message { topic: stream.parse().unwrap(), ..self.good(id) })
+    }
+
+    async fn release(&self) {
+        self.servers.of(&self.servers.elsewhere().unwrap()).cont();
+        self.is_slow.store(false, Ordering::SeqCst);
+    }
+
+    async fn silent(&self, id: MessageId) -> Option<Message> {
+        self.slow(id).await
+    }
+
+    /// Something else has the name.
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+        self.servers.of("text").run::<()>(&["SET", "text", "x"]);
+        Some(Message { topic: "text".parse().unwrap(), ..self.good(id) })
+    }
+
+    /// The server of the stream is out of memory.
+    async fn full(&self, id: MessageId) -> Option<Message> {
+        let stream = self.servers.elsewhere()?;
+        self.servers.of(&stream).run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        Some(Message { topic: stream.parse().unwrap(), ..self.good(id) })
     }
 
     /// An entry has a body already.
@@ -118,15 +207,10 @@ impl<S: Servers> Target for Streams<S> {
     }
 
     async fn arrived(&self) -> Vec<Arrival> {
-        let topic = "topic";
-        let entries: StreamRangeReply = self.servers.of(topic).run(&["XRANGE", topic, "-", "+"]);
-        let fields = |entry: &redis::streams::StreamId| {
-            let pair = |(name, value): (&String, &redis::Value)| {
-                (name.clone(), redis::from_redis_value::<Vec<u8>>(value.clone()).unwrap().into())
-            };
-            entry.map.iter().map(pair).collect()
-        };
-        entries.ids.iter().map(|entry| arrival(topic, fields(entry))).collect()
+        // A server that hangs cannot be read.
+        let elsewhere = self.servers.elsewhere().filter(|_| !self.is_slow.load(Ordering::SeqCst));
+        let topics = [Some(TOPIC.to_owned()), elsewhere].into_iter().flatten();
+        topics.flat_map(|topic| self.entries(&topic)).collect()
     }
 
     async fn stop(&self) {

@@ -60,6 +60,10 @@ impl Target for Topic {
         message
     }
 
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("rocketmq", "shown by"), state)
+    }
+
     async fn arrived(&self) -> Vec<Arrival> {
         let (broker, name) = (self.servers.broker(), self.name.clone());
         tokio::task::spawn_blocking(move || reader::read(&broker, &name)).await.unwrap()

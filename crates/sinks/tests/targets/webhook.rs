@@ -93,6 +93,10 @@ impl Target for Webhook {
         Some(self.to("full", id))
     }
 
+    fn not_shown(&self, state: &str) -> Option<String> {
+        super::shown::not_shown(("webhook", "shown by"), state)
+    }
+
     async fn arrived(&self) -> Vec<Arrival> {
         let taken = |request: &&Request| !CLOSED.contains(&request.uri.path());
         self.server.requests().iter().filter(taken).map(arrival).collect()

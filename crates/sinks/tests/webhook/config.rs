@@ -82,3 +82,15 @@ fn every_fault_is_told_at_once_with_its_path() {
     assert_eq!(nowhere.check()[0].path, "url");
     assert!(nowhere.build(std::sync::Arc::new(duly::ManualClock::new())).is_err());
 }
+
+#[test]
+fn headers_without_an_address_of_the_sinks_own_would_go_nowhere() {
+    let faults = read("allow_urls = ['https://*']\n[headers]\nx-a = 'b'\n").unwrap().check();
+    assert_eq!(faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), ["headers"]);
+    assert!(
+        read("url = 'https://h'\nallow_urls = ['https://*']\n[headers]\nx-a = 'b'\n")
+            .unwrap()
+            .check()
+            .is_empty()
+    );
+}

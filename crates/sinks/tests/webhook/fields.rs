@@ -54,6 +54,42 @@ async fn a_request_carries_the_whole_message_and_is_signed_with_every_secret() {
     assert_eq!(request.header("webhook-signature").unwrap().split(' ').count(), 2);
 }
 
+/// Whoever may send to an address of their choice would otherwise read the sink's password there, and could play a signed request
+/// back to the sink's own receiver.
+#[tokio::test]
+async fn what_the_sink_knows_goes_to_its_own_address_alone() {
+    let (own, named) = (by_path(), by_path());
+    let settings = "allow_urls = ['http://127.0.0.1:*']\nsecret = 'plain words'\n\
+                    [headers]\nAuthorization = 'Bearer abc'\nx-tenant = 'a'";
+    let sink = sink_to(&own, settings);
+    let mut elsewhere = message(&format!("{}/hook?a=b", named.url()));
+    elsewhere.properties.set("x-tenant", "mine").unwrap();
+    // An address of the sink's own origin is named by the message all the same.
+    let outcomes = sink
+        .deliver(&[
+            Delivery::new(elsewhere, 1),
+            crate::to(&format!("{}/named", own.url())),
+            crate::to("below"),
+        ])
+        .await;
+    outcomes.into_iter().for_each(|outcome| assert!(outcome.is_ok(), "{outcome:?}"));
+
+    let request = named.requests().remove(0);
+    assert_eq!(request.header("authorization"), None);
+    assert_eq!(request.header("x-tenant").as_deref(), Some("mine"));
+    assert!(!verify(&request, b"plain words"), "good for the sink's own address, too");
+    let key_of = |url: &str| {
+        let mac = Hmac::<sha2::Sha256>::new_from_slice(b"plain words").unwrap();
+        mac.chain_update(url.as_bytes()).finalize().into_bytes()
+    };
+    assert!(verify(&request, &key_of(&format!("{}/hook?a=b", named.url()))));
+    for request in own.requests() {
+        let is_own = request.uri.path() == "/below";
+        assert_eq!(request.header("authorization").is_some(), is_own, "{}", request.uri);
+        assert_eq!(verify(&request, b"plain words"), is_own, "{}", request.uri);
+    }
+}
+
 #[tokio::test]
 async fn without_a_secret_there_is_no_signature() {
     let server = by_path();
@@ -89,7 +125,7 @@ async fn a_property_that_is_no_header_refuses_its_message_and_no_other() {
             Ok(_) => assert!([0, 7].contains(&place), "{place}"),
             Err(error) => {
                 assert_eq!(error.kind, SinkErrorKind::Refused);
-                assert!(error.detail.ends_with("[bad_header]"), "{}", error.detail);
+                assert!(error.detail.ends_with("[bad_property]"), "{}", error.detail);
             }
         }
     }

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use url::Url;
 
 use crate::webhook::{
-    headers::headers,
+    headers::{Credentials, headers},
     pattern::Pattern,
     place::{Whose, place},
     sign::Key,
@@ -165,8 +165,8 @@ fn no_property_panics_or_breaks_out_of_its_header() {
         message.properties.put(&name, &value);
         message.body = Body::text(word(5));
         let delivery = Delivery::new(message, 1);
-        match headers(&delivery, &HeaderMap::new(), &keys, 1) {
-            Err(fault) => assert_eq!(fault.code, "bad_header"),
+        match headers(&delivery, &Credentials::of(&HeaderMap::new(), &keys), 1) {
+            Err(fault) => assert_eq!(fault.code, "bad_property"),
             Ok(map) => {
                 taken += 1;
                 assert_eq!(map.get(name.as_str()).unwrap().as_bytes(), value.as_bytes());
@@ -207,7 +207,8 @@ fn headers_of_the_connection_and_of_duly_are_refused_whatever_their_case() {
             Timestamp::from_millis(1),
         );
         message.properties.put(name, "x");
-        let fault = headers(&Delivery::new(message, 1), &HeaderMap::new(), &[], 1).unwrap_err();
-        assert_eq!((fault.code, fault.path), ("bad_header", format!("properties.{name}")));
+        let fault =
+            headers(&Delivery::new(message, 1), &Credentials::of(&HeaderMap::new(), &[]), 1).unwrap_err();
+        assert_eq!((fault.code, fault.path), ("bad_property", format!("properties.{name}")));
     }
 }

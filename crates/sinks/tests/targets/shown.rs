@@ -1,0 +1,89 @@
+//! What is shown of each target, and where: the table at the end of each sink's `docs.md`.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// Where a row of the table says that something is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// By the suite.
+    Suite,
+    /// By tests of the sink, by their names.
+    Tests(Vec<String>),
+    /// Nowhere, and why not.
+    No(String),
+}
+
+/// The head of the table.
+const HEAD: &str = "| one destination or server among several";
+/// Its rows. The last three are no case of the suite of their own: clusters start in the tests of their sinks.
+pub(crate) const ROWS: [&str; 7] = [
+    "slow",
+    "silent",
+    "forbidden",
+    "full",
+    "partial batch",
+    "leader change under load",
+    "node killed under load",
+];
+
+/// A sink and a form of its target, as a column of its table is called.
+pub(crate) type Column = (&'static str, &'static str);
+
+/// All of them. Those of the suite are named in `conformance.rs`.
+pub(crate) const COLUMNS: [Column; 12] = [
+    ("webhook", "shown by"),
+    ("redis_streams", "one server"),
+    ("redis_streams", "cluster"),
+    ("redis_streams", "sentinels"),
+    ("rabbitmq", "shown by"),
+    ("nats", "JetStream"),
+    ("nats", "core"),
+    ("kafka", "shown by"),
+    ("rocketmq", "shown by"),
+    ("activemq", "ActiveMQ"),
+    ("activemq", "Artemis"),
+    ("mqtt", "shown by"),
+];
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What the documentation of the sink says, by row.
+pub(crate) fn table((sink, column): Column) -> BTreeMap<String, Shown> {
+    let docs = fs::read_to_string(folder().join("src").join(sink).join("docs.md")).unwrap();
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut lines = docs.lines().skip_while(|line| !line.starts_with(HEAD));
+    let head = cells(lines.next().unwrap_or_else(|| panic!("{sink}: there is no table of what is shown")));
+    let place = head.iter().position(|name| name == column).unwrap_or_else(|| panic!("{sink}: no {column}"));
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|')).map(cells);
+    rows.map(|row| (row[0].clone(), shown(&row[place]))).collect()
+}
+
+fn shown(cell: &str) -> Shown {
+    match cell {
+        "suite" => Shown::Suite,
+        cell if cell.starts_with('`') => {
+            Shown::Tests(cell.split(", ").map(|name| name.trim_matches('`').to_owned()).collect())
+        }
+        cell => Shown::No(cell.strip_prefix("no: ").expect("no, and why").to_owned()),
+    }
+}
+
+/// Why the suite does not show a state of this target, if it does not.
+pub(crate) fn not_shown(column: Column, state: &str) -> Option<String> {
+    match table(column).get(state).expect("every state has a row") {
+        Shown::Suite => None,
+        Shown::Tests(names) => Some(format!("shown by {}", names.join(", "))),
+        Shown::No(why) => Some(why.clone()),
+    }
+}
+
+/// Whether the sink has a test of this name.
+pub(crate) fn has_test(sink: &str, name: &str) -> bool {
+    let files = fs::read_dir(folder().join("tests").join(sink)).unwrap();
+    let mut texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    texts.any(|text| text.contains(&format!("fn {name}(")))
+}
