@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use duly::{Changed, Duly, Handled, Levels, Message, Task, millis};
+use duly::{Changed, Duly, Levels, Message, Task, Verdict, millis};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("{}: still unread after the time of {}, escalated", alarm.name, alarm.level);
             }
             let _ = checked.send(());
-            Ok::<_, duly::Error>(Handled::Done)
+            Ok::<_, duly::Error>(Verdict::Done)
         }
     })
     .start()

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use duly::{Duly, Handled, Task, millis};
+use duly::{Duly, Task, Verdict, millis};
 
 /// Thirty days in real life.
 const VALID: Duration = millis(2_000);
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     duly.handle("coupon-reminder", |task: Task| async move {
         println!("{} coupon {}: ends soon, a mail goes out", task.due(), task.id());
-        Handled::Done
+        Verdict::Done
     })
     .start()
     .await?;
@@ -29,11 +29,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             // "Again" is no failure: the task comes back a little later.
             if task.id() == "SPRING-2" && task.attempt() == 1 {
                 println!("{} coupon {}: the database is busy, again later", task.due(), task.id());
-                return Handled::Again;
+                return Verdict::retry();
             }
             println!("{} coupon {}: ended", task.due(), task.id());
             let _ = ended.send(());
-            Handled::Done
+            Verdict::Done
         }
     })
     .again(millis(300))

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Changed, Duly, Handled, Message, Task, millis};
+use duly::{Changed, Duly, Message, Task, Verdict, millis};
 use serde::{Deserialize, Serialize};
 
 /// Fifteen minutes in a real shop.
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("order {order}: not paid in time, cancelled");
             }
             let _ = cancelled.send(order);
-            Ok::<_, duly::Error>(Handled::Done)
+            Ok::<_, duly::Error>(Verdict::Done)
         }
     })
     .start()

@@ -12,7 +12,7 @@ use duly_core::{
     Clock, Invalid, Lane, Limits, Mover, RetryPolicy, Sink, SinkName, Store, Topic,
     schedule::{LaneSettings, Pace, Settings},
 };
-use duly_stores::sql;
+use duly_stores::{MemoryStore, memory, sql};
 
 use crate::{
     Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock,
@@ -37,6 +37,7 @@ pub struct Builder {
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
+    pub(crate) allow_volatile: bool,
     watched: Vec<String>,
     seed: Option<u64>,
 }
@@ -46,6 +47,7 @@ enum Place {
     Redis { url: String, node: String },
     Sql { server: sql::Server, url: String, node: String },
     Pair { redis: String, mysql: String, node: String },
+    Memory,
     Store(Arc<dyn Store>),
 }
 
@@ -64,6 +66,7 @@ impl Default for Builder {
             lease: seconds(10),
             grace: seconds(20),
             deliver: true,
+            allow_volatile: false,
             watched: Vec::new(),
             seed: None,
         }
@@ -84,7 +87,7 @@ impl Builder {
     /// `redis-sentinel://a,b,c/name`. Any number of processes share it; `node` is the name of this one, which no other may have and
     /// which stays the same when it is started again. Time is that of Redis then, for all of them.
     ///
-    /// A Redis that may lose messages is refused: see [`redis::Options`](duly_stores::redis::Options) for how to take one nevertheless.
+    /// A Redis that may lose messages is refused, unless [`allow_volatile`](Self::allow_volatile) says otherwise.
     pub fn redis(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
         self.place = Some(Place::Redis { url: url.into(), node: node.into() });
         self
@@ -117,6 +120,19 @@ impl Builder {
         self
     }
 
+    /// Takes a server that may lose messages: a Redis without its append-only file, or one that evicts; a database that does not sync its
+    /// commits. Off.
+    pub fn allow_volatile(mut self, allow: bool) -> Self {
+        self.allow_volatile = allow;
+        self
+    }
+
+    /// Messages wait in this process's memory, and are lost with it: for tests.
+    pub fn memory(mut self) -> Self {
+        self.place = Some(Place::Memory);
+        self
+    }
+
     /// Messages wait in this store.
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.place = Some(Place::Store(store));
@@ -124,8 +140,8 @@ impl Builder {
     }
 
     /// Time comes from this clock; the machine's, unless told otherwise.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
         self
     }
 
@@ -202,8 +218,10 @@ impl Builder {
         self
     }
 
-    /// Checks the settings, opens the store and starts delivering.
+    /// Checks the settings, opens the store and starts delivering. Must be called in a Tokio runtime. **Dropped midway**, nothing is
+    /// delivered.
     pub async fn start(mut self) -> Result<Duly, Error> {
+        tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.check()?;
         let sinks = self.checked_sinks()?;
         let watched: Vec<Topic> =
@@ -214,6 +232,11 @@ impl Builder {
         };
         let (store, clock) = match self.place.take() {
             Some(Place::Store(store)) => (store, clock),
+            Some(Place::Memory) => {
+                let options =
+                    memory::Options { pending_max: self.limits.pending_max, ..memory::Options::default() };
+                (Arc::new(MemoryStore::with(options)) as Arc<dyn Store>, clock)
+            }
             Some(Place::Folder(folder)) => (open::embedded(&folder, &self.limits, &*clock).await?, clock),
             Some(Place::Redis { url, node }) => open::redis(&url, node, &self, clock).await?,
             Some(Place::Sql { server, url, node }) => open::sql(server, &url, node, &self, clock).await?,
@@ -221,7 +244,7 @@ impl Builder {
                 open::pair(&redis, &mysql, node, &self, clock).await?
             }
             None => {
-                let detail = "nowhere to keep messages: call folder(...), redis(...), mysql(...), postgres(...) or store(...)";
+                let detail = "nowhere to keep messages: call folder(...), redis(...), mysql(...), postgres(...), memory() or store(...)";
                 return Err(Invalid::new("no_store", "store", detail).into());
             }
         };
@@ -272,14 +295,10 @@ impl Builder {
         let mut sinks = BTreeMap::new();
         for (name, sink, options) in std::mem::take(&mut self.sinks) {
             let path = format!("sinks.{name}");
-            let name = SinkName::parse(&name)?;
+            let name = SinkName::parse(&name).map_err(|bad| Invalid::new(bad.code, &path, bad.detail))?;
             if name.is_queue() {
                 let detail = "this name is the built-in queue's; choose another";
                 return Err(Invalid::new("reserved_sink", path, detail));
-            }
-            if name.as_str().contains('/') {
-                let detail = "a sink's name has no slash: the slash ends it in sink/topic";
-                return Err(Invalid::new("bad_sink", path, detail));
             }
             if let Some(retry) = &options.retry {
                 retry.check(&format!("{path}.retry"))?;

@@ -1,7 +1,7 @@
 //! The library's front: sending, and the clean end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,25 +11,27 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, MessageId, Monotonic, NodeStatus, Now, RetryPolicy, ShardStatus, Sink,
-    SinkName, State, Store, Timestamp, Topic,
+    Clock, Invalid, Lane, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State, Store,
+    Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted},
 };
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 
 use crate::{
     Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Prepared, Stats,
-    engine::{Note, Parts, caught},
+    engine::{Parts, caught},
     events::Event,
+    expiry,
     handed::Handed,
+    handle::Known,
+    message::after,
     observed::Call,
     seconds,
+    shutdown::Shutdown,
     tally::add,
 };
 
-/// After the grace of handlers and sinks, what was handed back may take this long to be recorded.
-const RECORDING: Duration = seconds(5);
 /// The pause after the store panicked instead of giving a hint.
 const HINT_PAUSE: Duration = seconds(1);
 /// A message due later than this needs no wake-up: the sweep tells of it long before.
@@ -49,20 +51,27 @@ pub(crate) struct Inner {
     pub(crate) sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
-    pub(crate) retry: RetryPolicy,
     pub(crate) handlers: HandlerOptions,
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
     pub(crate) handed: Handed,
-    pub(crate) handling: Mutex<HashSet<Topic>>,
-    ids: Mutex<Random>,
-    closed: AtomicBool,
-    tasks: [tokio::task::AbortHandle; 2],
+    /// The handlers that run, and those that were stopped.
+    pub(crate) handling: Mutex<HashMap<Topic, Known>>,
+    random: Mutex<Random>,
+    /// Nothing more is accepted.
+    pub(crate) closed: AtomicBool,
+    /// The store is closed: no call does anything any more.
+    pub(crate) ended: AtomicBool,
+    pub(crate) shutdown: Shutdown,
+    /// The one that it was started in: what outlives a call runs there.
+    pub(crate) runtime: Handle,
+    pub(crate) tasks: Vec<tokio::task::AbortHandle>,
 }
 
 /// A message that Duly has taken: it is durable, and will be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Accepted {
     /// Its id, given or made.
     pub id: MessageId,
@@ -73,10 +82,13 @@ pub struct Accepted {
     /// Whether it was known before with the same content: then nothing changed, and the time and state are the
     /// first one's.
     pub duplicate: bool,
+    /// Whether the first one's time is another than the one sent now: it stands, and
+    /// [`reschedule`](Duly::reschedule) changes it.
+    pub time_kept: bool,
 }
 
 impl Duly {
-    /// Opens the store in `folder`, making it if it is not there, and starts delivering.
+    /// Opens the store in `folder`, making it if it is not there, and starts delivering. Must be called in a Tokio runtime, as every call.
     pub async fn open(folder: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::builder().folder(folder).start().await
     }
@@ -107,26 +119,51 @@ impl Duly {
                 }
             }
         });
+        // Whoever only accepts gives up nothing either.
+        let expiry = from.deliver.then(|| {
+            let (store, clock, bell) = (parts.store.clone(), parts.clock.clone(), parts.bell.clone());
+            tokio::spawn(expiry::watch(store, clock, bell)).abort_handle()
+        });
         let inner = Inner {
             parts,
             sinks,
             levels: from.levels,
             limits: from.limits,
-            retry: from.retry,
             handlers: from.handlers,
             lease: from.lease,
             grace: from.grace,
             deliver: from.deliver,
             handed: Handed::default(),
             handling: Mutex::default(),
-            ids: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
+            random: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
             closed: AtomicBool::new(false),
-            tasks: [driver, listener.abort_handle()],
+            ended: AtomicBool::new(false),
+            shutdown: Shutdown::default(),
+            runtime: Handle::current(),
+            tasks: [driver, listener.abort_handle()].into_iter().chain(expiry).collect(),
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Takes a message. Once this returns `Ok`, it is as durable as the store can make it.
+    ///
+    /// If the store gives no answer, the message may have been accepted: [`Error::Unanswered`] has its id, and whoever sends it again with
+    /// that id sends the same message. **Dropped midway**, it may have been accepted too; give it an id before
+    /// ([`new_id`](Self::new_id), or one of your own) to be able to repeat it.
+    ///
+    /// ```
+    /// # use duly::{Duly, Error, Message, minutes};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let duly = Duly::builder().memory().start().await?;
+    /// let message = Message::to("order").id(duly.new_id()).after(minutes(15));
+    /// let accepted = match duly.send(message.clone()).await {
+    ///     Err(error) if error.is_maybe_done() => duly.send(message).await?, // the same message
+    ///     answer => answer?,
+    /// };
+    /// # let _ = accepted;
+    /// # Ok(()) }
+    /// ```
     pub async fn send(&self, message: Message) -> Result<Accepted, Error> {
         self.check_open()?;
         let now = self.inner.parts.clock.now();
@@ -135,7 +172,8 @@ impl Duly {
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone.
+    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone. **Dropped midway**, any of them may have been
+    /// accepted.
     pub async fn send_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -169,28 +207,38 @@ impl Duly {
         answers
     }
 
+    /// An id that no other message has, made as [`send`](Self::send) makes one: for whoever must know it before the call.
+    pub fn new_id(&self) -> MessageId {
+        self.made_id(self.inner.parts.clock.now())
+    }
+
+    fn made_id(&self, now: Now) -> MessageId {
+        MessageId::made(now.wall(), u128::from(self.draw()) << 64 | u128::from(self.draw()))
+    }
+
     /// A message as [`send`](Self::send) would take it, with its id, its time and its limits decided, and not sent: for a
     /// [transaction of one's own](crate::outbox).
     pub fn prepare(&self, message: Message) -> Result<Prepared, Error> {
+        self.check_accepting()?;
         Ok(self.accept(self.inner.parts.clock.now(), message)?.message)
     }
 
     fn accept(&self, now: Now, message: Message) -> Result<Insert, Error> {
         let inner = &*self.inner;
-        let made = || {
-            let mut random = inner.ids.lock().unwrap_or_else(PoisonError::into_inner);
-            MessageId::made(now.wall(), u128::from(random.draw()) << 64 | u128::from(random.draw()))
-        };
-        let insert = message.accept(now, &inner.levels, &inner.limits, made)?;
+        let insert = message.accept(now, &inner.levels, &inner.limits, || self.made_id(now))?;
         let name = &insert.message.sink;
         if !name.is_queue() {
             let Some(sink) = inner.sinks.get(name) else {
                 let detail = format!("no sink {:?} is configured", name.as_str());
                 return Err(Invalid::new("unknown_sink", "sink", detail).into());
             };
-            sink.check_topic(&insert.message.topic)?;
+            sink.check(&insert.message)?;
         }
         Ok(insert)
+    }
+
+    pub(crate) fn draw(&self) -> u64 {
+        self.inner.random.lock().unwrap_or_else(PoisonError::into_inner).draw()
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Result<Accepted, Error>>, Error> {
@@ -199,15 +247,24 @@ impl Duly {
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
         let bell = &self.inner.parts.bell;
-        let results = bell.observe(Call::Insert, now, self.store()?.insert(now, batch).await)?;
+        let results = match bell.observe(Call::Insert, now, self.store()?.insert(now, batch).await) {
+            Ok(results) => results,
+            Err(error) if error.is_maybe_done() => {
+                let unanswered = |(id, _, _): (MessageId, Lane, Timestamp)| {
+                    Err(Error::Unanswered { id, error: error.clone() })
+                };
+                return Ok(told.into_iter().map(unanswered).collect());
+            }
+            Err(error) => return Err(error.into()),
+        };
         let answer = |((id, lane, due), inserted): ((MessageId, Lane, Timestamp), Inserted)| match inserted {
             Inserted::Accepted => {
                 self.accepted(now, &id, lane, due);
-                Ok(Accepted { id, due, state: State::Pending, duplicate: false })
+                Ok(Accepted { id, due, state: State::Pending, duplicate: false, time_kept: false })
             }
-            Inserted::Duplicate { due, state } => {
+            Inserted::Duplicate { due: first, state } => {
                 add(&bell.tally.duplicates, 1);
-                Ok(Accepted { id, due, state, duplicate: true })
+                Ok(Accepted { id, due: first, state, duplicate: true, time_kept: first != due })
             }
             Inserted::Conflict => Err(Error::IdConflict(id)),
         };
@@ -265,6 +322,16 @@ impl Duly {
         self.inner.parts.clock.now().wall()
     }
 
+    /// The due time of what waits for `delay` from now: the first whole millisecond that is not before its end.
+    pub fn due_after(&self, delay: Duration) -> Timestamp {
+        after(self.inner.parts.clock.now(), delay)
+    }
+
+    /// The latest due time that is accepted now.
+    pub fn due_max(&self) -> Timestamp {
+        self.due_after(self.inner.limits.delay_max)
+    }
+
     /// The clock it goes by, for whoever must wait or measure beside it.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.parts.clock
@@ -275,43 +342,17 @@ impl Duly {
         self.inner.sinks.keys().collect()
     }
 
-    /// Stops cleanly: accepts nothing more, lets handlers and sinks finish within their time of grace, hands the rest
-    /// back without counting a try, and closes the store. Ends within that grace and a few seconds, whatever happens. If
-    /// delivery had stopped before by itself, the store is closed and the error says so.
-    pub async fn shutdown(&self) -> Result<(), Error> {
-        if self.inner.closed.swap(true, Ordering::AcqRel) {
-            return Err(Error::Closed);
-        }
-        self.handling().clear();
-        let grace_end = self.grace_end();
-        let (gone, waiting) = oneshot::channel();
-        let _ = self.inner.parts.notes.send(Note::Shutdown { grace_end, gone });
-        self.bounded(grace_end, waiting).await;
-        self.inner.tasks.iter().for_each(tokio::task::AbortHandle::abort);
-        let closed = self.inner.parts.store.close().await;
-        self.check_alive()?;
-        Ok(closed?)
-    }
-
-    pub(crate) fn grace_end(&self) -> Monotonic {
-        self.inner.parts.clock.now().mono().saturating_add(self.inner.grace)
-    }
-
-    /// Waits until the driver is done, or surely should be.
-    pub(crate) async fn bounded(&self, grace_end: Monotonic, waiting: oneshot::Receiver<()>) {
-        tokio::select! {
-            _ = waiting => {}
-            () = self.inner.parts.clock.sleep_until(grace_end.saturating_add(RECORDING)) => {
-                tracing::warn!("not everything could be handed back in time; it comes again when its lease ends");
-            }
-        }
-    }
-
-    pub(crate) fn handling(&self) -> MutexGuard<'_, HashSet<Topic>> {
+    pub(crate) fn handling(&self) -> MutexGuard<'_, HashMap<Topic, Known>> {
         self.inner.handling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether something new may be begun.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.inner.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_usable() }
+    }
+
+    /// The same for what needs neither the store nor a task, and so no runtime.
+    pub(crate) fn check_accepting(&self) -> Result<(), Error> {
         if self.inner.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_alive() }
     }
 
@@ -320,9 +361,19 @@ impl Duly {
         self.inner.parts.liveness.check()
     }
 
-    /// The store, for as long as delivery goes on: every call of a Duly that has failed says so.
+    /// Whether the store may be asked: while it is being shut down, what was begun may still be ended.
+    fn check_usable(&self) -> Result<(), Error> {
+        if self.inner.ended.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        // Stores and tasks would panic outside of one.
+        Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        self.check_alive()
+    }
+
+    /// The store, for as long as delivery goes on: every call of a Duly that has failed or ended says so.
     pub(crate) fn store(&self) -> Result<&dyn Store, Error> {
-        self.check_alive()?;
+        self.check_usable()?;
         Ok(&*self.inner.parts.store)
     }
 }
@@ -336,41 +387,5 @@ impl Drop for Inner {
 impl std::fmt::Debug for Duly {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Duly").field("sinks", &self.sinks()).finish_non_exhaustive()
-    }
-}
-
-/// What names a message: its id, or what [`Duly::send`] gave.
-pub trait Named {
-    /// The id, checked.
-    fn id(&self) -> Result<MessageId, Invalid>;
-}
-
-impl Named for MessageId {
-    fn id(&self) -> Result<MessageId, Invalid> {
-        Ok(self.clone())
-    }
-}
-
-impl Named for Accepted {
-    fn id(&self) -> Result<MessageId, Invalid> {
-        Ok(self.id.clone())
-    }
-}
-
-impl Named for str {
-    fn id(&self) -> Result<MessageId, Invalid> {
-        MessageId::parse(self)
-    }
-}
-
-impl Named for String {
-    fn id(&self) -> Result<MessageId, Invalid> {
-        MessageId::parse(self)
-    }
-}
-
-impl<T: Named + ?Sized> Named for &T {
-    fn id(&self) -> Result<MessageId, Invalid> {
-        (**self).id()
     }
 }

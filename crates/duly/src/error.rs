@@ -2,8 +2,10 @@
 
 use duly_core::{Invalid, MessageId, Topic, store::StoreError};
 
-/// Why a call of the library did not do what it was asked.
+/// Why a call of the library did not do what it was asked. [`is_maybe_done`](Self::is_maybe_done) says whether it may have been done all the
+/// same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A value that Duly does not take. Mend it and call again.
     #[error(transparent)]
@@ -14,8 +16,17 @@ pub enum Error {
     )]
     IdConflict(MessageId),
     /// The store could not do its work; its kind says whether to try again.
-    #[error("store: {0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store gave no answer to a send: the message may have been accepted. Send it again with this id: if it was accepted, that is a
+    /// duplicate and changes nothing.
+    #[error("message {id} may have been accepted: {error}; send it again with this id [store_unanswered]")]
+    Unanswered {
+        /// The id that the message has, given or made.
+        id: MessageId,
+        /// What the store said.
+        error: StoreError,
+    },
     /// The queue has a handler already. Stop that one first.
     #[error("queue {0}: a handler is running already; call stop_handling first [already_handling]")]
     AlreadyHandling(Topic),
@@ -31,6 +42,9 @@ pub enum Error {
     /// The machine gave no thread for the alarm clock.
     #[error("cannot start the alarm clock's thread: {0}; free some threads or raise the limit [no_thread]")]
     NoThread(String),
+    /// The call was made outside of a Tokio runtime, which does all of the library's work.
+    #[error("there is no Tokio runtime here: call it from #[tokio::main] or Runtime::block_on [no_runtime]")]
+    NoRuntime,
 }
 
 impl Error {
@@ -40,11 +54,22 @@ impl Error {
             Self::Invalid(invalid) => invalid.code,
             Self::IdConflict(_) => "id_conflict",
             Self::Store(_) => "store",
+            Self::Unanswered { .. } => "store_unanswered",
             Self::AlreadyHandling(_) => "already_handling",
             Self::NotHandling(_) => "not_handling",
             Self::Closed => "closed",
             Self::Stopped(_) => "delivery_stopped",
             Self::NoThread(_) => "no_thread",
+            Self::NoRuntime => "no_runtime",
+        }
+    }
+
+    /// Whether what was asked may have been done although this error came: no answer is not "no". Repeat it with the same ids.
+    pub fn is_maybe_done(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } => true,
+            Self::Store(error) => error.is_maybe_done(),
+            _ => false,
         }
     }
 }

@@ -12,7 +12,13 @@ use duly_core::{
     DeadReason, Lane, MessageId, Now, Outcome, Timestamp, Topic,
     store::{StoreError, Verdict},
 };
-use tokio::sync::broadcast;
+use tokio::sync::{
+    broadcast::{
+        self,
+        error::{RecvError, TryRecvError},
+    },
+    watch,
+};
 
 use crate::{
     observed::{Call, Observed, is_failure},
@@ -155,22 +161,32 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<Event>,
+    over: watch::Receiver<bool>,
     missed: u64,
     /// What all listeners missed.
     missed_in_all: Arc<AtomicU64>,
 }
 
 impl Events {
-    /// The next event; `None` once Duly is shut down.
+    /// The next event; `None` once Duly is shut down and all that happened before was told. **Dropped midway**, no event is lost.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            match self.receiver.recv().await {
+            let received = tokio::select! {
+                biased;
+                received = self.receiver.recv() => received,
+                _ = self.over.wait_for(|over| *over) => match self.receiver.try_recv() {
+                    Ok(event) => Ok(event),
+                    Err(TryRecvError::Lagged(count)) => Err(RecvError::Lagged(count)),
+                    Err(TryRecvError::Empty | TryRecvError::Closed) => Err(RecvError::Closed),
+                },
+            };
+            match received {
                 Ok(event) => return Some(event),
-                Err(broadcast::error::RecvError::Lagged(count)) => {
+                Err(RecvError::Lagged(count)) => {
                     self.missed += count;
                     self.missed_in_all.fetch_add(count, Relaxed);
                 }
-                Err(broadcast::error::RecvError::Closed) => return None,
+                Err(RecvError::Closed) => return None,
             }
         }
     }
@@ -185,6 +201,7 @@ impl Events {
 #[derive(Debug)]
 pub(crate) struct Bell {
     sender: broadcast::Sender<Event>,
+    over: watch::Sender<bool>,
     pub(crate) tally: Tally,
     pub(crate) observed: Observed,
 }
@@ -192,12 +209,17 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn watching(topics: impl IntoIterator<Item = Topic>) -> Self {
         let (sender, tally) = (broadcast::channel(KEPT).0, Tally::watching(topics));
-        Self { sender, tally, observed: Observed::default() }
+        Self { sender, over: watch::Sender::new(false), tally, observed: Observed::default() }
     }
 
     pub(crate) fn listen(&self) -> Events {
         let missed_in_all = self.tally.events_missed.clone();
-        Events { receiver: self.sender.subscribe(), missed: 0, missed_in_all }
+        Events { receiver: self.sender.subscribe(), over: self.over.subscribe(), missed: 0, missed_in_all }
+    }
+
+    /// Nothing happens any more.
+    pub(crate) fn close(&self) {
+        self.over.send_replace(true);
     }
 
     /// Whether anybody listens: if not, the event need not even be built.

@@ -55,6 +55,14 @@ impl Handed {
         receipts.iter().map(|receipt| known.by_receipt.remove(&self.hasher.hash_one(receipt))).collect()
     }
 
+    /// The queue of each that is remembered, and stays so.
+    pub(crate) fn topics(&self, receipts: &[Receipt]) -> Vec<Option<Topic>> {
+        let known = self.lock();
+        let topic =
+            |receipt: &Receipt| Some(known.by_receipt.get(&self.hasher.hash_one(receipt))?.topic.clone());
+        receipts.iter().map(topic).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

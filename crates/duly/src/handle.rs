@@ -2,28 +2,38 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use duly_core::{Invalid, Lane, Topic};
+use duly_core::{Invalid, Lane, RetryPolicy, Topic};
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::{
-    Answer, Duly, Error, HandlerOptions, Task,
+    Duly, Error, HandlerOptions, HandlerResult, Task, Verdict,
     engine::{Note, Worker},
     task::end_of,
 };
 
+/// A handler that runs, or was stopped and can be started again.
+#[derive(Clone)]
+pub(crate) struct Known {
+    worker: Worker,
+    options: HandlerOptions,
+    is_running: bool,
+}
+
 impl Duly {
     /// Sets a handler for a queue; it runs once [`start`](Handling::start) is called.
     ///
-    /// The handler answers [`Handled::Done`](crate::Handled::Done) or [`Handled::Again`](crate::Handled::Again), or an
-    /// error. A panic is an error too. While it runs, its lease is renewed.
+    /// The handler returns a [`Verdict`], nothing (done), or a `Result` of either. An error and a panic are failures: the task
+    /// is tried again as its [retry policy](Handling::retry) says. While the handler runs, its lease is renewed.
     pub fn handle<F, R>(&self, queue: &str, handler: F) -> Handling
     where
         F: Fn(Task) -> R + Send + Sync + 'static,
-        R: Future<Output: Answer> + Send + 'static,
+        R: Future<Output: HandlerResult> + Send + 'static,
     {
-        let handler = move |task| {
+        let handler = move |task: Task| {
+            let hold = task.hold();
             let work = handler(task);
-            Box::pin(async move { end_of(work.await) }) as _
+            Box::pin(async move { end_of(work.await, &hold) }) as _
         };
         Handling {
             duly: self.clone(),
@@ -33,12 +43,64 @@ impl Duly {
         }
     }
 
+    /// Sets a handler that is given the body of each task read as JSON. A body that is no such JSON is a dead letter at once,
+    /// and the handler is not called.
+    ///
+    /// ```
+    /// # async fn example(duly: duly::Duly) -> Result<(), duly::Error> {
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { id: u64 }
+    ///
+    /// duly.handle_json("order", |order: Order, _task| async move { println!("order {} is due", order.id) }).start().await
+    /// # }
+    /// ```
+    pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> Handling
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T, Task) -> R + Send + Sync + 'static,
+        R: Future<Output: HandlerResult> + Send + 'static,
+    {
+        self.handle(queue, move |task: Task| {
+            let work = task.json().map(|payload| handler(payload, task));
+            async move {
+                match work {
+                    Ok(work) => work.await.verdict(),
+                    Err(unreadable) => Ok(Verdict::give_up(unreadable.detail)),
+                }
+            }
+        })
+    }
+
+    /// Handlers that share `state`: each call of one is given a clone of it. An `Arc` is a good state.
+    ///
+    /// ```
+    /// # use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// # use duly::{Duly, Error, Task};
+    /// # async fn example(duly: Duly) -> Result<(), Error> {
+    /// let handled = Arc::new(AtomicU64::new(0));
+    /// duly.with_state(handled)
+    ///     .handle("order", |handled: Arc<AtomicU64>, _task: Task| async move {
+    ///         handled.fetch_add(1, Ordering::Relaxed);
+    ///     })
+    ///     .start()
+    ///     .await
+    /// # }
+    /// ```
+    pub fn with_state<S: Clone + Send + Sync + 'static>(&self, state: S) -> WithState<S> {
+        WithState { duly: self.clone(), state }
+    }
+
     /// Stops handling a queue. Running handlers may finish within the time of grace; the tasks of those that do not
-    /// are handed back without counting a try.
+    /// are handed back without counting a try. [`start_handling`](Self::start_handling) starts it again.
+    ///
+    /// **Called in a handler** of this Duly, of whichever queue, it starts the stop and returns at once, as the stop may wait for that
+    /// handler. **Dropped midway**, it goes on.
     pub async fn stop_handling(&self, queue: &str) -> Result<(), Error> {
+        self.check_open()?;
         let topic = Topic::parse(queue)?;
-        if !self.handling().remove(&topic) {
-            return Err(Error::NotHandling(topic));
+        match self.handling().get_mut(&topic) {
+            Some(known) if known.is_running => known.is_running = false,
+            _ => return Err(Error::NotHandling(topic)),
         }
         self.check_alive()?;
         let (gone, waiting) = oneshot::channel();
@@ -48,9 +110,53 @@ impl Duly {
         Ok(())
     }
 
+    /// Starts the handler of a queue again that [`stop_handling`](Self::stop_handling) stopped.
+    pub async fn start_handling(&self, queue: &str) -> Result<(), Error> {
+        self.check_open()?;
+        let topic = Topic::parse(queue)?;
+        let Some(Known { worker, options, is_running }) = self.handling().get(&topic).cloned() else {
+            return Err(Error::NotHandling(topic));
+        };
+        if is_running {
+            return Err(Error::AlreadyHandling(topic));
+        }
+        Handling { duly: self.clone(), queue: queue.to_owned(), worker, options }.start().await
+    }
+
     /// Whether a handler of this process takes the tasks of a queue.
     pub fn is_handling(&self, queue: &str) -> bool {
-        Topic::parse(queue).is_ok_and(|topic| self.handling().contains(&topic))
+        let is_running = |topic| self.handling().get(&topic).is_some_and(|known| known.is_running);
+        Topic::parse(queue).is_ok_and(is_running)
+    }
+}
+
+/// Handlers that share a state; see [`Duly::with_state`].
+#[derive(Debug, Clone)]
+pub struct WithState<S> {
+    duly: Duly,
+    state: S,
+}
+
+impl<S: Clone + Send + Sync + 'static> WithState<S> {
+    /// As [`Duly::handle`], with the state as the first argument.
+    pub fn handle<F, R>(&self, queue: &str, handler: F) -> Handling
+    where
+        F: Fn(S, Task) -> R + Send + Sync + 'static,
+        R: Future<Output: HandlerResult> + Send + 'static,
+    {
+        let state = self.state.clone();
+        self.duly.handle(queue, move |task| handler(state.clone(), task))
+    }
+
+    /// As [`Duly::handle_json`], with the state as the first argument.
+    pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> Handling
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(S, T, Task) -> R + Send + Sync + 'static,
+        R: Future<Output: HandlerResult> + Send + 'static,
+    {
+        let state = self.state.clone();
+        self.duly.handle_json(queue, move |payload, task| handler(state.clone(), payload, task))
     }
 }
 
@@ -82,15 +188,23 @@ impl Handling {
         self
     }
 
-    /// The wait after the handler said no.
-    pub fn again(mut self, wait: Duration) -> Self {
-        self.options.again = wait;
+    /// Total tries, and the waits between them, of every task that says nothing else itself.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.options = self.options.retry(policy);
         self
     }
 
-    /// The wait after the handler failed or panicked.
+    /// The first wait after the handler said "not now".
+    pub fn again(mut self, wait: Duration) -> Self {
+        self.options.again = wait;
+        self.options.max = self.options.max.max(wait);
+        self
+    }
+
+    /// The first wait after the handler failed or panicked.
     pub fn failed(mut self, wait: Duration) -> Self {
         self.options.failed = wait;
+        self.options.max = self.options.max.max(wait);
         self
     }
 
@@ -113,10 +227,15 @@ impl Handling {
         let lane = Lane::Queue(topic.clone());
         let lanes = self.duly.store()?.lanes(inner.parts.clock.now()).await?;
         let paused = lanes.iter().any(|status| status.paused && status.lane == lane);
-        if !self.duly.handling().insert(topic.clone()) {
-            return Err(Error::AlreadyHandling(topic));
+        let (worker, options) = (self.worker.clone(), self.options.clone());
+        {
+            let mut handling = self.duly.handling();
+            if handling.get(&topic).is_some_and(|known| known.is_running) {
+                return Err(Error::AlreadyHandling(topic));
+            }
+            handling.insert(topic, Known { worker, options, is_running: true });
         }
-        let settings = self.options.lane(inner.lease, &inner.retry);
+        let settings = self.options.lane(inner.lease);
         let note = Note::AddLane { lane, settings, worker: self.worker, paused };
         inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
         // A shutdown that came first leaves the lane out.

@@ -1,7 +1,7 @@
 //! Whether a message could be accepted and delivered now.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -86,14 +86,21 @@ impl Duly {
                 .and_then(|()| observed.claiming(now))
                 .and_then(|()| observed.answering(now, self.inner.lease)),
             background: said.background,
-            driver: parts.liveness.check(),
+            driver: self.check_running(),
             degraded: said.degraded.or_else(|| observed.degraded(now)),
         }
+    }
+
+    fn check_running(&self) -> Result<(), Error> {
+        if self.inner.ended.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_alive() }
     }
 
     /// What the store says of itself, asked now. After a failed sync it is closed: only a restart finds out what is on
     /// the disk.
     pub async fn store_health(&self) -> Result<(), StoreError> {
+        if self.inner.ended.load(Ordering::Acquire) {
+            return Err(StoreError::new(StoreErrorKind::Closed, Error::Closed.to_string()));
+        }
         self.inner.parts.store.health().await.whole()
     }
 

@@ -1,11 +1,11 @@
 //! Delayed messages that are never early and never lost, inside your own process.
 //!
 //! A message is sent now and delivered later: to a handler of yours, to whoever [receives](Duly::receive) from the
-//! built-in queue, or to a [`Sink`]. Until then it waits in a folder of this machine, synced to disk before
+//! built-in queue, or to a [sink](ports::Sink). Until then it waits in a folder of this machine, synced to disk before
 //! [`send`](Duly::send) returns.
 //!
 //! ```
-//! use duly::{Duly, Handled, Message, Task, millis};
+//! use duly::{Duly, Message, Task, Verdict, millis};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,7 +21,7 @@
 //!         let order: u64 = task.json()?;
 //!         // ... look whether it is paid, cancel it if not ...
 //!         let _ = done.send(order);
-//!         Ok::<_, duly::Error>(Handled::Done)
+//!         Ok::<_, duly::Error>(Verdict::Done)
 //!     }
 //! })
 //! .concurrency(32)
@@ -56,13 +56,14 @@
 //! | put a Duly together, with sinks, levels and limits | [`Duly::builder`], [`Builder`] |
 //! | send | [`Message`], [`Duly::send`], [`Duly::send_batch`] |
 //! | change one's mind | [`Duly::cancel`], [`Duly::reschedule`], [`Duly::fire`] |
-//! | handle in this process | [`Duly::handle`], [`Task`], [`Handled`] |
+//! | handle in this process | [`Duly::handle`], [`Duly::handle_json`], [`Duly::with_state`], [`Task`], [`Verdict`] |
 //! | take by hand | [`Duly::receive`], [`Duly::ack`], [`Duly::nack`], [`Duly::extend`] |
 //! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
 //! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::books`], [`Duly::forecast`] |
 //! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
 //! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::measures`], [`Duly::health`], [`Duly::failed`] |
-//! | test without waiting | [`ManualClock`] |
+//! | test without waiting | [`ManualClock`], [`Builder::memory`], [`Duly::idle`] |
+//! | write a store, a sink or a clock | [`ports`] |
 
 mod builder;
 mod clock;
@@ -70,16 +71,21 @@ mod duly;
 mod engine;
 mod error;
 mod events;
+mod expiry;
 mod handed;
 mod handle;
 mod health;
+mod idle;
 mod levels;
 mod manage;
 mod message;
+mod nack;
+mod named;
 mod observed;
 mod open;
 mod options;
 mod queue;
+mod shutdown;
 mod spans;
 mod stats;
 mod tally;
@@ -89,28 +95,45 @@ mod topic_guard;
 
 pub use builder::Builder;
 pub use clock::{ManualClock, SystemClock};
-pub use duly::{Accepted, Duly, Named};
+pub use duly::{Accepted, Duly};
 pub use error::Error;
 pub use events::{Event, Events};
-pub use handle::Handling;
+pub use handle::{Handling, WithState};
 pub use health::Health;
 pub use levels::Levels;
 pub use message::Message;
+pub use nack::Nack;
+pub use named::Named;
 pub use options::{HandlerOptions, SinkOptions};
 pub use queue::{Receive, Received};
 pub use spans::{days, hours, millis, minutes, seconds};
 pub use stats::{LaneMeasures, Measures, Quantiles, Stats};
-pub use task::{Answer, Handled, Task};
+pub use task::{HandlerResult, Task};
 
 pub use duly_core::Message as Prepared;
-pub use duly_stores::sql::outbox;
+pub use duly_stores::{MemoryStore, sql::outbox};
 
 pub use duly_core::{
-    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Delivery, DeliveryResult, ErrorScope, Fence,
-    Histogram, Invalid, Key, Lane, Left, Limits, MessageId, Monotonic, Moved, MovedMessage, Mover,
-    NodeStatus, Now, Outcome, Outcomes, Priority, Properties, Record, RetryOverride, RetryPolicy, ShardOwner,
-    ShardStatus, Sink, SinkError, SinkErrorKind, SinkName, Sleep, Spread, State, Store, Tag, Timestamp,
-    Topic, TopicPatterns, matches_pattern, parse_delay, parse_time,
+    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Histogram, Invalid, Key, Lane, Limits, MessageId,
+    NodeStatus, Outcome, Priority, Properties, Record, RetryOverride, RetryPolicy, ShardOwner, ShardStatus,
+    SinkName, Spread, State, Tag, Timestamp, Topic, TopicPatterns, Verdict, matches_pattern, parse_delay,
+    parse_time,
     schedule::{LaneLook, Pace, Rate, Target},
     store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
+};
+
+/// For authors: the ports behind which stores, sinks and clocks stand, and the types that they speak in.
+///
+/// Who only uses Duly needs none of it. The types of calls and answers that a store takes are in [`ports::store`].
+pub mod ports {
+    pub use duly_core::{
+        Clock, Delivery, DeliveryResult, ErrorScope, Fence, Left, Monotonic, Moved, MovedMessage, Mover, Now,
+        Outcomes, Receipt, Sink, SinkError, SinkErrorKind, Sleep, Store, store,
+    };
+}
+
+#[doc(hidden)]
+pub use ports::{
+    Delivery, DeliveryResult, ErrorScope, Fence, Left, Monotonic, Moved, MovedMessage, Mover, Now, Outcomes,
+    Sink, SinkError, SinkErrorKind, Sleep, Store,
 };

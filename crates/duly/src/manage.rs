@@ -8,7 +8,7 @@ use duly_core::{
 
 use tokio::sync::oneshot;
 
-use crate::{Duly, Error, Named, engine::Note, events::Event, tally::add};
+use crate::{Duly, Error, Named, engine::Note, events::Event, named, tally::add};
 
 impl Duly {
     /// All that is known of a message.
@@ -17,31 +17,48 @@ impl Duly {
     }
 
     /// All that is known of many; one answer each, in their order.
-    pub async fn get_many(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Error> {
-        Ok(self.store()?.get(ids).await?)
+    pub async fn get_many(
+        &self,
+        ids: impl IntoIterator<Item = impl Named>,
+    ) -> Result<Vec<Option<Record>>, Error> {
+        Ok(self.store()?.get(&named::ids(ids)?).await?)
     }
 
     /// The same without the bodies, for whoever decides by the rest.
-    pub async fn get_many_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Error> {
-        Ok(self.store()?.get_without_bodies(ids).await?)
+    pub async fn get_many_without_bodies(
+        &self,
+        ids: impl IntoIterator<Item = impl Named>,
+    ) -> Result<Vec<Option<Record>>, Error> {
+        let mut records = self.store()?.get_without_bodies(&named::ids(ids)?).await?;
+        records.iter_mut().flatten().for_each(body_left_out);
+        Ok(records)
     }
 
-    /// A page of messages in one state, by due time. Bodies are left out.
+    /// A page of messages in one state, by due time. Bodies are left out, and [`Record::body_left_out`] says so; [`get`](Self::get) has them.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
-        Ok(self.store()?.list(query).await?)
+        let mut page = self.store()?.list(query).await?;
+        page.records.iter_mut().for_each(body_left_out);
+        Ok(page)
     }
 
     /// Cancels a message that waits. Done means: it will not be delivered, unless the answer says that an earlier try
     /// may have arrived.
+    ///
+    /// **Dropped midway**, or after an error that [may have been done](Error::is_maybe_done), ask again: if it was cancelled, the answer is
+    /// [`Changed::TooLate`] with [`State::Cancelled`]. The same holds for every call below that changes something.
     pub async fn cancel(&self, id: impl Named) -> Result<Changed, Error> {
-        one(self.cancel_many(&[id.id()?]).await?)
+        one(self.cancel_many([id]).await?)
     }
 
     /// Cancels many; one answer each, in their order.
-    pub async fn cancel_many(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+    pub async fn cancel_many(
+        &self,
+        ids: impl IntoIterator<Item = impl Named>,
+    ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
+        let ids = named::ids(ids)?;
         let parts = &self.inner.parts;
-        let changes = self.store()?.cancel(parts.clock.now(), ids).await?;
+        let changes = self.store()?.cancel(parts.clock.now(), &ids).await?;
         for id in done(ids.iter(), &changes) {
             add(&parts.bell.tally.cancelled, 1);
             if parts.bell.heard() {
@@ -52,20 +69,27 @@ impl Duly {
     }
 
     /// Gives a message that waits another due time.
-    pub async fn reschedule(&self, id: impl Named, due: Timestamp) -> Result<Changed, Error> {
-        one(self.reschedule_many(&[(id.id()?, due)]).await?)
+    pub async fn reschedule(&self, id: impl Named, due: impl Into<Timestamp>) -> Result<Changed, Error> {
+        one(self.reschedule_many([(id, due)]).await?)
     }
 
     /// Gives many another due time; one answer each, in their order.
-    pub async fn reschedule_many(&self, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, Error> {
+    pub async fn reschedule_many(
+        &self,
+        batch: impl IntoIterator<Item = (impl Named, impl Into<Timestamp>)>,
+    ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
+        let (ids, times): (Vec<_>, Vec<Timestamp>) =
+            batch.into_iter().map(|(id, due)| (id, due.into())).unzip();
+        let batch: Vec<_> = named::ids(ids)?.into_iter().zip(times).collect();
         let (parts, limits) = (&self.inner.parts, &self.inner.limits);
         let now = parts.clock.now();
-        if batch.iter().any(|(_, due)| *due > now.wall().saturating_add(limits.delay_max)) {
+        let due_max = self.due_max();
+        if batch.iter().any(|(_, due)| *due > due_max) {
             let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
             return Err(Invalid::new("too_far", "deliver_at", detail).into());
         }
-        let changes = self.store()?.reschedule(now, batch).await?;
+        let changes = self.store()?.reschedule(now, &batch).await?;
         let told = |id, lane, due| Event::Rescheduled { id, lane, due };
         self.tell(batch.iter().map(|(id, _)| id), &changes, told).await;
         Ok(changes)
@@ -77,31 +101,32 @@ impl Duly {
     }
 
     /// Delivers many now; one answer each, in their order.
-    pub async fn fire_many(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+    pub async fn fire_many(&self, ids: impl IntoIterator<Item = impl Named>) -> Result<Vec<Changed>, Error> {
         let now = self.now();
-        let batch: Vec<_> = ids.iter().map(|id| (id.clone(), now)).collect();
-        self.reschedule_many(&batch).await
+        self.reschedule_many(ids.into_iter().map(|id| (id, now))).await
     }
 
-    /// The first hundred dead letters.
+    /// The first hundred dead letters, as [`list`](Self::list) gives them: without bodies.
     pub async fn dead(&self) -> Result<Page, Error> {
         self.list(&Query::all(State::Dead)).await
     }
 
     /// Delivers dead letters afresh: due now, attempts from the beginning, same ids.
-    pub async fn replay(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+    pub async fn replay(&self, ids: impl IntoIterator<Item = impl Named>) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
+        let ids = named::ids(ids)?;
         let parts = &self.inner.parts;
-        let changes = self.store()?.replay(parts.clock.now(), ids).await?;
+        let changes = self.store()?.replay(parts.clock.now(), &ids).await?;
         self.tell(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
         Ok(changes)
     }
 
     /// Forgets dead letters for good.
-    pub async fn purge(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Error> {
+    pub async fn purge(&self, ids: impl IntoIterator<Item = impl Named>) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
+        let ids = named::ids(ids)?;
         let parts = &self.inner.parts;
-        let changes = self.store()?.purge(parts.clock.now(), ids).await?;
+        let changes = self.store()?.purge(parts.clock.now(), &ids).await?;
         if parts.bell.heard() {
             for id in done(ids.iter(), &changes) {
                 parts.bell.ring(Event::Purged { id: id.clone() });
@@ -164,17 +189,22 @@ impl Duly {
         Ok(())
     }
 
-    /// Tries a target that is away now rather than at its next time.
+    /// Tries a target that is away now rather than at its next time. A sink that this Duly does not have is refused.
     pub fn probe(&self, sink: &str) -> Result<(), Error> {
-        let lane = Lane::Sink(SinkName::parse(sink)?);
-        self.check_alive()?;
+        self.check_accepting()?;
+        let sink = SinkName::parse(sink)?;
+        if !self.inner.sinks.contains_key(&sink) {
+            let detail = format!("no sink {:?} is configured", sink.as_str());
+            return Err(Invalid::new("unknown_sink", "sink", detail).into());
+        }
+        let lane = Lane::Sink(sink);
         let _ = self.inner.parts.notes.send(Note::Probe { lane });
         Ok(())
     }
 
     /// The sinks and queues that this process serves, each at a glance.
     pub async fn served(&self) -> Result<Vec<(Lane, LaneLook)>, Error> {
-        self.check_alive()?;
+        self.store()?;
         let (answer, looks) = oneshot::channel();
         let note = Note::Look { answer };
         self.inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
@@ -216,6 +246,11 @@ fn done<'a>(
     changes: &[Changed],
 ) -> impl Iterator<Item = &'a MessageId> {
     ids.zip(changes).filter(|(_, change)| matches!(change, Changed::Done { .. })).map(|(id, _)| id)
+}
+
+/// The store keeps bodies of what may still be delivered.
+fn body_left_out(record: &mut Record) {
+    record.body_left_out = matches!(record.state, State::Pending | State::InFlight | State::Dead);
 }
 
 fn one(mut changes: Vec<Changed>) -> Result<Changed, Error> {

@@ -8,7 +8,7 @@ use duly_core::{
     Timestamp, Topic, store::Insert,
 };
 
-use crate::Levels;
+use crate::{Levels, Named};
 
 /// A message to send, written down step by step and checked when it is sent.
 ///
@@ -27,8 +27,10 @@ use crate::Levels;
 #[derive(Debug, Clone)]
 #[must_use = "a message does nothing until it is sent"]
 pub struct Message {
-    to: String,
-    id: Option<String>,
+    /// Without it, the topic may begin with one and a slash.
+    sink: Option<String>,
+    topic: String,
+    id: Option<Result<MessageId, Invalid>>,
     tag: Option<String>,
     key: Option<String>,
     body: Body,
@@ -51,7 +53,8 @@ impl Message {
     /// told otherwise.
     pub fn to(target: impl Into<String>) -> Self {
         Self {
-            to: target.into(),
+            sink: None,
+            topic: target.into(),
             id: None,
             tag: None,
             key: None,
@@ -64,14 +67,14 @@ impl Message {
         }
     }
 
-    /// A message to the topic of a sink, whatever slashes they have.
+    /// A message to the topic of a sink, whatever slashes the topic has.
     pub fn to_sink(sink: &str, topic: &str) -> Self {
-        Self::to(format!("{sink}/{topic}"))
+        Self { sink: Some(sink.to_owned()), ..Self::to(topic) }
     }
 
     /// Its id, 1–128 of `A-Za-z0-9._:-`: sent again with the same content it is a duplicate. Without, Duly makes one.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
+    pub fn id(mut self, id: impl Named) -> Self {
+        self.id = Some(id.id());
         self
     }
 
@@ -102,9 +105,9 @@ impl Message {
         self
     }
 
-    /// Due at a time.
-    pub fn at(mut self, time: Timestamp) -> Self {
-        self.when = When::At(time);
+    /// Due at a time: a [`Timestamp`], or a [`SystemTime`](std::time::SystemTime) rounded up to the next millisecond.
+    pub fn at(mut self, time: impl Into<Timestamp>) -> Self {
+        self.when = When::At(time.into());
         self
     }
 
@@ -158,9 +161,10 @@ impl Message {
         limits: &Limits,
         made: impl FnOnce() -> MessageId,
     ) -> Result<Insert, Invalid> {
-        let (sink, topic) = match self.to.split_once('/') {
-            Some((sink, topic)) => (SinkName::parse(sink)?, Topic::parse(topic)?),
-            None => (SinkName::queue(), Topic::parse(&self.to)?),
+        let (sink, topic) = match (&self.sink, self.topic.split_once('/')) {
+            (Some(sink), _) => (SinkName::parse(sink)?, Topic::parse(&self.topic)?),
+            (None, Some((sink, topic))) => (SinkName::parse(sink)?, Topic::parse(topic)?),
+            (None, None) => (SinkName::queue(), Topic::parse(&self.topic)?),
         };
         let due = match self.when {
             When::At(time) => time,
@@ -168,7 +172,7 @@ impl Message {
             When::Level(name) => after(now, levels.delay(&name)?),
         };
         let made_id = self.id.is_none();
-        let id = self.id.map_or_else(|| Ok(made()), |id| MessageId::parse(&id))?;
+        let id = self.id.unwrap_or_else(|| Ok(made()))?;
         let mut properties = Properties::default();
         for (name, value) in &self.properties {
             properties.set(name, value)?;
@@ -183,7 +187,9 @@ impl Message {
             retry: self.retry.map(Box::new),
             ..duly_core::Message::new(id, sink, topic, due)
         };
-        message.check(now.wall(), limits)?;
+        // Where the delay runs from, so that one of exactly the limit is accepted.
+        let latest = Timestamp::from_millis(now.latest_micros().div_ceil(1_000));
+        message.check(latest, limits)?;
         Ok(Insert { message, made_id })
     }
 }
@@ -214,6 +220,9 @@ mod tests {
     fn the_target_splits_at_the_first_slash() {
         let message = accept(Message::to("orders/unpaid/eu")).unwrap();
         assert_eq!((message.sink.as_str(), message.topic.as_str()), ("orders", "unpaid/eu"));
+        let message = accept(Message::to_sink("orders", "unpaid/eu")).unwrap();
+        assert_eq!((message.sink.as_str(), message.topic.as_str()), ("orders", "unpaid/eu"));
+        assert_eq!(accept(Message::to_sink("a/b", "c")).unwrap_err().code, "bad_sink");
         let message = accept(Message::to("unpaid")).unwrap();
         assert_eq!((message.sink.as_str(), message.topic.as_str()), ("queue", "unpaid"));
     }

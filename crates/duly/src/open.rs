@@ -35,7 +35,9 @@ pub(crate) async fn redis(
     machine: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, Arc<dyn Clock>), Error> {
     let (pending_max, lease) = (builder.limits.pending_max, builder.lease);
-    let options = redis::Options { node, pending_max, lease, ..redis::Options::new(instance()) };
+    let allow_volatile = builder.allow_volatile;
+    let options =
+        redis::Options { node, pending_max, lease, allow_volatile, ..redis::Options::new(instance()) };
     let joining: Joining<'_, RedisStore> = Box::pin(RedisStore::join(url, options, machine));
     let (store, clock) = joining.await?;
     Ok((Arc::new(store), Arc::new(clock)))
@@ -80,8 +82,8 @@ fn sql_options(
     if named != server {
         return Err(refused(format!("this is an address of {named}, and {server} was asked for")));
     }
-    let (limits, lease) = (builder.limits.clone(), builder.lease);
-    Ok(sql::Options { node, limits, lease, ..sql::Options::new(instance()) })
+    let (limits, lease, allow_volatile) = (builder.limits.clone(), builder.lease, builder.allow_volatile);
+    Ok(sql::Options { node, limits, lease, allow_volatile, ..sql::Options::new(instance()) })
 }
 
 /// Who this process is. The hasher's keys come from the system: randomness without another dependency.

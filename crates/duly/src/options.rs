@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Invalid, RetryPolicy, TopicPatterns,
+    Backoff, Invalid, RetryPolicy, TopicPatterns,
     schedule::{LaneSettings, Rate, Work},
 };
 
@@ -72,13 +72,21 @@ pub struct HandlerOptions {
     pub batch: usize,
     /// How long one task may take; its lease is renewed until then.
     pub timeout: Duration,
-    /// The wait after the handler said no.
+    /// The first wait after a handler or receiver said "not now".
     pub again: Duration,
-    /// The wait after the handler failed or panicked.
+    /// The first wait after a handler failed or panicked, or a receiver gave an error.
     pub failed: Duration,
+    /// The longest wait.
+    pub max: Duration,
+    /// How the wait grows from try to try.
+    pub backoff: Backoff,
     /// Total tries; then the task is a dead letter.
     pub attempts: u32,
 }
+
+/// With the waits below, the last try comes 78 minutes after the first at the earliest and 157 at the latest (after
+/// failures 90 and 181): a handler whose own database is away for half an hour loses nothing.
+const ATTEMPTS: u32 = 25;
 
 impl Default for HandlerOptions {
     fn default() -> Self {
@@ -88,21 +96,41 @@ impl Default for HandlerOptions {
             timeout: minutes(5),
             again: seconds(1),
             failed: seconds(5),
-            attempts: 16,
+            max: minutes(10),
+            backoff: Backoff::Exponential,
+            attempts: ATTEMPTS,
         }
     }
 }
 
 impl HandlerOptions {
-    pub(crate) fn check(&self) -> Result<(), Invalid> {
-        if !self.timeout.is_zero() {
-            return Ok(());
-        }
-        let detail = "it is 0: every task would be given up as it begins";
-        Err(Invalid::new("bad_timeout", "handlers.timeout", detail))
+    /// The retries as this policy says, whether the handler said "not now" or failed.
+    #[must_use]
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        let RetryPolicy { attempts, backoff, min, max } = policy;
+        Self { attempts, backoff, again: min, failed: min, max, ..self }
     }
 
-    pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        let settings = [
+            ("bad_timeout", "timeout", self.timeout.is_zero(), "every task would be given up as it begins"),
+            ("bad_handler", "concurrency", self.concurrency == 0, "no task would ever be handled"),
+            ("bad_handler", "batch", self.batch == 0, "no task would ever be taken"),
+            ("bad_retry", "attempts", self.attempts == 0, "every task would be a dead letter"),
+        ];
+        if let Some((code, name, _, why)) = settings.into_iter().find(|(_, _, is_zero, _)| *is_zero) {
+            return Err(Invalid::new(code, format!("handlers.{name}"), format!("it is 0: {why}")));
+        }
+        for (name, first) in [("again", self.again), ("failed", self.failed)] {
+            if first > self.max {
+                let detail = format!("it is {first:?}, longer than max, which is {:?}", self.max);
+                return Err(Invalid::new("bad_retry", format!("handlers.{name}"), detail));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lane(&self, lease: Duration) -> LaneSettings {
         LaneSettings {
             // What is done and only waits to be recorded must not hold up what comes next.
             in_flight: self.batch.max(self.concurrency).saturating_mul(RECORDING_FACTOR),
@@ -111,10 +139,64 @@ impl HandlerOptions {
             batch: 1,
             timeout: self.timeout,
             lease,
-            retry: RetryPolicy { attempts: self.attempts, ..retry.clone() },
+            retry: RetryPolicy {
+                attempts: self.attempts,
+                backoff: self.backoff,
+                min: self.again.min(self.failed),
+                max: self.max,
+            },
             rate: None,
             movable: 0,
             work: Work::Handler { again: self.again, failed: self.failed },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duly_core::{
+        ErrorScope, Lost, Outcome, Timestamp,
+        schedule::{End, Terms, verdict},
+        store::Verdict,
+    };
+
+    use super::*;
+
+    /// The waits between all tries of a message that says nothing itself, with the same luck every time.
+    fn all_waits(outcome: Outcome, luck: impl Fn(Duration) -> u64) -> Duration {
+        let settings = HandlerOptions::default().lane(seconds(10));
+        let now = Timestamp::from_millis(1_000_000);
+        let wait = |attempt, random| {
+            let (lost, scope) = (Lost::No, ErrorScope::Target);
+            let terms = Terms {
+                attempt,
+                lost,
+                due: now,
+                max_lateness: None,
+                retry: None,
+                bytes: 0,
+                message: 0,
+                destination: 0,
+            };
+            let end = End::Not { outcome, detail: String::new(), retry_after: None, scope };
+            match verdict(now, &settings, &terms, end, now, random) {
+                Verdict::Retry { at, .. } => at.since(now),
+                other => panic!("try {attempt} is the last: {other:?}"),
+            }
+        };
+        (1..ATTEMPTS).map(|attempt| wait(attempt, luck(wait(attempt, 0)))).sum()
+    }
+
+    #[test]
+    fn with_the_defaults_half_an_hour_of_failures_makes_no_dead_letter_whatever_the_jitter() {
+        // The shortest wait of a try is drawn by 0; the longest is twice that, by the span between the two.
+        let (least, most) = (|_| 0, |least: Duration| least.as_millis() as u64);
+        let shortest =
+            [Outcome::Again, Outcome::Failed].map(|outcome| all_waits(outcome, least).as_secs() / 60);
+        assert_eq!(shortest, [78, 90]);
+        assert!(shortest.iter().all(|minutes| *minutes >= 2 * 30));
+        let longest =
+            [Outcome::Again, Outcome::Failed].map(|outcome| all_waits(outcome, most).as_secs() / 60);
+        assert!(longest[0] <= 157 && longest[1] <= 181, "{longest:?}");
     }
 }

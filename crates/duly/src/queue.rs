@@ -1,16 +1,16 @@
 //! The built-in queue: take with a lease, give back with a receipt.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use duly_core::{
-    Invalid, Lane, MessageId, Monotonic, Now, Outcome, Receipt, Record, RetryPolicy, Topic,
-    schedule::{End, LaneSettings, Random, Terms, Triage, triage, verdict},
+    Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
+    schedule::{LaneSettings, Terms, Triage, triage},
     store::{Claim, Holder, Leased, Settle, Settled, Verdict},
 };
 
 use tokio::{
     runtime::Handle,
-    sync::{Notify, oneshot},
+    sync::{Notify, futures::Notified, oneshot},
 };
 
 use crate::{Duly, Error, events::Event, handed::InHand, observed::Call, seconds, tally::add};
@@ -29,6 +29,11 @@ pub struct Receive {
     pub wait: Duration,
     /// How long the receiver has before they are given to somebody else.
     pub lease: Duration,
+}
+
+impl Receive {
+    /// One receive takes from so many queues at most: each is a call of the store.
+    pub const QUEUES_MAX: usize = 32;
 }
 
 impl Default for Receive {
@@ -51,24 +56,33 @@ pub struct Received {
 impl Received {
     /// Its id within the queue: what [`Duly::add_task`] was given.
     pub fn task_id(&self) -> &str {
-        crate::task::bare_id(&self.message.topic, &self.message.id)
+        crate::tasks::bare_id(&self.message.topic, &self.message.id)
     }
 }
 
 impl Duly {
     /// Takes due messages of a queue, waiting up to [`Receive::wait`] for the first.
     pub async fn receive(&self, queue: &str, want: Receive) -> Result<Vec<Received>, Error> {
-        let topic = Topic::parse(queue)?;
+        self.receive_any(&[queue], want).await
+    }
+
+    /// Takes due messages of several queues, at most 32, waiting up to [`Receive::wait`] for the first of any. Each has an equal share of
+    /// [`Receive::max`] as long as it has so many, and each is as often the first to be looked at: none starves another.
+    pub async fn receive_any<Q: AsRef<str>>(
+        &self,
+        queues: &[Q],
+        want: Receive,
+    ) -> Result<Vec<Received>, Error> {
+        let topics = topics(queues)?;
         let parts = &self.inner.parts;
         let end = parts.clock.now().mono().saturating_add(want.wait);
-        let turn = Turn(parts.hints.listen(&topic));
+        let turns: Vec<_> = topics.iter().map(|topic| Turn(parts.hints.listen(topic))).collect();
         loop {
             self.check_open()?;
-            let told = turn.0.notified();
-            tokio::pin!(told);
             // Listening begins before the look, so that nothing falls between the two.
-            told.as_mut().enable();
-            let look_again = match self.take_surely(&topic, &want).await? {
+            let mut told: Vec<_> = turns.iter().map(|turn| Box::pin(turn.0.notified())).collect();
+            told.iter_mut().for_each(|told| _ = told.as_mut().enable());
+            let look_again = match self.take_surely(&topics, &want).await? {
                 Taken::Some(mut transit) => return Ok(std::mem::take(&mut transit.received)),
                 Taken::OnlyDead => continue,
                 Taken::None(look_again) => look_again,
@@ -79,7 +93,7 @@ impl Duly {
             }
             let until = look_again.min(now.saturating_add(LOOK)).min(end);
             tokio::select! {
-                () = told => {}
+                () = any(&mut told) => {}
                 () = parts.clock.sleep_until(until) => {}
             }
         }
@@ -87,24 +101,64 @@ impl Duly {
 
     /// Takes, and gives back what was taken if nobody waits for it any more: dropping [`receive`](Self::receive) at any
     /// point loses nothing and counts no try.
-    async fn take_surely(&self, topic: &Topic, want: &Receive) -> Result<Taken, Error> {
+    async fn take_surely(&self, topics: &[Topic], want: &Receive) -> Result<Taken, Error> {
         let (answer, asked) = oneshot::channel();
-        let (duly, topic, want) = (self.clone(), topic.clone(), want.clone());
+        let (duly, topics, want) = (self.clone(), topics.to_vec(), want.clone());
         tokio::spawn(async move {
             // What nobody takes out is dropped, and goes back by that.
-            let _ = answer.send(duly.take(&topic, &want).await);
+            let _ = answer.send(duly.take_any(topics, &want).await);
         });
         asked.await.unwrap_or(Err(Error::Closed))
     }
 
-    async fn take(&self, topic: &Topic, want: &Receive) -> Result<Taken, Error> {
+    /// An equal share of each first, beginning with any of them, then what is left of the room.
+    async fn take_any(&self, mut topics: Vec<Topic>, want: &Receive) -> Result<Taken, Error> {
+        let max = want.max.clamp(1, RECEIVE_MAX);
+        if let [topic] = &*topics {
+            return self.take(topic, max, want.lease).await;
+        }
+        let first = self.draw() % topics.len() as u64;
+        topics.rotate_left(first as usize);
+        let share = max.div_ceil(topics.len());
+        let mut transit = Transit { duly: self.clone(), runtime: Handle::current(), received: Vec::new() };
+        let clock = &self.inner.parts.clock;
+        let half = clock.now().mono().saturating_add(want.lease / 2);
+        let (mut look_again, mut died, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
+        for shares in [share, max] {
+            let mut more = Vec::new();
+            for topic in topics {
+                let limit = shares.min(max - transit.received.len());
+                // The leases of the first run while the others are claimed.
+                let is_late = !transit.received.is_empty() && clock.now().mono() >= half;
+                if limit == 0 || is_late || transit.bytes() >= Claim::BYTES_MAX {
+                    break;
+                }
+                match self.take(&topic, limit, want.lease).await {
+                    Ok(Taken::Some(mut taken)) => {
+                        if taken.received.len() == limit {
+                            more.push(topic);
+                        }
+                        transit.received.append(&mut taken.received);
+                    }
+                    Ok(Taken::OnlyDead) => died = true,
+                    Ok(Taken::None(next)) => look_again = look_again.min(next),
+                    // The others may have something all the same.
+                    Err(error) => failed = Some(error),
+                }
+            }
+            topics = more;
+        }
+        match failed {
+            _ if !transit.received.is_empty() => Ok(Taken::Some(transit)),
+            Some(error) => Err(error),
+            None if died => Ok(Taken::OnlyDead),
+            None => Ok(Taken::None(look_again)),
+        }
+    }
+
+    async fn take(&self, topic: &Topic, limit: usize, lease: Duration) -> Result<Taken, Error> {
         let parts = &self.inner.parts;
-        let claim = Claim {
-            lane: Lane::Queue(topic.clone()),
-            limit: want.max.clamp(1, RECEIVE_MAX),
-            lease: want.lease,
-            holder: Holder::Client,
-        };
+        let claim = Claim { lane: Lane::Queue(topic.clone()), limit, lease, holder: Holder::Client };
         let now = parts.clock.now();
         let lane = claim.lane.clone();
         let claimed = self.store()?.claim(now, claim).await;
@@ -116,7 +170,7 @@ impl Duly {
             return Ok(Taken::None(next.unwrap_or(Monotonic::from_micros(u64::MAX))));
         }
         let handed_out = parts.clock.now().mono();
-        if handed_out >= now.mono().saturating_add(want.lease) {
+        if handed_out >= now.mono().saturating_add(lease) {
             // The process stood still during the claim: somebody else may hold them by now.
             tracing::warn!(
                 count = claimed.messages.len(),
@@ -242,63 +296,6 @@ impl Duly {
         known
     }
 
-    /// The messages were not worked on: again after `delay`, or after the handlers' wait for "again". That counts as a
-    /// try; after the last one they are dead letters. One answer per receipt.
-    pub async fn nack<R: AsRef<str>>(
-        &self,
-        receipts: &[R],
-        delay: Option<Duration>,
-    ) -> Result<Vec<Settled>, Error> {
-        let receipts = parse(receipts)?;
-        let parts = &self.inner.parts;
-        self.inner.handed.take(&receipts);
-        let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
-        let records = self.store()?.get_without_bodies(&ids).await?;
-        let now = parts.clock.now();
-        let mut settings = self.queue_settings();
-        if let (Some(delay), duly_core::schedule::Work::Handler { again, .. }) = (delay, &mut settings.work) {
-            *again = delay;
-        }
-        let mut settles = Vec::new();
-        for (receipt, record) in receipts.iter().zip(&records) {
-            let Some(record) = record else { continue };
-            let terms = Terms {
-                message: 0,
-                destination: 0,
-                due: record.message.due,
-                attempt: record.attempts + 1,
-                lost: duly_core::Lost::No,
-                max_lateness: record.message.max_lateness,
-                retry: record.message.retry.clone(),
-                bytes: record.message.body.len(),
-            };
-            let end = End::not(Outcome::Again, "the receiver said: again");
-            let random = Random::new(receipt.token).draw();
-            let verdict = verdict(now.wall(), &settings, &terms, end, now.wall(), random);
-            settles.push(Settle { receipt: receipt.clone(), verdict });
-        }
-        let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
-        let results = parts.store.settle(now, settles).await;
-        let mut results = parts.bell.observe(Call::Settle, now, results)?.into_iter().zip(verdicts);
-        let answer = |record: Option<Record>| {
-            let (Some(record), Some((settled, verdict))) =
-                (record.as_ref(), record.as_ref().and_then(|_| results.next()))
-            else {
-                return Settled::Lost;
-            };
-            if settled == Settled::Done {
-                // Not before: whoever looks too early finds nothing, and waits.
-                if let Verdict::Retry { at, .. } = &verdict {
-                    parts.hints.tell(record.message.lane(), *at);
-                }
-                let tally = parts.bell.tally.lane(&record.message.lane());
-                parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &verdict);
-            }
-            settled
-        };
-        Ok(records.into_iter().map(answer).collect())
-    }
-
     /// Gives the receiver more time: the leases end `lease` from now. One answer per receipt.
     pub async fn extend<R: AsRef<str>>(
         &self,
@@ -311,10 +308,8 @@ impl Duly {
         Ok(parts.bell.observe(Call::Extend, now, extended)?)
     }
 
-    fn queue_settings(&self) -> LaneSettings {
-        let inner = &self.inner;
-        let retry = RetryPolicy { attempts: inner.handlers.attempts, ..inner.retry.clone() };
-        inner.handlers.lane(inner.lease, &retry)
+    pub(crate) fn queue_settings(&self) -> LaneSettings {
+        self.inner.handlers.lane(self.inner.lease)
     }
 }
 
@@ -333,6 +328,12 @@ struct Transit {
     /// Whoever drops it may stand outside of one.
     runtime: Handle,
     received: Vec<Received>,
+}
+
+impl Transit {
+    fn bytes(&self) -> usize {
+        self.received.iter().map(|received| received.message.body.len()).sum()
+    }
 }
 
 impl Drop for Transit {
@@ -360,6 +361,33 @@ fn in_hand(leased: Leased) -> Received {
     Received { receipt: leased.receipt.to_string(), attempt: leased.attempt, message: leased.message }
 }
 
-fn parse<R: AsRef<str>>(receipts: &[R]) -> Result<Vec<Receipt>, Invalid> {
-    receipts.iter().map(|receipt| receipt.as_ref().parse()).collect()
+/// The queues to receive from, each once.
+fn topics<Q: AsRef<str>>(queues: &[Q]) -> Result<Vec<Topic>, Invalid> {
+    if queues.is_empty() || queues.len() > Receive::QUEUES_MAX {
+        let detail =
+            format!("one call receives from 1 to {} queues, not {}", Receive::QUEUES_MAX, queues.len());
+        return Err(Invalid::new("too_many", "topics", detail));
+    }
+    let mut topics =
+        queues.iter().map(|queue| Topic::parse(queue.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    topics.sort_unstable();
+    topics.dedup();
+    Ok(topics)
+}
+
+/// Waits until any of them is told.
+async fn any(told: &mut [Pin<Box<Notified<'_>>>]) {
+    std::future::poll_fn(|context| {
+        let is_told = told.iter_mut().any(|told| told.as_mut().poll(context).is_ready());
+        if is_told { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+pub(crate) fn parse<R: AsRef<str>>(receipts: &[R]) -> Result<Vec<Receipt>, Invalid> {
+    let parse = |(index, receipt): (usize, &R)| {
+        let at = |fault| Invalid { path: format!("receipts[{index}]"), ..fault };
+        receipt.as_ref().parse().map_err(at)
+    };
+    receipts.iter().enumerate().map(parse).collect()
 }

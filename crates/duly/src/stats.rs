@@ -38,6 +38,7 @@ pub struct Stats {
 
 /// How late tries began, in quantiles. Each is the upper end of its step, so never too small.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Quantiles {
     /// How many tries.
     pub count: u64,

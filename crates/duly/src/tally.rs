@@ -88,6 +88,8 @@ impl Tally {
     pub(crate) fn settled(&self, lane: &LaneTally, topic: &Topic, verdict: &Verdict) {
         let (all, one): (_, fn(&LaneTally) -> &AtomicU64) = match verdict {
             Verdict::Delivered { .. } => (&self.delivered, |tally| &tally.delivered),
+            // Nothing was tried.
+            Verdict::Retry { attempt, .. } if attempt.is_deferral() => return,
             Verdict::Retry { .. } => (&self.failed, |tally| &tally.failed),
             Verdict::Dead { .. } => (&self.dead, |tally| &tally.dead),
             Verdict::HandBack => return,

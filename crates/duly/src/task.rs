@@ -3,55 +3,57 @@
 use std::{
     fmt::Display,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use duly_core::{
-    Body, Invalid, MessageId, Outcome, Properties, Timestamp, Topic, schedule::End, store::Leased,
+    Body, ErrorScope, Invalid, MessageId, Outcome, Properties, Timestamp, Topic, Verdict, schedule::End,
+    store::Leased,
 };
 use tokio::sync::Notify;
 
-/// What a handler has done with its task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handled {
-    /// All of it.
-    Done,
-    /// Not now: again after a while.
-    Again,
+/// What a handler may return: a [`Verdict`], nothing (which means done), or a `Result` of either. An error counts as a
+/// failure, and its words are kept with the attempt.
+pub trait HandlerResult {
+    /// The verdict, or the words of the failure.
+    fn verdict(self) -> Result<Verdict, String>;
 }
 
-/// What a handler may answer: [`Handled`], nothing (which means done), or a `Result` of either. An error's words
-/// are kept with the attempt.
-pub trait Answer {
-    /// The answer, or the words of the failure.
-    fn handled(self) -> Result<Handled, String>;
-}
-
-impl Answer for Handled {
-    fn handled(self) -> Result<Handled, String> {
+impl HandlerResult for Verdict {
+    fn verdict(self) -> Result<Verdict, String> {
         Ok(self)
     }
 }
 
-impl Answer for () {
-    fn handled(self) -> Result<Handled, String> {
-        Ok(Handled::Done)
+impl HandlerResult for () {
+    fn verdict(self) -> Result<Verdict, String> {
+        Ok(Verdict::Done)
     }
 }
 
-impl<A: Answer, E: Display> Answer for Result<A, E> {
-    fn handled(self) -> Result<Handled, String> {
-        self.map_err(|error| error.to_string())?.handled()
+impl<V: Into<Verdict>, E: Display> HandlerResult for Result<V, E> {
+    fn verdict(self) -> Result<Verdict, String> {
+        // The alternate form: errors that keep their sources print them only there.
+        self.map(Into::into).map_err(|error| format!("{error:#}"))
     }
 }
 
-pub(crate) fn end_of(answer: impl Answer) -> End {
-    match answer.handled() {
-        Ok(Handled::Done) => End::Done { receipt: None },
-        Ok(Handled::Again) => End::not(Outcome::Again, "the handler said: again"),
+/// How a try ended by what its handler returned.
+pub(crate) fn end_of(result: impl HandlerResult, hold: &Hold) -> End {
+    match result.verdict() {
+        Ok(Verdict::Done) => End::Done { receipt: None },
+        Ok(Verdict::Retry { after, reason }) => {
+            let detail = reason.unwrap_or_else(|| "the handler said: again".into());
+            End::Not { outcome: Outcome::Again, detail, retry_after: after, scope: ErrorScope::Target }
+        }
+        Ok(Verdict::GiveUp(reason)) => End::not(Outcome::Refused, reason),
+        // The next try would read the same bytes.
+        Err(words) if hold.is_unreadable(&words) => End::not(Outcome::Refused, words),
         Err(words) => End::not(Outcome::Failed, words),
+        // A verdict of a later version: nothing is given up on a guess.
+        Ok(other) => End::not(Outcome::Failed, format!("the handler said {other:?}")),
     }
 }
 
@@ -70,7 +72,11 @@ impl Task {
 
     /// Its id within the queue: what [`add_task`](crate::Duly::add_task) was given.
     pub fn id(&self) -> &str {
-        bare_id(&self.message.topic, &self.message.id)
+        crate::tasks::bare_id(&self.message.topic, &self.message.id)
+    }
+
+    pub(crate) fn hold(&self) -> Arc<Hold> {
+        self.hold.clone()
     }
 
     /// Its id within Duly.
@@ -88,10 +94,14 @@ impl Task {
         &self.message.body
     }
 
-    /// What it carries, read as JSON.
+    /// What it carries, read as JSON. A handler that returns this error makes the task a dead letter at once: the next try
+    /// would read the same bytes.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Invalid> {
-        serde_json::from_slice(self.message.body.as_bytes())
-            .map_err(|e| Invalid::new("bad_json", "body", format!("the body is not the JSON expected: {e}")))
+        serde_json::from_slice(self.message.body.as_bytes()).map_err(|error| {
+            let detail = format!("the body is not the JSON expected: {error}");
+            self.hold.unreadable(detail.clone());
+            Invalid::new("bad_json", "body", detail)
+        })
     }
 
     /// Its properties.
@@ -131,22 +141,28 @@ impl Task {
     }
 }
 
-/// The id that a task has within its queue.
-pub(crate) fn bare_id<'a>(queue: &Topic, id: &'a MessageId) -> &'a str {
-    let id = id.as_str();
-    id.strip_prefix(queue.as_str()).and_then(|rest| rest.strip_prefix(':')).unwrap_or(id)
-}
-
 /// A handler's hold on its task.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     lost: AtomicBool,
     told: Notify,
+    /// Why the body could not be read as JSON, the last time it was tried.
+    unreadable: Mutex<Option<String>>,
 }
 
 impl Hold {
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.told.notify_waiters();
+    }
+
+    fn unreadable(&self, why: String) {
+        *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Whether a handler failed in the words of a body that cannot be read.
+    fn is_unreadable(&self, words: &str) -> bool {
+        let why = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        why.as_ref().is_some_and(|why| words.contains(why.as_str()))
     }
 }

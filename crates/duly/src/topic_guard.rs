@@ -58,10 +58,10 @@ impl Sink for TopicGuard {
         self.sink.probe().await
     }
 
-    fn check_topic(&self, topic: &Topic) -> Result<(), Invalid> {
-        match self.fault(topic) {
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
+        match self.fault(&message.topic) {
             Some(detail) => Err(Invalid::new("topic_not_allowed", "topic", detail)),
-            None => self.sink.check_topic(topic),
+            None => self.sink.check(message),
         }
     }
 

@@ -92,6 +92,10 @@ impl Clock for ManualClock {
     fn sleep_until(&self, until: Monotonic) -> Sleep {
         Box::pin(ManualSleep { clock: self.clone(), until, serial: None })
     }
+
+    fn runs_by_itself(&self) -> bool {
+        false
+    }
 }
 
 struct ManualSleep {

@@ -39,6 +39,13 @@ pub(crate) struct Parts {
     pub(crate) notes: UnboundedSender<Note>,
 }
 
+impl Parts {
+    /// Different for every Duly of the process.
+    pub(super) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.bell) as usize
+    }
+}
+
 /// A claimed message in the driver's hands.
 pub(super) struct Held {
     pub(super) leased: Leased,

@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 pub(crate) use driver::{Driver, Parts};
 use ends::Ends;
 pub(crate) use hints::Hints;
-pub(crate) use work::{Worker, caught};
+pub(crate) use work::{Worker, caught, is_in_handler};
 
 /// Something that the driver is told: a wish from outside, or the answer to something it started.
 pub(crate) enum Note {

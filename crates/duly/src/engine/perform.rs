@@ -14,7 +14,7 @@ use super::{
     ends::{Ends, deliver},
     guard::Answer,
     moving::Before,
-    work::Handle,
+    work::{Handle, as_handler},
 };
 use crate::{
     tally::LaneTally,
@@ -133,9 +133,9 @@ impl Driver {
         let handle = handle.clone();
         let ends = Ends::new(delivery);
         let answer = self.answer(Note::Delivered { delivery, ends: ends.clone() });
-        let began = watch.began;
+        let (began, whose) = (watch.began, self.parts.identity());
         let call = tokio::spawn(async move {
-            let end = caught(async move { handle(task).await }).await;
+            let end = caught(as_handler(whose, async move { handle(task).await })).await;
             watch.ended();
             let end = end.unwrap_or_else(|panic| End::not(duly_core::Outcome::Failed, panic));
             ends.push(0, end);
@@ -217,5 +217,5 @@ fn micros(span: std::time::Duration) -> u64 {
 }
 
 fn panicked() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, "the store panicked; what it did is unknown")
+    StoreError::new(StoreErrorKind::Unanswered, "the store panicked; what it did is unknown")
 }

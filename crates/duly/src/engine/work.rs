@@ -4,6 +4,7 @@ use std::{any::Any, borrow::Cow, future::Future, panic::AssertUnwindSafe, pin::P
 
 use duly_core::{Message, Mover, Sink, schedule::End};
 
+use super::Parts;
 use crate::Task;
 
 pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = End> + Send>> + Send + Sync;
@@ -14,6 +15,21 @@ pub(crate) enum Worker {
     /// A sink, and what takes messages there without it.
     Sink(Arc<dyn Sink>, Option<Arc<dyn Mover>>),
     Handler(Arc<Handle>),
+}
+
+tokio::task_local! {
+    /// In a handler's task: whose handler it is.
+    static HANDLER_OF: usize;
+}
+
+/// Runs the future of a handler, so that the library knows where it is called from.
+pub(super) async fn as_handler<T>(parts: usize, work: impl Future<Output = T>) -> T {
+    HANDLER_OF.scope(parts, work).await
+}
+
+/// Whether this is called in a handler of the same Duly. A task that the handler started is not known to be.
+pub(crate) fn is_in_handler(parts: &Parts) -> bool {
+    HANDLER_OF.try_with(|of| *of == parts.identity()).unwrap_or(false)
 }
 
 /// Runs a future; a panic becomes an `Err` with its words.

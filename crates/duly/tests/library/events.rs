@@ -1,6 +1,6 @@
 //! What Duly tells while it happens.
 
-use duly::{Event, Handled, Message, Timestamp, minutes, seconds};
+use duly::{Event, Message, Timestamp, Verdict, minutes, seconds};
 
 use crate::bench::Bench;
 
@@ -8,7 +8,7 @@ use crate::bench::Bench;
 async fn a_message_is_told_of_from_its_acceptance_to_its_delivery() {
     let bench = Bench::start().await;
     let mut events = bench.duly.events();
-    bench.duly.handle("order", |_| async { Handled::Done }).start().await.unwrap();
+    bench.duly.handle("order", |_| async { Verdict::Done }).start().await.unwrap();
     let id = bench.send(Message::to("order").after(seconds(5))).await;
     let cancelled = bench.send(Message::to("order").after(seconds(5))).await;
     bench.duly.cancel(&cancelled).await.unwrap();

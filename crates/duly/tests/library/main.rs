@@ -15,3 +15,5 @@ mod sending;
 mod stopping;
 mod tasks;
 mod topics;
+mod verdicts;
+mod working;

@@ -97,5 +97,39 @@ async fn wrong_settings_are_refused_at_the_start() {
 #[tokio::test]
 async fn a_store_that_says_no_is_quoted() {
     let error = duly::Error::from(StoreError::new(duly::StoreErrorKind::Full, "the disk is full"));
-    assert_eq!(error.to_string(), "store: the disk is full");
+    assert_eq!(error.to_string(), "the disk is full");
+    assert!(std::error::Error::source(&error).is_none(), "a chain prints it once");
+}
+
+#[tokio::test]
+async fn ids_are_taken_as_text_and_times_as_system_times() {
+    let clock = duly::ManualClock::new();
+    let duly = duly::Duly::builder().memory().clock(clock).start().await.unwrap();
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_micros(1_800_000_000_000_001);
+    let id = duly.new_id();
+    let accepted = duly.send(Message::to("order").id(&id).at(at)).await.unwrap();
+    assert_eq!((&accepted.id, accepted.due.as_millis()), (&id, 1_800_000_000_001));
+    assert!(duly.send(Message::to("order").id(id.as_str()).at(at)).await.unwrap().duplicate);
+    assert!(matches!(duly.reschedule(&accepted, at).await.unwrap(), duly::Changed::Done { .. }));
+    let changed = duly.cancel_many([id.as_str(), "stranger"]).await.unwrap();
+    assert_eq!(changed, [duly::Changed::Done { maybe_delivered: false }, duly::Changed::Unknown]);
+    assert_eq!(duly.replay(["stranger"]).await.unwrap(), [duly::Changed::Unknown]);
+    let bad = duly.purge(["fine", "no spaces"]).await.unwrap_err();
+    assert!(
+        matches!(&bad, duly::Error::Invalid(bad) if bad.path == "ids[1]" && bad.code == "bad_id"),
+        "{bad}"
+    );
+    assert_eq!(duly.probe("typo").unwrap_err().code(), "unknown_sink");
+    duly.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_list_says_that_bodies_are_left_out() {
+    let bench = crate::bench::Bench::start().await;
+    let id = bench.send(Message::to("order").text("hello")).await;
+    let listed = bench.duly.list(&duly::Query::all(duly::State::Pending)).await.unwrap().records.remove(0);
+    assert!(listed.body_left_out && listed.message.body.is_empty());
+    let whole = bench.record(&id).await;
+    assert!(!whole.body_left_out);
+    assert_eq!(whole.message.body.as_bytes(), b"hello");
 }

@@ -8,7 +8,9 @@ use std::{
     },
 };
 
-use duly::{Clock, Error, Message, SinkOptions, State, minutes, seconds};
+use duly::{
+    Clock, Duly, Error, Event, Message, Query, SinkOptions, State, Timestamp, minutes, ports::Store, seconds,
+};
 use tokio::sync::Semaphore;
 
 use crate::bench::{Bench, Mood};
@@ -32,7 +34,7 @@ async fn running_handlers_finish_and_what_waits_is_handed_back() {
     gate.add_permits(5);
     bench.calm().await;
     stopping.await.unwrap().unwrap();
-    let books = bench.duly.books().await.unwrap();
+    let books = bench.store.books().await.unwrap();
     assert_eq!((books.delivered, books.pending, books.in_flight), (2, 3, 0));
 }
 
@@ -66,18 +68,169 @@ async fn shutdown_ends_within_its_bound_although_everything_hangs() {
     bench.pass(seconds(25)).await;
     stopping.await.unwrap().unwrap();
     assert!(bench.clock.now().mono().since(start) <= seconds(25));
-    let books = bench.duly.books().await.unwrap();
+    let books = bench.store.books().await.unwrap();
     assert_eq!((books.pending, books.in_flight), (400, 0));
 }
 
 #[tokio::test]
-async fn a_duly_that_was_shut_down_takes_nothing_more() {
+async fn after_shutdown_every_call_says_that_it_is_closed() {
+    let (bench, _target) = Bench::with_target(Mood::Good, SinkOptions::default()).await;
+    let duly = &bench.duly;
+    duly.handle("order", |_| async {}).start().await.unwrap();
+    duly.shutdown().await.unwrap();
+    let none: [&str; 0] = [];
+    let now = duly.now();
+    let answers = [
+        duly.send(Message::to("order")).await.map(drop),
+        duly.send_batch([Message::to("order")]).await.remove(0).map(drop),
+        duly.prepare(Message::to("order")).map(drop),
+        duly.cancel("x").await.map(drop),
+        duly.reschedule("x", now).await.map(drop),
+        duly.fire("x").await.map(drop),
+        duly.replay(["x"]).await.map(drop),
+        duly.purge(["x"]).await.map(drop),
+        duly.get("x").await.map(drop),
+        duly.get_many(["x"]).await.map(drop),
+        duly.list(&Query::all(State::Pending)).await.map(drop),
+        duly.dead().await.map(drop),
+        duly.lanes().await.map(drop),
+        duly.books().await.map(drop),
+        duly.forecast(now, Timestamp::MAX, 1).await.map(drop),
+        duly.nodes().await.map(drop),
+        duly.shards().await.map(drop),
+        duly.served().await.map(drop),
+        duly.probe("orders"),
+        duly.pause_queue("order").await,
+        duly.resume_sink("orders").await,
+        duly.receive("order", duly::Receive::default()).await.map(drop),
+        duly.ack(&none).await.map(drop),
+        duly.hand_back(&none).await.map(drop),
+        duly.extend(&none, seconds(1)).await.map(drop),
+        duly.handle("order", |_| async {}).start().await,
+        duly.stop_handling("order").await,
+        duly.idle().await,
+        duly.health().await.driver,
+    ];
+    for (place, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer, Err(Error::Closed), "answer {place}");
+    }
+    assert_eq!(duly.shutdown().await, Ok(()), "it is shut down, as asked");
+}
+
+#[tokio::test]
+async fn a_shutdown_that_was_given_up_goes_on_and_the_next_call_joins_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let duly = Duly::open(folder.path()).await.unwrap();
+    {
+        let mut stopping = std::pin::pin!(duly.shutdown());
+        let first =
+            std::future::poll_fn(|context| std::task::Poll::Ready(stopping.as_mut().poll(context))).await;
+        assert!(first.is_pending(), "it is dropped midway");
+    }
+    let (one, two) = tokio::join!(duly.shutdown(), duly.shutdown());
+    assert_eq!((one, two), (Ok(()), Ok(())));
+    Duly::open(folder.path()).await.unwrap().shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shutdown_in_a_handler_does_not_wait_for_itself() {
     let bench = Bench::start().await;
+    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let duly = bench.duly.clone();
+    let handler = move |_| {
+        let (duly, told) = (duly.clone(), told.clone());
+        async move {
+            let _ = told.send((duly.stop_handling("other").await, duly.shutdown().await));
+        }
+    };
+    bench.duly.handle("other", |_| async {}).start().await.unwrap();
+    bench.duly.handle("order", handler).start().await.unwrap();
+    bench.send(Message::to("order")).await;
+    assert_eq!(telling.recv().await, Some((Ok(()), Ok(()))), "no time passed");
     bench.duly.shutdown().await.unwrap();
-    assert_eq!(bench.duly.send(Message::to("order")).await, Err(Error::Closed));
-    assert_eq!(bench.duly.cancel("x").await, Err(Error::Closed));
-    assert_eq!(bench.duly.handle("order", |_| async {}).start().await, Err(Error::Closed));
-    assert_eq!(bench.duly.shutdown().await, Err(Error::Closed));
+    assert_eq!(bench.store.books().await.unwrap().delivered, 1, "the handler finished");
+}
+
+#[tokio::test]
+async fn a_stuck_handler_does_not_hold_up_a_shutdown_on_a_clock_that_nobody_moves() {
+    let bench = Bench::start().await;
+    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |_| {
+        let _ = told.send(());
+        pending::<()>()
+    };
+    bench.duly.handle("order", handler).start().await.unwrap();
+    bench.send(Message::to("order")).await;
+    telling.recv().await.unwrap();
+    bench.duly.shutdown().await.unwrap();
+    let books = bench.store.books().await.unwrap();
+    assert_eq!((books.pending, books.in_flight), (1, 0), "it was handed back");
+}
+
+#[tokio::test]
+async fn events_end_when_all_that_happened_before_the_end_is_told() {
+    let bench = Bench::start().await;
+    let mut events = bench.duly.events();
+    bench.send(Message::to("order")).await;
+    bench.duly.shutdown().await.unwrap();
+    assert!(matches!(events.next().await, Some(Event::Accepted { .. })));
+    assert_eq!(events.next().await, None);
+    assert_eq!(bench.duly.events().next().await, None);
+}
+
+#[test]
+fn outside_of_a_runtime_an_error_says_so() {
+    fn once<T>(call: impl Future<Output = T>) -> T {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(call).poll(&mut context) {
+            std::task::Poll::Ready(answer) => answer,
+            std::task::Poll::Pending => panic!("it waits"),
+        }
+    }
+    assert_eq!(once(Duly::builder().memory().start()).unwrap_err(), Error::NoRuntime);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let duly = runtime.block_on(Duly::builder().memory().start()).unwrap();
+    assert_eq!(once(duly.send(Message::to("order"))), Err(Error::NoRuntime));
+    assert_eq!(once(duly.get("x")), Err(Error::NoRuntime));
+    duly.prepare(Message::to("order")).unwrap();
+    assert_eq!(duly.probe("orders").unwrap_err().code(), "unknown_sink", "neither needs one");
+    runtime.block_on(duly.shutdown()).unwrap();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn a_shutdown_closes_the_store_though_the_runtime_it_was_started_in_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = runtime();
+    let duly = first.block_on(Duly::open(folder.path())).unwrap();
+    let mut events = duly.events();
+    drop(first);
+    runtime().block_on(async {
+        assert_eq!((duly.shutdown().await, duly.shutdown().await), (Ok(()), Ok(())));
+        assert_eq!(duly.get("x").await.unwrap_err(), Error::Closed);
+        assert_eq!(events.next().await, None);
+        Duly::open(folder.path()).await.unwrap().shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn a_shutdown_closes_the_store_though_nobody_drives_the_runtime_it_was_started_in() {
+    let first = runtime();
+    let bench = first.block_on(Bench::start());
+    runtime().block_on(async {
+        let duly = bench.duly.clone();
+        let stopping = tokio::spawn(async move { duly.shutdown().await });
+        while !stopping.is_finished() {
+            bench.clock.advance(seconds(1));
+            tokio::task::yield_now().await;
+        }
+        stopping.await.unwrap().unwrap();
+        assert_eq!(bench.duly.get("x").await.unwrap_err(), Error::Closed);
+    });
+    drop(first);
 }
 
 #[tokio::test]

@@ -38,6 +38,21 @@ async fn one_task_id_is_there_once_per_queue() {
 }
 
 #[tokio::test]
+async fn a_task_id_belongs_to_its_queue_whatever_the_queue_is_called() {
+    let bench = Bench::start().await;
+    for (queue, id) in [("a", "b:c"), ("a:b", "c"), ("订单", "42"), ("shop/order", "42")] {
+        let added = bench.duly.add_task(queue, id, bench.duly.now()).await.unwrap();
+        assert!(!added.duplicate, "{queue} {id}");
+        assert!(bench.duly.add_task(queue, id, bench.duly.now()).await.unwrap().duplicate);
+        assert_eq!(bench.duly.ready_tasks(queue, 10).await.unwrap(), [id]);
+    }
+    let taken = bench.duly.poll_ready_tasks("a:b", 10).await.unwrap();
+    assert_eq!(taken.iter().map(|task| task.task_id()).collect::<Vec<_>>(), ["c"]);
+    assert!(matches!(bench.duly.cancel_task("a", "b:c").await.unwrap(), Changed::Done { .. }));
+    assert_eq!(bench.duly.ready_tasks("订单", 10).await.unwrap(), ["42"]);
+}
+
+#[tokio::test]
 async fn a_task_is_taken_back_before_it_is_due() {
     let bench = Bench::start().await;
     bench.duly.add_task_with_delay("order", "42", seconds(5)).await.unwrap();

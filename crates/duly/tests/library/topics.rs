@@ -51,10 +51,9 @@ async fn what_is_stored_for_another_topic_becomes_a_dead_letter_also_when_it_is_
         .unwrap();
     bench.pass(seconds(30)).await;
     assert_eq!(target.ids(), ["a", "c"]);
-    let b = "b".parse().unwrap();
     let record = bench.duly.get("b").await.unwrap().unwrap();
     assert_eq!((record.state, record.attempts), (State::Dead, 1));
-    bench.duly.replay(&[b]).await.unwrap();
+    bench.duly.replay(["b"]).await.unwrap();
     bench.pass(seconds(30)).await;
     assert_eq!(bench.duly.get("b").await.unwrap().unwrap().state, State::Dead);
     assert_eq!(target.ids(), ["a", "c"]);

@@ -1,0 +1,143 @@
+//! A receiver gives messages back: again later, or never.
+
+use std::time::Duration;
+
+use duly_core::{
+    ErrorScope, Lane, Lost, Outcome, Receipt, Record, State, Topic,
+    schedule::{End, Random, Terms, verdict},
+    store::{Settle, Settled, Verdict},
+};
+
+use crate::{Duly, Error, observed::Call, queue::parse};
+
+/// How messages are given back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Nack {
+    /// Exactly how long to wait; without it the retry policy of the message decides.
+    pub delay: Option<Duration>,
+    /// What went wrong, kept with the attempt. With it the try counts as failed, and the first wait is longer.
+    pub error: Option<String>,
+    /// The message can never be handled: it is a dead letter now.
+    pub dead: bool,
+}
+
+impl Nack {
+    /// Not now: again when the retry policy of the message says so.
+    #[must_use]
+    pub fn again() -> Self {
+        Self::default()
+    }
+
+    /// The work failed: again when the retry policy of the message says so.
+    #[must_use]
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), ..Self::default() }
+    }
+
+    /// Never again: a dead letter now.
+    #[must_use]
+    pub fn dead(error: impl Into<String>) -> Self {
+        Self { dead: true, ..Self::failed(error) }
+    }
+
+    /// Again after exactly so long.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self { delay: Some(delay), ..self }
+    }
+
+    fn end(&self) -> End {
+        let (outcome, otherwise) = match (self.dead, &self.error) {
+            (true, _) => (Outcome::Refused, "the receiver gave it up"),
+            (false, Some(_)) => (Outcome::Failed, ""),
+            (false, None) => (Outcome::Again, "the receiver said: again"),
+        };
+        let detail = self.error.clone().unwrap_or_else(|| otherwise.into());
+        End::Not { outcome, detail, retry_after: self.delay, scope: ErrorScope::Target }
+    }
+}
+
+impl From<Option<Duration>> for Nack {
+    fn from(delay: Option<Duration>) -> Self {
+        Self { delay, ..Self::default() }
+    }
+}
+
+impl Duly {
+    /// The messages were not worked on: they come again as `how` and their retry policies say. That counts as a try; after the
+    /// last one they are dead letters. One answer per receipt.
+    pub async fn nack<R: AsRef<str>>(
+        &self,
+        receipts: &[R],
+        how: impl Into<Nack> + Send,
+    ) -> Result<Vec<Settled>, Error> {
+        let (receipts, how) = (parse(receipts)?, how.into());
+        let parts = &self.inner.parts;
+        self.inner.handed.take(&receipts);
+        let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
+        let records = self.store()?.get_without_bodies(&ids).await?;
+        let now = parts.clock.now();
+        let settings = self.queue_settings();
+        let mut settles = Vec::new();
+        for (receipt, record) in receipts.iter().zip(&records) {
+            let Some(record) = record else { continue };
+            let random = Random::new(receipt.token).draw();
+            let verdict = verdict(now.wall(), &settings, &terms(record), how.end(), now.wall(), random);
+            settles.push(Settle { receipt: receipt.clone(), verdict });
+        }
+        let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
+        let results = parts.store.settle(now, settles).await;
+        let mut results = parts.bell.observe(Call::Settle, now, results)?.into_iter().zip(verdicts);
+        let answer = |record: Option<Record>| {
+            let (Some(record), Some((settled, verdict))) =
+                (record.as_ref(), record.as_ref().and_then(|_| results.next()))
+            else {
+                return Settled::Lost;
+            };
+            if settled == Settled::Done {
+                // Not before: whoever looks too early finds nothing, and waits.
+                if let Verdict::Retry { at, .. } = &verdict {
+                    parts.hints.tell(record.message.lane(), *at);
+                }
+                let tally = parts.bell.tally.lane(&record.message.lane());
+                parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &verdict);
+            }
+            settled
+        };
+        Ok(records.into_iter().map(answer).collect())
+    }
+
+    /// The queue that each receipt is of: remembered, or else asked of the store. `None`: no message of that id is in flight, so
+    /// that the receipt is lost, or it is of no queue.
+    pub async fn queues_of<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Option<Topic>>, Error> {
+        let receipts = parse(receipts)?;
+        let mut queues = self.inner.handed.topics(&receipts);
+        let unknown =
+            |(receipt, queue): (&Receipt, &Option<Topic>)| queue.is_none().then(|| receipt.id.clone());
+        let ids: Vec<_> = receipts.iter().zip(&queues).filter_map(unknown).collect();
+        if ids.is_empty() {
+            return Ok(queues);
+        }
+        let mut records = self.store()?.get_without_bodies(&ids).await?.into_iter();
+        for queue in queues.iter_mut().filter(|queue| queue.is_none()) {
+            let in_flight = records.next().flatten().filter(|record| record.state == State::InFlight);
+            let lane = in_flight.map(|record| record.message.lane());
+            *queue = lane.and_then(|lane| if let Lane::Queue(topic) = lane { Some(topic) } else { None });
+        }
+        Ok(queues)
+    }
+}
+
+fn terms(record: &Record) -> Terms {
+    Terms {
+        message: 0,
+        destination: 0,
+        due: record.message.due,
+        attempt: record.attempts + 1,
+        lost: Lost::No,
+        max_lateness: record.message.max_lateness,
+        retry: record.message.retry.clone(),
+        bytes: record.message.body.len(),
+    }
+}
