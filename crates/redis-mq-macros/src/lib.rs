@@ -22,10 +22,14 @@ fn expand(arguments: &Arguments, function: &ItemFn) -> syn::Result<Tokens> {
         let words = "a consumer has no type parameters: it is subscribed by its name alone";
         return Err(syn::Error::new(signature.generics.span(), words));
     }
-    let mut inputs = signature.inputs.iter();
-    let (Some(FnArg::Typed(input)), None) = (inputs.next(), inputs.next()) else {
-        let words = "a consumer takes one argument: Entry<T>, or Vec<Entry<T>> for a batch";
-        return Err(syn::Error::new(signature.span(), words));
+    let inputs: Vec<_> = signature.inputs.iter().collect();
+    let (input, state) = match inputs.as_slice() {
+        [FnArg::Typed(input)] => (input, None),
+        [FnArg::Typed(input), FnArg::Typed(state)] => (input, Some(&state.ty)),
+        _ => {
+            let words = "a consumer takes Entry<T>, or Vec<Entry<T>> for a batch, and after it its state if it has one";
+            return Err(syn::Error::new(signature.span(), words));
+        }
     };
     let kind = match (signature.asyncness.is_some(), is_many(&input.ty)) {
         (true, false) => quote!(each),
@@ -39,19 +43,42 @@ fn expand(arguments: &Arguments, function: &ItemFn) -> syn::Result<Tokens> {
         function.attrs.iter().filter(|attribute| !attribute.path().is_ident("doc")).collect();
     let (topic, settings) = (&arguments.topic, arguments.settings());
     let body = ItemFn { attrs: Vec::new(), vis: syn::Visibility::Inherited, ..function.clone() };
+    let entry = &input.ty;
+    let consumer = match state {
+        None => quote! {
+            impl ::redis_mq::Consumer for #name {
+                fn subscription(&self, mq: &::redis_mq::RedisMq) -> ::redis_mq::Subscription {
+                    #(#others)*
+                    #body
+                    mq.listener(#topic, ::redis_mq::Handler::#kind(#name)) #settings
+                }
+            }
+        },
+        Some(state) => quote! {
+            impl #name {
+                /// The consumer, with its state, which is cloned for every call.
+                #visibility fn with(
+                    self,
+                    state: #state,
+                ) -> impl ::redis_mq::Consumer + ::core::clone::Clone + ::core::marker::Send + ::core::marker::Sync {
+                    #(#others)*
+                    #body
+                    move |mq: &::redis_mq::RedisMq| {
+                        let state = ::core::clone::Clone::clone(&state);
+                        let handler = move |entry: #entry| #name(entry, ::core::clone::Clone::clone(&state));
+                        mq.listener(#topic, ::redis_mq::Handler::#kind(handler)) #settings
+                    }
+                }
+            }
+        },
+    };
     Ok(quote! {
         #(#documentation)*
         #[expect(non_camel_case_types, reason = "it is the function, as a consumer")]
         #[derive(Debug, Clone, Copy)]
         #visibility struct #name;
 
-        impl ::redis_mq::Consumer for #name {
-            fn subscription(&self, mq: &::redis_mq::RedisMq) -> ::redis_mq::Subscription {
-                #(#others)*
-                #body
-                mq.listener(#topic, ::redis_mq::Handler::#kind(#name)) #settings
-            }
-        }
+        #consumer
     })
 }
 

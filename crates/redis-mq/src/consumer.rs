@@ -8,6 +8,13 @@ pub trait Consumer {
     fn subscription(&self, mq: &RedisMq) -> Subscription;
 }
 
+/// A function that makes the subscription: what the attribute makes of a function with state.
+impl<F: Fn(&RedisMq) -> Subscription> Consumer for F {
+    fn subscription(&self, mq: &RedisMq) -> Subscription {
+        self(mq)
+    }
+}
+
 impl RedisMq {
     /// Starts consumers, and answers their listeners in the same order.
     ///

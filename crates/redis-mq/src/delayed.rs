@@ -1,15 +1,28 @@
 //! Events for later: kept in Redis by Duly, appended to their streams when they are due.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, SystemTime},
+};
 
-use duly::{Clock, Duly, Message, Pace, SinkOptions, SystemClock};
+use duly::{Body, Clock, ContentKind, Duly, Pace, SinkOptions, StoreError, StoreErrorKind, SystemClock};
 use duly_sinks::{RedisStreamsConfig, SinkConfig, Span};
-use duly_stores::{RedisStore, redis::Options};
+use duly_stores::{
+    RedisStore,
+    redis::{Options, is_gone},
+};
 use serde::Serialize;
+use tokio::sync::Mutex;
 
-use crate::{Error, RedisMq, Settings, Unacknowledged, settings::check_event};
+use crate::{
+    Error, Message, RedisMq, Settings, Unacknowledged, clock,
+    entry::{BODY, CONTENT_TYPE},
+    keys::Keys,
+    mq::Inner,
+    settings::check_event,
+};
 
-pub use duly::{Changed, MessageId};
+pub use duly::{Changed, MessageId, Named, Timestamp};
 
 /// The lane of all events.
 const SINK: &str = "streams";
@@ -17,8 +30,212 @@ const SINK: &str = "streams";
 /// How long a process that says nothing is taken to be there, at least and at most.
 const LEASE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
 
+/// When an event is due: after a [`Duration`], or at a [`SystemTime`] or [`Timestamp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum When {
+    /// So long after it is accepted.
+    After(Duration),
+    /// At this time, by the clock of Redis.
+    At(Timestamp),
+}
+
+impl From<Duration> for When {
+    fn from(delay: Duration) -> Self {
+        Self::After(delay)
+    }
+}
+
+impl From<Timestamp> for When {
+    fn from(at: Timestamp) -> Self {
+        Self::At(at)
+    }
+}
+
+impl From<SystemTime> for When {
+    fn from(at: SystemTime) -> Self {
+        Self::At(at.into())
+    }
+}
+
+/// How long to wait before a store that could not be joined is tried again: doubling from the first to the longest.
+const JOIN_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The part that keeps delayed events. A Redis that it refuses is fine for all that needs no delays, so it starts when it can.
+#[derive(Default)]
+pub(crate) struct Delayed {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// With a number that is different for each.
+    running: Option<(u64, Duly)>,
+    /// Another process came with this one's name, so it joins under a name of its own from then on: under the same one they would replace
+    /// each other for ever.
+    is_replaced: bool,
+    /// It was shut down, and does not start again.
+    is_shut_down: bool,
+}
+
+impl State {
+    async fn start(&mut self, settings: &Settings, name: &str) -> Result<(u64, Duly), Error> {
+        if self.is_shut_down {
+            return Err(Error::Closed);
+        }
+        let number = clock::draw();
+        let duly = if self.is_replaced {
+            start(settings, &format!("{}-{number:016x}", shortened(name))).await?
+        } else {
+            start(settings, name).await?
+        };
+        Ok(self.running.insert((number, duly)).clone())
+    }
+}
+
+/// So much of a name that a number fits behind it.
+fn shortened(name: &str) -> &str {
+    const BYTES_MAX: usize = 47;
+    let end =
+        name.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= BYTES_MAX).last();
+    &name[..end.unwrap_or(0)]
+}
+
+/// Why what runs is of no more use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unusable {
+    /// Redis has lost what it kept.
+    Lost,
+    /// Another process took its name.
+    Replaced,
+}
+
+impl Unusable {
+    /// What an error of the store means, if the store can be joined again.
+    fn of(error: &StoreError, settings: &Settings) -> Option<Self> {
+        if is_gone(error) {
+            return settings.allow_volatile.then_some(Self::Lost);
+        }
+        (error.kind == StoreErrorKind::Closed).then_some(Self::Replaced)
+    }
+}
+
+impl Delayed {
+    /// Starts to deliver; if that is refused, whoever sends for later is told why.
+    pub(crate) async fn begin(&self, settings: &Settings, name: &str) {
+        if let Err(error) = self.get(settings, name).await {
+            tracing::info!(%error, "delayed store not joined");
+        }
+    }
+
+    async fn get(&self, settings: &Settings, name: &str) -> Result<(u64, Duly), Error> {
+        let mut state = self.state.lock().await;
+        match &state.running {
+            Some(running) => Ok(running.clone()),
+            None => state.start(settings, name).await,
+        }
+    }
+
+    /// The one of this number is of no more use: joins again, unless that was done before.
+    async fn restart(
+        &self,
+        number: u64,
+        why: Unusable,
+        settings: &Settings,
+        name: &str,
+    ) -> Result<(u64, Duly), Error> {
+        let mut state = self.state.lock().await;
+        if state.is_shut_down {
+            return Err(Error::Closed);
+        }
+        if let Some((running, old)) = &state.running {
+            if *running != number {
+                return Ok((*running, old.clone()));
+            }
+            match why {
+                Unusable::Lost => {
+                    tracing::error!("Redis lost its delayed events; joining an empty store (allow_volatile)")
+                }
+                Unusable::Replaced => tracing::error!(
+                    consumer = name,
+                    "another process joined with the same consumer name; joining again under another"
+                ),
+            }
+            let old = old.clone();
+            tokio::spawn(async move { old.shutdown().await });
+            state.running = None;
+            state.is_replaced |= why == Unusable::Replaced;
+        }
+        state.start(settings, name).await
+    }
+
+    /// Joins the store if that failed before, or if what runs is of no more use: a process that only delivers makes no call that would fail.
+    async fn look_after(&self, settings: &Settings, name: &str) -> Result<(), Error> {
+        let running = self.state.lock().await.running.clone();
+        let Some((number, duly)) = running else {
+            self.get(settings, name).await?;
+            tracing::info!("delayed store joined");
+            return Ok(());
+        };
+        let health = duly.health().await;
+        let failing = [StoreErrorKind::Damaged, StoreErrorKind::Closed];
+        let failing = failing.into_iter().find_map(|kind| health.failing_with(kind));
+        if let Some(why) = failing.and_then(|error| Unusable::of(error, settings)) {
+            self.restart(number, why, settings, name).await?;
+        }
+        Ok(())
+    }
+
+    async fn is_running(&self) -> bool {
+        self.state.lock().await.running.is_some()
+    }
+
+    /// May be called again: it is the same shutdown.
+    pub(crate) async fn shutdown(&self) -> Result<(), Error> {
+        let running = {
+            let mut state = self.state.lock().await;
+            state.is_shut_down = true;
+            state.running.clone()
+        };
+        match running {
+            Some((_, duly)) => Ok(duly.shutdown().await?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sees to it that delayed events are delivered, for as long as the [`RedisMq`] is there.
+pub(crate) async fn watch(mq: Weak<Inner>) {
+    let there = || mq.upgrade().filter(|inner| !inner.is_closed());
+    let (mut wait, mut told) = (JOIN_AGAIN.0, String::new());
+    loop {
+        let Some(inner) = there() else { return };
+        let is_running = inner.delayed.is_running().await;
+        let pause = if is_running { inner.settings.tidy_interval.max(LEASE.0) } else { wait };
+        drop(inner);
+        clock::sleep(pause).await;
+        let Some(inner) = there() else { return };
+        match inner.delayed.look_after(&inner.settings, &inner.consumer).await {
+            Ok(()) => (wait, told) = (JOIN_AGAIN.0, String::new()),
+            Err(Error::Closed) => return,
+            Err(error) => {
+                wait = wait.saturating_mul(2).min(JOIN_AGAIN.1);
+                // Once for each reason: a Redis that will never keep delayed events may be as it should be.
+                let error = error.to_string();
+                if error != told {
+                    tracing::warn!(
+                        error,
+                        "delayed store not joined; this process delivers no delayed events until then"
+                    );
+                }
+                told = error;
+            }
+        }
+    }
+}
+
 /// Opens the store as one of the processes that share it, and begins to deliver.
-pub(crate) async fn start(settings: &Settings, name: &str, instance: u64) -> Result<Duly, Error> {
+async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
     let url = settings.url.as_str();
     let machine = SystemClock::new().map_err(|error| duly::Error::NoThread(error.to_string()))?;
     let lease = settings.processing_timeout.clamp(LEASE.0, LEASE.1);
@@ -27,7 +244,7 @@ pub(crate) async fn start(settings: &Settings, name: &str, instance: u64) -> Res
         allow_volatile: settings.allow_volatile,
         node: name.to_owned(),
         lease,
-        ..Options::new(instance)
+        ..Options::new(clock::draw())
     };
     let (store, clock) =
         RedisStore::join(url, options, Arc::new(machine)).await.map_err(duly::Error::from)?;
@@ -66,23 +283,101 @@ fn pace(interval: Duration, lease: Duration) -> Pace {
     }
 }
 
+/// The kind that is kept and written with the entry. A content type that would be changed on the way is refused.
+fn content_kind(named: Option<&[u8]>, body: &[u8]) -> Result<ContentKind, Error> {
+    let is_text = std::str::from_utf8(body).is_ok();
+    let Some(named) = named else { return Ok(if is_text { ContentKind::Text } else { ContentKind::Bytes }) };
+    let known = [ContentKind::Json, ContentKind::Text, ContentKind::Bytes];
+    let kind = known.into_iter().find(|kind| kind.mime().as_bytes() == named);
+    kind.filter(|kind| is_text || *kind == ContentKind::Bytes).ok_or_else(|| {
+        Error::Invalid(format!(
+            "a message for later has the content type {:?}, {:?} (both of UTF-8) or {:?}, or none; not {:?}: carry that in a field of another name",
+            ContentKind::Json.mime(),
+            ContentKind::Text.mime(),
+            ContentKind::Bytes.mime(),
+            String::from_utf8_lossy(named)
+        ))
+    })
+}
+
 impl RedisMq {
-    /// Keeps the value in Redis and appends it to the stream that the event names once `delay` is over: never before, and
-    /// once, whichever process is killed meanwhile. Answers the id to [cancel](Self::cancel) it by.
+    /// Keeps the value in Redis and appends it to the stream that the event names when it is due, after a [`Duration`] or at a
+    /// [`SystemTime`]: never before, and once, whichever process is killed meanwhile. Answers the id to [cancel](Self::cancel) it by.
+    ///
+    /// If Redis gives no answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted, and so it may if this is
+    /// **dropped midway**. Who wants to repeat it sends a [`Message`] that has an [id](Message::id) by
+    /// [`delay_send_message`](Self::delay_send_message).
     pub async fn delay_send<T: Serialize + ?Sized>(
         &self,
         event: &str,
         value: &T,
-        delay: Duration,
+        when: impl Into<When>,
+    ) -> Result<MessageId, Error> {
+        self.delay_send_message(event, &Message::json(value)?, when).await
+    }
+
+    /// The same for a [`Message`], which may have properties, a priority and an [id](Message::id). Sent again with the same id and content, it is
+    /// the same message: nothing changes, and the first one's time stands. Another content under a known id is refused.
+    ///
+    /// It must have a body, as [`Message::json`] makes one, and its other fields must be text. Its content type, if it has one, is
+    /// `application/json`, `text/plain; charset=utf-8` or `application/octet-stream`.
+    pub async fn delay_send_message(
+        &self,
+        event: &str,
+        message: &Message,
+        when: impl Into<When>,
     ) -> Result<MessageId, Error> {
         self.check_open()?;
         check_event(event)?;
-        let message = Message::to_sink(SINK, event).json(value).map_err(|why| Error::Encode(why.detail))?;
-        Ok(self.inner.duly.send(message.after(delay)).await?.id)
+        let message = self.for_later(event, message, when.into())?;
+        let inner = &self.inner;
+        let (number, duly) = inner.delayed.get(&inner.settings, &inner.consumer).await?;
+        let error = match duly.send(message.clone()).await {
+            Ok(accepted) => return Ok(accepted.id),
+            Err(error) => error,
+        };
+        let why = match &error {
+            // Nothing was accepted by a store that is lost or closed.
+            duly::Error::Store(error) if !error.is_maybe_done() => Unusable::of(error, &inner.settings),
+            _ => None,
+        };
+        let Some(why) = why else { return Err(error.into()) };
+        let (_, duly) = inner.delayed.restart(number, why, &inner.settings, &inner.consumer).await?;
+        Ok(duly.send(message).await?.id)
     }
 
-    /// Takes back what was sent for later: done, too late (with the state), or unknown.
-    pub async fn cancel(&self, id: &MessageId) -> Result<Changed, Error> {
-        Ok(self.inner.duly.cancel(id).await?)
+    fn for_later(&self, event: &str, message: &Message, when: When) -> Result<duly::Message, Error> {
+        let stream = Keys::new(event, &self.inner.address).stream(message.priority);
+        let mut later = duly::Message::to_sink(SINK, &stream);
+        let of = |name: &str| message.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        let Some(body) = of(BODY).cloned() else {
+            return Err(Error::Invalid(
+                "a message for later has a field \"body\"; Message::json makes one".into(),
+            ));
+        };
+        let kind = content_kind(of(CONTENT_TYPE).map(Vec::as_slice), &body)?;
+        later = later.body(Body::from_parts(kind, body));
+        for (name, value) in message.fields.iter().filter(|(name, _)| name != BODY && name != CONTENT_TYPE) {
+            let value = std::str::from_utf8(value).map_err(|_| {
+                Error::Invalid(format!("the field {name:?} is not text: it cannot be sent for later"))
+            })?;
+            later = later.property(name, value);
+        }
+        if let Some(id) = &message.id {
+            later = later.id(id);
+        }
+        Ok(match when {
+            When::After(delay) => later.after(delay),
+            When::At(at) => later.at(at),
+        })
+    }
+
+    /// Takes back what was sent for later: done, too late (with the state), or unknown. It is named by its id, as text or as
+    /// [`delay_send`](Self::delay_send) gave it.
+    pub async fn cancel(&self, id: impl Named) -> Result<Changed, Error> {
+        self.check_open()?;
+        let inner = &self.inner;
+        let (_, duly) = inner.delayed.get(&inner.settings, &inner.consumer).await?;
+        Ok(duly.cancel(id).await?)
     }
 }

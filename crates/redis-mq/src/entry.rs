@@ -45,6 +45,7 @@ pub(crate) const RESERVED: &str = "duly-";
 
 /// An entry of a stream, and the value in it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Entry<T> {
     /// Where it stands in its stream.
     pub id: EntryId,

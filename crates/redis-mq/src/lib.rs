@@ -79,6 +79,12 @@
 //! The guide "What goes wrong with Redis Streams, and how redis-mq avoids it" (`docs/guide/redis-streams-traps.md`) has the reasons, and a test for
 //! each.
 //!
+//! # Futures that are dropped
+//!
+//! What was asked of Redis by a future that is dropped midway may have been done or not, as after
+//! [`Unanswered`](Error::Unanswered). Calls that only look change nothing. Those that settle ([`Group`], [`DeadLetters::remove`], `RedisMq::cancel`) may be
+//! repeated. A listener that is being started may run, until [`shutdown`](RedisMq::shutdown), which goes on by itself.
+//!
 //! # What stands in Redis
 //!
 //! | key | what it is |
@@ -108,8 +114,8 @@
 //! # Which Redis
 //!
 //! `redis://`, `rediss://`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`. Delayed events need one that keeps what it was
-//! given: its append-only file on, and no eviction. Otherwise connecting is refused, unless
-//! [`allow_volatile`](Settings::allow_volatile) says that losing some is fine.
+//! given: its append-only file on, and no eviction. On any other sending for later is refused, unless
+//! [`allow_volatile`](Settings::allow_volatile) says that losing some is fine; everything else works.
 
 mod clock;
 mod consumer;
@@ -120,6 +126,7 @@ mod entry;
 mod error;
 pub mod expiry;
 mod group;
+mod handler_scope;
 mod keys;
 mod listen;
 pub mod lock;
@@ -133,7 +140,8 @@ mod settings;
 pub use consumer::Consumer;
 pub use dead::{DeadLetter, DeadLetters, Replay, ReplayFor, Replayed};
 #[cfg(feature = "delayed")]
-pub use delayed::{Changed, MessageId};
+pub use delayed::{Changed, MessageId, Named, Timestamp, When};
+pub use duly_core::Verdict;
 pub use entry::{Entry, EntryId};
 pub use error::Error;
 pub use expiry::{
@@ -141,9 +149,7 @@ pub use expiry::{
     TimerListener, TimerReplayed,
 };
 pub use group::{Group, Settled, Stats};
-pub use listen::{
-    Handler, IntoHandler, Listener, Lost, Stalled, Subscription, Undecodable, Verdict, Verdicts,
-};
+pub use listen::{Handler, IntoHandler, Listener, Lost, Stalled, Subscription, Undecodable, Verdicts};
 pub use lock::{Lock, LockGuard, Released};
 pub use mq::RedisMq;
 pub use priority::Priority;
@@ -169,6 +175,23 @@ pub use produce::{Message, Sending};
 /// # async fn run() -> Result<(), redis_mq::Error> {
 /// let mq = RedisMq::connect("redis://127.0.0.1").await?;
 /// mq.start(&[&bill, &count]).await?;
+/// # Ok(()) }
+/// ```
+///
+/// A function that needs more than the entry has a second argument, its state, which is cloned for every call and given once:
+///
+/// ```no_run
+/// # use redis_mq::{Entry, RedisMq, consumer};
+/// # #[derive(serde::Deserialize)] struct Order { number: u64 }
+/// # #[derive(Clone)] struct Database;
+/// #[consumer(topic = "order.placed")]
+/// async fn store(order: Entry<Order>, database: Database) -> Result<(), std::io::Error> {
+///     let _ = (order.value.number, database);
+///     Ok(())
+/// }
+///
+/// # async fn run(mq: RedisMq) -> Result<(), redis_mq::Error> {
+/// mq.start(&[&store.with(Database)]).await?;
 /// # Ok(()) }
 /// ```
 ///

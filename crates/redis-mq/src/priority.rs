@@ -6,6 +6,7 @@ use serde::Deserialize;
 /// of every few reads one begins with the least urgent, so that nothing waits for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Priority {
     /// Before all others.
     High,

@@ -29,6 +29,7 @@ const TOGETHER: usize = 100;
 /// `duly-dead-at` (milliseconds since 1970), `duly-dead-attempts`, `duly-dead-group`, `duly-dead-consumer`, `duly-dead-stream` and
 /// `duly-dead-id`.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DeadLetter {
     /// Where it stands among the dead letters, with all its fields.
     pub entry: Entry<()>,
@@ -98,8 +99,9 @@ impl DeadLetters {
 
     /// How many there are.
     pub async fn len(&self) -> Result<u64, Error> {
+        self.mq.check_usable()?;
         let answer = redis::cmd("XLEN").arg(self.stream()).query_async(&mut self.link.clone()).await;
-        answer.map_err(|error| Error::of(&error))
+        answer.map_err(|error| Error::over(&self.link, &error))
     }
 
     /// Whether there are none.
@@ -121,18 +123,22 @@ impl DeadLetters {
     }
 
     async fn range(&self, from: &str, to: &str, count: usize) -> Result<Vec<Raw>, Error> {
+        self.mq.check_usable()?;
         let mut range = redis::cmd("XRANGE");
         range.arg(self.stream()).arg(from).arg(to).arg("COUNT").arg(count);
-        let told: Vec<(String, Vec<Vec<u8>>)> =
-            range.query_async(&mut self.link.clone()).await.map_err(|error| Error::of(&error))?;
+        let told: Vec<(String, Vec<Vec<u8>>)> = range
+            .query_async(&mut self.link.clone())
+            .await
+            .map_err(|error| Error::over(&self.link, &error))?;
         Ok(told.into_iter().map(|(id, fields)| Raw::new(id, fields)).collect())
     }
 
     /// Removes one for good.
     pub async fn remove(&self, id: &EntryId) -> Result<bool, Error> {
+        self.mq.check_usable()?;
         let mut remove = redis::cmd("XDEL");
         remove.arg(self.stream()).arg(id.as_str());
-        remove.query_async(&mut self.link.clone()).await.map_err(|error| Error::of(&error))
+        remove.query_async(&mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))
     }
 
     /// Hands each of them to `handler`, typed as those of the topic are: [`Entry::dead_letter`] tells what happened to it. They stay
@@ -144,17 +150,19 @@ impl DeadLetters {
 
     /// Appends an entry to the dead letters that was given up elsewhere, e.g. before it was sent.
     pub async fn send(&self, message: &crate::Message, reason: &str) -> Result<EntryId, Error> {
+        self.mq.check_usable()?;
         let mut append = redis::cmd("XADD");
         append.arg(self.stream()).arg("*");
         for (name, value) in &message.fields {
             append.arg(name).arg(value);
         }
-        append.arg(crate::entry::DULY_ID).arg(self.mq.inner.next_id());
+        append.arg(crate::entry::DULY_ID);
+        append.arg(message.id.clone().unwrap_or_else(|| self.mq.inner.next_id()));
         append.arg(REASON).arg(reason).arg(AT).arg(crate::clock::now_ms()).arg(ATTEMPTS).arg(0);
         append.arg(GROUP).arg("").arg(CONSUMER).arg(&self.mq.inner.consumer);
         append.arg(STREAM).arg(self.keys.stream(message.priority)).arg(ID).arg("0-0");
         let id = append.query_async::<String>(&mut self.link.clone()).await;
-        id.map(EntryId::new).map_err(|error| Error::of(&error))
+        id.map(EntryId::new).map_err(|error| Error::over(&self.link, &error))
     }
 
     /// Of the topic's streams, the one that has this name.

@@ -7,6 +7,7 @@ use crate::{Entry, EntryId, Error, scripts};
 
 /// Who handles what is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ReplayFor {
     /// The group that gave it up; listeners of other groups pass it over, as they have handled it. It has the field `duly-group`.
     #[default]
@@ -17,6 +18,7 @@ pub enum ReplayFor {
 
 /// What a replay did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Replayed {
     /// The dead letters that were chosen, and where each stands now; nowhere in a dry run.
     pub entries: Vec<(EntryId, Option<EntryId>)>,
@@ -35,6 +37,7 @@ impl DeadLetters {
     /// Puts one back. Answers where it stands now, or nothing if there is no such dead letter. It is taken out of the dead letters in
     /// the same moment; its message id stays, and its tries begin anew.
     pub async fn replay(&self, id: &EntryId) -> Result<Option<EntryId>, Error> {
+        self.mq.check_usable()?;
         match self.get(id).await? {
             Some(letter) => self.put_back(&letter, ReplayFor::ItsGroup).await,
             None => Ok(None),
@@ -53,8 +56,10 @@ impl DeadLetters {
         };
         let mut call = scripts::REPLAY.key(self.origin(&letter.stream));
         call.key(self.stream()).arg(letter.entry.id.as_str()).arg(group);
-        let id: String =
-            call.invoke_async(&mut self.link.clone()).await.map_err(|error| Error::of(&error))?;
+        let id: String = call
+            .invoke_async(&mut self.link.clone())
+            .await
+            .map_err(|error| Error::over(&self.link, &error))?;
         Ok(Some(id).filter(|id| !id.is_empty()).map(EntryId::new))
     }
 }
@@ -102,8 +107,10 @@ impl Replay {
     async fn last(&self) -> Result<Option<EntryId>, Error> {
         let mut last = redis::cmd("XREVRANGE");
         last.arg(self.dead.stream()).arg("+").arg("-").arg("COUNT").arg(1);
-        let told: Vec<(String, Vec<Vec<u8>>)> =
-            last.query_async(&mut self.dead.link.clone()).await.map_err(|error| Error::of(&error))?;
+        let told: Vec<(String, Vec<Vec<u8>>)> = last
+            .query_async(&mut self.dead.link.clone())
+            .await
+            .map_err(|error| Error::over(&self.dead.link, &error))?;
         Ok(told.into_iter().next().map(|(id, _)| EntryId::new(id)))
     }
 }

@@ -12,6 +12,7 @@ use crate::{
 
 /// A timer that was given up after the last of its [tries](super::TimerListener::attempts).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadTimer {
     /// Where it stands among the dead ones.
     pub id: EntryId,
@@ -51,6 +52,7 @@ impl DeadTimer {
 
 /// What became of a dead timer that was to be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TimerReplayed {
     /// It is due now, with all its tries.
     Done,

@@ -31,6 +31,7 @@ pub(super) const STALE_AFTER: Duration = Duration::from_secs(20);
 
 /// Events of expired keys may have been missed: between the end of a subscription and the beginning of the next, nobody keeps them.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Gap {
     /// Which server tells of its expired keys again.
     pub server: String,

@@ -7,15 +7,16 @@ use std::{
     time::Duration,
 };
 
+use duly_core::Verdict;
 use redis::Script;
 use redis_link::Link;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
     Expiring, Gap, OWN, hash_tag,
     hearing::{Hear, Hearing, STALE_AFTER, Setting, Subscription},
     masters::Masters,
-    outcome::{self, Handler, Retry},
+    outcome::{self, Ended, Handler, Retry},
 };
 use crate::{Error, RedisMq, clock};
 
@@ -25,11 +26,16 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 const OCCURRENCES: u32 = 16;
 /// How often a handler is tried with one key.
 const TRIES: u32 = 5;
+/// How long a try waits for the next at most: what waits is kept by this process alone.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+/// How many keys wait for their next try beside those that are handled.
+const WAITING_MAX: usize = 10_000;
 /// How long to wait before Redis is asked again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// A key that expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExpiredKey {
     /// Its whole name. What was in it nobody knows any more; [timers](super::ExpiryTimers) do.
     pub key: String,
@@ -56,16 +62,17 @@ impl RedisMq {
     ///
     /// What expires while nobody listens is lost, and so is what a process was at when it died: Redis keeps no events. Where that matters, set
     /// [timers](Self::expiry_timers).
-    pub fn expiry_listener<H, F, E>(&self, prefix: impl Into<String>, handler: H) -> ExpiryListener
+    pub fn expiry_listener<H, F, V, E>(&self, prefix: impl Into<String>, handler: H) -> ExpiryListener
     where
         H: Fn(ExpiredKey) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
+        F: Future<Output = Result<V, E>> + Send + 'static,
+        V: Into<Verdict>,
         E: Display,
     {
         ExpiryListener {
             mq: self.clone(),
             prefix: prefix.into(),
-            handler: outcome::handler(handler),
+            handler: outcome::handler(self.inner.identity, handler),
             setting: Setting::Ensure,
             retry: Retry::default(),
             gap: None,
@@ -88,7 +95,8 @@ impl ExpiryListener {
     }
 
     /// How long to wait before a handler that failed is tried again: `first`, then doubling up to `longest`. It is tried five times,
-    /// by the process that began; then the key is given up, and the log says so. One second and five minutes.
+    /// by the process that began; then the key is given up, and the log says so. One second and five minutes. While it waits it takes no room
+    /// of other keys; if the listener is stopped, it is not tried again. A [`Verdict`] may name a wait of its own, of an hour at most.
     pub fn retry(mut self, first: Duration, longest: Duration) -> Self {
         self.retry = Retry { first, longest };
         self
@@ -114,6 +122,8 @@ impl ExpiryListener {
             limit: inner.settings.processing_timeout,
             retry,
             room: room.clone(),
+            seats: Arc::new(Semaphore::new(WAITING_MAX)),
+            stop: told.stop.clone(),
             gap,
         });
         let masters =
@@ -146,6 +156,10 @@ struct Hearer {
     limit: Duration,
     retry: Retry,
     room: Arc<Semaphore>,
+    /// Of those that wait for their next try.
+    seats: Arc<Semaphore>,
+    /// It is time to stop.
+    stop: watch::Receiver<bool>,
     gap: Option<TellGap>,
 }
 
@@ -206,25 +220,50 @@ impl Hearer {
 
     fn begin(&self, expired: ExpiredKey, room: OwnedSemaphorePermit) {
         let (handler, limit, retry) = (self.handler.clone(), self.limit, self.retry);
+        let (all_room, seats, mut stop) = (self.room.clone(), self.seats.clone(), self.stop.clone());
         tokio::spawn(async move {
             let key = expired.key.clone();
+            let mut room = room;
             for tries in 1..=TRIES {
-                match outcome::run(handler(expired.clone()), limit).await {
-                    Ok(()) => break,
-                    Err(why) if tries < TRIES => {
-                        tracing::error!(
-                            key,
-                            tries,
-                            "an expired key was not handled and is tried again: {why}"
-                        );
-                        clock::sleep(retry.after(tries)).await;
+                let after = match outcome::run(handler(expired.clone()), limit).await {
+                    Ended::Done => return,
+                    Ended::Again(after, why) if tries < TRIES => {
+                        tracing::error!(key, tries, "expired key not handled, tried again: {why}");
+                        after.unwrap_or_else(|| retry.after(tries)).min(WAIT_MAX)
                     }
-                    Err(why) => {
-                        tracing::error!(key, tries, "an expired key was not handled, it is given up: {why}")
+                    Ended::Again(_, why) | Ended::GivenUp(why) => {
+                        tracing::error!(key, tries, "expired key not handled, given up: {why}");
+                        return;
                     }
+                };
+                // Others are handled while it waits, unless too many wait.
+                let seat = seats.clone().try_acquire_owned().ok();
+                let held = match &seat {
+                    Some(_) => {
+                        drop(room);
+                        None
+                    }
+                    None => Some(room),
+                };
+                let waited = async {
+                    clock::sleep(after).await;
+                    match held {
+                        Some(room) => Some(room),
+                        None => all_room.clone().acquire_owned().await.ok(),
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|stop| *stop) => {
+                        tracing::error!(key, tries, "listener stopped, expired key not tried again");
+                        return;
+                    }
+                    waited = waited => match waited {
+                        Some(next) => room = next,
+                        None => return,
+                    },
                 }
             }
-            drop(room);
         });
     }
 }

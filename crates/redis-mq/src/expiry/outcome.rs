@@ -2,33 +2,54 @@
 
 use std::{any::Any, fmt::Display, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
 
+use duly_core::Verdict;
 use futures_util::FutureExt;
 
-pub(super) type Outcome = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+use crate::handler_scope;
+
+pub(super) type Outcome = Pin<Box<dyn Future<Output = Result<Verdict, String>> + Send>>;
 pub(super) type Handler<T> = Arc<dyn Fn(T) -> Outcome + Send + Sync>;
 
 /// A handler whose panics, also those before its first await, are within the future.
-pub(super) fn handler<T, H, F, E>(handler: H) -> Handler<T>
+pub(super) fn handler<T, H, F, V, E>(mq: u64, handler: H) -> Handler<T>
 where
     T: Send + 'static,
     H: Fn(T) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<(), E>> + Send + 'static,
+    F: Future<Output = Result<V, E>> + Send + 'static,
+    V: Into<Verdict>,
     E: Display,
 {
     let handler = Arc::new(handler);
     Arc::new(move |given| {
         let handler = handler.clone();
-        Box::pin(async move { handler(given).await.map_err(|why| why.to_string()) })
+        // The alternate form of an error that has a chain prints all of it.
+        let work = async move { handler(given).await.map(Into::into).map_err(|why| format!("{why:#}")) };
+        Box::pin(handler_scope::enter(mq, work))
     })
 }
 
-/// Runs it so long at most; or says why it did not succeed.
-pub(super) async fn run(work: Outcome, limit: Duration) -> Result<(), String> {
-    match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => Err(format!("the handler panicked: {}", words(&*panic))),
-        Err(_) => Err(format!("the handler took longer than {limit:?} and was ended")),
-    }
+/// How a run ended.
+pub(super) enum Ended {
+    Done,
+    /// To be tried again, after the usual wait if the handler named none.
+    Again(Option<Duration>, String),
+    GivenUp(String),
+}
+
+/// Runs it so long at most.
+pub(super) async fn run(work: Outcome, limit: Duration) -> Ended {
+    let why = match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(Ok(Verdict::Done))) => return Ended::Done,
+        Ok(Ok(Ok(Verdict::Retry { after, reason }))) => {
+            return Ended::Again(after, reason.unwrap_or_else(|| "the handler said: retry".into()));
+        }
+        Ok(Ok(Ok(Verdict::GiveUp(why)))) => return Ended::GivenUp(why),
+        Ok(Ok(Ok(other))) => format!("the handler said what is not known here: {other:?}"),
+        Ok(Ok(Err(why))) => why,
+        Ok(Err(panic)) => format!("the handler panicked: {}", words(&*panic)),
+        Err(_) => format!("the handler took longer than {limit:?} and was ended"),
+    };
+    Ended::Again(None, why)
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {

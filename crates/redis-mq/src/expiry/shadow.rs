@@ -129,7 +129,7 @@ impl Shadow {
 
     async fn ask<T: redis::FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, Error> {
         let answer: RedisResult<T> = call.invoke_async(&mut self.link.clone()).await;
-        answer.map_err(|error| Error::of(&error))
+        answer.map_err(|error| Error::over(&self.link, &error))
     }
 
     pub(super) async fn set(&self, key: &str, value: &[u8], ttl: Duration) -> Result<(), Error> {
@@ -153,7 +153,7 @@ impl Shadow {
     /// This process claims no more.
     pub(super) async fn leave(&self, process: &str) -> Result<(), Error> {
         let left = redis::cmd("DEL").arg(self.claims_of(process)).exec_async(&mut self.link.clone()).await;
-        left.map_err(|error| Error::of(&error))
+        left.map_err(|error| Error::over(&self.link, &error))
     }
 
     /// What is due. Asked for again under the same name, it is the same.
@@ -174,7 +174,7 @@ impl Shadow {
             .arg(keep)
             .arg(most);
         let answer: Vec<Value> = self.ask(&call).await?;
-        read(answer).map_err(|error| Error::of(&error))
+        read(answer).map_err(|error| Error::over(&self.link, &error))
     }
 
     /// False if the claim was lost.
@@ -199,12 +199,12 @@ impl Shadow {
     pub(super) async fn dead(&self, from: &str, count: usize) -> Result<Vec<(String, Vec<Vec<u8>>)>, Error> {
         let mut range = redis::cmd("XRANGE");
         range.arg(&self.dead).arg(from).arg("+").arg("COUNT").arg(count);
-        range.query_async(&mut self.link.clone()).await.map_err(|error| Error::of(&error))
+        range.query_async(&mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))
     }
 
     pub(super) async fn dead_count(&self) -> Result<u64, Error> {
         let count = redis::cmd("XLEN").arg(&self.dead).query_async(&mut self.link.clone()).await;
-        count.map_err(|error| Error::of(&error))
+        count.map_err(|error| Error::over(&self.link, &error))
     }
 
     /// What replay.lua says.
@@ -215,7 +215,7 @@ impl Shadow {
 
     pub(super) async fn remove_dead(&self, id: &str) -> Result<bool, Error> {
         let removed = redis::cmd("XDEL").arg(&self.dead).arg(id).query_async(&mut self.link.clone()).await;
-        removed.map_err(|error| Error::of(&error))
+        removed.map_err(|error| Error::over(&self.link, &error))
     }
 }
 

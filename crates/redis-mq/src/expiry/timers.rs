@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, marker::PhantomData, sync::Arc, time::Duration};
 
+use duly_core::Verdict;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Notify;
 
@@ -23,6 +24,7 @@ const ATTEMPTS: u32 = 100;
 
 /// A timer whose time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Expired<T> {
     /// The whole name of the key.
     pub key: String,
@@ -36,6 +38,7 @@ pub struct Expired<T> {
 
 /// A timer that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timer<T> {
     /// What it was set to.
     pub value: T,
@@ -47,6 +50,7 @@ pub struct Timer<T> {
 
 /// What became of a timer that was to be taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cancelled {
     /// It is gone, and no handler will be called with it.
     Done {
@@ -121,21 +125,26 @@ impl ExpiryTimers {
     ///
     /// What it answers with `Ok` is done. If it answers with an error, panics, takes longer than the
     /// [processing timeout](crate::Settings::processing_timeout), or its process dies, it is called again, until it succeeds or has been
-    /// called [often enough](TimerListener::attempts). A value that is no `T` counts as a failure.
-    pub fn listener<T, H, F, E>(&self, handler: H) -> TimerListener<T>
+    /// called [often enough](TimerListener::attempts). It may also answer with a [`Verdict`]. A value that is no `T` is
+    /// given up at once.
+    pub fn listener<T, H, F, V, E>(&self, handler: H) -> TimerListener<T>
     where
         T: DeserializeOwned + Send + 'static,
         H: Fn(Expired<T>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<(), E>> + Send + 'static,
+        F: Future<Output = Result<V, E>> + Send + 'static,
+        V: Into<Verdict>,
         E: Display,
     {
-        let typed = outcome::handler(handler);
+        let typed = outcome::handler(self.mq.inner.identity, handler);
         let handler: Handler<Expired<Vec<u8>>> = Arc::new(move |raw: Expired<Vec<u8>>| {
             let typed = typed.clone();
             Box::pin(async move {
                 let Expired { key, value, due_ms, tries } = raw;
-                let value =
-                    serde_json::from_slice(&value).map_err(|why| format!("it holds another type: {why}"))?;
+                // No try could change it.
+                let value = match serde_json::from_slice(&value) {
+                    Ok(value) => value,
+                    Err(why) => return Ok(Verdict::give_up(format!("it holds another type: {why}"))),
+                };
                 typed(Expired { key, value, due_ms, tries }).await
             })
         });

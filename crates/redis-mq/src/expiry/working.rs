@@ -13,7 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
     Expired,
-    outcome::{self, Handler, Retry},
+    outcome::{self, Ended, Handler, Retry},
     shadow::{Claimed, Claims, End, Limit, Shadow},
 };
 use crate::{Settings, clock};
@@ -50,6 +50,7 @@ struct Doing {
     /// How long a call may take.
     within: Duration,
     buried: Counter,
+    hint: Arc<Notify>,
 }
 
 impl Worker {
@@ -64,7 +65,7 @@ impl Worker {
         let within = settings.processing_timeout;
         let buried = counter!("redis_mq_dead_timers_total", "prefix" => shadow.prefix().to_owned());
         Self {
-            doing: Arc::new(Doing { shadow, handler, retry, limit, within, buried }),
+            doing: Arc::new(Doing { shadow, handler, retry, limit, within, buried, hint: hint.clone() }),
             poll: settings.poll_interval,
             batch: settings.concurrency,
             // What becomes of a timer must be told within the lease, too.
@@ -146,13 +147,17 @@ impl Doing {
         let Claimed { key, value, tries, due_ms } = claimed;
         let expired = Expired { key: key.clone(), value, due_ms, tries };
         let end = match outcome::run((self.handler)(expired), self.within).await {
-            Ok(()) => End::Done,
-            Err(why) if self.limit.attempts > 0 && tries >= self.limit.attempts => {
+            Ended::Done => End::Done,
+            Ended::GivenUp(why) => {
                 tracing::error!(key, tries, "a timer is given up: {why}");
                 End::Dead(why)
             }
-            Err(why) => {
-                let wait = self.retry.after(tries);
+            Ended::Again(_, why) if self.limit.attempts > 0 && tries >= self.limit.attempts => {
+                tracing::error!(key, tries, "a timer is given up: {why}");
+                End::Dead(why)
+            }
+            Ended::Again(after, why) => {
+                let wait = after.unwrap_or_else(|| self.retry.after(tries));
                 tracing::error!(key, tries, "a timer was not handled and is tried again in {wait:?}: {why}");
                 End::Again(wait)
             }
@@ -161,6 +166,10 @@ impl Doing {
             match self.shadow.settle(name, &key, &end, &self.limit).await {
                 Ok(true) => {
                     self.buried.increment(u64::from(matches!(end, End::Dead(_))));
+                    // The loop may sleep for longer than this one waits.
+                    if matches!(end, End::Again(_)) {
+                        self.hint.notify_one();
+                    }
                     return;
                 }
                 Ok(false) => {

@@ -16,6 +16,7 @@ pub(crate) use lane::{
 /// somebody else. Made by [`RedisMq::group`].
 #[derive(Clone)]
 pub struct Group {
+    mq: RedisMq,
     link: Link,
     lane: Lane,
     dead: DeadLetterPolicy,
@@ -23,6 +24,7 @@ pub struct Group {
 
 /// What became of an entry that was named by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Settled {
     /// It is done as asked.
     Done,
@@ -77,7 +79,12 @@ impl RedisMq {
         check_event(topic)?;
         let keys = Keys::new(topic, &self.inner.address);
         let lane = Lane::new(&keys, group, &self.inner.consumer, Priority::Normal);
-        Ok(Group { link: self.inner.link.clone(), lane, dead: self.inner.settings.dead_letters.clone() })
+        Ok(Group {
+            mq: self.clone(),
+            link: self.inner.link.clone(),
+            lane,
+            dead: self.inner.settings.dead_letters.clone(),
+        })
     }
 }
 
@@ -90,31 +97,35 @@ impl Group {
 
     /// This one is done, whoever has it.
     pub async fn ack(&self, id: &EntryId) -> Result<Settled, Error> {
+        self.mq.check_usable()?;
         let ids = [id.as_str().to_owned()];
         let count = self.lane.ack(&mut self.link.clone(), &ids).await;
-        count.map(Settled::of).map_err(|error| Error::of(&error))
+        count.map(Settled::of).map_err(|error| Error::over(&self.link, &error))
     }
 
     /// This one is handled again, so long from now, by whoever is there then. That does not count as a failure. If a handler is at
     /// work on it, it may be handled twice.
     pub async fn retry(&self, id: &EntryId, after: Duration) -> Result<Settled, Error> {
+        self.mq.check_usable()?;
         let ids = [id.as_str().to_owned()];
         let count = self.lane.again(&mut self.link.clone(), "", after, &ids).await;
-        count.map(Settled::of).map_err(|error| Error::of(&error))
+        count.map(Settled::of).map_err(|error| Error::over(&self.link, &error))
     }
 
     /// This one is given up: written to the dead letters with the reason, and acknowledged, in one.
     pub async fn move_to_dlq(&self, id: &EntryId, reason: &str) -> Result<Settled, Error> {
+        self.mq.check_usable()?;
         let (fate, _) = self
             .lane
             .bury(&mut self.link.clone(), "", (id.as_str(), reason, 0), &self.dead)
             .await
-            .map_err(|error| Error::of(&error))?;
+            .map_err(|error| Error::over(&self.link, &error))?;
         Ok(if fate == Fate::Dead { Settled::Done } else { Settled::NotPending })
     }
 
     /// How it stands.
     pub async fn stats(&self) -> Result<Stats, Error> {
-        Stats::of(&self.lane, &mut self.link.clone()).await.map_err(|error| Error::of(&error))
+        self.mq.check_usable()?;
+        Stats::of(&self.lane, &mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))
     }
 }

@@ -2,34 +2,14 @@
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 
+use duly_core::Verdict;
 use serde::de::DeserializeOwned;
 
 use crate::{Entry, entry::Raw};
 
-/// What a handler says of an entry, where "done" and "failed" do not say enough.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is done.
-    Done,
-    /// It failed, which is counted; try it again after this long instead of the usual wait.
-    Retry {
-        /// How long to wait.
-        after: Duration,
-        /// Why.
-        why: String,
-    },
-    /// It will never work: make a dead letter of it now, with this reason.
-    Dead(String),
-}
-
-impl From<()> for Verdict {
-    fn from((): ()) -> Self {
-        Self::Done
-    }
-}
-
 /// What a handler says of a batch: all of it is done, or a verdict for each, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdicts {
     /// All is done.
     Done,
@@ -61,15 +41,19 @@ impl From<Verdict> for Ended {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Done => Self::Done,
-            Verdict::Retry { after, why } => Self::Failed { after: Some(after), why },
-            Verdict::Dead(why) => Self::Dead(why),
+            Verdict::Retry { after, reason } => {
+                Self::Failed { after, why: reason.unwrap_or_else(|| "the handler said: retry".into()) }
+            }
+            Verdict::GiveUp(why) => Self::Dead(why),
+            other => Self::failed(format!("the handler said what is not known here: {other:?}")),
         }
     }
 }
 
 impl Ended {
     pub(super) fn failed(why: impl Display) -> Self {
-        Self::Failed { after: None, why: why.to_string() }
+        // The alternate form of an error that has a chain prints all of it.
+        Self::Failed { after: None, why: format!("{why:#}") }
     }
 }
 
@@ -227,7 +211,7 @@ fn ended<V: Into<Verdict>, E: Display>(result: Result<V, E>) -> Ended {
 }
 
 fn told<V: Into<Verdicts>, E: Display>(result: Result<V, E>) -> Result<Verdicts, String> {
-    result.map(Into::into).map_err(|why| why.to_string())
+    result.map(Into::into).map_err(|why| format!("{why:#}"))
 }
 
 /// On a thread that may be blocked. A panic goes on here.

@@ -22,7 +22,7 @@ use crate::{
 use self::notice::Notices;
 pub(crate) use self::running::Stopper;
 pub use self::{
-    handler::{Handler, IntoHandler, Verdict, Verdicts},
+    handler::{Handler, IntoHandler, Verdicts},
     notice::{Lost, Stalled, Undecodable},
     running::Listener,
 };

@@ -6,6 +6,7 @@ use crate::{Entry, EntryId};
 
 /// An entry that holds no value of the type that is listened for.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Undecodable {
     /// The event.
     pub event: String,
@@ -19,6 +20,7 @@ pub struct Undecodable {
 
 /// Entries that were trimmed away before they were handled.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Lost {
     /// The event.
     pub event: String,
@@ -30,6 +32,7 @@ pub struct Lost {
 
 /// A group that falls behind.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Stalled {
     /// The event.
     pub event: String,

@@ -46,6 +46,7 @@ pub(super) async fn start(subscription: Subscription) -> Result<Listener, Error>
         meter: Meter::new(&topic, &settings.group),
         room: Arc::new(Semaphore::new(settings.concurrency)),
         settings,
+        mq: inner.identity,
         handler: subscription.handler,
         filter: subscription.filter,
         notices: subscription.notices,

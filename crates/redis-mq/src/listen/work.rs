@@ -25,6 +25,7 @@ use crate::{
     EntryId, Settings, StartFrom, clock,
     entry::{DULY_GROUP, Raw},
     group::{Failed, Fate, Lane, Taken},
+    handler_scope,
     meter::Meter,
 };
 
@@ -38,6 +39,8 @@ pub(super) type Acks = Option<(Arc<Lane>, Vec<String>)>;
 /// What all tasks of a listener share.
 pub(super) struct Work {
     pub(super) settings: Settings,
+    /// Whose handler it is.
+    pub(super) mq: u64,
     pub(super) handler: Handler,
     pub(super) filter: Option<Filter>,
     pub(super) notices: Notices,
@@ -182,7 +185,8 @@ impl Work {
     async fn call(&self, entries: Vec<Taken>) -> Called {
         let raws = entries.into_iter().map(|taken| taken.raw).collect();
         let call = self.handler.call.clone();
-        let work = AssertUnwindSafe(async move { call(raws).await }).catch_unwind();
+        let work =
+            AssertUnwindSafe(handler_scope::enter(self.mq, async move { call(raws).await })).catch_unwind();
         let limit = self.settings.processing_timeout;
         match tokio::time::timeout(limit, work).await {
             Ok(Ok(called)) => called,

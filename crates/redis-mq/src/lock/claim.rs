@@ -71,7 +71,7 @@ impl Claim {
             }
             Ok((_, left)) => Ok(Attempt::Held(Duration::from_millis(u64::try_from(left).unwrap_or(0)))),
             Err(error) => {
-                let error = Error::of(&error);
+                let error = Error::over(&self.link, &error);
                 if matches!(error, Error::Unanswered(_)) {
                     self.give_back();
                 }
@@ -86,8 +86,10 @@ impl Claim {
         let asked = Moment::now();
         let mut call = SCRIPT.key(self.key());
         call.arg(format!("{token} {}", self.owner)).arg(self.span_ms());
-        let done: bool =
-            call.invoke_async(&mut self.link.clone()).await.map_err(|error| Error::of(&error))?;
+        let done: bool = call
+            .invoke_async(&mut self.link.clone())
+            .await
+            .map_err(|error| Error::over(&self.link, &error))?;
         Ok(done.then(|| Lease::new(asked, self.span)))
     }
 
@@ -95,7 +97,10 @@ impl Claim {
     pub(super) async fn release(&self) -> Result<bool, Error> {
         static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
         let mut call = SCRIPT.key(self.key());
-        call.arg(&self.owner).invoke_async(&mut self.link.clone()).await.map_err(|error| Error::of(&error))
+        call.arg(&self.owner)
+            .invoke_async(&mut self.link.clone())
+            .await
+            .map_err(|error| Error::over(&self.link, &error))
     }
 
     /// Gives it back in the background, in case that Redis took it for ours; if even that fails, its lease ends.

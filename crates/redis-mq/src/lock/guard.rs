@@ -18,6 +18,7 @@ enum Holding {
 
 /// What became of a lock that was given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Released {
     /// It was ours to the end, and is free.
     Done,

@@ -1,5 +1,6 @@
 //! What is sent.
 
+use duly_core::MessageId;
 use serde::Serialize;
 
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
 pub struct Message {
     pub(crate) fields: Vec<(String, Vec<u8>)>,
     pub(crate) priority: Priority,
+    pub(crate) id: Option<String>,
 }
 
 impl Message {
@@ -26,7 +28,7 @@ impl Message {
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, Error> {
         let body = serde_json::to_vec(value).map_err(|why| Error::Encode(why.to_string()))?;
         let fields = vec![(BODY.into(), body), (CONTENT_TYPE.into(), JSON.into())];
-        Ok(Self { fields, priority: Priority::Normal })
+        Ok(Self { fields, priority: Priority::Normal, id: None })
     }
 
     /// These fields. Names that begin with `duly-` are taken.
@@ -35,7 +37,7 @@ impl Message {
         N: Into<String>,
         V: Into<Vec<u8>>,
     {
-        let mut message = Self { fields: Vec::new(), priority: Priority::Normal };
+        let mut message = Self { fields: Vec::new(), priority: Priority::Normal, id: None };
         for (name, value) in fields {
             message = message.property(name, value)?;
         }
@@ -52,6 +54,18 @@ impl Message {
             return Err(Error::Invalid(format!("a field cannot be called {name:?}: that name is taken")));
         }
         self.fields.push((name, value.into()));
+        Ok(self)
+    }
+
+    /// Its own id, 1 to 128 of `A-Za-z0-9._:-`, which [`Entry::message_id`](crate::Entry::message_id) gives to whoever handles it. Without one, each send makes
+    /// one ([`RedisMq::new_id`](crate::RedisMq::new_id)).
+    ///
+    /// Who repeats a send that was not answered gives the same id: what is sent for later is then the same message, and of what is sent now every
+    /// copy has the same id.
+    pub fn id(mut self, id: impl Into<String>) -> Result<Self, Error> {
+        let id = id.into();
+        MessageId::parse(&id).map_err(|bad| Error::Invalid(bad.to_string()))?;
+        self.id = Some(id);
         Ok(self)
     }
 
@@ -73,6 +87,7 @@ mod tests {
         assert!(Message::json(&1).unwrap().property("duly-id", "2").is_err());
         assert!(Message::fields([("duly-due", "1")]).is_err());
         assert!(Message::fields(Vec::<(String, String)>::new()).is_err());
+        assert!(Message::json(&1).unwrap().id("no spaces").is_err());
         assert_eq!(Message::fields([("a", "1"), ("b", "2")]).unwrap().fields.len(), 2);
     }
 }

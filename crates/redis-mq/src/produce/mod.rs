@@ -24,8 +24,8 @@ impl RedisMq {
     /// Appends the value, as JSON, to the stream that the event names, now. Answers where it stands there.
     ///
     /// Sent twice it is there twice, also if the two are equal. If the connection breaks before the answer comes, the error is
-    /// [`Unanswered`](Error::Unanswered): it may be there. A cluster is then asked again by itself, so that it may be
-    /// there twice; both have the same `duly-id`.
+    /// [`Unanswered`](Error::Unanswered): it may be there, and so it may if this is **dropped midway**. A cluster is then asked again by itself, so that it may be
+    /// there twice; both have the same `duly-id`. Who repeats it gives the [`Message`] an [id](Message::id), which both have then.
     pub async fn send<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Result<EntryId, Error> {
         self.send_message(event, &Message::json(value)?).await
     }
@@ -48,15 +48,17 @@ impl RedisMq {
         self.check_open()?;
         check_event(event)?;
         let command = self.append(event, message);
-        let id: String =
-            command.query_async(&mut self.inner.link.clone()).await.map_err(|error| Error::of(&error))?;
+        let id: String = command
+            .query_async(&mut self.inner.link.clone())
+            .await
+            .map_err(|error| Error::over(&self.inner.link, &error))?;
         Ok(EntryId::new(id))
     }
 
     /// The same as [`send`](Self::send), and returns at once: what it returns resolves to the entry's id, or says why there is none.
     /// What is sent in this way shares calls to Redis, and keeps its order as long as Redis answers.
     ///
-    /// Must be called within a Tokio runtime. So many that Redis has not answered yet are taken: 10,000. From there on one is sent
+    /// Outside of a Tokio runtime the answer is [`NoRuntime`](Error::NoRuntime). **Dropped** before it is answered, it may be sent or not. So many that Redis has not answered yet are taken: 10,000. From there on one is sent
     /// only when its answer is awaited and there is room again.
     pub fn send_async<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Sending {
         match Message::json(value) {
@@ -74,7 +76,7 @@ impl RedisMq {
     }
 
     /// Sends many values of one event, some hundred with each call to Redis. It is no transaction: each has an answer of its own, in
-    /// the same order.
+    /// the same order. **Dropped midway**, some of them may be there.
     pub async fn send_batch<T: Serialize>(
         &self,
         event: &str,
@@ -116,7 +118,7 @@ impl RedisMq {
         for (name, value) in &message.fields {
             command.arg(name).arg(value);
         }
-        command.arg(DULY_ID).arg(self.inner.next_id());
+        command.arg(DULY_ID).arg(message.id.clone().unwrap_or_else(|| self.inner.next_id()));
         command.arg(DULY_DUE).arg(clock::now_ms()).arg(DULY_ATTEMPT).arg(1);
         command
     }
@@ -129,12 +131,12 @@ async fn write(link: &mut redis_link::Link, commands: &[Cmd]) -> Vec<Result<Entr
         pipeline.add_command(command.clone());
     }
     match link.req_packed_commands(&pipeline, 0, commands.len()).await {
-        Ok(answers) => answers.into_iter().map(answer).collect(),
-        Err(error) => commands.iter().map(|_| Err(Error::of(&error))).collect(),
+        Ok(answers) => answers.into_iter().map(|value| answer(link, value)).collect(),
+        Err(error) => commands.iter().map(|_| Err(Error::over(link, &error))).collect(),
     }
 }
 
-fn answer(value: Value) -> Result<EntryId, Error> {
+fn answer(link: &redis_link::Link, value: Value) -> Result<EntryId, Error> {
     let id = value.extract_error().and_then(|value| Ok(redis::from_redis_value::<String>(value)?));
-    id.map(EntryId::new).map_err(|error| Error::of(&error))
+    id.map(EntryId::new).map_err(|error| Error::over(link, &error))
 }

@@ -29,6 +29,9 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     pub(super) fn send(&self, topic: &str, command: Cmd, link: &Link) -> Sending {
+        if self.into.get().is_none() && tokio::runtime::Handle::try_current().is_err() {
+            return Sending::failed(Error::NoRuntime);
+        }
         let into = self.into.get_or_init(|| {
             let (into, items) = mpsc::channel(WAITING_MAX);
             tokio::spawn(drain(items, link.clone()));

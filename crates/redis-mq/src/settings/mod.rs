@@ -108,6 +108,7 @@ pub struct Settings {
 /// Where a new group begins to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum StartFrom {
     /// With the oldest entry that is there: what was sent before anybody listened is handled.
     #[default]

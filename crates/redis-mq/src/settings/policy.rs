@@ -28,6 +28,7 @@ pub struct Retry {
 /// How the wait between tries grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Backoff {
     /// Always the shortest.
     Fixed,
@@ -81,6 +82,7 @@ pub struct Trim {
 /// Whether trimming may take what somebody still waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Unacknowledged {
     /// Never: the stream grows past its limit until every group has caught up, and the group that holds it up is reported. A stream
     /// that has no group yet is not trimmed.

@@ -1,11 +1,11 @@
 //! Sending for later.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use redis_mq::{Changed, Error, RedisMq, Settings};
+use redis_mq::{Changed, Error, Message, Priority, Settings};
 use testkit::servers::redis::{Options, Redis, installed};
 
-use crate::{Order, connect, entries, hear, next};
+use crate::{Order, connect, entries, hear, next, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_for_later_arrives_once_and_never_early() {
@@ -84,13 +84,191 @@ async fn what_waits_outlives_the_process_that_sent_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_may_lose_what_waits_is_refused_unless_allowed() {
+async fn a_redis_that_may_lose_what_waits_takes_all_but_delays_unless_allowed() {
     if !installed() {
         return;
     }
     let redis = Redis::with(Options { aof: false, ..Options::default() });
-    let refused = RedisMq::connect(&redis.url()).await.unwrap_err();
-    assert!(matches!(&refused, Error::Delayed(why) if why.to_string().contains("append-only")), "{refused}");
-    let mq = connect(&redis, Settings { allow_volatile: true, ..Settings::default() }).await;
+    let mq = connect(&redis, Settings::default()).await;
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    let refused = mq.delay_send("order.unpaid", &Order { number: 1 }, Duration::ZERO).await.unwrap_err();
+    let words = refused.to_string();
+    assert!(matches!(refused, Error::Delayed(_)) && words.contains("append-only"), "{words}");
+    assert!(words.contains("allow_volatile") && !words.contains("store."), "{words}");
     mq.shutdown().await.unwrap();
+    let mq = connect(&redis, Settings { allow_volatile: true, ..Settings::default() }).await;
+    mq.delay_send("order.unpaid", &Order { number: 1 }, Duration::ZERO).await.unwrap();
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_lost_all_is_begun_anew_where_that_is_allowed() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let strict = connect(&redis, Settings { store: "strict".into(), ..Settings::default() }).await;
+    let mq = connect(&redis, Settings { allow_volatile: true, ..Settings::default() }).await;
+    mq.delay_send("order.unpaid", &Order { number: 1 }, Duration::from_secs(3_600)).await.unwrap();
+    redis.run::<()>(&["FLUSHALL"]);
+    mq.delay_send("order.unpaid", &Order { number: 2 }, Duration::from_millis(50)).await.unwrap();
+    wait_until("what was sent since arrives", || entries(&redis, "order.unpaid").len() == 1);
+    let lost = strict.delay_send("order.unpaid", &Order { number: 3 }, Duration::ZERO).await.unwrap_err();
+    assert!(lost.to_string().contains("restart this process"), "{lost}");
+    mq.shutdown().await.unwrap();
+    strict.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_send_that_was_not_answered_may_be_repeated_and_is_the_same_message() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    // From here on Redis knows the script, and does not only ask for it.
+    mq.delay_send("order.other", &Order { number: 0 }, Duration::from_secs(3_600)).await.unwrap();
+    let id = mq.new_id();
+    let message = Message::json(&Order { number: 1 }).unwrap().id(&id).unwrap();
+    redis.pause();
+    let unanswered = mq.delay_send_message("order.unpaid", &message, Duration::from_millis(100)).await;
+    redis.cont();
+    let unanswered = unanswered.unwrap_err();
+    assert!(matches!(unanswered, Error::Unanswered(_)) && unanswered.is_maybe_done(), "{unanswered:?}");
+    assert!(unanswered.to_string().contains(&id), "{unanswered}");
+    wait_until("it was accepted all the same", || entries(&redis, "order.unpaid").len() == 1);
+    let again = mq.delay_send_message("order.unpaid", &message, Duration::ZERO).await.unwrap();
+    assert_eq!(again.as_str(), id);
+    mq.delay_send("order.unpaid", &Order { number: 2 }, Duration::ZERO).await.unwrap();
+    wait_until("the next one arrives", || entries(&redis, "order.unpaid").len() > 1);
+    let ids: Vec<_> =
+        entries(&redis, "order.unpaid").into_iter().map(|fields| fields["body"].clone()).collect();
+    assert_eq!(ids, [r#"{"number":1}"#, r#"{"number":2}"#], "each is there once");
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_for_later_keeps_its_id_properties_and_priority_and_its_time_may_be_absolute() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    let message = Message::json(&Order { number: 1 }).unwrap().id("order-1").unwrap();
+    let message = message.property("customer", "7").unwrap().priority(Priority::High);
+    // Long ago: due at once.
+    mq.delay_send_message("order.unpaid", &message, UNIX_EPOCH + Duration::from_secs(1)).await.unwrap();
+    wait_until("it arrives", || entries(&redis, "{order.unpaid}:high").len() == 1);
+    let fields = entries(&redis, "{order.unpaid}:high").remove(0);
+    assert_eq!((fields["duly-id"].as_str(), fields["customer"].as_str()), ("order-1", "7"));
+    let far = std::time::Duration::from_secs(3_600);
+    mq.delay_send_message("order.unpaid", &message.clone().id("order-2").unwrap(), far).await.unwrap();
+    assert!(matches!(mq.cancel("order-2").await.unwrap(), Changed::Done { .. }));
+    let bytes = Message::json(&1).unwrap().property("x", vec![0xFF]).unwrap();
+    let refused = mq.delay_send_message("order.unpaid", &bytes, far).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    let no_body = Message::fields([("a", "1")]).unwrap();
+    assert!(mq.delay_send_message("order.unpaid", &no_body, far).await.is_err());
+    let typed = |kind: &str| Message::fields([("body", "<a/>"), ("content-type", kind)]).unwrap();
+    let refused = mq.delay_send_message("order.unpaid", &typed("application/xml"), far).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)) && refused.to_string().contains("application/xml"));
+    let plain = "text/plain; charset=utf-8";
+    mq.delay_send_message("order.text", &typed(plain), Duration::ZERO).await.unwrap();
+    wait_until("it arrives as it is", || entries(&redis, "order.text").len() == 1);
+    assert_eq!(entries(&redis, "order.text").remove(0)["content-type"], plain);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_in_a_handler_does_not_wait_for_itself_and_every_call_after_it_says_closed() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    // Longer than a test may take.
+    let mq =
+        connect(&redis, Settings { processing_timeout: Duration::from_secs(600), ..Settings::default() })
+            .await;
+    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let stopped = mq.clone();
+    let stop = move |_: redis_mq::Entry<Order>| {
+        let (mq, told) = (stopped.clone(), told.clone());
+        async move { told.send(mq.shutdown().await.is_ok()).map_err(|_| "nobody listens") }
+    };
+    mq.listener("order.placed", stop).start().await.unwrap();
+    let (group, dead) =
+        (mq.group("order.placed", "redis-mq").unwrap(), mq.dead_letters("order.placed").unwrap());
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    assert!(next(&mut telling).await);
+    // Dropped midway, it goes on.
+    drop(tokio::time::timeout(Duration::ZERO, mq.shutdown()).await);
+    mq.shutdown().await.unwrap();
+    mq.shutdown().await.unwrap();
+    let later = Duration::from_secs(1);
+    let answers = [
+        mq.send("order.placed", &1).await.map(drop),
+        mq.send_async("order.placed", &1).await.map(drop),
+        mq.send_batch("order.placed", &[1]).await.map(drop),
+        mq.delay_send("order.placed", &1, later).await.map(drop),
+        mq.cancel("x").await.map(drop),
+        mq.group("order.placed", "redis-mq").map(drop),
+        mq.dead_letters("order.placed").map(drop),
+        group.stats().await.map(drop),
+        dead.len().await.map(drop),
+        mq.listener("order.placed", |_: redis_mq::Entry<Order>| async { Ok::<_, String>(()) })
+            .start()
+            .await
+            .map(drop),
+    ];
+    for (place, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(Error::Closed)), "answer {place}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_of_another_in_a_handler_is_done_when_it_returns() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let (mq, other) =
+        (connect(&redis, Settings::default()).await, connect(&redis, Settings::default()).await);
+    let dead = other.dead_letters("order.placed").unwrap();
+    let (told, mut telling) = tokio::sync::mpsc::unbounded_channel();
+    let stop = move |_: redis_mq::Entry<Order>| {
+        let (other, dead, told) = (other.clone(), dead.clone(), told.clone());
+        async move {
+            other.shutdown().await.map_err(|error| error.to_string())?;
+            told.send(dead.len().await).map_err(|_| "nobody listens".to_owned())
+        }
+    };
+    mq.listener("order.placed", stop).start().await.unwrap();
+    mq.send("order.placed", &Order { number: 1 }).await.unwrap();
+    let answer = next(&mut telling).await;
+    assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+    mq.shutdown().await.unwrap();
+}
+
+#[test]
+fn a_shutdown_is_done_though_the_runtime_it_was_connected_in_has_ended() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let mq = first.block_on(connect(&redis, Settings::default()));
+    drop(first);
+    runtime().block_on(async {
+        mq.shutdown().await.unwrap();
+        assert!(matches!(mq.dead_letters("order.placed"), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn outside_of_a_runtime_an_error_says_so() {
+    let mut connecting = std::pin::pin!(redis_mq::RedisMq::connect("redis://127.0.0.1"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let answer = connecting.as_mut().poll(&mut context);
+    assert!(matches!(answer, std::task::Poll::Ready(Err(Error::NoRuntime))));
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redis_mq::{Error, ExpiredKey, RedisMq, Settings};
+use redis_mq::{Error, ExpiredKey, RedisMq, Settings, Verdict};
 use testkit::servers::redis::{Cluster, Redis, Sentinels, installed};
 use tokio::sync::mpsc;
 
@@ -207,6 +207,27 @@ async fn a_handler_of_an_expired_key_that_fails_is_tried_again() {
     }
     mq.shutdown().await.unwrap();
     assert!(trying.recv().await.is_none(), "given up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_waits_for_its_next_try_holds_up_neither_others_nor_the_shutdown() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings { concurrency: 1, ..quick() }).await;
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let later = move |expired: ExpiredKey| {
+        let told = heard.send(expired.key).map_err(|_| "nobody listens");
+        // Longer than a test may take.
+        async move { told.map(|()| Verdict::retry_after(Duration::from_secs(3_000))) }
+    };
+    mq.expiry_listener("session:", later).start().await.unwrap();
+    for key in ["session:1", "session:2"] {
+        redis.run::<()>(&["SET", key, "1", "PX", "1"]);
+        assert_eq!(next(&mut hearing).await, key);
+    }
+    mq.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

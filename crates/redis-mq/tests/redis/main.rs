@@ -8,6 +8,7 @@ mod dead_letters;
 mod delayed;
 mod expiry;
 mod failing;
+mod joining;
 mod killed;
 mod listening;
 mod lock;

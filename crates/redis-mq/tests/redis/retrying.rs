@@ -110,8 +110,8 @@ async fn a_handler_may_say_when_to_try_again_or_that_it_never_works() {
             move |order: Entry<Order>| {
                 seen.lock().unwrap().push((order.value.number, order.attempt()));
                 let verdict = match (order.value.number, order.attempt()) {
-                    (0, 1) => Verdict::Retry { after: Duration::from_millis(1), why: "busy".into() },
-                    (1, _) => Verdict::Dead("no such customer".into()),
+                    (0, 1) => Verdict::retry_after(Duration::from_millis(1)).because("busy"),
+                    (1, _) => Verdict::give_up("no such customer"),
                     _ => Verdict::Done,
                 };
                 async move { Ok::<_, String>(verdict) }

@@ -96,7 +96,7 @@ async fn of_a_batch_that_fails_only_the_culprit_is_blamed() {
         mq.listener("order", handler).attempts(3).start().await.unwrap();
         let judge = Handler::batch(|orders: Vec<Entry<Order>>| async move {
             let verdict = |order: &Entry<Order>| match order.value.number {
-                13 => Verdict::Dead("poison".into()),
+                13 => Verdict::give_up("poison"),
                 _ => Verdict::Done,
             };
             Ok::<Vec<_>, String>(orders.iter().map(verdict).collect())

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use redis_mq::{Cancelled, Error, Expired, ExpiryTimers, RedisMq, Settings, TimerReplayed};
+use redis_mq::{Cancelled, Error, Expired, ExpiryTimers, RedisMq, Settings, TimerReplayed, Verdict};
 use testkit::servers::redis::{Cluster, Redis, installed};
 use tokio::sync::mpsc;
 
@@ -102,7 +102,7 @@ async fn a_timer_that_fails_panics_or_hangs_is_tried_again_and_others_do_not_wai
     for number in 0..10 {
         timers.set(&format!("order:{number}"), &Order { number }, Duration::from_millis(1)).await.unwrap();
     }
-    // Another type is a failure as well; it can be taken back between two tries.
+    // Another type is given up at once: no try could change it.
     timers.set("order:text", "no order", Duration::from_millis(1)).await.unwrap();
     let mut all = Vec::new();
     for _ in 0..10 {
@@ -111,11 +111,13 @@ async fn a_timer_that_fails_panics_or_hangs_is_tried_again_and_others_do_not_wai
     assert!(all[..7].iter().all(|(number, _)| *number > 2), "the good ones did not wait: {all:?}");
     all.sort_unstable();
     assert_eq!(all[..4], [(0, 3), (1, 2), (2, 2), (3, 1)]);
-    let mut taken = Cancelled::TooLate;
-    while taken == Cancelled::TooLate {
-        taken = timers.cancel("order:text").await.unwrap();
-    }
-    assert!(matches!(taken, Cancelled::Done { tries: 1.. }), "{taken:?}");
+    let dead = loop {
+        let mut dead = timers.dead(None, 10).await.unwrap();
+        if let Some(one) = dead.pop() {
+            break one;
+        }
+    };
+    assert_eq!((dead.key.as_str(), dead.tries), ("order:text", 1));
     mq.shutdown().await.unwrap();
 }
 
@@ -408,5 +410,44 @@ async fn a_timer_overwrites_no_key_that_is_something_else() {
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
     assert_eq!(redis.run::<usize>(&["XLEN", "order:placed"]), 1);
     assert_eq!(timers.get::<u8>("order:placed").await.unwrap(), None);
+    mq.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timer_that_failed_comes_again_after_its_own_short_wait_and_one_that_is_given_up_does_not() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    // The loop sleeps for longer than this test may take.
+    let mq = connect(&redis, Settings { poll_interval: Duration::from_secs(60), ..quick() }).await;
+    let timers = mq.expiry_timers("order:").unwrap();
+    let (told, mut telling) = mpsc::unbounded_channel();
+    let handler = move |expired: Expired<Order>| {
+        let _ = told.send((expired.value.number, expired.tries));
+        async move {
+            match (expired.value.number, expired.tries) {
+                (1, 1) => Err("not yet"),
+                (1, 2) => Ok(Verdict::retry_after(Duration::from_millis(10))),
+                (2, _) => Ok(Verdict::give_up("no such customer")),
+                _ => Ok(Verdict::Done),
+            }
+        }
+    };
+    let wait = Duration::from_millis(20);
+    timers.listener(handler).retry(wait, wait).start().await.unwrap();
+    timers.set("order:1", &Order { number: 1 }, Duration::from_millis(1)).await.unwrap();
+    for tries in [1, 2, 3] {
+        assert_eq!(next(&mut telling).await, (1, tries));
+    }
+    timers.set("order:2", &Order { number: 2 }, Duration::from_millis(1)).await.unwrap();
+    assert_eq!(next(&mut telling).await, (2, 1));
+    mq.shutdown().await.unwrap();
+    let mq = connect(&redis, quick()).await;
+    let dead = mq.expiry_timers("order:").unwrap().dead(None, 10).await.unwrap();
+    assert_eq!(
+        dead.iter().map(|timer| (timer.key.as_str(), timer.reason.as_str())).collect::<Vec<_>>(),
+        [("order:2", "no such customer")]
+    );
     mq.shutdown().await.unwrap();
 }

@@ -1,10 +1,14 @@
 //! D9 and D10: a service from a configuration and attributes.
 
-use std::sync::{LazyLock, Mutex};
+use std::sync::{
+    Arc, LazyLock, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 
 use redis_mq::{Entry, RedisMq, Settings, consumer};
+use testkit::servers::redis::{Redis, installed};
 
-use crate::{Order, server::both, wait_until};
+use crate::{Order, connect, quick, server::both, wait_until};
 
 static SEEN: LazyLock<Mutex<Vec<(&'static str, String)>>> = LazyLock::new(Mutex::default);
 
@@ -38,6 +42,34 @@ fn audit(order: Entry<Order>) -> Result<(), String> {
 #[consumer(topic = "order.paid")]
 async fn ship(orders: Vec<Entry<Order>>) -> Result<(), String> {
     orders.iter().try_for_each(|order| see("ship", order.value.number))
+}
+
+#[consumer(topic = TOPIC, group = "state")]
+async fn count_in(order: Entry<Order>, sum: Arc<AtomicU64>) -> Result<(), String> {
+    sum.fetch_add(order.value.number, Ordering::SeqCst);
+    Ok(())
+}
+
+#[consumer(topic = TOPIC, group = "state.many", batch = 10)]
+fn count_many_in(orders: Vec<Entry<Order>>, sum: Arc<AtomicU64>) -> Result<(), String> {
+    sum.fetch_add(orders.iter().map(|order| order.value.number).sum(), Ordering::SeqCst);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_with_state_is_given_it_when_it_starts() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, quick()).await;
+    let (one, many) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    mq.start(&[&count_in.with(one.clone()), &count_many_in.with(many.clone())]).await.unwrap();
+    for number in [1, 2, 4] {
+        mq.send(TOPIC, &Order { number }).await.unwrap();
+    }
+    wait_until("all are counted", || one.load(Ordering::SeqCst) == 7 && many.load(Ordering::SeqCst) == 7);
+    mq.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
