@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     auth,
-    config::Config,
+    config::{Config, show_span},
     http::{self, App, Front, Listening, Parts, SinkEntry},
     sources::Sources,
     store::{self, Opened},
@@ -43,6 +43,9 @@ impl StartError {
 /// Opens the store, starts delivering and listens. Port 0 takes a free one.
 pub async fn start(mut config: Config) -> Result<Running, StartError> {
     auth::listen_allowed(config.listen, &config.tokens, config.insecure_no_auth).map_err(StartError)?;
+    for overlap in config.tokens.overlaps() {
+        tracing::warn!("tokens overlap: {overlap}");
+    }
     let tls = config.tls.as_ref().map(|files| files.load()).transpose();
     let tls = tls.map_err(|fault| StartError(fault.to_string()))?.map(TlsAcceptor::from);
     // Listening comes first: whoever finds the port taken has not touched the data folder.
@@ -91,6 +94,13 @@ fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkN
         Ok((name.clone(), SinkEntry { kind, rate, timeout, sink }))
     };
     config.sinks.iter().map(entry).collect()
+}
+
+/// The settings that are used otherwise than they are written, because another one bounds them, as they are used.
+pub(crate) fn effective(config: &Config) -> Vec<(String, serde_json::Value)> {
+    let pace = pace(config);
+    let spans = [("scan.min", pace.min), ("scan.max", pace.max), ("scan.idle_max", pace.idle_max)];
+    spans.into_iter().map(|(path, span)| (path.to_owned(), show_span(span).into())).collect()
 }
 
 /// The pace as it is used: a node says that it is there with every sweep, so that none may come later than the heartbeat.

@@ -1,7 +1,8 @@
-//! Every command line and every example of the two READMEs, run as written.
+//! Every command line and every example of the two READMEs, and the workers of the guide, run as written.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::{
+    io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -165,4 +166,90 @@ fn both_readmes_have_the_same_examples() {
     assert_eq!(lines(english).collect::<Vec<_>>(), lines(chinese).collect::<Vec<_>>());
     let quick = blocks(english, "sh")[0].lines().count();
     assert_eq!(quick, 2, "the quick start has exactly two commands");
+}
+
+const GUIDE: &str = include_str!("../../../docs/guide/worker.md");
+/// A worker fails so often before it does its work.
+const FAILURES: usize = 3;
+/// One that fails at first, by language: the program, its file, and a `handle` to go before the code of the guide.
+const WORKERS: [(&str, &str, &str, &str); 2] = [
+    (
+        "python",
+        "python3",
+        "worker.py",
+        "calls = 0\n\
+         def handle(order):\n    global calls\n    calls += 1\n    \
+         if calls <= 3: raise RuntimeError('my database is away')\n    \
+         print('handled', order['order'], flush=True)\n",
+    ),
+    (
+        "js",
+        "node",
+        "worker.mjs",
+        "let calls = 0;\n\
+         function handle(order) {\n  \
+         if (++calls <= 3) throw new Error('my database is away');\n  console.log('handled', order.order);\n}\n",
+    ),
+];
+
+/// A child that ends with the test.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_worker_of_the_guide_has_at_most_fifteen_lines() {
+    for language in ["python", "js", "java", "rust"] {
+        let [code] = blocks(GUIDE, language)[..] else { panic!("one worker in {language}") };
+        let counts = |line: &&str| {
+            let line = line.trim();
+            !line.is_empty() && !line.starts_with("import java") && !["}", "}}"].contains(&line)
+        };
+        assert!(code.lines().filter(counts).count() <= 15, "{language}");
+    }
+}
+
+#[test]
+fn the_workers_of_the_guide_go_on_after_their_database_was_away() {
+    for (language, program, file, handle) in WORKERS {
+        if !there(program) {
+            continue;
+        }
+        let server = Server::start();
+        let [code] = blocks(GUIDE, language)[..] else { panic!("one worker in {language}") };
+        std::fs::write(server.folder.path().join(file), format!("{handle}{code}")).unwrap();
+        let message =
+            r#"{"topic":"order","id":"42","json":{"order":42},"retry":{"min":"20ms","max":"80ms"}}"#;
+        let sent = server.run(&format!("curl -sf http://127.0.0.1:7380/v1/messages -d '{message}'"));
+        assert!(sent.status.success(), "{sent:?}");
+        let mut command = Command::new(program);
+        command
+            .arg(file)
+            .current_dir(server.folder.path())
+            .env("DULY_URL", format!("http://{}", server.addr));
+        let mut worker = Worker(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(worker.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "handled 42\n", "{language}");
+        // It is acknowledged after it was handled.
+        let known = loop {
+            let known = server.run("duly get 42 -o json");
+            let known: serde_json::Value = serde_json::from_slice(&known.stdout).unwrap();
+            if known["state"] != "in_flight" {
+                break known;
+            }
+        };
+        assert_eq!(known["state"], "delivered", "{language}: {known}");
+        let failed = known["attempts"].as_array().unwrap().iter().filter(|attempt| {
+            attempt["outcome"] == "failed"
+                && attempt["detail"].as_str().unwrap().contains("my database is away")
+        });
+        assert_eq!(failed.count(), FAILURES, "{language}: {known}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Who calls.
 
-use duly::matches_pattern;
+use duly::{MessageId, matches_pattern};
 
 use super::Role;
 
@@ -13,12 +13,14 @@ pub struct Caller {
     pub roles: Vec<Role>,
     /// For which topics: patterns with `*`. Empty: all.
     pub topics: Vec<String>,
+    /// Which ids it may choose: patterns with `*`. Empty: those that follow from its topics.
+    pub ids: Vec<String>,
 }
 
 impl Caller {
     /// Somebody on this machine, where no token is asked for.
     pub fn anyone() -> Self {
-        Self { name: "anyone".into(), roles: vec![Role::Admin], topics: Vec::new() }
+        Self { name: "anyone".into(), roles: vec![Role::Admin], topics: Vec::new(), ids: Vec::new() }
     }
 
     /// Whether it may act in this role.
@@ -28,12 +30,50 @@ impl Caller {
 
     /// Whether it sees all topics.
     pub fn sees_all(&self) -> bool {
-        self.topics.is_empty() || self.topics.iter().any(|pattern| pattern == "*")
+        let is_all = |pattern: &String| pattern.bytes().all(|byte| byte == b'*');
+        self.topics.is_empty() || self.topics.iter().any(is_all)
     }
 
     /// Whether it may touch this topic.
     pub fn may_touch(&self, topic: &str) -> bool {
         self.sees_all() || self.topics.iter().any(|own| matches_pattern(own, topic))
+    }
+
+    /// Whether it may choose this id for a message.
+    ///
+    /// Ids are unique over all topics. If a caller for some topics could choose any id, the answer would tell whether somebody
+    /// else has a message of that id, and whoever comes first would keep the other out. So its ids follow from its topics, which
+    /// no other caller has: an id matches a pattern with `*`, or begins with a topic and a colon.
+    pub fn may_choose(&self, id: &str) -> bool {
+        (self.ids.is_empty() && self.sees_all())
+            || self.id_patterns().iter().any(|own| matches_pattern(own, id))
+    }
+
+    /// The ids that it may choose, as patterns: those of its topics that ids can match, unless it has `ids`. None: it may choose no id,
+    /// unless it sees all topics.
+    pub fn id_patterns(&self) -> Vec<String> {
+        if !self.ids.is_empty() {
+            return self.ids.clone();
+        }
+        let own = |topic: &String| if topic.contains('*') { topic.clone() } else { format!("{topic}:*") };
+        // Topics are free text, ids are not.
+        let is_fit = |pattern: &String| MessageId::parse(&pattern.replace('*', "a")).is_ok();
+        self.topics.iter().map(own).filter(is_fit).collect()
+    }
+
+    /// Whether it sends messages but could not choose an id for any, because no id can match its topics.
+    pub fn lacks_ids(&self) -> bool {
+        self.may(Role::Produce) && !self.sees_all() && self.id_patterns().is_empty()
+    }
+
+    /// The ids that it may choose, in words.
+    pub fn ids_in_words(&self) -> String {
+        let patterns = self.id_patterns();
+        if patterns.is_empty() {
+            "nothing, as no id can match its topics".into()
+        } else {
+            patterns.join(", ")
+        }
     }
 }
 
@@ -43,7 +83,41 @@ mod tests {
 
     fn caller(roles: &[Role], topics: &[&str]) -> Caller {
         let topics = topics.iter().map(|&topic| topic.to_owned()).collect();
-        Caller { name: "shop".into(), roles: roles.to_vec(), topics }
+        Caller { name: "shop".into(), roles: roles.to_vec(), topics, ids: Vec::new() }
+    }
+
+    #[test]
+    fn the_ids_of_a_caller_follow_from_its_topics() {
+        let shop = caller(&[Role::Produce], &["order*", "mail"]);
+        for (id, may) in [
+            ("order-42", true),
+            ("order", true),
+            ("mail:42", true),
+            ("mail", false),
+            ("mail-42", false),
+            ("mails:42", false),
+            ("42", false),
+        ] {
+            assert_eq!(shop.may_choose(id), may, "{id}");
+        }
+        assert_eq!(shop.ids_in_words(), "order*, mail:*");
+        assert!(caller(&[Role::Produce], &[]).may_choose("42"));
+        let told = Caller { ids: vec!["s-*".into()], ..shop };
+        assert!(told.may_choose("s-1") && !told.may_choose("order-42"));
+        assert_eq!(told.ids_in_words(), "s-*");
+    }
+
+    #[test]
+    fn topics_that_no_id_can_match_give_no_ids() {
+        for topics in [&["订单*"][..], &["shop/*"], &["a b"]] {
+            let shop = caller(&[Role::Produce], topics);
+            assert!(shop.lacks_ids() && shop.ids_in_words().starts_with("nothing"), "{topics:?}");
+            assert!(!caller(&[Role::Read], topics).lacks_ids(), "it sends nothing");
+        }
+        let one_of_two = caller(&[Role::Produce], &["shop/*", "mail"]);
+        assert_eq!((one_of_two.lacks_ids(), one_of_two.ids_in_words()), (false, "mail:*".into()));
+        assert!(!Caller { ids: vec!["s-*".into()], ..caller(&[Role::Produce], &["订单*"]) }.lacks_ids());
+        assert!(!caller(&[Role::Produce], &[]).lacks_ids());
     }
 
     #[test]
@@ -69,6 +143,8 @@ mod tests {
         }
         assert!(!orders.sees_all());
         assert!(caller(&[Role::Read], &[]).may_touch("mails"));
-        assert!(caller(&[Role::Read], &["*"]).sees_all());
+        for all in ["*", "**"] {
+            assert!(caller(&[Role::Read], &["mail", all]).sees_all(), "{all}");
+        }
     }
 }

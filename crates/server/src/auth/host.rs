@@ -38,7 +38,8 @@ pub fn host_allowed(host: Option<&str>, listen: SocketAddr) -> bool {
     address.is_some_and(is_loopback)
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
+/// Whether only this machine reaches the address.
+pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 

@@ -1,12 +1,14 @@
-//! The four roles.
+//! The five roles.
 
 use std::{fmt, str::FromStr};
 
 /// What a caller may do. Each route needs one of them; `admin` may do everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// Send, cancel, reschedule and fire messages; receive, ack, nack and extend.
+    /// Send, cancel, reschedule and fire messages.
     Produce,
+    /// Receive from the built-in queue, ack, nack and extend.
+    Consume,
     /// Look.
     Read,
     /// Pause, resume, probe, replay, purge; the same for many.
@@ -17,12 +19,13 @@ pub enum Role {
 
 impl Role {
     /// All of them, from the least to the most.
-    pub const ALL: [Self; 4] = [Self::Produce, Self::Read, Self::Operate, Self::Admin];
+    pub const ALL: [Self; 5] = [Self::Produce, Self::Consume, Self::Read, Self::Operate, Self::Admin];
 
     /// The word that the configuration and the command line use.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Produce => "produce",
+            Self::Consume => "consume",
             Self::Read => "read",
             Self::Operate => "operate",
             Self::Admin => "admin",
@@ -52,10 +55,10 @@ mod tests {
 
     #[test]
     fn the_words_of_the_roles_are_fixed() {
-        assert_eq!(Role::ALL.map(Role::word), ["produce", "read", "operate", "admin"]);
+        assert_eq!(Role::ALL.map(Role::word), ["produce", "consume", "read", "operate", "admin"]);
         for role in Role::ALL {
             assert_eq!(role.word().parse(), Ok(role));
         }
-        assert!("root".parse::<Role>().unwrap_err().contains("produce, read, operate, admin"));
+        assert!("root".parse::<Role>().unwrap_err().contains("produce, consume, read, operate, admin"));
     }
 }

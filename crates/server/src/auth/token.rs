@@ -64,7 +64,7 @@ impl Token {
     /// The token `text`, which allows `roles` for the topics of these patterns; none: for all.
     pub fn new(name: &str, text: &str, roles: &[Role], topics: &[&str]) -> Self {
         let topics = topics.iter().map(|&topic| topic.to_owned()).collect();
-        let caller = Caller { name: name.into(), roles: roles.to_vec(), topics };
+        let caller = Caller { name: name.into(), roles: roles.to_vec(), topics, ids: Vec::new() };
         Self { hash: TokenHash::of(text), caller }
     }
 

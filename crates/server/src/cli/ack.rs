@@ -35,17 +35,27 @@ pub(crate) struct Acked {
 
 /// Give received messages back: they come again
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  duly nack order RECEIPT --in 5s
+#[command(after_help = "Examples:
+  duly nack order RECEIPT                       again when its retry policy says so
+  duly nack order RECEIPT --in 5s               again in 5 s
+  duly nack order RECEIPT --error 'no such order' --dead
 
 It counts as a try. Exit code 4: a receipt was lost, its lease had ended.")]
 pub(crate) struct Nacked {
     #[command(flatten)]
     held: Held,
 
-    /// Again after this long
-    #[arg(long = "in", value_name = "DELAY", value_parser = input::delay)]
+    /// Again after exactly this long
+    #[arg(long = "in", value_name = "DELAY", value_parser = input::delay, conflicts_with = "dead")]
     delay: Option<Delay>,
+
+    /// What went wrong, kept with the attempt
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+
+    /// Never again: dead letters now
+    #[arg(long)]
+    dead: bool,
 }
 
 /// Keep received messages for longer
@@ -71,8 +81,9 @@ impl Acked {
 
 impl Nacked {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        let delay = self.delay;
-        self.held.call(client, out, "nack", |receipts| Nack { receipts, delay: delay.clone() }).await
+        let Self { held, delay, error, dead } = self;
+        let nack = |receipts| Nack { receipts, delay: delay.clone(), error: error.clone(), dead };
+        held.call(client, out, "nack", nack).await
     }
 }
 
@@ -93,7 +104,7 @@ impl Held {
     ) -> Result<(), Failure> {
         let path = format!("/v1/queues/{}/{verb}", segment(&self.topic));
         let mut all = ReceiptResults::default();
-        for chunk in input::listed(&self.receipts)?.chunks(CHUNK) {
+        for chunk in input::lines(&self.receipts)?.chunks(CHUNK) {
             let answer: ReceiptResults = client.post(&path, &body(chunk.to_vec())).await?;
             all.results.extend(answer.results);
         }

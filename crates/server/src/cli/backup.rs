@@ -1,12 +1,13 @@
 //! `duly backup`: a copy of the data folder, while the server runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use duly_stores::embedded::{BackupReport, backup_telling};
+use duly::{Clock, SystemClock};
+use duly_stores::embedded::{BackupReport, backup_telling, verify};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use super::{Failure, Output};
+use super::{Failure, Output, clock, doctor::faults, progress::Progress};
 use crate::config::{Config, Flags, Sources, SqlServer, StoreKind};
 
 /// Copy the data folder, also while a server works on it
@@ -14,12 +15,17 @@ use crate::config::{Config, Flags, Sources, SqlServer, StoreKind};
 #[command(after_help = "Examples:
   duly backup /backups/duly-monday
   duly backup /backups/duly-monday --data /var/lib/duly
+  duly backup /backups/duly-monday --verify
 
 The copy has everything that was accepted before the backup began. Without --data, the folder is the one that the configuration
-names. To restore: stop the server, and start it with --data on the copy or on a copy of the copy.")]
+names. --verify opens the copy without changing it and reads all of it; exit code 1 if anything cannot be read. To restore: stop the server, and start it with --data on the copy or on a copy of the copy.")]
 pub(crate) struct Arguments {
     /// Where the copy goes: a folder that is missing or empty
     to: PathBuf,
+
+    /// Read every message of the copy once it is made
+    #[arg(long)]
+    verify: bool,
 
     /// The data folder
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
@@ -38,6 +44,9 @@ struct Told {
     files: u64,
     bytes: u64,
     passes: u64,
+    /// Messages that were read in the copy, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<u64>,
 }
 
 impl Arguments {
@@ -58,11 +67,37 @@ impl Arguments {
         let copied = copied.await.map_err(|e| Failure::failed(format!("the backup broke off: {e}")))?;
         bar.finish_and_clear();
         let BackupReport { files, bytes, passes } = copied.map_err(|e| Failure::failed(e.to_string()))?;
+        let verified = if self.verify { Some(verified(out, &to).await?) } else { None };
         let (from, to) = (from.display().to_string(), to.display().to_string());
-        out.answer(&Told { from, to, files, bytes, passes }, |told| {
-            format!("{} copied to {}: {} in {} files", told.from, told.to, HumanBytes(told.bytes), told.files)
+        out.answer(&Told { from, to, files, bytes, passes, verified }, |told| {
+            let copied = HumanBytes(told.bytes);
+            let mut words = format!("{} copied to {}: {copied} in {} files", told.from, told.to, told.files);
+            if let Some(count) = told.verified {
+                words.push_str(&format!("; {} messages read in the copy, all sound", clock::grouped(count)));
+            }
+            words
         })
     }
+}
+
+/// Reads all of the copy. Gives how many messages that were.
+async fn verified(out: &Output, copy: &Path) -> Result<u64, Failure> {
+    let clock = SystemClock::new().map_err(|e| Failure::failed(format!("cannot start the clock: {e}")))?;
+    let progress = Progress::of_messages(out, 0);
+    let mut tell = |read| {
+        progress.at(read);
+        true
+    };
+    let found = verify(copy, clock.now(), &mut tell).await;
+    progress.end();
+    let wrong = |words: String| {
+        Failure::failed(format!(
+            "the copy in {} is not sound, and not to be relied on: {words}",
+            copy.display()
+        ))
+    };
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    if found.is_sound() { Ok(found.messages) } else { Err(wrong(faults(&found))) }
 }
 
 /// The data folder that the configuration names.
@@ -115,6 +150,7 @@ mod tests {
             to: backups.path().join("monday"),
             data: Some(folder.path().to_owned()),
             config: None,
+            verify: true,
         };
         let out = Output { quiet: true, ..Output::default() };
         arguments().run(&out).await.unwrap();

@@ -1,11 +1,15 @@
 //! `duly config check` and `duly config default`.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Failure, Output};
-use crate::config::{DEFAULT_FILE, Flags, Loaded, Problems, Setting, Sources};
+use crate::{
+    config::{DEFAULT_FILE, Flags, Loaded, Problems, Setting, Sources},
+    serve,
+};
 
 /// Check the settings, or print a file with all of them
 #[derive(Debug, clap::Args)]
@@ -17,7 +21,14 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Say what is used and where each value came from, or everything that is wrong
-    Check(Flags),
+    Check {
+        #[command(flatten)]
+        flags: Flags,
+
+        /// Show each value as it is used where another setting bounds it, beside what was written
+        #[arg(long)]
+        effective: bool,
+    },
     /// Print a commented file with every setting and its default
     Default,
 }
@@ -27,7 +38,16 @@ struct Checked<'a> {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    settings: &'a [Setting],
+    settings: Vec<Shown<'a>>,
+}
+
+/// A setting, and what is used in place of what was written.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    setting: &'a Setting,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effective: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -40,13 +60,13 @@ struct Faulty<'a> {
 impl Arguments {
     pub(crate) fn run(self, output: &Output) -> Result<(), Failure> {
         match self.what {
-            What::Check(flags) => check(&Sources::from_process(flags), output),
+            What::Check { flags, effective } => check(&Sources::from_process(flags), effective, output),
             What::Default => output.bytes(DEFAULT_FILE.as_bytes()),
         }
     }
 }
 
-fn check(sources: &Sources, output: &Output) -> Result<(), Failure> {
+fn check(sources: &Sources, effective: bool, output: &Output) -> Result<(), Failure> {
     let loaded = match Loaded::read(sources) {
         Ok(loaded) => loaded,
         Err(problems) if output.is_json() => {
@@ -56,8 +76,15 @@ fn check(sources: &Sources, output: &Output) -> Result<(), Failure> {
         }
         Err(problems) => return Err(Failure::failed(problems.to_string())),
     };
-    let checked = Checked { ok: true, file: sources.file.clone(), settings: &loaded.settings };
-    output.answer(&checked, |checked| table(output, checked.settings))?;
+    let used: BTreeMap<_, _> =
+        if effective { serve::effective(&loaded.config).into_iter().collect() } else { BTreeMap::new() };
+    let settings = loaded.settings.iter().map(|setting| {
+        let effective = used.get(&setting.path).filter(|used| **used != setting.value);
+        Shown { setting, effective: effective.cloned() }
+    });
+    let settings = settings.collect();
+    let checked = Checked { ok: true, file: sources.file.clone(), settings };
+    output.answer(&checked, |checked| table(output, &checked.settings))?;
     match &sources.file {
         Some(file) => output.say(&format!("{} is in order.", file.display())),
         None => output.say("There is no file; the defaults, the environment and the flags are in order."),
@@ -65,15 +92,22 @@ fn check(sources: &Sources, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn table(output: &Output, settings: &[Setting]) -> String {
+fn table(output: &Output, settings: &[Shown<'_>]) -> String {
     let mut rows = output.table(&["SETTING", "VALUE", "FROM"]);
-    for setting in settings {
-        let value = match &setting.value {
-            serde_json::Value::Null => "(not set)".into(),
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
+    for Shown { setting, effective } in settings {
+        let mut value = words(&setting.value);
+        if let Some(used) = effective {
+            value = format!("{} (written: {value})", words(used));
+        }
         rows.row([setting.path.clone(), value, setting.from.to_string()]);
     }
     rows.text()
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "(not set)".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

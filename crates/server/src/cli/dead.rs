@@ -3,16 +3,15 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Failure, Output, cancel, ls, output,
-    selection::{self, Selection, Which},
+    Failure, Output,
+    bulk::{self, Verb},
+    ls, output,
+    selection::Selection,
 };
 use crate::{
     client::Client,
-    wire::{BulkAnswer, BulkRequest, Message},
+    wire::{Message, MovedRequest},
 };
-
-/// So many ids in one call.
-const CHUNK: usize = 1_000;
 
 /// Look at dead letters, send them again, or throw them away
 #[derive(Debug, Args)]
@@ -54,36 +53,21 @@ impl Dead {
                 ls::more(out, &page);
                 Ok(())
             }
-            DeadVerb::Replay { mut which } => match which.which()? {
-                Which::Ids(ids) => by_ids(client, out, "replay", "replayed", ids, which.dry_run).await,
-                // It can be stopped again (cancel): no question is asked.
-                matching => {
-                    which.yes = true;
-                    cancel::bulk(client, out, "/v1/dead/replay", matching, &which, "replayed").await
-                }
-            },
-            DeadVerb::Purge { which } => match which.which()? {
-                Which::Ids(ids) => by_ids(client, out, "purge", "purged", ids, which.dry_run).await,
-                matching => cancel::bulk(client, out, "/v1/dead/purge", matching, &which, "purged").await,
-            },
+            // It can be stopped again (cancel): no question is asked.
+            DeadVerb::Replay { mut which } => {
+                which.yes = true;
+                let verb = Verb { path: "/v1/dead/replay", done: "replayed" };
+                change(client, out, verb, which).await
+            }
+            DeadVerb::Purge { which } => {
+                change(client, out, Verb { path: "/v1/dead/purge", done: "purged" }, which).await
+            }
         }
     }
 }
 
-async fn by_ids(
-    client: &Client,
-    out: &Output,
-    call: &str,
-    verb: &str,
-    ids: Vec<String>,
-    dry_run: bool,
-) -> Result<(), Failure> {
-    let mut total = BulkAnswer { dry_run, ..BulkAnswer::default() };
-    for chunk in ids.chunks(CHUNK) {
-        let request = BulkRequest { ids: Some(chunk.to_vec()), filter: None, dry_run };
-        selection::sum(&mut total, &client.post(&format!("/v1/dead/{call}"), &request).await?);
-    }
-    selection::tell(out, verb, &total)
+async fn change(client: &Client, out: &Output, verb: Verb, which: Selection) -> Result<(), Failure> {
+    bulk::change(client, out, verb, &which, (which.which()?, MovedRequest::default())).await
 }
 
 fn table(out: &Output, messages: &[Message]) -> String {

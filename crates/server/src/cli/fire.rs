@@ -3,12 +3,13 @@
 use clap::Args;
 
 use super::{
-    Failure, Output, cancel,
+    Failure, Output,
+    bulk::{self, Verb},
     selection::{self, Selection, Which},
 };
 use crate::{
     client::{Client, segment},
-    wire::Rescheduled,
+    wire::{MovedRequest, Rescheduled},
 };
 
 /// Deliver messages now instead of later
@@ -33,7 +34,10 @@ impl Fire {
                 };
                 selection::each(out, ids, call, |done| format!("{} due now", done.id)).await
             }
-            which => cancel::bulk(client, out, "/v1/messages/fire", which, &self.which, "fired").await,
+            which => {
+                let verb = Verb { path: "/v1/messages/fire", done: "fired" };
+                bulk::change(client, out, verb, &self.which, (which, MovedRequest::default())).await
+            }
         }
     }
 }

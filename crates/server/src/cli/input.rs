@@ -2,7 +2,9 @@
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 
-use super::{Failure, Output};
+use serde::Deserialize;
+
+use super::{Failure, Output, selection::Ids};
 use crate::wire::{Delay, Moment};
 
 /// A delay: `15m`, `1h30m`, `PT15M` or whole milliseconds.
@@ -33,7 +35,7 @@ pub(crate) fn property(text: &str) -> Result<(String, String), String> {
 }
 
 /// The arguments; a lone `-` stands for the lines of stdin.
-pub(crate) fn listed(arguments: &[String]) -> Result<Vec<String>, Failure> {
+pub(crate) fn lines(arguments: &[String]) -> Result<Vec<String>, Failure> {
     let mut all = Vec::with_capacity(arguments.len());
     for argument in arguments {
         if argument != "-" {
@@ -48,6 +50,63 @@ pub(crate) fn listed(arguments: &[String]) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(all)
+}
+
+/// The arguments; a lone `-` stands for what stdin says: ids, one a line, or JSON as `duly ls` and `duly get` write it.
+pub(crate) fn listed(arguments: &[String]) -> Result<Ids, Failure> {
+    let mut ids = Ids::default();
+    for argument in arguments {
+        if argument == "-" {
+            let text = whole_stdin()?;
+            let text = std::str::from_utf8(&text)
+                .map_err(|e| Failure::failed(format!("stdin holds no ids: it is no text ({e})")))?;
+            read_ids(text, &mut ids)?;
+        } else {
+            ids.all.push(argument.clone());
+        }
+    }
+    Ok(ids)
+}
+
+/// What a program may pipe in: a page of messages, a message, or an id.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Piped {
+    Page { messages: Vec<Named>, cursor: Option<String> },
+    One(Named),
+    Id(String),
+    Several(Vec<Piped>),
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
+impl Piped {
+    fn add_to(self, ids: &mut Ids) {
+        match self {
+            Self::Page { messages, cursor } => {
+                ids.all.extend(messages.into_iter().map(|message| message.id));
+                ids.is_cut |= cursor.is_some();
+            }
+            Self::One(Named { id }) | Self::Id(id) => ids.all.push(id),
+            Self::Several(all) => all.into_iter().for_each(|each| each.add_to(ids)),
+        }
+    }
+}
+
+fn read_ids(text: &str, ids: &mut Ids) -> Result<(), Failure> {
+    // No id begins like that.
+    if text.trim_start().starts_with(['{', '[', '"']) {
+        for piped in serde_json::Deserializer::from_str(text).into_iter::<Piped>() {
+            let words = "stdin holds JSON that is neither a list of messages nor ids";
+            piped.map_err(|e| Failure::failed(format!("{words}: {e}; nothing was done")))?.add_to(ids);
+        }
+        return Ok(());
+    }
+    ids.all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+    Ok(())
 }
 
 /// All of stdin.
@@ -89,6 +148,26 @@ mod tests {
         assert_eq!(moment(" 2026-11-15T18:15:00Z ").unwrap(), Moment::Text("2026-11-15T18:15:00Z".into()));
         assert!(moment("tomorrow").unwrap_err().contains("not a time"));
         assert!(delay("1 month").unwrap_err().contains("not a delay"));
+    }
+
+    #[test]
+    fn ids_come_as_lines_or_as_the_json_of_a_list_which_may_be_cut() {
+        for (text, expected, is_cut) in [
+            ("a\n\n b \r\n", vec!["a", "b"], false),
+            (r#"{"messages":[{"id":"a","topic":"t"},{"id":"b"}],"cursor":"x"}"#, vec!["a", "b"], true),
+            (r#"{"messages":[{"id":"a"}]}"#, vec!["a"], false),
+            ("{\"id\":\"a\"}\n{\"id\":\"b\"}\n\"c\"", vec!["a", "b", "c"], false),
+            (r#"["a", {"id": "b"}]"#, vec!["a", "b"], false),
+        ] {
+            let mut ids = Ids::default();
+            read_ids(text, &mut ids).unwrap();
+            assert_eq!(
+                (ids.all, ids.is_cut),
+                (expected.into_iter().map(String::from).collect(), is_cut),
+                "{text}"
+            );
+        }
+        assert!(read_ids(r#"{"topic":"t"}"#, &mut Ids::default()).is_err());
     }
 
     #[test]

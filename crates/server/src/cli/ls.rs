@@ -17,7 +17,7 @@ const PAGE: usize = 1_000;
 #[command(after_help = "Examples:
   duly ls
   duly ls --state delivered --topic order --limit 500
-  duly ls --due-to 2030-01-01T00:00:00Z -o json | jq -r '.messages[].id' | duly cancel -")]
+  duly ls --due-to 2030-01-01T00:00:00Z --all -o json | duly cancel -")]
 pub(crate) struct Ls {
     /// Only those in this state; pending unless told otherwise
     #[arg(long, value_parser = ["pending", "in_flight", "delivered", "dead", "cancelled"])]
@@ -132,9 +132,8 @@ fn table(out: &Output, messages: &[Message]) -> String {
 
 /// Says that the list goes on.
 pub(crate) fn more(out: &Output, page: &Page) {
-    if let Some(cursor) = &page.cursor
-        && !out.is_json()
-    {
+    // Said on stderr: what stdout is piped into does not see it.
+    if let Some(cursor) = &page.cursor {
         out.say(&format!("there are more: use --limit or --all, or go on with --cursor {cursor}"));
     }
 }

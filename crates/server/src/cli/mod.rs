@@ -4,6 +4,7 @@ mod ack;
 mod args;
 mod backup;
 mod bench;
+mod bulk;
 mod cancel;
 mod clock;
 mod completions;

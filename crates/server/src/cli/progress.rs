@@ -41,6 +41,12 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
+    /// So many are done, of at least as many.
+    pub(crate) fn at(&self, count: u64) {
+        self.bar.set_length(self.bar.length().unwrap_or(0).max(count));
+        self.bar.set_position(count);
+    }
+
     /// There are so many in all, as far as is known by now.
     pub(crate) fn of(&self, count: u64) {
         self.bar.set_length(count);

@@ -3,7 +3,10 @@
 use clap::Args;
 
 use super::{Failure, Output, clock};
-use crate::{client::Client, wire::QueuesAnswer};
+use crate::{
+    client::{Client, segment},
+    wire::QueuesAnswer,
+};
 
 /// Show the topics of the built-in queue
 #[derive(Debug, Args)]
@@ -14,7 +17,12 @@ pub(crate) struct Queues {}
 
 impl Queues {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
-        let answer: QueuesAnswer = client.get("/v1/queues").await?;
+        let mut answer: QueuesAnswer = client.get("/v1/queues").await?;
+        while let Some(cursor) = answer.cursor.take() {
+            let next: QueuesAnswer = client.get(&format!("/v1/queues?cursor={}", segment(&cursor))).await?;
+            answer.queues.extend(next.queues);
+            answer.cursor = next.cursor;
+        }
         out.answer(&answer, |answer| {
             let mut rows =
                 out.table(&["TOPIC", "STATE", ">PENDING", ">READY", ">LEASED", ">DEAD", ">OLDEST OVERDUE"]);

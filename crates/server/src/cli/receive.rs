@@ -119,6 +119,9 @@ impl Take {
 }
 
 fn body(message: &ReceivedMessage) -> Vec<u8> {
+    if let Some(json) = &message.json {
+        return json.get().as_bytes().to_vec();
+    }
     if let Some(text) = &message.body {
         return text.clone().into_bytes();
     }

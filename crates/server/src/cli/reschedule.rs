@@ -3,12 +3,14 @@
 use clap::Args;
 
 use super::{
-    Failure, Output, clock, input,
+    Failure, Output,
+    bulk::{self, Verb},
+    clock, input,
     selection::{self, Selection, Which},
 };
 use crate::{
     client::{Client, segment},
-    wire::{BulkAnswer, Delay, Moment, MovedRequest, Reschedule, Rescheduled},
+    wire::{Delay, Moment, MovedRequest, Reschedule, Rescheduled},
 };
 
 /// Give messages another due time
@@ -37,29 +39,20 @@ pub(crate) struct Move {
 impl Move {
     pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
         let (delay, deliver_at, dry_run) = (self.delay, self.at, self.which.dry_run);
-        let mut request = match self.which.which()? {
+        match self.which.which()? {
             Which::Ids(ids) if !dry_run => {
                 let request = Reschedule { delay, deliver_at };
                 let call = async |id: String| {
                     client.patch::<Rescheduled>(&format!("/v1/messages/{}", segment(&id)), &request).await
                 };
-                return selection::each(out, ids, call, told).await;
+                selection::each(out, ids, call, told).await
             }
-            Which::Ids(ids) => MovedRequest { ids: Some(ids), filter: None, dry_run, delay, deliver_at },
-            Which::Matching(filter) => {
-                MovedRequest { ids: None, filter: Some(filter), dry_run, delay, deliver_at }
+            which => {
+                let verb = Verb { path: "/v1/messages/reschedule", done: "rescheduled" };
+                let wish = MovedRequest { delay, deliver_at, ..MovedRequest::default() };
+                bulk::change(client, out, verb, &self.which, (which, wish)).await
             }
-        };
-        const PATH: &str = "/v1/messages/reschedule";
-        if !dry_run && !self.which.yes {
-            request.dry_run = true;
-            let count: BulkAnswer = client.post(PATH, &request).await?;
-            let question = format!("{} messages would be rescheduled.", clock::grouped(count.matched));
-            input::confirm(out, false, &question)?;
-            request.dry_run = false;
         }
-        let answer: BulkAnswer = client.post(PATH, &request).await?;
-        selection::tell(out, "rescheduled", &answer)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::wire::{BulkAnswer, Filter, Moment};
 /// Which messages.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Selection {
-    /// Ids of messages; - reads them from stdin, one a line
+    /// Ids of messages; - reads them from stdin, one a line, or what `duly ls -o json` writes
     #[arg(value_name = "ID", conflicts_with_all = ["topic", "sink", "due_from", "due_to", "all"])]
     ids: Vec<String>,
 
@@ -42,9 +42,30 @@ pub(crate) struct Selection {
     pub(crate) yes: bool,
 }
 
+/// Ids that were named.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    pub(crate) all: Vec<String>,
+    /// They were read from a list of messages that has more than it shows.
+    pub(crate) is_cut: bool,
+}
+
+impl Ids {
+    /// Whoever pipes a list into a verb must hear that it was not all.
+    pub(crate) fn check_whole(&self) -> Result<(), Failure> {
+        if !self.is_cut {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "the list on stdin was cut after {}: there are more; `duly ls --all` lists all of them",
+            self.all.len()
+        )))
+    }
+}
+
 /// What a selection comes down to.
 pub(crate) enum Which {
-    Ids(Vec<String>),
+    Ids(Ids),
     Matching(Filter),
 }
 
@@ -73,7 +94,7 @@ impl Selection {
 /// Does the same with each id. One that fails does not keep the others from it; the exit code tells the worst.
 pub(crate) async fn each<T, C, F>(
     out: &Output,
-    ids: Vec<String>,
+    ids: Ids,
     mut call: C,
     show: impl Fn(&T) -> String,
 ) -> Result<(), Failure>
@@ -82,8 +103,9 @@ where
     C: FnMut(String) -> F,
     F: Future<Output = Result<T, Failure>>,
 {
-    let (total, mut failed, mut worst) = (ids.len(), 0, 0);
-    for id in ids {
+    let (total, mut failed, mut worst) = (ids.all.len(), 0, 0);
+    let whole = ids.check_whole();
+    for id in ids.all {
         match call(id).await {
             Ok(done) if total > 1 && out.is_json() => out.json_line(&done)?,
             Ok(done) => out.answer(&done, &show)?,
@@ -96,9 +118,12 @@ where
             }
         }
     }
-    let words = format!("{failed} of {total} failed, the others are done");
+    let mut words = format!("{failed} of {total} failed, the others are done");
+    if let Err(cut) = &whole {
+        words = format!("{words}; {}", cut.words);
+    }
     match worst {
-        0 => Ok(()),
+        0 => whole,
         3 => Err(Failure::not_found(words)),
         4 => Err(Failure::too_late(words)),
         _ => Err(Failure::failed(words)),

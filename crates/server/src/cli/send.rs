@@ -81,7 +81,11 @@ impl Send {
         let accepted: Accepted = client.post("/v1/messages", &message).await?;
         out.answer(&accepted, |accepted| accepted.id.clone())?;
         let due = out.tint_words(Tint::Dim, &clock::away(accepted.deliver_at_ms));
-        let known = if accepted.duplicate { ", known before: nothing changed" } else { "" };
+        let known = match (accepted.duplicate, &accepted.kept) {
+            (false, _) => "",
+            (true, None) => ", known before: nothing changed",
+            (true, Some(_)) => ", known before: nothing changed, and its first time stands",
+        };
         if !out.is_json() {
             out.say(&format!("{}, due {} ({due}){known}", accepted.state, accepted.deliver_at));
         }

@@ -19,6 +19,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(29);
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// Files besides connections: the store's, the sinks' and the runtime's.
 const OTHER_FILES: u64 = 1_024;
+/// What the group and all others may not do with files that the server makes.
+const PRIVATE: rustix::fs::Mode = rustix::fs::Mode::from_bits_truncate(0o077);
 
 /// Start a server
 #[derive(Debug, Args)]
@@ -62,6 +64,8 @@ impl Serve {
             );
         }
         let data = store::shown(&config);
+        // Whatever is written besides the data folder is nobody else's to read either.
+        rustix::process::umask(PRIVATE);
         // Taken before the start: who is told to stop meanwhile stops.
         let mut signals = Signals::new()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
@@ -110,8 +114,18 @@ async fn broken(duly: &Duly, dead_part: impl Fn() -> Option<&'static str>) -> Fa
             stopped = duly.failed() => return Failure::failed(stopped.to_string()),
             _ = ticks.tick() => {}
         }
+        // In a task of its own: a store that hangs in this call, its thread and all, keeps nobody from being told to stop.
+        let asked = duly.clone();
+        let asked = tokio::spawn(async move { asked.health().await });
+        let health = tokio::select! {
+            stopped = duly.failed() => return Failure::failed(stopped.to_string()),
+            health = asked => health,
+        };
+        let Ok(health) = health else {
+            return Failure::failed("asking the store how it is failed by a fault of Duly");
+        };
         // Of any part: a full disk, say, must not hide that a thread of the store has died.
-        if let Some(error) = duly.health().await.failing_with(StoreErrorKind::Closed) {
+        if let Some(error) = health.failing_with(StoreErrorKind::Closed) {
             return Failure::failed(format!("the store has stopped: {error}"));
         }
         if let Some(part) = dead_part() {

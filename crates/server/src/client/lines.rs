@@ -1,8 +1,11 @@
 //! A long answer, line by line while it comes.
 
+use std::time::Duration;
+
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
+use tokio::time::timeout;
 
 use crate::cli::Failure;
 
@@ -14,11 +17,25 @@ pub struct Lines {
     body: Incoming,
     split: Split,
     url: String,
+    /// How long the next part may take; without it, for ever.
+    patience: Option<Duration>,
 }
 
 impl Lines {
     pub(super) fn new(body: Incoming, url: &str) -> Self {
-        Self { body, split: Split::default(), url: url.to_owned() }
+        Self { body, split: Split::default(), url: url.to_owned(), patience: None }
+    }
+
+    /// The same, where no part may take longer than `patience`: of a server that is gone without a word, nothing comes ever.
+    pub(super) fn within(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
+    }
+
+    async fn frame(&mut self) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Failure> {
+        let Some(patience) = self.patience else { return Ok(self.body.frame().await) };
+        timeout(patience, self.body.frame()).await.map_err(|_| {
+            Failure::unreachable(format!("{} sent nothing for {} s", self.url, patience.as_secs()))
+        })
     }
 
     /// The next line without its end; `None` after the last.
@@ -27,7 +44,7 @@ impl Lines {
             if let Some(line) = self.split.line() {
                 return Ok(Some(line));
             }
-            match self.body.frame().await {
+            match self.frame().await? {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.split.push(&data);

@@ -88,7 +88,7 @@ impl Client {
         request.headers_mut().insert(header::ACCEPT, kind.clone());
         request.headers_mut().insert(header::CONTENT_TYPE, kind);
         let answer = self.answer(request, PATIENCE).await?;
-        Ok(Lines::new(self.checked(answer).await?.into_body(), self.target.url()))
+        Ok(Lines::new(self.checked(answer).await?.into_body(), self.target.url()).within(PATIENCE))
     }
 
     /// Listens to the server-sent events at `path`.

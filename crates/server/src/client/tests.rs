@@ -127,3 +127,15 @@ async fn lines_come_one_by_one() {
     assert!(lines.next().await.unwrap().is_none());
     assert!(heads.lock().await[1].contains("content-type: application/x-ndjson\r\n"));
 }
+
+#[tokio::test]
+async fn a_server_that_falls_silent_in_the_middle_of_an_answer_is_given_up() {
+    const HALF: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n{}\n{\r\n";
+    let (target, _heads) = server(vec![(HALF, false), (ONE, true)]).await;
+    let client = Client::new(target);
+    let mut lines = client.post_lines("/v1/messages/batch", Bytes::new()).await.unwrap();
+    assert_eq!(lines.next().await.unwrap().unwrap(), "{}");
+    let mut lines = lines.within(Duration::from_millis(50));
+    let failure = lines.next().await.unwrap_err();
+    assert!(failure.passes() && failure.words.contains("sent nothing"), "{failure}");
+}

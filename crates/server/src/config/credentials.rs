@@ -12,6 +12,10 @@ use crate::auth::{Caller, Role, Token, TokenHash, Tokens};
 /// Shorter ones can be guessed.
 const TOKEN_LEN_MIN: usize = 16;
 
+/// For a token that sends to topics that no id can match.
+const IDS_MISSING: &str = "it is missing: ids have only A-Z a-z 0-9 . _ : - and so none can match the topics of this token; say which ids \
+                                      it may choose, such as [\"shop-*\"]";
+
 pub(super) fn tokens(section: &mut Section<'_>) -> Tokens {
     let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
     let tokens = section.tables("tokens", |section| {
@@ -50,9 +54,14 @@ fn token(section: &mut Section<'_>) -> Option<Token> {
         let words = Role::ALL.map(Role::word).join(", ");
         section.fault("roles", &origin, format!("it is missing: say what the token allows: {words}"));
     }
-    let topics = section.value("topics", Vec::new(), topics, |topics| topics.clone().into());
-    let hash = hash(section)?;
-    Some(Token { hash, caller: Caller { name: name?, roles, topics } })
+    let topics = section.value("topics", Vec::new(), topics_or_ids, |topics| topics.clone().into());
+    let ids = section.value("ids", Vec::new(), topics_or_ids, |ids| ids.clone().into());
+    let hash = hash(section);
+    let caller = Caller { name: name?, roles, topics, ids };
+    if caller.lacks_ids() && !section.reading.is_faulty(&section.at("ids")) {
+        section.fault("ids", &origin, IDS_MISSING);
+    }
+    Some(Token { hash: hash?, caller })
 }
 
 fn roles(node: &Node) -> Result<Vec<Role>, String> {
@@ -64,10 +73,10 @@ fn roles(node: &Node) -> Result<Vec<Role>, String> {
     if roles.is_empty() { Err("a token without a role may do nothing".into()) } else { Ok(roles) }
 }
 
-pub(super) fn topics(node: &Node) -> Result<Vec<String>, String> {
+pub(super) fn topics_or_ids(node: &Node) -> Result<Vec<String>, String> {
     let patterns = node.words()?;
     if patterns.is_empty() {
-        return Err("an empty list would be all topics; write [\"*\"] or leave it out".into());
+        return Err("an empty list would be all of them; write [\"*\"] or leave it out".into());
     }
     match patterns.iter().find(|pattern| pattern.is_empty() || pattern.len() > 255) {
         Some(pattern) => {

@@ -30,10 +30,12 @@ mod written;
 pub use load::Loaded;
 pub use origin::Origin;
 pub use problems::{Problem, Problems};
+pub(crate) use resolve::widest as widest_limits;
 pub use secret::Secret;
 pub use section::Setting;
 pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
+pub(crate) use units::show_span;
 pub use used::{
     AlertRules, Config, HttpLimits, PairSetup, RedisSetup, SinkSetup, SourceSetup, SqlServer, SqlSetup,
     StoreKind, StoreSetup, Thresholds, TlsFiles,

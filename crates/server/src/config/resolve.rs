@@ -30,7 +30,7 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let store = top.table("store", store::store);
     let (limits, http) = top.table("limits", limits);
     let levels = levels(top, levels_default, limits.delay_max);
-    let (scan, scan_batch) = top.table("scan", scan);
+    let scan = top.table("scan", scan);
     let retry = top.table("retry", |section| self::retry(section, RetryPolicy::default()));
     let handlers = top.table("handlers", handlers);
     let sinks = top.table("sinks", |section| sinks::all(section, store.lease, &retry));
@@ -55,7 +55,6 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
         sources,
         levels,
         scan,
-        scan_batch,
         retry,
         handlers,
         alerts,
@@ -140,7 +139,7 @@ fn with_fallback(top: &mut Section<'_>, levels: Levels, fallback: Option<Node>) 
     }
 }
 
-fn scan(section: &mut Section<'_>) -> (Pace, usize) {
+fn scan(section: &mut Section<'_>) -> Pace {
     let (default, range) = (Pace::default(), millis(1)..=minutes(1));
     let pace = Pace {
         initial: section.span("initial", default.initial, range.clone()),
@@ -150,7 +149,8 @@ fn scan(section: &mut Section<'_>) -> (Pace, usize) {
     };
     section.ascending("min", pace.min, "max", pace.max);
     section.ascending("max", pace.max, "idle_max", pace.idle_max);
-    (pace, section.number("batch", Config::SCAN_BATCH, 1..=10_000))
+    section.removed("batch");
+    pace
 }
 
 /// A node says that it is there with every sweep: the shortest interval cannot be longer than the heartbeat.
@@ -173,17 +173,16 @@ pub(super) fn retry(section: &mut Section<'_>, default: RetryPolicy) -> RetryPol
     let span = Duration::ZERO..=days(1);
     let policy = RetryPolicy {
         attempts: section.number("attempts", default.attempts, 1..=1_000_000),
-        backoff: section.value(
-            "backoff",
-            default.backoff,
-            |node| backoff(node.text()?),
-            |backoff| word(*backoff).into(),
-        ),
+        backoff: backoffs(section, default.backoff),
         min: section.span("min", default.min, span.clone()),
         max: section.span("max", default.max, span),
     };
     section.ascending("min", policy.min, "max", policy.max);
     policy
+}
+
+fn backoffs(section: &mut Section<'_>, default: Backoff) -> Backoff {
+    section.value("backoff", default, |node| backoff(node.text()?), |backoff| word(*backoff).into())
 }
 
 const BACKOFFS: [Backoff; 3] = [Backoff::Fixed, Backoff::Linear, Backoff::Exponential];
@@ -204,15 +203,20 @@ fn backoff(text: &str) -> Result<Backoff, String> {
 }
 
 fn handlers(section: &mut Section<'_>) -> HandlerOptions {
-    let default = HandlerOptions::default();
-    HandlerOptions {
-        again: section.span("again", default.again, Duration::ZERO..=days(1)),
-        failed: section.span("failed", default.failed, Duration::ZERO..=days(1)),
+    // A server has no handlers of its own: whoever receives decides how many, and for how long.
+    ["batch", "concurrency", "timeout"].into_iter().for_each(|key| section.removed(key));
+    let (default, span) = (HandlerOptions::default(), Duration::ZERO..=days(1));
+    let handlers = HandlerOptions {
+        again: section.span("again", default.again, span.clone()),
+        failed: section.span("failed", default.failed, span.clone()),
+        max: section.span("max", default.max, span),
+        backoff: backoffs(section, default.backoff),
         attempts: section.number("attempts", default.attempts, 1..=1_000_000),
-        batch: section.number("batch", default.batch, 1..=10_000),
-        concurrency: section.number("concurrency", default.concurrency, 1..=10_000),
-        timeout: section.span("timeout", default.timeout, seconds(1)..=days(1)),
-    }
+        ..default
+    };
+    section.ascending("again", handlers.again, "max", handlers.max);
+    section.ascending("failed", handlers.failed, "max", handlers.max);
+    handlers
 }
 
 fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
@@ -221,18 +225,36 @@ fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
     let limits = Limits {
         body_bytes_max: section.size("body", default.body_bytes_max, 1..=BODY_MAX),
         batch_max: section.number("batch", default.batch_max, 1..=1_000_000),
-        properties_max: section.number("properties", default.properties_max, 0..=1_024),
-        delay_max: section.span("delay", default.delay_max, seconds(1)..=days(36_525)),
+        properties_max: section.number("properties", default.properties_max, 0..=PROPERTIES_MAX),
+        delay_max: section.span("delay", default.delay_max, seconds(1)..=days(DELAY_DAYS_MAX)),
         pending_max: section.number("pending", default.pending_max, 1..=100_000_000_000),
     };
+    let connections = section.number("connections", http.connections, 1..=1_000_000);
+    // Half of them, so that no address keeps all others out.
+    let half = connections.div_ceil(2);
     let http = HttpLimits {
-        connections: section.number("connections", http.connections, 1..=1_000_000),
+        connections,
+        connections_per_address: section.number("connections_per_address", half, 1..=1_000_000),
+        topics: section.number("topics", http.topics, 1..=10_000_000),
         header_timeout: section.span("header_timeout", http.header_timeout, timeout.clone()),
         body_timeout: section.span("body_timeout", http.body_timeout, timeout),
     };
     (limits, http)
 }
 
+/// The same with every limit of a single message as wide as a configuration can set it: a tool that does not know the
+/// configuration of the servers must not refuse what they take.
+pub(crate) fn widest(limits: &Limits) -> Limits {
+    Limits {
+        body_bytes_max: BODY_MAX,
+        properties_max: PROPERTIES_MAX,
+        delay_max: days(DELAY_DAYS_MAX),
+        ..limits.clone()
+    }
+}
+
+const PROPERTIES_MAX: usize = 1_024;
+const DELAY_DAYS_MAX: u64 = 36_525;
 /// One body is held in memory several times on its way, and stands in one frame: half a segment of the journal.
 const BODY_MAX: usize = 16 << 20;
 

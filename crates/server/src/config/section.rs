@@ -97,6 +97,13 @@ impl<'r> Section<'r> {
         self.table.remove(key)
     }
 
+    /// A setting of earlier versions that nothing ever used: whoever wrote it is told, and not left to think that it works.
+    pub(super) fn removed(&mut self, key: &str) {
+        if let Some(node) = self.table.remove(key) {
+            self.fault(key, &node.origin, "this setting is gone: it never had an effect, remove it");
+        }
+    }
+
     /// Whether `key` was written and not yet taken.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)

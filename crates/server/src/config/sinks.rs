@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duly::{Rate, RetryPolicy, SinkName, SinkOptions, TopicPatterns, millis, seconds};
+use duly_core::schedule::LaneSettings;
 use duly_sinks::SinkConfig;
 use serde_json::Value as Json;
 
@@ -15,8 +16,10 @@ use super::{
     written::{Node, Value},
 };
 
-/// What all lanes together may hold claimed.
-const IN_FLIGHT_MAX: usize = 100_000;
+/// What a lane may hold claimed: more would be cut down without a word.
+const IN_FLIGHT_MAX: usize = LaneSettings::IN_FLIGHT_MAX;
+/// The most messages of one call: no lane holds more ready to be handed over.
+const BATCH_MAX: usize = LaneSettings::BUFFERED_MAX;
 /// The settings that every sink has, whatever its kind.
 const GENERAL: [&str; 7] = ["in_flight", "concurrency", "batch", "rate", "timeout", "retry", "topics"];
 
@@ -52,7 +55,7 @@ fn options(
     let options = SinkOptions {
         in_flight: section.number("in_flight", default.in_flight, 1..=IN_FLIGHT_MAX),
         concurrency: section.number("concurrency", default.concurrency, 1..=4_096),
-        batch: section.number("batch", default.batch.min(target.batch), 1..=10_000),
+        batch: section.number("batch", default.batch.min(target.batch), 1..=BATCH_MAX),
         rate: rate(section),
         timeout: section.span("timeout", target.usual_timeout(lease), millis(1)..=duly::hours(12)),
         retry: own_retry(section, general),
@@ -135,7 +138,7 @@ impl Target {
 /// `topics = ["orders*"]`: all topics, unless it is written.
 fn topics(section: &mut Section<'_>) -> TopicPatterns {
     let read = |node: &Node| {
-        let patterns = credentials::topics(node)?;
+        let patterns = credentials::topics_or_ids(node)?;
         TopicPatterns::new(patterns).map_err(|fault| fault.detail)
     };
     let shown = |topics: &TopicPatterns| topics.as_slice().to_vec().into();

@@ -13,6 +13,7 @@ use super::{
     suggest::did_you_mean,
     written::{Node, Table, Value, parse_value, to_toml},
 };
+use crate::wire::plain;
 
 /// A key, and what is wrong with it.
 type Fault = (String, String);
@@ -67,7 +68,7 @@ pub(super) fn first(path: &str) -> &str {
 }
 
 fn parse(table: &toml::Table) -> Result<SinkConfig, String> {
-    SinkConfig::deserialize(toml::Value::Table(table.clone())).map_err(|error| error.message().to_owned())
+    SinkConfig::deserialize(toml::Value::Table(table.clone())).map_err(|error| plain(error.message()))
 }
 
 fn kind(table: &Table) -> Result<(), String> {

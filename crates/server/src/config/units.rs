@@ -35,7 +35,7 @@ pub(super) fn show_size(bytes: u64) -> String {
 }
 
 /// A span as it would be written: `1h30m`, `10s`, `250ms`.
-pub(super) fn show_span(span: Duration) -> String {
+pub(crate) fn show_span(span: Duration) -> String {
     let mut millis = span.as_millis();
     if millis == 0 {
         return "0s".into();

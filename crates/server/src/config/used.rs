@@ -29,8 +29,6 @@ pub struct Config {
     pub levels: Levels,
     /// How often the sweep looks.
     pub scan: Pace,
-    /// How many messages one look takes from a store behind a network; the embedded store needs no such bound.
-    pub scan_batch: usize,
     /// The retries of every sink that names none of its own.
     pub retry: RetryPolicy,
     /// How the built-in queue is served.
@@ -66,7 +64,7 @@ pub struct SourceSetup {
     pub topic: String,
     /// How many messages are taken before the first of them is safe here.
     pub prefetch: u16,
-    /// Where messages go that Duly cannot take. Without it they are rejected, and the queue's own dead-letter exchange has them.
+    /// Where messages go that Duly cannot take. Without it they go to the queue `<queue>.refused`.
     pub dead_letter_exchange: Option<String>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
@@ -220,6 +218,10 @@ pub struct SinkSetup {
 pub struct HttpLimits {
     /// Connections at the same time.
     pub connections: usize,
+    /// Of these, how many from one address.
+    pub connections_per_address: usize,
+    /// Topics of the built-in queue that hold something.
+    pub topics: usize,
     /// How long a client may take to send its head.
     pub header_timeout: Duration,
     /// How long a client may take to send its body, or the next line of a batch.
@@ -285,15 +287,12 @@ impl Thresholds {
     }
 }
 
-impl Config {
-    /// What [`scan_batch`](Self::scan_batch) is unless it is set.
-    pub const SCAN_BATCH: usize = 100;
-}
-
 impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            connections_per_address: 5_000,
+            topics: 10_000,
             header_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
         }
@@ -342,7 +341,6 @@ impl Default for Config {
             sources: BTreeMap::new(),
             levels: Levels::default(),
             scan: Pace::default(),
-            scan_batch: Self::SCAN_BATCH,
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
             alerts: AlertRules { all: Thresholds::usual(), ..AlertRules::default() },

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use duly::{Duly, Limits, Rate, SinkName};
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 
+use super::{followers::Followers, lanes::RecentLanes, proxied::Proxied, topics::Topics};
 use crate::{auth::Tokens, config::HttpLimits, telemetry::Telemetry};
-
-/// Those who follow events at the same time.
-const FOLLOWERS_MAX: usize = 256;
 
 /// One server's parts, shared by all connections.
 pub struct App {
@@ -33,8 +34,12 @@ pub struct App {
     /// Turns true when the server stops.
     pub stopping: watch::Receiver<bool>,
     pub(super) body_bytes: Arc<Semaphore>,
-    pub(super) followers: Arc<Semaphore>,
+    pub(super) followers: Followers,
     pub(super) started: duly::Timestamp,
+    pub(super) proxied: Proxied,
+    pub(super) topics: Topics,
+    pub(super) recent_lanes: RecentLanes,
+    begun: Instant,
 }
 
 /// A configured sink.
@@ -74,8 +79,17 @@ impl App {
             delivers: config.deliver,
             stopping: parts.stopping,
             body_bytes: Arc::new(Semaphore::new(super::body::room(&config.limits))),
-            followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+            followers: Followers::new(&config.tokens),
+            proxied: Proxied::default(),
+            topics: Topics::new(config.http.topics, &config.tokens),
+            recent_lanes: RecentLanes::default(),
+            begun: Instant::now(),
         })
+    }
+
+    /// For how long the server has run.
+    pub(super) fn age(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Ends when the server stops: what waits for long must give up then.

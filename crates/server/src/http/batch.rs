@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::{FutureExt, StreamExt, stream::FuturesOrdered};
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use tokio::{sync::mpsc, time::timeout};
@@ -21,12 +21,15 @@ use super::{
     intake::{self, Where},
     items::{Broken, Form, Items},
     tell,
+    trace::Trace,
 };
 use crate::{
     auth::Role,
     wire::{BatchResult, NewMessage, Problem},
 };
 
+/// Where batches are sent to: the only body without a limit of its own.
+pub(super) const PATH: &str = "/v1/messages/batch";
 /// Messages handed to the store at once.
 const GROUP: usize = 1_024;
 /// Bytes read before they are taken apart, if they are there.
@@ -39,15 +42,21 @@ const GROUPS: usize = 4;
 /// NDJSON (one message a line) or a JSON array. Answers one result per item, in the same form and order, each after its
 /// own sync. A bad item is answered in its place; its neighbours stand.
 #[utoipa::path(
-    post, path = "/v1/messages/batch", tag = "messages",
+    post, path = "/v1/messages/batch", operation_id = "send_batch", tag = "messages",
     request_body(content((NewMessage = "application/x-ndjson"), (Vec<NewMessage> = "application/json"))),
     responses(
         (status = 200, description = "One result per item", content((BatchResult = "application/x-ndjson"), (Vec<BatchResult> = "application/json"))),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn send(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Response> {
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    who: Who,
+    headers: HeaderMap,
+    sent: Body,
+) -> Answer<Response> {
     who.need(Role::Produce)?;
+    let trace = Trace::of(&headers, &app);
     let mut reader = Reader {
         items: Items::new(body::request_max(&app.limits)),
         sent,
@@ -62,7 +71,10 @@ pub(super) async fn send(State(app): State<Arc<App>>, who: Who, sent: Body) -> A
     // Unbounded, but never more than the answers to one batch: a client that reads only after it has written all would
     // otherwise wait for us while we wait for it.
     let (answers, mut answered) = mpsc::unbounded_channel::<Bytes>();
-    tokio::spawn(async move { Batch { app, who, form, answers, taken: 0, answered: 0 }.run(reader).await });
+    let who = Arc::new(who);
+    tokio::spawn(
+        async move { Batch { app, who, trace, form, answers, taken: 0, answered: 0 }.run(reader).await },
+    );
     let stream = futures_util::stream::poll_fn(move |cx| {
         answered.poll_recv(cx).map(|part| part.map(Ok::<_, std::io::Error>))
     });
@@ -109,7 +121,9 @@ impl Reader {
 /// One batch on its way.
 struct Batch {
     app: Arc<App>,
-    who: Who,
+    who: Arc<Who>,
+    /// What the whole batch is part of.
+    trace: Trace,
     form: Form,
     answers: mpsc::UnboundedSender<Bytes>,
     taken: usize,
@@ -130,7 +144,7 @@ impl Batch {
                     break;
                 }
                 let share = reader.share.split(reader.items.held());
-                waiting.push_back(submit(self.app.clone(), group, share));
+                waiting.push_back(submit(self.app.clone(), self.who.clone(), group, share));
             }
             if end.is_some() && waiting.is_empty() {
                 break;
@@ -193,8 +207,8 @@ impl Batch {
         }
         self.taken += 1;
         let message = body::parse::<NewMessage>(item).and_then(|new| {
-            self.who.touch(&new.topic)?;
-            intake::message(new)
+            self.who.touch(&new.topic)?.choose(new.id.as_deref())?;
+            intake::message(new, &self.trace)
         });
         Ok(message)
     }
@@ -238,7 +252,7 @@ impl Batch {
 }
 
 /// Hands a group to the store; gives one result per item, in their order.
-fn submit(app: Arc<App>, group: Group, share: Share) -> Results {
+fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
     let count = group.len();
     let refused = |fault: Fault| BatchResult::Refused { error: fault.item() };
     // A task of its own, so that the next group is read while this one waits for the disk.
@@ -247,7 +261,11 @@ fn submit(app: Arc<App>, group: Group, share: Share) -> Results {
         let mut places = VecDeque::with_capacity(group.len());
         let mut messages = Vec::with_capacity(group.len());
         for item in group {
-            places.push_back(item.map(|(place, message)| {
+            let admitted = match item {
+                Ok((place, message)) => place.admit(&app, &who).await.map(|()| (place, message)),
+                Err(fault) => Err(fault),
+            };
+            places.push_back(admitted.map(|(place, message)| {
                 messages.push(message);
                 place
             }));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use duly::Limits;
+use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -16,7 +17,7 @@ use super::{
     app::App,
     fault::{Answer, Fault},
 };
-use crate::wire::is_object;
+use crate::wire::{is_object, plain};
 
 /// The room for bodies, unless one alone may be larger.
 const ROOM_MIN: usize = 128 << 20;
@@ -104,6 +105,24 @@ pub(super) fn broken(error: &axum::Error) -> Fault {
     Fault::new("half_a_body", format!("the body ended before its time ({error}); send it again"))
 }
 
+/// A client that waits for `100 Continue` before it sends is told at once that its body is too large. What it has to say of
+/// a batch has no limit.
+pub(super) fn expected(app: &App, path: &str, headers: &HeaderMap) -> Answer<()> {
+    let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let waits = text(header::EXPECT).is_some_and(|expect| expect.eq_ignore_ascii_case("100-continue"));
+    let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+    let max = request_max(&app.limits);
+    if waits && path != super::batch::PATH && length.is_some_and(|length| length > max as u64) {
+        return Err(too_large(max));
+    }
+    Ok(())
+}
+
+fn too_large(max: usize) -> Fault {
+    let detail = format!("the request has more than {max} bytes; send larger things by reference");
+    Fault::new("body_too_large", detail)
+}
+
 async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
     let max = request_max(&app.limits);
     let mut first = Bytes::new();
@@ -113,8 +132,7 @@ async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
         let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
         let len = first.len() + gathered.len() + data.len();
         if len > max {
-            let detail = format!("the request has more than {max} bytes; send larger things by reference");
-            return Err(Fault::new("body_too_large", detail));
+            return Err(too_large(max));
         }
         share.grow(app, len)?;
         // Most bodies come in one piece: they are not copied.
@@ -165,7 +183,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
     match serde_path_to_error::deserialize::<_, T>(&mut input) {
         Ok(_) => {
             let detail = match input.end() {
-                Err(error) => format!("{error}; send one JSON value only"),
+                Err(error) => format!("{}; send one JSON value only", plain(&error.to_string())),
                 Ok(()) => "it cannot be read".into(),
             };
             Fault::new("bad_json", detail)
@@ -178,13 +196,14 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
                 serde_json::error::Category::Data => {
                     // At the root the fault is the message itself: a missing field, or no object at all.
                     let path = if path == "." { String::new() } else { path };
-                    let mut fault = Fault::new("bad_field", inner.to_string());
-                    if !path.is_empty() {
-                        fault = Fault::at("bad_field", path, inner.to_string());
+                    let detail = plain(&inner.to_string());
+                    if path.is_empty() {
+                        Fault::new("bad_field", detail)
+                    } else {
+                        Fault::at("bad_field", path, detail)
                     }
-                    fault
                 }
-                _ => Fault::new("bad_json", format!("{inner}; send JSON, UTF-8")),
+                _ => Fault::new("bad_json", format!("{}; send JSON, UTF-8", plain(&inner.to_string()))),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, body::Body, extract::State};
-use duly::{Changed, MessageId, Timestamp};
+use duly::{Changed, MessageId, Record, Timestamp};
 
 use super::{
     app::App,
@@ -21,10 +21,15 @@ use crate::{
 const STEP: usize = 1_000;
 
 /// What is to be done with them.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Change {
     Cancel,
     Move(Timestamp),
+    /// Due at `at`, which is now. What became due since `since` was fired by an earlier part of the same change, or is due by itself.
+    Fire {
+        at: Timestamp,
+        since: Timestamp,
+    },
     Replay,
     Purge,
 }
@@ -33,17 +38,26 @@ impl Change {
     /// The state it is done to.
     fn from(self) -> duly::State {
         match self {
-            Self::Cancel | Self::Move(_) => duly::State::Pending,
+            Self::Cancel | Self::Move(_) | Self::Fire { .. } => duly::State::Pending,
             Self::Replay | Self::Purge => duly::State::Dead,
+        }
+    }
+
+    /// Whether a pending message with this due time need not be changed any more.
+    fn is_done(self, due: Timestamp) -> bool {
+        match self {
+            Self::Move(to) => due == to,
+            Self::Fire { at, since } => (since..=at).contains(&due),
+            Self::Cancel | Self::Replay | Self::Purge => false,
         }
     }
 
     async fn perform(self, app: &App, ids: &[MessageId]) -> Answer<Vec<Changed>> {
         Ok(match self {
             Self::Cancel => app.duly.cancel_many(ids).await?,
-            Self::Move(due) => {
+            Self::Move(due) | Self::Fire { at: due, .. } => {
                 let batch: Vec<_> = ids.iter().map(|id| (id.clone(), due)).collect();
-                app.duly.reschedule_many(&batch).await?
+                app.duly.reschedule_many(batch).await?
             }
             Self::Replay => app.duly.replay(ids).await?,
             Self::Purge => app.duly.purge(ids).await?,
@@ -53,7 +67,7 @@ impl Change {
 
 /// Cancel many
 #[utoipa::path(
-    post, path = "/v1/messages/cancel", tag = "messages", request_body = BulkRequest,
+    post, path = "/v1/messages/cancel", operation_id = "cancel_messages", tag = "messages", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -66,7 +80,7 @@ pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) ->
 
 /// Give many another due time
 #[utoipa::path(
-    post, path = "/v1/messages/reschedule", tag = "messages", request_body = MovedRequest,
+    post, path = "/v1/messages/reschedule", operation_id = "reschedule_messages", tag = "messages", request_body = MovedRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -80,13 +94,13 @@ pub(super) async fn reschedule(
     who.need(Role::Operate)?;
     let wish: MovedRequest = body::json(&app, sent).await?;
     let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
-    let MovedRequest { ids, filter, dry_run, .. } = wish;
-    many(&app, &who, Change::Move(due), BulkRequest { ids, filter, dry_run }).await
+    let MovedRequest { ids, filter, dry_run, as_of, at_most, .. } = wish;
+    many(&app, &who, Change::Move(due), BulkRequest { ids, filter, dry_run, as_of, at_most }).await
 }
 
 /// Deliver many now
 #[utoipa::path(
-    post, path = "/v1/messages/fire", tag = "messages", request_body = BulkRequest,
+    post, path = "/v1/messages/fire", operation_id = "fire_messages", tag = "messages", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -94,13 +108,16 @@ pub(super) async fn reschedule(
 )]
 pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
     who.need(Role::Operate)?;
-    let now = app.duly.now();
-    many(&app, &who, Change::Move(now), body::json(&app, sent).await?).await
+    let wish: BulkRequest = body::json(&app, sent).await?;
+    // The due time is that of this call, never one of the caller's: a message that is late beyond its `max_lateness` is a dead letter.
+    let at = app.duly.now();
+    let since = wish.as_of.as_ref().map_or(Ok(at), |since| since.time("as_of"))?.min(at);
+    many(&app, &who, Change::Fire { at, since }, wish).await
 }
 
 /// Deliver dead letters afresh
 #[utoipa::path(
-    post, path = "/v1/dead/replay", tag = "dead letters", request_body = BulkRequest,
+    post, path = "/v1/dead/replay", operation_id = "replay_dead_letters", tag = "dead letters", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -113,7 +130,7 @@ pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) ->
 
 /// Forget dead letters for good
 #[utoipa::path(
-    post, path = "/v1/dead/purge", tag = "dead letters", request_body = BulkRequest,
+    post, path = "/v1/dead/purge", operation_id = "purge_dead_letters", tag = "dead letters", request_body = BulkRequest,
     responses(
         (status = 200, description = "How many", body = BulkAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -127,8 +144,20 @@ pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> 
 async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer<Json<BulkAnswer>> {
     let mut answer = BulkAnswer { dry_run: wish.dry_run, ..BulkAnswer::default() };
     match (wish.ids, wish.filter) {
+        (Some(_), None) if wish.as_of.is_some() || wish.at_most.is_some() => {
+            let detail = "as_of and at_most belong to a filter; ids say themselves which and how many";
+            return Err(Fault::at("bad_selection", "as_of", detail));
+        }
         (Some(ids), None) => by_ids(app, who, change, ids, &mut answer).await?,
-        (None, Some(filter)) => by_filter(app, who, change, &filter, &mut answer).await?,
+        (None, Some(filter)) => {
+            let as_of = wish.as_of.as_ref().map(|at| at.time("as_of")).transpose()?;
+            let bound = Bound {
+                as_of: as_of.unwrap_or_else(|| app.duly.now()),
+                is_asked_for: as_of.is_some() || wish.dry_run,
+                at_most: wish.at_most.unwrap_or(u64::MAX),
+            };
+            by_filter(app, who, change, (&filter, bound), &mut answer).await?;
+        }
         _ => {
             let detail = "give ids, or a filter; the filter {} means all of them";
             return Err(Fault::at("bad_selection", "filter", detail));
@@ -207,32 +236,60 @@ fn count(answer: &mut BulkAnswer, changed: Changed) {
     }
 }
 
+/// What a filter is not to go beyond.
+#[derive(Clone, Copy)]
+struct Bound {
+    as_of: Timestamp,
+    /// Somebody counted then, or does so now. Otherwise what is accepted meanwhile may be among the rest.
+    is_asked_for: bool,
+    at_most: u64,
+}
+
+impl Bound {
+    /// Whether the message was where it is already then. What dies again after it was replayed was not, so nothing is replayed in
+    /// circles.
+    fn has(self, record: &Record) -> bool {
+        let since = match record.state {
+            duly::State::Dead => record.ended,
+            _ => record.accepted.filter(|_| self.is_asked_for),
+        };
+        since.is_none_or(|since| since <= self.as_of)
+    }
+}
+
 async fn by_filter(
     app: &App,
     who: &Who,
     change: Change,
-    filter: &Filter,
+    (filter, bound): (&Filter, Bound),
     answer: &mut BulkAnswer,
 ) -> Answer<()> {
     who.touch_some(filter.topic.as_deref())?;
     let mut query = select::filtered(change.from(), filter)?;
     query.limit = STEP;
+    answer.as_of = Some(bound.as_of.to_string());
     loop {
         let page = app.duly.list(&query).await?;
         // What was moved a moment ago may come up again at its new time.
-        let moved = |due: Timestamp| change == Change::Move(due);
-        let ids: Vec<_> = page
+        let mut ids: Vec<_> = page
             .records
             .into_iter()
-            .filter(|record| !moved(record.message.due))
+            .filter(|record| !change.is_done(record.message.due) && bound.has(record))
             .map(|record| record.message.id)
             .collect();
+        let room = usize::try_from(bound.at_most - answer.matched.min(bound.at_most)).unwrap_or(usize::MAX);
+        answer.more = ids.len() > room;
+        ids.truncate(room);
         if answer.dry_run {
             answer.matched += ids.len() as u64;
         } else if !ids.is_empty() {
+            let matched = answer.matched + ids.len() as u64;
             change.perform(app, &ids).await?.into_iter().for_each(|changed| count(answer, changed));
+            // What vanished between the look and the change had matched, too.
+            answer.matched = matched;
         }
         match page.next {
+            _ if answer.more => return Ok(()),
             Some(next) => query.after = Some(next),
             None => return Ok(()),
         }

@@ -6,13 +6,20 @@ use std::{
 };
 
 use axum::extract::FromRequestParts;
+use duly::Lane;
 use http::{HeaderMap, Method, header, request::Parts};
 
 use super::{
     app::App,
     fault::{Answer, Fault},
 };
-use crate::auth::{self, Caller, Role};
+use crate::{
+    auth::{self, Caller, Role},
+    wire::Alert,
+};
+
+/// The alert about messages for a sink that is not configured.
+const ORPHAN: &str = "orphan";
 
 /// The caller of this request, known from its token.
 pub(super) struct Who(Cow<'static, Caller>);
@@ -72,6 +79,34 @@ impl Who {
         ))
     }
 
+    /// Goes on only if the caller may choose this id for a message; Duly's own choice is anybody's.
+    pub(super) fn choose(&self, id: Option<&str>) -> Answer<&Self> {
+        let Some(id) = id.filter(|id| !self.0.may_choose(id)) else { return Ok(self) };
+        let (name, ids) = (&self.0.name, self.0.ids_in_words());
+        // The same words whether the id is somebody's or nobody's: the store was not asked.
+        let detail = format!(
+            "token {name:?} is for some topics only, and the ids it chooses match {ids}; {id:?} does not: choose another, leave \
+             it out, or set ids of the token"
+        );
+        Err(Fault::at("id_not_allowed", "id", detail))
+    }
+
+    /// Whether the caller may see this alert: it is about one of their topics.
+    pub(super) fn sees_alert(&self, alert: &Alert) -> bool {
+        // The scope of this one is a sink.
+        let is_of_topic = alert.name != ORPHAN;
+        self.sees_all() || alert.scope.as_deref().is_some_and(|topic| is_of_topic && self.sees(topic))
+    }
+
+    /// Whether the caller may hear of this lane. A lane of a sink carries all topics, so it is nobody's who is for some only.
+    pub(super) fn sees_lane(&self, lane: &Lane) -> bool {
+        match lane {
+            _ if self.sees_all() => true,
+            Lane::Queue(topic) => self.sees(topic.as_str()),
+            Lane::Sink(_) => false,
+        }
+    }
+
     /// Whether the topic of each message must be looked at.
     pub(super) fn sees_all(&self) -> bool {
         self.0.sees_all()
@@ -123,6 +158,9 @@ pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer
     if !auth::host_allowed(host, app.listen) {
         let detail = "on loopback the Host is localhost, 127.0.0.1 or [::1]; call the server by one of these";
         return Err(Fault::new("bad_host", detail));
+    }
+    if app.tokens.is_empty() && auth::is_loopback(app.listen.ip()) {
+        app.proxied.observe(headers, app.age());
     }
     if method.is_safe() {
         return Ok(());

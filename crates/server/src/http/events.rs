@@ -9,15 +9,16 @@ use axum::{
         sse::{self, KeepAlive, Sse},
     },
 };
-use duly::{Event, Events, Lane};
+use duly::{Event, Events, Lane, SinkName};
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio::sync::broadcast;
 use utoipa::IntoParams;
 
 use super::{
     app::App,
     caller::Who,
     fault::{Answer, Fault},
+    followers::FollowerPlace,
     messages::{Asked, asked},
 };
 use crate::{
@@ -41,12 +42,27 @@ pub(super) struct Follow {
     topic: Option<String>,
 }
 
+impl Follow {
+    fn check(&self) -> Answer<()> {
+        let mut types = self.types.iter().flat_map(|types| types.split(','));
+        match types.find(|wanted| !Happened::KINDS.contains(&wanted.trim())) {
+            None => Ok(()),
+            Some(unknown) => {
+                let kinds = Happened::KINDS.join(", ");
+                let detail = format!("{:?} is no type of events; there are: {kinds}", unknown.trim());
+                Err(Fault::at("bad_query", "types", detail))
+            }
+        }
+    }
+}
+
 /// Follow what happens
 ///
 /// Server-sent events; each has a `type` and JSON as its data. A reader that is too slow loses the oldest events and
-/// hears how many as `missed`; it never slows deliveries.
+/// hears how many as `missed`; it never slows deliveries. A token for some topics hears of these topics of the built-in queue alone,
+/// and of `missed` without the number.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "overview", params(Follow),
+    get, path = "/v1/events", operation_id = "follow_events", tag = "overview", params(Follow),
     responses(
         (status = 200, description = "A stream without end", body = Happened, content_type = "text/event-stream"),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -54,8 +70,15 @@ pub(super) struct Follow {
 )]
 pub(super) async fn follow(State(app): State<Arc<App>>, who: Who, query: Asked<Follow>) -> Answer<Response> {
     let follow = asked(query)?;
-    who.need(Role::Read)?.touch_some(follow.topic.as_deref())?;
-    let place = Arc::clone(&app.followers).try_acquire_owned().map_err(|_| {
+    who.need(Role::Read)?;
+    match (&follow.topic, &follow.sink) {
+        (Some(topic), _) => who.touch(topic)?,
+        // Events of a sink do not tell the topic.
+        (None, Some(sink)) if sink != SinkName::QUEUE => who.whole()?,
+        _ => &who,
+    };
+    follow.check()?;
+    let place = app.followers.enter(who.caller()).ok_or_else(|| {
         Fault::new("busy", "as many follow events as the server allows; try again when one of them has gone")
     })?;
     let follower = Follower {
@@ -64,6 +87,7 @@ pub(super) async fn follow(State(app): State<Arc<App>>, who: Who, query: Asked<F
         missed: 0,
         follow,
         app,
+        who,
         _place: place,
     };
     let stream = futures_util::stream::unfold(follower, async |mut follower| {
@@ -81,7 +105,8 @@ struct Follower {
     alerts: broadcast::Receiver<Alert>,
     missed: u64,
     follow: Follow,
-    _place: OwnedSemaphorePermit,
+    who: Who,
+    _place: FollowerPlace,
 }
 
 impl Follower {
@@ -95,7 +120,8 @@ impl Follower {
                         // The event in hand is lost, too: telling how many is worth more.
                         let count = missed - std::mem::replace(&mut self.missed, missed) + 1;
                         self.app.telemetry.dropped_events(count);
-                        return Some(Happened::Missed { count });
+                        // How much happens in other topics is not for everybody.
+                        return Some(Happened::Missed { count: if self.who.sees_all() { count } else { 1 } });
                     }
                     if !self.lane_wanted(&event) {
                         continue;
@@ -120,15 +146,18 @@ impl Follower {
         self.follow.types.as_deref().is_none_or(|types| types.split(',').any(|wanted| wanted.trim() == kind))
     }
 
-    /// Who follows one topic, perhaps because no other is theirs, hears of no other.
+    /// Who follows one topic hears of no other.
     fn alert_wanted(&self, alert: &Alert) -> bool {
-        self.follow.topic.is_none() || self.follow.topic == alert.scope
+        self.who.sees_alert(alert) && (self.follow.topic.is_none() || self.follow.topic == alert.scope)
     }
 
     fn lane_wanted(&self, event: &Event) -> bool {
         let Some(lane) = lane(event) else {
-            return self.follow.topic.is_none() && self.follow.sink.is_none();
+            return self.who.sees_all() && self.follow.topic.is_none() && self.follow.sink.is_none();
         };
+        if !self.who.sees_lane(lane) {
+            return false;
+        }
         match (lane, &self.follow.sink, &self.follow.topic) {
             (_, None, None) => true,
             (Lane::Queue(own), sink, Some(topic)) => {

@@ -14,6 +14,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("half_a_body", 400, "The connection ended in the middle of the body"),
     ("unauthorized", 401, "A token is needed"),
     ("forbidden", 403, "The token does not allow this"),
+    ("id_not_allowed", 403, "The token may not choose this id"),
     ("cross_origin", 403, "Another web page may not call this server"),
     ("bad_host", 403, "The Host header does not name this server"),
     ("not_found", 404, "There is no such message"),
@@ -37,6 +38,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("reserved_property", 422, "This property is set by Duly or would delay twice"),
     ("too_many_properties", 422, "The message has more properties than the limit"),
     ("bad_delay", 422, "This is not a span of time"),
+    ("too_long", 422, "The span of time is longer than allowed here"),
     ("bad_time", 422, "This is not a point in time"),
     ("two_bodies", 422, "More than one of body, json and body_base64"),
     ("two_times", 422, "More than one of delay, deliver_at and level"),
@@ -45,6 +47,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("bad_priority", 422, "This is not a priority"),
     ("bad_retry", 422, "These retries cannot be meant"),
     ("bad_receipt", 422, "This is not a receipt"),
+    ("wrong_queue", 422, "The receipt is of another queue"),
     ("bad_state", 422, "This is not a state"),
     ("bad_selection", 422, "Give either ids or a filter"),
     ("bad_span", 422, "The span of the forecast cannot be meant"),
@@ -54,6 +57,7 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("reserved_topic", 422, "This topic is the name of something that Duly keeps itself"),
     ("unknown_level", 422, "No such level is configured"),
     ("too_many_pending", 429, "As many messages wait as the limit allows"),
+    ("too_many_topics", 429, "The built-in queue has as many topics as the limit allows"),
     ("too_many_in_flight", 429, "As many messages of the queue are in flight as the limit allows"),
     ("internal", 500, "A fault of the server"),
     ("store_damaged", 500, "What is stored cannot be trusted"),
@@ -64,7 +68,22 @@ pub const CODES: &[(&str, u16, &str)] = &[
     ("store_unavailable", 503, "The store cannot be reached"),
     ("store_closed", 503, "The store is closed"),
     ("sink_unreachable", 503, "The sink cannot deliver now"),
+    ("store_unanswered", 504, "The store gave no answer: it may have been done"),
     ("disk_full", 507, "There is no room for new messages"),
+    // Never an answer to a call: of the configuration, the library and rows that others wrote.
+    ("bad_limit", 500, "This limit cannot be meant"),
+    ("bad_lease", 500, "This lease cannot be meant"),
+    ("bad_timeout", 500, "This timeout cannot be meant"),
+    ("bad_scan", 500, "These sweeps cannot be meant"),
+    ("bad_address", 500, "This address of a store is not understood"),
+    ("no_store", 500, "No store was given"),
+    ("reserved_sink", 500, "This name belongs to the built-in queue"),
+    ("sink_twice", 500, "Two sinks have the same name"),
+    ("only_accepts", 500, "This process only accepts messages"),
+    ("bad_kind", 500, "This is not a kind of content"),
+    ("bad_status", 500, "This is not a status"),
+    ("bad_history", 500, "These attempts cannot be read"),
+    ("bad_reason", 500, "This is not a reason"),
 ];
 
 /// When to come again after a 429 or 503, in seconds.
@@ -177,6 +196,7 @@ impl From<Error> for Fault {
             Error::Store(error) => {
                 let code = match error.kind {
                     StoreErrorKind::Unavailable => "store_unavailable",
+                    StoreErrorKind::Unanswered => "store_unanswered",
                     StoreErrorKind::Full => "disk_full",
                     StoreErrorKind::TooMany => "too_many_pending",
                     StoreErrorKind::TooManyInFlight => "too_many_in_flight",
@@ -186,6 +206,7 @@ impl From<Error> for Fault {
                 };
                 Self::new(code, error.what)
             }
+            unanswered @ Error::Unanswered { .. } => Self::new("store_unanswered", unanswered.to_string()),
             Error::Closed => {
                 Self::new("shutting_down", "this server is stopping; send it to another or try again soon")
             }
@@ -236,9 +257,43 @@ mod tests {
         assert!(response.headers().contains_key(header::RETRY_AFTER));
     }
 
+    /// The codes in the sources, wherever they are made.
+    fn written(folder: &std::path::Path, codes: &mut std::collections::BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                written(&path, codes);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for begin in ["Invalid::new(", "Fault::new(", "Fault::at("] {
+                    let made = text.split(begin).skip(1).map(str::trim_start);
+                    let code = |rest: &str| rest.strip_prefix('"')?.split('"').next().map(str::to_owned);
+                    let is_code = |code: &String| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+                    codes.extend(made.filter_map(code).filter(is_code));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_code_that_is_made_anywhere_is_in_the_table() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut codes = std::collections::BTreeSet::new();
+        for name in ["core", "stores", "sinks", "duly", "server"] {
+            written(&crates.join(name).join("src"), &mut codes);
+        }
+        assert!(codes.len() > 40, "{codes:?}");
+        codes.retain(|made| !CODES.iter().any(|(code, ..)| made == code));
+        assert!(codes.is_empty(), "not in the table: {codes:?}");
+    }
+
     #[test]
     fn every_code_has_its_page() {
-        let page = include_str!("../../../../docs/reference/errors.md");
+        every_code_is_on(include_str!("../../../../docs/reference/errors.md"));
+        every_code_is_on(include_str!("../../../../docs/reference/errors.zh-CN.md"));
+    }
+
+    fn every_code_is_on(page: &str) {
         for (code, status, _) in CODES {
             assert!(page.contains(&format!("\n## {code}\n")), "{code} has no page");
             assert!(

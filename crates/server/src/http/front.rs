@@ -12,7 +12,7 @@ use http::{HeaderValue, Request, header};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::{app::App, caller, fault::Fault, readable};
+use super::{app::App, body, caller, fault::Fault, readable};
 
 /// All routes behind one door. Layers of axum would wrap, and allocate for, every route of its own.
 #[derive(Clone)]
@@ -30,7 +30,8 @@ impl Front {
     /// Answers one call.
     pub(super) async fn answer(mut self, request: Request<Incoming>) -> Response {
         let checked = caller::checked(&self.app, request.method(), request.headers())
-            .and_then(|()| readable::checked(request.uri().path(), request.headers()));
+            .and_then(|()| readable::checked(request.uri().path(), request.headers()))
+            .and_then(|()| body::expected(&self.app, request.uri().path(), request.headers()));
         let mut response = match checked {
             Err(fault) => fault.into_response(),
             Ok(()) => {

@@ -32,14 +32,14 @@ const DEGRADED: &str = "in part";
 const ORPHANS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Whether the process is alive
-#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, description = "It is", body = String)))]
+#[utoipa::path(get, path = "/livez", operation_id = "get_liveness", tag = "health", responses((status = 200, description = "It is", body = String)))]
 pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
 /// Whether a message could be accepted and delivered now: which part fails, and what an accepted message survives
 #[utoipa::path(
-    get, path = "/readyz", tag = "health",
+    get, path = "/readyz", operation_id = "get_readiness", tag = "health",
     responses((status = 200, description = "It could", body = Ready), (status = 503, description = "It could not", body = Ready))
 )]
 pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) -> Response {
@@ -56,6 +56,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) 
         let words = if is_told { error.to_string() } else { DEGRADED.into() };
         ready.parts.insert("degraded".into(), words);
     }
+    ready.warnings.extend(app.proxied.warning(app.age()).map(str::to_owned));
     // What health is known of may be some seconds old: a store that hangs since then must not hold up the answer.
     if is_told && health.is_ready() {
         ready.orphans = timeout(ORPHANS_WITHIN, orphans(&app)).await.unwrap_or_default();
@@ -90,7 +91,7 @@ async fn orphans(app: &App) -> Vec<OrphanLane> {
 }
 
 /// Everything that is measured, for Prometheus
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, description = "Text", body = String)))]
+#[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "health", responses((status = 200, description = "Text", body = String)))]
 pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> Answer<Response> {
     who.need(Role::Read)?.whole()?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";

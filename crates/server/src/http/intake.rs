@@ -4,7 +4,12 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use duly::{Backoff, Body, ContentKind, Invalid, Message, RetryOverride, SinkName};
 use serde_json::value::RawValue;
 
-use super::fault::{Answer, Fault};
+use super::{
+    app::App,
+    caller::Who,
+    fault::{Answer, Fault},
+    trace::Trace,
+};
 use crate::wire::{NewMessage, Retry};
 
 /// Where a message goes, kept for the answer.
@@ -14,8 +19,20 @@ pub(super) struct Where {
     pub(super) topic: String,
 }
 
+impl Where {
+    /// Goes on only if there is room for its topic, if it is one of the built-in queue.
+    pub(super) async fn admit(&self, app: &App, who: &Who) -> Answer<()> {
+        if self.sink == SinkName::QUEUE {
+            app.topics.admit(&app.duly, who, &self.topic).await
+        } else {
+            Ok(())
+        }
+    }
+}
+
 /// The message that was meant.
-pub(super) fn message(new: NewMessage) -> Answer<(Where, Message)> {
+pub(super) fn message(mut new: NewMessage, trace: &Trace) -> Answer<(Where, Message)> {
+    trace.join(&mut new.properties);
     let place = Where { sink: new.sink.unwrap_or_else(|| SinkName::QUEUE.to_owned()), topic: new.topic };
     let mut message = Message::to_sink(&place.sink, &place.topic);
     if place.sink.contains('/') {
@@ -31,7 +48,7 @@ pub(super) fn message(new: NewMessage) -> Answer<(Where, Message)> {
     message = match (new.delay, new.deliver_at, new.level) {
         (None, None, None) => message,
         (Some(delay), None, None) => message.after(delay.span("delay")?),
-        (None, Some(moment), None) => message.at(moment.time("deliver_at")?),
+        (None, Some(moment), None) => message.at(moment.due("deliver_at")?),
         (None, None, Some(level)) => message.level(level),
         _ => return Err(Fault::at("two_times", "delay", "give one of delay, deliver_at and level")),
     };
@@ -134,7 +151,8 @@ mod tests {
 
     #[test]
     fn at_most_one_body_and_one_time() {
-        let code = |text: &str| message(serde_json::from_str(text).unwrap()).unwrap_err().code();
+        let code =
+            |text: &str| message(serde_json::from_str(text).unwrap(), &Trace::default()).unwrap_err().code();
         assert_eq!(code(r#"{"topic":"a","body":"x","json":1}"#), "two_bodies");
         assert_eq!(code(r#"{"topic":"a","delay":1,"level":"P0"}"#), "two_times");
         assert_eq!(code(r#"{"topic":"a","retry":{"attempts":0}}"#), "bad_retry");

@@ -1,6 +1,12 @@
 //! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::response::IntoResponse;
 use http_body_util::BodyExt;
@@ -12,13 +18,18 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
+    sync::{Semaphore, oneshot, watch},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{fault::Fault, front::Front, patient::Patient};
+use super::{
+    addresses::{ConnectionLimits, ConnectionPermit},
+    fault::Fault,
+    front::Front,
+    patient::Patient,
+};
 use crate::config::HttpLimits;
 
 /// How long a client may take over the handshake of TLS.
@@ -33,6 +44,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const REFUSAL: Duration = Duration::from_secs(2);
 /// Refusals under way at the same time; further ones are only closed.
 const REFUSALS_MAX: usize = 64;
+
+/// The log is told of refusals no more often.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// A listener at work.
 pub struct Listening {
@@ -75,8 +89,9 @@ pub fn listen(
         http,
         tls,
         front,
-        places: Arc::new(Semaphore::new(limits.connections)),
+        places: Arc::new(ConnectionLimits::new(limits)),
         refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+        refused: Arc::default(),
         close: closed,
     };
     let (stop, stopped) = oneshot::channel();
@@ -88,8 +103,9 @@ struct Door {
     http: http1::Builder,
     tls: Option<TlsAcceptor>,
     front: Front,
-    places: Arc<Semaphore>,
+    places: Arc<ConnectionLimits>,
     refusals: Arc<Semaphore>,
+    refused: Arc<Mutex<Refused>>,
     /// Turns true when what is left is closed.
     close: watch::Receiver<bool>,
 }
@@ -108,7 +124,7 @@ impl Door {
                 grace = &mut stopped => break grace.unwrap_or_default(),
             };
             match accepted {
-                Ok((stream, _)) => self.take(stream, graceful.watcher()),
+                Ok((stream, from)) => self.take(stream, from.ip(), graceful.watcher()),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken; is the limit of open files too low?");
                     // Not a busy loop while the cause lasts.
@@ -125,18 +141,25 @@ impl Door {
         }
     }
 
-    fn take(&self, stream: TcpStream, watcher: Watcher) {
+    fn take(&self, stream: TcpStream, from: IpAddr, watcher: Watcher) {
         // Answers are small and somebody waits for each.
         let _ = stream.set_nodelay(true);
-        match Arc::clone(&self.places).try_acquire_owned() {
+        match self.places.enter(from) {
             Ok(place) => {
                 tokio::spawn(self.clone().serve(stream, watcher, place));
             }
-            Err(_) => self.refuse(stream),
+            Err(limit) => {
+                let count = self.refused.lock().unwrap_or_else(PoisonError::into_inner).note(Instant::now());
+                if let Some(count) = count {
+                    // Over TLS the client cannot be told: there are no words before the handshake.
+                    tracing::warn!(%from, count, "connection refused: as many are open as {limit}");
+                }
+                self.refuse(stream, limit);
+            }
         }
     }
 
-    async fn serve(self, stream: TcpStream, watcher: Watcher, _place: OwnedSemaphorePermit) {
+    async fn serve(self, stream: TcpStream, watcher: Watcher, _permit: ConnectionPermit) {
         let mut close = self.close.clone();
         tokio::select! {
             () = self.welcome(stream, watcher) => {}
@@ -168,15 +191,15 @@ impl Door {
     }
 
     /// Says why, briefly, without a place among the connections.
-    fn refuse(&self, mut stream: TcpStream) {
+    fn refuse(&self, mut stream: TcpStream, limit: &'static str) {
         let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         if self.tls.is_some() {
-            return; // There are no words before the handshake.
+            return; // Only the log tells.
         }
         tokio::spawn(async move {
             let _place = place;
             let _ = timeout(REFUSAL, async {
-                stream.write_all(&refusal().await).await?;
+                stream.write_all(&refusal(limit).await).await?;
                 stream.shutdown().await
             })
             .await;
@@ -184,12 +207,29 @@ impl Door {
     }
 }
 
+/// The connections that were refused since the log was last told: whoever opens them without end does not fill the log as well.
+#[derive(Debug, Default)]
+struct Refused {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl Refused {
+    /// Counts one more. How many to tell the log of, if it is time.
+    fn note(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG_PAUSE) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
 /// The whole answer, as bytes.
-async fn refusal() -> Vec<u8> {
-    let fault = Fault::new(
-        "too_many_connections",
-        "as many connections are open as limits.connections allows; close some, or raise it",
-    );
+async fn refusal(limit: &str) -> Vec<u8> {
+    let detail = format!("as many connections are open as {limit}; close some, or raise it");
+    let fault = Fault::new("too_many_connections", detail);
     let (parts, body) = fault.into_response().into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut text =
@@ -204,4 +244,16 @@ async fn refusal() -> Vec<u8> {
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(&body);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_told_of_all_refusals_but_not_one_by_one() {
+        let (mut refused, begun) = (Refused::default(), Instant::now());
+        let told = [0, 1, 2, 10, 11].map(|second| refused.note(begun + Duration::from_secs(second)));
+        assert_eq!(told, [Some(1), None, None, Some(3), None]);
+    }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use duly::{Books, Lane, NodeStatus, Quantiles, ShardStatus, Timestamp};
+use duly::{
+    Books, Lane, NodeStatus, Quantiles, Query, ShardStatus, SinkName, State as MessageState, Timestamp,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -16,14 +18,24 @@ use super::{
 use crate::{
     auth::Role,
     wire::{
-        Alert, BooksAnswer, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer,
-        Problem, Shard, ShardOwner, Stats,
+        BooksAnswer, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node, NodesAnswer, Problem,
+        Shard, ShardOwner, Stats,
     },
 };
 
+/// How the lane of a queue begins.
+const QUEUE_LANE: &str = "queue/";
+/// So many messages are counted for the forecast of a token for some topics.
+const COUNTED_MAX: usize = 10_000;
+/// And the store is asked for a page of them so often, however many topics the token has.
+const LISTS_MAX: usize = 100;
+
 /// Totals, rates, lateness, alerts
+///
+/// A token for some topics is told what is pending, in flight and dead in these topics of the built-in queue, their alerts, and nothing
+/// else; that is up to a second old.
 #[utoipa::path(
-    get, path = "/v1/stats", tag = "overview",
+    get, path = "/v1/stats", operation_id = "get_stats", tag = "overview",
     responses(
         (status = 200, description = "As of now", body = Stats),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -31,8 +43,13 @@ use crate::{
 )]
 pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<Stats>> {
     who.need(Role::Read)?;
-    // Alerts name topics: whoever is for some of them hears of those.
-    let told = |alert: &Alert| who.sees_all() || alert.scope.as_deref().is_some_and(|topic| who.sees(topic));
+    let alerts = app.telemetry.alerts().into_iter().filter(|alert| who.sees_alert(alert)).collect();
+    let uptime_ms = super::millis(app.duly.now().since(app.started));
+    let version = env!("CARGO_PKG_VERSION").into();
+    if !who.sees_all() {
+        let books = own_totals(&app, &who).await?;
+        return Ok(Json(Stats { books, alerts, uptime_ms, version, limited: true, ..Stats::default() }));
+    }
     let (stats, rates) = (app.duly.stats(), app.telemetry.rates());
     Ok(Json(Stats {
         books: books(&app.duly.books().await?),
@@ -41,10 +58,24 @@ pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
         failed: stats.failed,
         duplicates: stats.duplicates,
         lateness: lateness(&stats.lateness),
-        alerts: app.telemetry.alerts().into_iter().filter(told).collect(),
-        uptime_ms: super::millis(app.duly.now().since(app.started)),
-        version: env!("CARGO_PKG_VERSION").into(),
+        alerts,
+        uptime_ms,
+        version,
+        limited: false,
     }))
+}
+
+/// What is there of the caller's topics. What has ended is counted over all topics only, so it stands in no column.
+async fn own_totals(app: &App, who: &Who) -> Answer<BooksAnswer> {
+    let mut books = Books::default();
+    let lanes = app.recent_lanes.get(&app.duly).await?;
+    for status in lanes.iter().filter(|status| who.sees_lane(&status.lane)) {
+        books.pending += status.pending;
+        books.in_flight += status.in_flight;
+        books.dead += status.dead;
+    }
+    books.accepted = books.pending + books.in_flight + books.dead;
+    Ok(self::books(&books))
 }
 
 fn books(books: &Books) -> BooksAnswer {
@@ -87,7 +118,7 @@ pub(super) struct Span {
 
 /// How many messages come due when
 #[utoipa::path(
-    get, path = "/v1/forecast", tag = "overview", params(Span),
+    get, path = "/v1/forecast", operation_id = "get_forecast", tag = "overview", params(Span),
     responses(
         (status = 200, description = "From counters, exact to the width of the store's own", body = Forecast),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -113,18 +144,68 @@ pub(super) async fn forecast(
     if to <= from {
         return Err(Fault::at("bad_span", "to", "the span ends before it begins"));
     }
-    let counts = app.duly.forecast(from, to, buckets).await?;
+    let (counts, partial) = if who.sees_all() {
+        (app.duly.forecast(from, to, buckets).await?, false)
+    } else {
+        own_forecast(&app, &who, from..to, buckets).await?
+    };
     let width = (to.as_millis() - from.as_millis()) as f64 / buckets as f64;
     let bucket = |(place, count)| {
         let at = Timestamp::from_millis(from.as_millis() + (width * place as f64) as u64);
         ForecastBucket { from: at.to_string(), from_ms: at.as_millis(), count }
     };
-    Ok(Json(Forecast { buckets: counts.into_iter().enumerate().map(bucket).collect() }))
+    Ok(Json(Forecast { buckets: counts.into_iter().enumerate().map(bucket).collect(), partial }))
+}
+
+/// The same of the caller's topics of the built-in queue, and whether it stopped before the end. There are no counters per topic, so
+/// messages are counted one by one, the soonest first.
+async fn own_forecast(
+    app: &App,
+    who: &Who,
+    span: std::ops::Range<Timestamp>,
+    buckets: usize,
+) -> Answer<(Vec<u64>, bool)> {
+    let (from, to) = (span.start.as_millis(), span.end.as_millis());
+    let (mut counts, mut left, mut lists_left) = (vec![0; buckets], COUNTED_MAX, LISTS_MAX);
+    for status in app.recent_lanes.get(&app.duly).await?.iter() {
+        let Lane::Queue(topic) = &status.lane else { continue };
+        if status.pending == 0 || !who.sees(topic.as_str()) {
+            continue;
+        }
+        let mut query = Query {
+            sink: Some(SinkName::queue()),
+            topic: Some(topic.clone()),
+            due_from: Some(span.start),
+            due_to: Some(span.end),
+            ..Query::all(MessageState::Pending)
+        };
+        loop {
+            if left == 0 || lists_left == 0 {
+                return Ok((counts, true));
+            }
+            lists_left -= 1;
+            query.limit = left.min(1_000);
+            let page = app.duly.list(&query).await?;
+            left -= page.records.len();
+            for record in page.records {
+                let offset = u128::from(record.message.due.as_millis().saturating_sub(from));
+                let place = offset * buckets as u128 / u128::from(to - from);
+                if let Some(count) = usize::try_from(place).ok().and_then(|place| counts.get_mut(place)) {
+                    *count += 1;
+                }
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok((counts, false))
 }
 
 /// The nodes on this store
 #[utoipa::path(
-    get, path = "/v1/nodes", tag = "overview",
+    get, path = "/v1/nodes", operation_id = "list_nodes", tag = "overview",
     responses(
         (status = 200, description = "By name", body = NodesAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -153,7 +234,23 @@ pub(super) async fn nodes(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
             version,
         });
     }
+    if !who.sees_all() {
+        keep_own(&who, &mut nodes, &mut shards);
+    }
     Ok(Json(NodesAnswer { nodes, shards }))
+}
+
+/// Leaves of the nodes what a caller for some topics may know: who is there, and the lanes of those topics.
+fn keep_own(who: &Who, nodes: &mut [Node], shards: &mut [Shard]) {
+    let sees = |lane: &str| lane.strip_prefix(QUEUE_LANE).is_some_and(|topic| who.sees(topic));
+    for node in nodes {
+        node.lanes.retain(|lane| sees(lane));
+    }
+    for shard in shards {
+        shard.owners.retain(|owner| sees(&owner.lane));
+        // Somebody else's message may be the oldest.
+        shard.lag_ms = None;
+    }
 }
 
 fn shard(now: Timestamp, status: ShardStatus) -> Shard {
@@ -191,7 +288,7 @@ fn node(app: &App, status: NodeStatus) -> Node {
 
 /// The named delays
 #[utoipa::path(
-    get, path = "/v1/levels", tag = "overview",
+    get, path = "/v1/levels", operation_id = "list_levels", tag = "overview",
     responses(
         (status = 200, description = "By name", body = LevelsAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),

@@ -8,7 +8,7 @@ use axum::{
     extract::{Path, Query, State},
 };
 use duly::{Changed, MessageId, Record, Timestamp};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -18,15 +18,19 @@ use super::{
     caller::Who,
     fault::{Answer, Fault},
     intake, select, tell,
+    trace::Trace,
 };
 use crate::{
     auth::Role,
-    wire::{Accepted, Cancelled, Message, NewMessage, Page, Problem, Reschedule, Rescheduled},
+    wire::{Accepted, Cancelled, Message, NewMessage, Page, Problem, Reschedule, Rescheduled, plain},
 };
+
+/// Messages of one page.
+pub(super) const LIMIT_MAX: usize = 1_000;
 
 /// Schedule one message
 #[utoipa::path(
-    post, path = "/v1/messages", tag = "messages", request_body = NewMessage,
+    post, path = "/v1/messages", operation_id = "send_message", tag = "messages", request_body = NewMessage,
     responses(
         (status = 201, description = "Accepted: it is durable", body = Accepted),
         (status = 200, description = "Known with the same id and content: nothing changed", body = Accepted),
@@ -36,13 +40,15 @@ use crate::{
 pub(super) async fn send(
     State(app): State<Arc<App>>,
     who: Who,
+    headers: HeaderMap,
     sent: Body,
 ) -> Answer<(StatusCode, Json<Accepted>)> {
     who.need(Role::Produce)?;
     // Its share is held until the message is on disk.
     let (new, _share) = body::json_with_share::<NewMessage>(&app, sent).await?;
-    who.touch(&new.topic)?;
-    let (place, message) = intake::message(new)?;
+    who.touch(&new.topic)?.choose(new.id.as_deref())?;
+    let (place, message) = intake::message(new, &Trace::of(&headers, &app))?;
+    place.admit(&app, &who).await?;
     let accepted = app.duly.send(message).await?;
     let status = if accepted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(tell::accepted(place, &accepted))))
@@ -50,7 +56,7 @@ pub(super) async fn send(
 
 /// What is known of a message
 #[utoipa::path(
-    get, path = "/v1/messages/{id}", tag = "messages", params(("id" = String, Path, description = "The message's id")),
+    get, path = "/v1/messages/{id}", operation_id = "get_message", tag = "messages", params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "State, times, attempts with each error, receipt of the target", body = Message),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -62,14 +68,16 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer<Json<Message>> {
     who.need(Role::Read)?;
+    own(&app, &who, &id).await?;
     let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
+    // It may be another message by now.
     seen(&who, &id, &record)?;
     Ok(Json(tell::message(&record)))
 }
 
 /// Give a waiting message another due time
 #[utoipa::path(
-    patch, path = "/v1/messages/{id}", tag = "messages", request_body = Reschedule,
+    patch, path = "/v1/messages/{id}", operation_id = "reschedule_message", tag = "messages", request_body = Reschedule,
     params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "Done", body = Rescheduled),
@@ -90,7 +98,7 @@ pub(super) async fn reschedule(
 
 /// Deliver a waiting message now
 #[utoipa::path(
-    post, path = "/v1/messages/{id}/fire", tag = "messages", params(("id" = String, Path, description = "The message's id")),
+    post, path = "/v1/messages/{id}/fire", operation_id = "fire_message", tag = "messages", params(("id" = String, Path, description = "The message's id")),
     responses(
         (status = 200, description = "It is due now", body = Rescheduled),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -119,9 +127,9 @@ async fn moved(app: &App, who: &Who, id: &str, due: Timestamp) -> Answer<Json<Re
 
 /// Cancel a waiting message
 #[utoipa::path(
-    delete, path = "/v1/messages/{id}", tag = "messages", params(("id" = String, Path, description = "The message's id")),
+    delete, path = "/v1/messages/{id}", operation_id = "cancel_message", tag = "messages", params(("id" = String, Path, description = "The message's id")),
     responses(
-        (status = 200, description = "It will not be delivered", body = Cancelled),
+        (status = 200, description = "It will not be delivered; `already` if it was cancelled before", body = Cancelled),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -132,9 +140,16 @@ pub(super) async fn cancel(
 ) -> Answer<Json<Cancelled>> {
     who.need(Role::Produce)?;
     own(&app, &who, &id).await?;
-    let maybe_delivered = done(&id, app.duly.cancel(&id).await?)?;
+    let changed = app.duly.cancel(&id).await?;
+    // A client that got no answer asks again: what it wants is so.
+    let already = changed == Changed::TooLate(duly::State::Cancelled);
+    let maybe_delivered = if already {
+        app.duly.get(&id).await?.is_some_and(|record| record.maybe_delivered)
+    } else {
+        done(&id, changed)?
+    };
     let state = duly::State::Cancelled.as_str().into();
-    Ok(Json(Cancelled { id, state, maybe_delivered }))
+    Ok(Json(Cancelled { id, state, already, maybe_delivered }))
 }
 
 /// A message of a topic that is not the caller's is none that the caller knows of: not even its topic is told.
@@ -146,8 +161,9 @@ async fn own(app: &App, who: &Who, id: &str) -> Answer<()> {
     if who.sees_all() {
         return Ok(());
     }
-    let record = app.duly.get(id).await?.ok_or_else(|| Fault::not_found(id))?;
-    seen(who, id, &record)
+    // Without the body: how long it takes to read one would tell that there is one.
+    let found = app.duly.get_many_without_bodies(&[MessageId::parse(id)?]).await?.pop().flatten();
+    seen(who, id, &found.ok_or_else(|| Fault::not_found(id))?)
 }
 
 fn done(id: &str, changed: Changed) -> Answer<bool> {
@@ -183,13 +199,20 @@ pub(super) struct List {
 pub(super) type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
 pub(super) fn asked<T>(query: Asked<T>) -> Answer<T> {
-    let Query(query) = query.map_err(|rejection| Fault::new("bad_query", rejection.body_text()))?;
+    let Query(query) = query.map_err(|rejection| unread(&rejection))?;
     Ok(query)
+}
+
+/// The part of the query that is not understood, and why.
+fn unread(rejection: &axum::extract::rejection::QueryRejection) -> Fault {
+    let text = rejection.body_text();
+    let why = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+    Fault::new("bad_query", format!("{}; /openapi.json lists the parts of each query", plain(why)))
 }
 
 /// List messages by due time
 #[utoipa::path(
-    get, path = "/v1/messages", tag = "messages", params(List),
+    get, path = "/v1/messages", operation_id = "list_messages", tag = "messages", params(List),
     responses(
         (status = 200, description = "A page; bodies are left out", body = Page),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -203,7 +226,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
 
 /// List dead letters by due time
 #[utoipa::path(
-    get, path = "/v1/dead", tag = "dead letters", params(List),
+    get, path = "/v1/dead", operation_id = "list_dead_letters", tag = "dead letters", params(List),
     responses(
         (status = 200, description = "A page; bodies are left out", body = Page),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -228,12 +251,12 @@ async fn page(app: &App, who: &Who, list: List, state: duly::State) -> Answer<Js
     query.due_to = time(&list.due_to, "due_to")?;
     query.after = list.cursor.as_deref().map(cursor).transpose()?;
     query.limit = match list.limit.unwrap_or(100) {
-        limit @ 1..=1_000 => limit,
+        limit @ 1..=LIMIT_MAX => limit,
         other => {
             return Err(Fault::at(
                 "too_many",
                 "limit",
-                format!("a page has 1 to 1000 messages, not {other}"),
+                format!("a page has 1 to {LIMIT_MAX} messages, not {other}"),
             ));
         }
     };

@@ -1,32 +1,41 @@
 //! HTTP: one file per group of routes, one table of errors.
 
+mod addresses;
 mod app;
 mod batch;
 mod body;
 mod bulk;
 mod caller;
+mod errors;
 mod events;
 mod fault;
+mod followers;
 mod front;
 mod health;
 mod intake;
 mod items;
+mod lanes;
 mod listen;
 mod look;
 mod messages;
+mod openapi;
 mod pages;
 mod patient;
+mod proxied;
 mod queues;
 mod readable;
+mod receipts;
 mod select;
 mod sinks;
 mod tell;
+mod topics;
+mod trace;
 mod whoami;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use utoipa::{OpenApi, openapi};
+use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use app::{App, Parts, SinkEntry};
@@ -59,8 +68,8 @@ struct Api;
 struct Token;
 
 impl utoipa::Modify for Token {
-    fn modify(&self, api: &mut openapi::OpenApi) {
-        use openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
             .description(Some("A token made by `duly token`"))
@@ -83,6 +92,10 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(queues::ack))
         .routes(routes!(queues::nack))
         .routes(routes!(queues::extend))
+        .routes(routes!(queues::receive_any))
+        .routes(routes!(receipts::ack_any))
+        .routes(routes!(receipts::nack_any))
+        .routes(routes!(receipts::extend_any))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
         .routes(routes!(sinks::list))
@@ -105,9 +118,9 @@ fn routes() -> OpenApiRouter<Arc<App>> {
 
 /// The OpenAPI 3.1 file, as committed in `docs/reference/openapi.json`.
 pub fn openapi() -> String {
-    let mut text = routes().into_openapi().to_pretty_json().unwrap_or_default();
-    text.push('\n');
-    text
+    let mut api = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
+    openapi::tighten(&mut api);
+    format!("{api:#}\n")
 }
 
 /// Every route.
@@ -137,6 +150,19 @@ fn millis(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    /// Generators make functions of them.
+    #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        let api: serde_json::Value = serde_json::from_str(&super::openapi()).unwrap();
+        let mut ids = std::collections::BTreeSet::new();
+        for (path, operations) in api["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap().to_owned();
+                assert!(ids.insert(id), "{method} {path}");
+            }
+        }
+    }
+
     /// Made from the code, committed for readers. The example `openapi` prints it anew.
     #[test]
     fn the_committed_openapi_file_is_the_one_that_is_served() {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use axum::{Router, routing::get};
 use http::header;
 
-use super::app::App;
-
-const ERRORS: &str = include_str!("../../../../docs/reference/errors.md");
+use super::{app::App, errors};
 
 pub(super) fn routes() -> Router<Arc<App>> {
     let text = |kind: &'static str, text: &'static str| {
@@ -17,6 +15,6 @@ pub(super) fn routes() -> Router<Arc<App>> {
     let openapi: &'static str = Box::leak(super::openapi().into_boxed_str());
     Router::new()
         .route("/openapi.json", text("application/json", openapi))
-        .route("/errors", text("text/markdown; charset=utf-8", ERRORS))
+        .route("/errors", get(errors::page))
         .merge(crate::console::routes())
 }

@@ -7,36 +7,38 @@ use axum::{
     body::Body,
     extract::{Path, State},
 };
-use duly::{Lane, LaneStatus, Record, Settled};
-use duly_core::Receipt;
+use duly::{Lane, LaneStatus};
 use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
     app::App,
     body,
     caller::Who,
     fault::{Answer, Fault},
-    tell,
+    messages::{Asked, asked},
+    receipts, tell,
 };
 use crate::{
     auth::Role,
     wire::{
-        Delay, Extend, Nack, Problem, Queue, QueuesAnswer, ReceiptResult, ReceiptResults, Receipts, Receive,
+        Delay, Extend, Nack, Problem, Queue, QueuesAnswer, ReceiptResults, Receipts, Receive, ReceiveAny,
         Received,
     },
 };
 
 /// The longest a receiver may wait for its first message.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// The longest a receiver may keep a message without extending.
-const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
+pub(super) const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
-/// Messages of one receive, receipts of one settle.
-const MAX: usize = 1_000;
+/// Messages of one receive, queues of one page.
+pub(super) const MAX: usize = 1_000;
 
 /// Receive due messages, waiting for the first if asked to
 #[utoipa::path(
-    post, path = "/v1/queues/{topic}/receive", tag = "queues", request_body = Receive,
+    post, path = "/v1/queues/{topic}/receive", operation_id = "receive_from_queue", tag = "queues", request_body = Receive,
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "The messages; none if nothing came in time", body = Received),
@@ -49,9 +51,41 @@ pub(super) async fn receive(
     Path(topic): Path<String>,
     sent: Body,
 ) -> Answer<Json<Received>> {
-    who.need(Role::Produce)?.touch(&topic)?;
-    let wish: Receive = body::json_or_default(&app, sent).await?;
-    let max = wish.max.unwrap_or(10);
+    who.need(Role::Consume)?.touch(&topic)?;
+    let Receive { max, wait, lease } = body::json_or_default(&app, sent).await?;
+    let want = want(max, wait.as_ref(), lease.as_ref())?;
+    take(&app, &[topic], want).await
+}
+
+/// Receive due messages of several queues, waiting for the first if asked to
+#[utoipa::path(
+    post, path = "/v1/receive", tag = "queues", request_body = ReceiveAny,
+    responses(
+        (status = 200, description = "The messages; none if nothing came in time", body = Received),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn receive_any(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<Received>> {
+    who.need(Role::Consume)?;
+    let ReceiveAny { topics, max, wait, lease } = body::json(&app, sent).await?;
+    for topic in &topics {
+        who.touch(topic)?;
+    }
+    let want = want(max, wait.as_ref(), lease.as_ref())?;
+    take(&app, &topics, want).await
+}
+
+async fn take(app: &App, topics: &[String], want: duly::Receive) -> Answer<Json<Received>> {
+    let messages = tokio::select! {
+        messages = app.duly.receive_any(topics, want) => messages?,
+        // Whoever waits is told that nothing came: they ask again, and find another server.
+        () = app.stopped() => Vec::new(),
+    };
+    Ok(Json(Received { messages: messages.into_iter().map(tell::received).collect() }))
+}
+
+fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> Answer<duly::Receive> {
+    let max = max.unwrap_or(10);
     if !(1..=MAX).contains(&max) {
         return Err(Fault::at(
             "too_many",
@@ -59,28 +93,18 @@ pub(super) async fn receive(
             format!("one receive gives 1 to {MAX} messages, not {max}"),
         ));
     }
-    let want = duly::Receive {
-        max,
-        wait: span(wish.wait.as_ref(), "wait", Duration::ZERO, WAIT_MAX)?,
-        lease: lease(wish.lease.as_ref())?,
-    };
-    let messages = tokio::select! {
-        messages = app.duly.receive(&topic, want) => messages?,
-        // Whoever waits is told that nothing came: they ask again, and find another server.
-        () = app.stopped() => Vec::new(),
-    };
-    Ok(Json(Received { messages: messages.into_iter().map(tell::received).collect() }))
+    Ok(duly::Receive { max, wait: span(wait, "wait", Duration::ZERO, WAIT_MAX)?, lease: lease(given)? })
 }
 
 fn span(given: Option<&Delay>, path: &'static str, otherwise: Duration, max: Duration) -> Answer<Duration> {
     let span = given.map_or(Ok(otherwise), |delay| delay.span(path))?;
     if span > max {
-        return Err(Fault::at("bad_delay", path, format!("at most {max:?} here, not {span:?}")));
+        return Err(Fault::at("too_long", path, format!("at most {max:?} here, not {span:?}")));
     }
     Ok(span)
 }
 
-fn lease(given: Option<&Delay>) -> Answer<Duration> {
+pub(super) fn lease(given: Option<&Delay>) -> Answer<Duration> {
     let lease = span(given, "lease", LEASE_DEFAULT, LEASE_MAX)?;
     if lease.is_zero() {
         return Err(Fault::at("bad_delay", "lease", "a lease of nothing is over before it begins"));
@@ -90,7 +114,7 @@ fn lease(given: Option<&Delay>) -> Answer<Duration> {
 
 /// The messages were worked on: they are done
 #[utoipa::path(
-    post, path = "/v1/queues/{topic}/ack", tag = "queues", request_body = Receipts,
+    post, path = "/v1/queues/{topic}/ack", operation_id = "ack_messages", tag = "queues", request_body = Receipts,
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
@@ -103,16 +127,13 @@ pub(super) async fn ack(
     Path(topic): Path<String>,
     sent: Body,
 ) -> Answer<Json<ReceiptResults>> {
-    who.need(Role::Produce)?.touch(&topic)?;
-    let Receipts { receipts } = body::json(&app, sent).await?;
-    let receipts = sorted(&app, &who, &topic, receipts).await?;
-    let settled = app.duly.ack(&receipts.own).await?;
-    Ok(receipts.results(settled))
+    who.need(Role::Consume)?.touch(&topic)?;
+    receipts::ack(&app, &who, Some(&topic), sent).await
 }
 
 /// The messages were not worked on: again later
 #[utoipa::path(
-    post, path = "/v1/queues/{topic}/nack", tag = "queues", request_body = Nack,
+    post, path = "/v1/queues/{topic}/nack", operation_id = "nack_messages", tag = "queues", request_body = Nack,
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
@@ -125,20 +146,13 @@ pub(super) async fn nack(
     Path(topic): Path<String>,
     sent: Body,
 ) -> Answer<Json<ReceiptResults>> {
-    who.need(Role::Produce)?.touch(&topic)?;
-    let Nack { receipts, delay } = body::json(&app, sent).await?;
-    let delay = delay.map(|delay| delay.span("delay")).transpose()?;
-    if delay.is_some_and(|delay| delay > app.limits.delay_max) {
-        return Err(Fault::at("too_far", "delay", "longer than any message may wait"));
-    }
-    let receipts = sorted(&app, &who, &topic, receipts).await?;
-    let settled = app.duly.nack(&receipts.own, delay).await?;
-    Ok(receipts.results(settled))
+    who.need(Role::Consume)?.touch(&topic)?;
+    receipts::nack(&app, &who, Some(&topic), sent).await
 }
 
 /// Keep the messages for longer
 #[utoipa::path(
-    post, path = "/v1/queues/{topic}/extend", tag = "queues", request_body = Extend,
+    post, path = "/v1/queues/{topic}/extend", operation_id = "extend_leases", tag = "queues", request_body = Extend,
     params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 200, description = "One answer per receipt", body = ReceiptResults),
@@ -151,75 +165,46 @@ pub(super) async fn extend(
     Path(topic): Path<String>,
     sent: Body,
 ) -> Answer<Json<ReceiptResults>> {
-    who.need(Role::Produce)?.touch(&topic)?;
-    let Extend { receipts, lease: wish } = body::json(&app, sent).await?;
-    let lease = lease(wish.as_ref())?;
-    let receipts = sorted(&app, &who, &topic, receipts).await?;
-    let settled = app.duly.extend(&receipts.own, lease).await?;
-    Ok(receipts.results(settled))
+    who.need(Role::Consume)?.touch(&topic)?;
+    receipts::extend(&app, &who, Some(&topic), sent).await
 }
 
-/// The receipts of one call.
-struct Sorted {
-    /// All of them, and whether each is among `own`.
-    all: Vec<(String, bool)>,
-    /// Those that the caller may settle, in their order.
-    own: Vec<String>,
-}
-
-/// Receipts can be guessed: they hold a number and the message's id. Whoever is for some topics only settles nothing that
-/// is not of the queue they named.
-async fn sorted(app: &App, who: &Who, topic: &str, receipts: Vec<String>) -> Answer<Sorted> {
-    if receipts.len() > MAX {
-        let detail = format!("{} receipts, the limit is {MAX}; send them in parts", receipts.len());
-        return Err(Fault::at("too_many", "receipts", detail));
-    }
-    if who.sees_all() {
-        return Ok(Sorted {
-            all: receipts.iter().map(|receipt| (receipt.clone(), true)).collect(),
-            own: receipts,
-        });
-    }
-    let id = |receipt: &String| receipt.parse().map(|receipt: Receipt| receipt.id);
-    let ids = receipts.iter().map(id).collect::<Result<Vec<_>, _>>()?;
-    let of_queue = |record: Option<Record>| {
-        record.is_some_and(|r| matches!(r.message.lane(), Lane::Queue(own) if own.as_str() == topic))
-    };
-    let own = app.duly.get_many_without_bodies(&ids).await?.into_iter().map(of_queue);
-    let all: Vec<_> = receipts.into_iter().zip(own).collect();
-    let own = all.iter().filter(|(_, own)| *own).map(|(receipt, _)| receipt.clone()).collect();
-    Ok(Sorted { all, own })
-}
-
-impl Sorted {
-    fn results(self, settled: Vec<Settled>) -> Json<ReceiptResults> {
-        let mut settled = settled.into_iter();
-        let result = |(receipt, own)| {
-            let outcome = match if own { settled.next() } else { None } {
-                Some(Settled::Done) => "done",
-                Some(Settled::Unknown) => "unknown",
-                Some(Settled::Lost) | None => "lost",
-            };
-            ReceiptResult { receipt, outcome: outcome.into() }
-        };
-        Json(ReceiptResults { results: self.all.into_iter().map(result).collect() })
-    }
+/// Which queues to list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct QueuesWanted {
+    /// Where the page before ended.
+    cursor: Option<String>,
+    /// At most so many: 1 to 1,000, 1,000 unless told otherwise.
+    limit: Option<usize>,
 }
 
 /// The topics of the built-in queue, with counts
 #[utoipa::path(
-    get, path = "/v1/queues", tag = "queues",
+    get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", params(QueuesWanted),
     responses(
-        (status = 200, description = "By topic", body = QueuesAnswer),
+        (status = 200, description = "A page, by topic", body = QueuesAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<QueuesAnswer>> {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    who: Who,
+    query: Asked<QueuesWanted>,
+) -> Answer<Json<QueuesAnswer>> {
     who.need(Role::Read)?;
+    let QueuesWanted { cursor, limit } = asked(query)?;
+    let limit = limit.unwrap_or(MAX);
+    if !(1..=MAX).contains(&limit) {
+        return Err(Fault::at("too_many", "limit", format!("a page has 1 to {MAX} queues, not {limit}")));
+    }
     let now = app.duly.now();
-    let queue = |status: LaneStatus| {
+    let queue = |status: &LaneStatus| {
         let Lane::Queue(topic) = &status.lane else { return None };
-        who.sees(topic.as_str()).then(|| Queue {
+        let is_wanted =
+            cursor.as_deref().is_none_or(|last| topic.as_str() > last) && who.sees(topic.as_str());
+        is_wanted.then(|| Queue {
             topic: topic.as_str().into(),
             paused: status.paused,
             pending: status.pending,
@@ -229,14 +214,21 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<Q
             oldest_overdue_ms: status.oldest_ready.map(|oldest| super::millis(now.since(oldest))),
         })
     };
-    let mut queues: Vec<_> = app.duly.lanes().await?.into_iter().filter_map(queue).collect();
+    let mut queues: Vec<_> = if who.sees_all() && cursor.is_none() {
+        app.duly.lanes().await?.iter().filter_map(queue).collect()
+    } else {
+        app.recent_lanes.get(&app.duly).await?.iter().filter_map(queue).collect()
+    };
     queues.sort_unstable_by(|one, two| one.topic.cmp(&two.topic));
-    Ok(Json(QueuesAnswer { queues }))
+    let has_more = queues.len() > limit;
+    queues.truncate(limit);
+    let cursor = queues.last().filter(|_| has_more).map(|last| last.topic.clone());
+    Ok(Json(QueuesAnswer { queues, cursor }))
 }
 
 /// Stop a queue, durably: nothing is received until it is resumed
 #[utoipa::path(
-    post, path = "/v1/queues/{topic}/pause", tag = "queues", params(("topic" = String, Path, description = "The queue")),
+    post, path = "/v1/queues/{topic}/pause", operation_id = "pause_queue", tag = "queues", params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 204, description = "Paused"),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -248,13 +240,15 @@ pub(super) async fn pause(
     Path(topic): Path<String>,
 ) -> Answer<StatusCode> {
     who.need(Role::Operate)?.touch(&topic)?;
+    // One that is paused is kept, also without messages.
+    app.topics.admit(&app.duly, &who, &topic).await?;
     app.duly.pause_queue(&topic).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Let a queue go on
 #[utoipa::path(
-    post, path = "/v1/queues/{topic}/resume", tag = "queues", params(("topic" = String, Path, description = "The queue")),
+    post, path = "/v1/queues/{topic}/resume", operation_id = "resume_queue", tag = "queues", params(("topic" = String, Path, description = "The queue")),
     responses(
         (status = 204, description = "It goes on"),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -266,6 +260,13 @@ pub(super) async fn resume(
     Path(topic): Path<String>,
 ) -> Answer<StatusCode> {
     who.need(Role::Operate)?.touch(&topic)?;
+    let is_paused = |status: &LaneStatus| {
+        status.paused && matches!(&status.lane, Lane::Queue(own) if own.as_str() == topic)
+    };
+    // A store may keep the name of a queue that it was asked to resume: whoever is for some topics only could fill it with names.
+    if !who.sees_all() && app.duly.lanes().await.is_ok_and(|lanes| !lanes.iter().any(is_paused)) {
+        return Ok(StatusCode::NO_CONTENT);
+    }
     app.duly.resume_queue(&topic).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,5 @@
 //! Saying which messages are meant, and when.
 
-use std::time::Duration;
-
 use duly::{Query, SinkName, State, Timestamp, Topic};
 
 use super::{
@@ -34,17 +32,21 @@ pub(super) fn filtered(state: State, filter: &Filter) -> Answer<Query> {
     Ok(query)
 }
 
-/// The due time that is meant by one of the two.
+/// The due time that is meant by one of the two. What is too far is refused here, before it is known how many messages it is
+/// for: a dry run is told the same.
 pub(super) fn due(app: &App, delay: Option<&Delay>, at: Option<&Moment>) -> Answer<Timestamp> {
-    match (delay, at) {
-        (Some(delay), None) => {
-            let span = delay.span("delay")?;
-            // The clock's millisecond has begun already: one more, so that it is never early.
-            let begun = if span.is_zero() { Duration::ZERO } else { Duration::from_millis(1) };
-            Ok(app.duly.now().saturating_add(span.saturating_add(begun)))
+    let due = match (delay, at) {
+        (Some(delay), None) => app.duly.due_after(delay.span("delay")?),
+        (None, Some(moment)) => moment.due("deliver_at")?,
+        (None, None) => return Err(Fault::at("no_time", "delay", "say when: delay or deliver_at")),
+        (Some(_), Some(_)) => {
+            return Err(Fault::at("two_times", "delay", "give one of delay and deliver_at"));
         }
-        (None, Some(moment)) => Ok(moment.time("deliver_at")?),
-        (None, None) => Err(Fault::at("no_time", "delay", "say when: delay or deliver_at")),
-        (Some(_), Some(_)) => Err(Fault::at("two_times", "delay", "give one of delay and deliver_at")),
+    };
+    if due > app.duly.due_max() {
+        let path = if delay.is_some() { "delay" } else { "deliver_at" };
+        let days = app.limits.delay_max.as_secs() / 86_400;
+        return Err(Fault::at("too_far", path, format!("due more than {days} days from now")));
     }
+    Ok(due)
 }

@@ -22,7 +22,7 @@ use crate::{
 
 /// The sinks, with their state
 #[utoipa::path(
-    get, path = "/v1/sinks", tag = "sinks",
+    get, path = "/v1/sinks", operation_id = "list_sinks", tag = "sinks",
     responses(
         (status = 200, description = "By name", body = SinksAnswer),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -82,7 +82,7 @@ fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&L
 
 /// Stop deliveries to a sink, durably and on every node
 #[utoipa::path(
-    post, path = "/v1/sinks/{name}/pause", tag = "sinks", params(("name" = String, Path, description = "The sink")),
+    post, path = "/v1/sinks/{name}/pause", operation_id = "pause_sink", tag = "sinks", params(("name" = String, Path, description = "The sink")),
     responses(
         (status = 204, description = "Paused; what is under way finishes"),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -101,7 +101,7 @@ pub(super) async fn pause(
 
 /// Let a sink go on
 #[utoipa::path(
-    post, path = "/v1/sinks/{name}/resume", tag = "sinks", params(("name" = String, Path, description = "The sink")),
+    post, path = "/v1/sinks/{name}/resume", operation_id = "resume_sink", tag = "sinks", params(("name" = String, Path, description = "The sink")),
     responses(
         (status = 204, description = "It goes on"),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
@@ -120,7 +120,7 @@ pub(super) async fn resume(
 
 /// Ask a sink's target whether it could take messages now, without delivering one
 #[utoipa::path(
-    post, path = "/v1/sinks/{name}/probe", tag = "sinks", params(("name" = String, Path, description = "The sink")),
+    post, path = "/v1/sinks/{name}/probe", operation_id = "probe_sink", tag = "sinks", params(("name" = String, Path, description = "The sink")),
     responses(
         (status = 204, description = "It could"),
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),

@@ -1,7 +1,8 @@
 //! From what Duly knows to what a client reads.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use duly::{Accepted, Body, Properties, Received, Record, State};
+use duly::{Accepted, Body, ContentKind, Properties, Received, Record, State};
+use serde_json::value::RawValue;
 
 use super::intake::Where;
 use crate::wire;
@@ -16,6 +17,7 @@ pub(super) fn accepted(place: Where, accepted: &Accepted) -> wire::Accepted {
         deliver_at: accepted.due.to_string(),
         deliver_at_ms: accepted.due.as_millis(),
         duplicate: accepted.duplicate,
+        kept: accepted.time_kept.then(|| "time".into()),
     }
 }
 
@@ -89,13 +91,14 @@ fn attempt(attempt: &duly::Attempt) -> wire::Attempt {
 /// A message in a receiver's hands.
 pub(super) fn received(received: Received) -> wire::ReceivedMessage {
     let message = &received.message;
-    let (body, body_base64) = body(&message.body);
+    let (json, body, body_base64) = as_sent(&message.body);
     wire::ReceivedMessage {
         id: message.id.as_str().into(),
         receipt: received.receipt,
         topic: message.topic.as_str().into(),
         tag: message.tag.as_ref().map(|tag| tag.as_str().into()),
         key: message.key.as_ref().map(|key| key.as_str().into()),
+        json,
         body,
         body_base64,
         content_type: message.body.kind().mime().into(),
@@ -108,6 +111,21 @@ pub(super) fn received(received: Received) -> wire::ReceivedMessage {
 
 fn properties(properties: &Properties) -> std::collections::BTreeMap<String, String> {
     properties.iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// In the way in which it was sent: as JSON, as text or as base64. What is not what it says is given as the next of these.
+fn as_sent(sent: &Body) -> (Option<Box<RawValue>>, Option<String>, Option<String>) {
+    if sent.kind() == ContentKind::Json && !sent.is_empty() {
+        let text = String::from_utf8(sent.as_bytes().to_vec()).ok();
+        if let Some(json) = text.and_then(|text| RawValue::from_string(text).ok()) {
+            return (Some(json), None, None);
+        }
+    }
+    if sent.kind() == ContentKind::Bytes && !sent.is_empty() {
+        return (None, None, Some(STANDARD.encode(sent.as_bytes())));
+    }
+    let (body, body_base64) = body(sent);
+    (None, body, body_base64)
 }
 
 /// As text, or else as base64.

@@ -11,7 +11,7 @@ use crate::{auth::Role, wire::WhoAnswer};
 ///
 /// Answers everybody, also without a token or with one that is not known here: then `known` is false.
 #[utoipa::path(
-    get, path = "/v1/whoami", tag = "overview",
+    get, path = "/v1/whoami", operation_id = "get_caller", tag = "overview",
     responses((status = 200, description = "What the token allows", body = WhoAnswer))
 )]
 pub(super) async fn whoami(State(app): State<Arc<App>>, who: Result<Who, Fault>) -> Json<WhoAnswer> {
@@ -26,6 +26,7 @@ pub(super) async fn whoami(State(app): State<Arc<App>>, who: Result<Who, Fault>)
                 name: Some(caller.name.clone()),
                 roles: caller.roles.iter().copied().map(Role::word).map(Into::into).collect(),
                 topics: caller.topics.clone(),
+                ids: caller.ids.clone(),
             }
         }
     })

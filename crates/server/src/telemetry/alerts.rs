@@ -31,10 +31,11 @@ pub(super) enum Name {
     Orphan,
     Books,
     NotReady,
+    Degraded,
 }
 
 impl Name {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Overdue,
         Self::QueueLength,
         Self::LatenessP99,
@@ -43,6 +44,7 @@ impl Name {
         Self::Orphan,
         Self::Books,
         Self::NotReady,
+        Self::Degraded,
     ];
     /// Those that a topic can have for itself.
     pub(super) const OF_TOPICS: [Self; 5] =
@@ -58,6 +60,7 @@ impl Name {
             Self::Orphan => "orphan",
             Self::Books => "books",
             Self::NotReady => "not_ready",
+            Self::Degraded => "degraded",
         }
     }
 
@@ -80,6 +83,8 @@ pub(super) struct Seen {
     pub(super) books: Option<Books>,
     /// Why no message could be accepted or delivered now, by part.
     pub(super) failing: Vec<(&'static str, String)>,
+    /// Which messages wait, and why, while all others go on.
+    pub(super) degraded: Option<String>,
 }
 
 impl Seen {
@@ -88,7 +93,7 @@ impl Seen {
         match name {
             Name::Overdue | Name::QueueLength | Name::DeadLetters | Name::Orphan => self.lanes.is_some(),
             Name::Books => self.books.is_some(),
-            Name::LatenessP99 | Name::FailureRate | Name::NotReady => true,
+            Name::LatenessP99 | Name::FailureRate | Name::NotReady | Name::Degraded => true,
         }
     }
 }
@@ -124,6 +129,8 @@ pub(super) struct Watch {
     on: BTreeMap<Key, On>,
     /// So many looks in a row have seen it not ready.
     unready: u32,
+    /// So many looks in a row have seen it degraded.
+    degraded: u32,
 }
 
 #[derive(Debug)]
@@ -164,7 +171,7 @@ impl On {
 impl Watch {
     /// `sinks` are those configured: what waits for another is an orphan.
     pub(super) fn new(rules: AlertRules, sinks: impl IntoIterator<Item = SinkName>) -> Self {
-        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new(), unready: 0 }
+        Self { rules, sinks: sinks.into_iter().collect(), on: BTreeMap::new(), unready: 0, degraded: 0 }
     }
 
     /// The alerts that are on.
@@ -189,6 +196,7 @@ impl Watch {
     /// Holds what was seen against the rules. Gives the alerts that were raised or cleared by it, or are to be told again.
     pub(super) fn look(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
         self.unready = if seen.failing.is_empty() { 0 } else { self.unready.saturating_add(1) };
+        self.degraded = if seen.degraded.is_none() { 0 } else { self.degraded.saturating_add(1) };
         let wrong = self.wrong(seen);
         let mut told = Vec::new();
         for (key, wrong) in &wrong {
@@ -262,6 +270,12 @@ impl Watch {
             let parts: Vec<_> = seen.failing.iter().map(|(part, why)| format!("{part}: {why}")).collect();
             let detail = format!("no message could be accepted and delivered now: {}", parts.join("; "));
             wrong.insert((Name::NotReady, None), detail.into());
+        }
+        if let Some(why) = &seen.degraded
+            && (self.degraded >= UNREADY_LOOKS || self.any_on(Name::Degraded))
+        {
+            let detail = format!("some messages wait while all others are delivered: {why}");
+            wrong.insert((Name::Degraded, None), detail.into());
         }
         wrong
     }

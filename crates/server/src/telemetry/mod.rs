@@ -36,7 +36,8 @@ const LOOK: Duration = Duration::from_secs(2);
 /// A store that others work on, too, is asked at every fifth look only.
 const LOOKS_FAR: u64 = 5;
 /// A store of which any part says this answers nothing else either.
-const AWAY: [StoreErrorKind; 2] = [StoreErrorKind::Unavailable, StoreErrorKind::Closed];
+const AWAY: [StoreErrorKind; 3] =
+    [StoreErrorKind::Unavailable, StoreErrorKind::Unanswered, StoreErrorKind::Closed];
 /// So many alerts wait for a slow listener; then it loses the oldest.
 const KEPT: usize = 64;
 
@@ -137,6 +138,7 @@ impl Telemetry {
         let health = self.duly.health().await;
         let failing: Vec<_> =
             health.parts().into_iter().filter_map(|(part, wrong)| Some((part, wrong?))).collect();
+        let degraded = health.degraded.as_ref().map(ToString::to_string);
         let is_far = self.duly.durability().is_elsewhere() && !look.is_multiple_of(LOOKS_FAR);
         let is_away = AWAY.iter().any(|kind| health.failing_with(*kind).is_some());
         // A store that does not answer is not waited for: what it held a moment ago still stands.
@@ -147,7 +149,7 @@ impl Telemetry {
         let told = {
             let mut state = self.state();
             let (tried, topics) = state.samples.tried();
-            state.watch.look(now, &Seen { lanes, tried, topics, books, failing })
+            state.watch.look(now, &Seen { lanes, tried, topics, books, failing, degraded })
         };
         told.iter().for_each(|alert| self.tell(alert));
     }

@@ -18,6 +18,12 @@ pub struct BulkRequest {
     /// Only count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// With a filter: only what was accepted by then, of dead letters what had died by then. A dry run says when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Moment>,
+    /// With a filter: so many at most, such as a dry run counted.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
+    pub at_most: Option<u64>,
 }
 
 /// Which messages, and their new due time: `delay` or `deliver_at`.
@@ -33,6 +39,12 @@ pub struct MovedRequest {
     /// Only count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// With a filter: only what was accepted by then. A dry run says when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Moment>,
+    /// With a filter: so many at most, such as a dry run counted.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
+    pub at_most: Option<u64>,
     /// Due this long from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
@@ -74,4 +86,11 @@ pub struct BulkAnswer {
     pub maybe_delivered: u64,
     /// Nothing was changed, only counted.
     pub dry_run: bool,
+    /// The instant that a filter was applied for: what came later is not among those that matched. Sent back with `at_most`, the real
+    /// call changes no more than the dry run counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+    /// There are more that match: `at_most` was reached.
+    #[serde(default)]
+    pub more: bool,
 }

@@ -61,6 +61,30 @@ pub enum Happened {
 }
 
 impl Happened {
+    /// Every word that [`kind`](Self::kind) gives.
+    pub const KINDS: [&str; 20] = [
+        "accepted",
+        "delivered",
+        "failed",
+        "dead",
+        "cancelled",
+        "rescheduled",
+        "replayed",
+        "purged",
+        "paused",
+        "resumed",
+        "target_away",
+        "target_back",
+        "destination_unreachable",
+        "destination_recovered",
+        "leases_lost",
+        "store_failing",
+        "clock_jumped",
+        "alert",
+        "missed",
+        "other",
+    ];
+
     /// The word in `type`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -85,5 +109,20 @@ impl Happened {
             Self::Missed { .. } => "missed",
             Self::Other { .. } => "other",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_of_events_can_be_asked_for() {
+        let error = serde_json::from_str::<Happened>(r#"{"type":"?"}"#).unwrap_err().to_string();
+        let mut known: Vec<_> = error.split('`').skip(3).step_by(2).collect();
+        let mut kinds = Happened::KINDS.to_vec();
+        known.sort_unstable();
+        kinds.sort_unstable();
+        assert_eq!(known, kinds);
     }
 }

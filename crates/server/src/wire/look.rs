@@ -25,6 +25,9 @@ pub type DeadPage = Page;
 pub struct QueuesAnswer {
     /// By topic.
     pub queues: Vec<Queue>,
+    /// Ask with this `cursor` for the next page; none: this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// One topic of the built-in queue.
@@ -110,6 +113,10 @@ pub struct Stats {
     pub uptime_ms: u64,
     /// Its version.
     pub version: String,
+    /// Whether the token is for some topics only: then the totals are what is pending, in flight and dead in these topics of the built-in
+    /// queue, and what is counted over all topics is 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
 }
 
 /// accepted = pending + in_flight + delivered + cancelled + dead + purged, always.
@@ -151,7 +158,7 @@ pub struct Lateness {
 /// Something an operator should know.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Alert {
-    /// `overdue`, `queue_length`, `lateness_p99`, `failure_rate`, `dead_letters`, `orphan`, `books` or `not_ready`.
+    /// `overdue`, `queue_length`, `lateness_p99`, `failure_rate`, `dead_letters`, `orphan`, `books`, `not_ready` or `degraded`.
     pub name: String,
     /// The topic or sink it is about; none: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,6 +186,9 @@ pub enum AlertState {
 pub struct Forecast {
     /// Equal parts of the span asked for.
     pub buckets: Vec<ForecastBucket>,
+    /// Whether only some of the messages were counted: for a token for some topics, the first 10,000 of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// One part of the span.
@@ -277,6 +287,9 @@ pub struct Ready {
     pub durability: String,
     /// Lanes whose sink left the configuration: their messages wait. Told to callers with a token that sees all topics.
     pub orphans: Vec<OrphanLane>,
+    /// What an operator should mend although messages are accepted and delivered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// Messages that wait for a sink which is not configured.
@@ -298,8 +311,11 @@ pub struct WhoAnswer {
     /// The name of their token; `anyone` where none is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What they may do: any of `produce`, `read`, `operate` and `admin`, which is everything.
+    /// What they may do: any of `produce`, `consume`, `read`, `operate` and `admin`, which is everything.
     pub roles: Vec<String>,
     /// For which topics: patterns with `*`. Empty: all.
     pub topics: Vec<String>,
+    /// Which ids they may choose: patterns with `*`, as the token has them. Empty: any, or with topics those that follow from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<String>,
 }

@@ -49,7 +49,7 @@ pub struct NewMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// 0–9, 4 unless told otherwise: who goes first among those of one lane due in the same millisecond.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
     pub priority: Option<u8>,
     /// Given up as `expired` if it is not delivered this long after its due time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub(crate) fn is_object(text: &[u8]) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// Total tries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
     pub attempts: Option<u32>,
     /// `fixed`, `linear` or `exponential`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +99,9 @@ pub struct Accepted {
     pub deliver_at_ms: u64,
     /// Known before with the same content: nothing changed; time and state are the first one's.
     pub duplicate: bool,
+    /// `time`, if the first one's due time is another than the one sent now: it stands. PATCH changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 /// One answer of a batch.
@@ -149,6 +152,9 @@ pub struct Cancelled {
     pub id: String,
     /// `cancelled`.
     pub state: String,
+    /// It was cancelled before: nothing changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub already: bool,
     /// An earlier try has no known outcome: it may have arrived.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maybe_delivered: bool,

@@ -5,9 +5,11 @@ mod bulk;
 mod event;
 mod look;
 mod message;
+mod number;
 mod problem;
 mod queue;
 mod when;
+mod words;
 
 pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
 pub use event::Happened;
@@ -21,5 +23,8 @@ pub use message::{
     Accepted, Attempt, BatchResult, Cancelled, Message, NewMessage, Reschedule, Rescheduled, Retry,
 };
 pub use problem::{ItemError, Problem};
-pub use queue::{Extend, Nack, ReceiptResult, ReceiptResults, Receipts, Receive, Received, ReceivedMessage};
-pub use when::{Delay, Moment};
+pub use queue::{
+    Extend, Nack, ReceiptResult, ReceiptResults, Receipts, Receive, ReceiveAny, Received, ReceivedMessage,
+};
+pub use when::{DUE_MILLIS_MIN, Delay, Moment};
+pub(crate) use words::plain;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::Delay;
@@ -12,9 +13,26 @@ use super::Delay;
 #[serde(deny_unknown_fields)]
 pub struct Receive {
     /// At most so many; 10 unless told otherwise, 1,000 at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
     pub max: Option<usize>,
     /// How long to wait for the first; not at all unless told otherwise, 60 s at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Delay>,
+    /// How long the receiver has before they are given to somebody else; 30 s unless told otherwise, 12 h at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Delay>,
+}
+
+/// What a receiver of several queues wants.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveAny {
+    /// The queues, 1 to 32. Each has an equal share of `max` while it has so many: none starves another.
+    pub topics: Vec<String>,
+    /// At most so many; 10 unless told otherwise, 1,000 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
+    pub max: Option<usize>,
+    /// How long to wait for the first of any queue; not at all unless told otherwise, 60 s at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Delay>,
     /// How long the receiver has before they are given to somebody else; 30 s unless told otherwise, 12 h at most.
@@ -44,10 +62,14 @@ pub struct ReceivedMessage {
     /// Its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The body, if it is UTF-8.
+    /// The body, if it was sent as `json`: the same value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub json: Option<Box<RawValue>>,
+    /// The body, if it was sent as text or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// The body, if it is not UTF-8.
+    /// The body, if it was sent as bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<String>,
     /// What the producer said the body is.
@@ -77,9 +99,15 @@ pub struct Receipts {
 pub struct Nack {
     /// At most 1,000.
     pub receipts: Vec<String>,
-    /// Again after this long; after the handlers' wait for "again" unless told otherwise.
+    /// Again after exactly this long; unless told otherwise, when the retry policy of the message or of `[handlers]` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
+    /// What went wrong, kept with the attempt, up to 512 bytes of it. With it the try counts as failed: the first wait is longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// They can never be handled: dead letters now. Goes with no `delay`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dead: bool,
 }
 
 /// Receipts to keep for longer.

@@ -32,6 +32,10 @@ impl Delay {
     /// The span; a fault is said to be at `path`.
     pub fn span(&self, path: &str) -> Result<Duration, Invalid> {
         match self {
+            Self::Millis(millis) if *millis > Timestamp::MAX.as_millis() => {
+                let detail = format!("{millis} milliseconds are too many: that is after the year 9999");
+                Err(Invalid::new("bad_delay", path, detail))
+            }
             Self::Millis(millis) => Ok(Duration::from_millis(*millis)),
             Self::Text(text) => {
                 duly::parse_delay(text).map_err(|fault| Invalid { path: path.into(), ..fault })
@@ -49,6 +53,33 @@ impl Moment {
                 duly::parse_time(text).map_err(|fault| Invalid { path: path.into(), ..fault })
             }
         }
+    }
+}
+
+/// Milliseconds before this are 1970 to 1973: whoever sends fewer as a due time means seconds.
+pub const DUE_MILLIS_MIN: u64 = 100_000_000_000;
+
+impl Moment {
+    /// The point in time, to be the due time of a message: seconds in place of milliseconds are refused, as they would make
+    /// it due at once.
+    pub fn due(&self, path: &str) -> Result<Timestamp, Invalid> {
+        let time = self.time(path)?;
+        let is_number = match self {
+            Self::Millis(_) => true,
+            Self::Text(text) => text.trim().bytes().all(|byte| byte.is_ascii_digit()),
+        };
+        if !is_number || time.as_millis() >= DUE_MILLIS_MIN {
+            return Ok(time);
+        }
+        let number = time.as_millis();
+        if number == 0 {
+            let detail = "0 is the year 1970; leave deliver_at out to deliver now";
+            return Err(Invalid::new("bad_time", path, detail));
+        }
+        let detail = format!(
+            "{number} milliseconds since 1970 is {time}: this looks like seconds; send {number}000, or a time such as \"2026-11-15T18:15:00Z\""
+        );
+        Err(Invalid::new("bad_time", path, detail))
     }
 }
 
@@ -71,6 +102,11 @@ macro_rules! text_or_millis {
                     }
                     fn visit_u64<E: de::Error>(self, millis: u64) -> Result<$name, E> {
                         Ok($name::Millis(millis))
+                    }
+                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
+                        super::number::exact(number)
+                            .map($name::Millis)
+                            .ok_or_else(|| E::invalid_type(de::Unexpected::Float(number), &self))
                     }
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
                         Ok($name::Text(text.to_owned()))

@@ -52,6 +52,79 @@ fn a_bad_line_is_told_by_its_number_and_the_others_stand() {
 }
 
 #[test]
+fn a_line_that_is_longer_than_the_server_reads_is_refused_alone() {
+    let server = Server::with(|config| config.limits.body_bytes_max = 1_000);
+    let line = |id: usize, body: usize| {
+        format!("{{\"topic\":\"t\",\"delay\":\"1h\",\"id\":\"o-{id}\",\"body\":\"{}\"}}\n", "x".repeat(body))
+    };
+    // The first of a batch, one in the middle, the last, and one that is read and refused for its body alone.
+    for batch in ["3", "1000"] {
+        let sizes = [1 << 20, 1, 1, 1 << 20, 2_000, 1, 1 << 20];
+        let lines: String = sizes.iter().enumerate().map(|(id, body)| line(id, *body)).collect();
+        let run = server.run_with(&["import", "-", "--batch", batch, "-o", "json"], lines.as_bytes());
+        assert_eq!(run.code, 1, "{run:?}");
+        let counts: Value = serde_json::from_str(&run.out).unwrap();
+        let taken = counts["accepted"].as_u64().unwrap() + counts["duplicates"].as_u64().unwrap();
+        assert_eq!((taken, &counts["refused"]), (3, &json!(4)), "{run:?}");
+        for number in [1, 4, 5, 7] {
+            assert!(run.words.contains(&format!("line {number}: ")), "{number}: {}", run.words);
+        }
+    }
+}
+
+#[test]
+fn an_import_works_whatever_the_server_takes_at_once() {
+    let server = Server::with(|config| config.limits.batch_max = 70);
+    let lines: String =
+        (0..300).map(|i| format!("{{\"topic\":\"t\",\"delay\":\"1h\",\"id\":\"o-{i}\"}}\n")).collect();
+    let run = server.run_with(&["import", "-", "-o", "json"], lines.as_bytes());
+    let counts: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((&counts["accepted"], &counts["refused"]), (&json!(300), &json!(0)), "{run:?}");
+    assert_eq!(server.json::<Stats>(&["stats"]).books.pending, 300);
+}
+
+#[test]
+fn an_import_waits_for_a_store_that_takes_nothing_now_and_no_line_is_refused_for_it() {
+    let server = Server::with(|config| config.limits.pending_max = 3);
+    let lines: String =
+        (0..5).map(|i| format!("{{\"topic\":\"t\",\"delay\":\"1h\",\"id\":\"o-{i}\"}}\n")).collect();
+    let run = server.run_with(&["import", "-", "--batch", "1", "--patience", "0s"], lines.as_bytes());
+    assert_eq!(run.code, 5, "it is not the lines: {run:?}");
+    assert!(run.words.contains("stopped at line 4") && !run.words.contains("refused"), "{run:?}");
+    std::thread::scope(|scope| {
+        let import = scope.spawn(|| {
+            server.run_with(
+                &["import", "-", "--batch", "1", "--patience", "2m", "-o", "json"],
+                lines.as_bytes(),
+            )
+        });
+        // What waits goes away: then the others are taken.
+        for id in ["o-0", "o-1"] {
+            server.ok(&["fire", id]);
+            server.ok(&["receive", "t", "--wait", "10s", "--ack"]);
+        }
+        let run = import.join().unwrap();
+        let counts: Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!(
+            (run.code, &counts["accepted"], &counts["duplicates"]),
+            (0, &json!(2), &json!(3)),
+            "{run:?}"
+        );
+    });
+}
+
+#[test]
+fn an_import_without_ids_says_how_it_is_run_again() {
+    let server = Server::start();
+    let lines = b"{\"topic\":\"t\",\"delay\":\"1h\"}\n{\"topic\":\"t\",\"delay\":\"1h\"}\n";
+    let run = server.run_with(&["import", "-"], lines);
+    let prefix = run.words.split("use --ids ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let run = server.run_with(&["import", "-", "--ids", prefix, "-o", "json"], lines);
+    let counts: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((&counts["accepted"], &counts["duplicates"]), (&json!(0), &json!(2)), "{run:?}");
+}
+
+#[test]
 fn a_dry_run_checks_and_sends_nothing() {
     let server = Server::start();
     let run = server

@@ -94,7 +94,7 @@ fn ids_come_from_stdin_and_one_bad_one_does_not_stop_the_others() {
     assert_eq!((run.code, run.out.as_str()), (3, "a cancelled\nb cancelled\n"), "{run:?}");
     assert!(run.words.contains("nobody") && run.words.contains("1 of 3"), "{run:?}");
     // Unknown and too late together: the worse code is told.
-    assert_eq!(server.run_with(&["cancel", "-"], b"a\nnobody\n").code, 4);
+    assert_eq!(server.run_with(&["fire", "-"], b"a\nnobody\n").code, 4);
     let run = server.run_with(&["get", "-", "-o", "json"], b"a\nb\n");
     let told: Vec<Message> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(told.len(), 2);
@@ -136,6 +136,15 @@ fn what_was_received_is_kept_given_back_or_acknowledged() {
     let run = server.run_with(&["ack", "order", "-"], second.receipt.as_bytes());
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(server.json::<Message>(&["get", "a"]).state, "delivered");
+
+    server.ok(&["send", "order", "x", "--id", "b"]);
+    let held = server.json::<Received>(&receive).messages.remove(0);
+    let both = ["nack", "order", &held.receipt, "--dead", "--in", "1s"];
+    assert_eq!(server.run(&both).code, 2, "a dead letter does not come again");
+    server.ok(&["nack", "order", &held.receipt, "--error", "no such order", "--dead"]);
+    assert!(server.ok(&["get", "b"]).contains("refused no such order"));
+    let dead = server.ok(&["dead", "ls"]);
+    assert!(dead.contains("no such order"), "{dead}");
 }
 
 #[test]
@@ -146,6 +155,38 @@ fn bodies_can_be_had_alone() {
     let run = server.run(&["receive", "order"]);
     assert_eq!((run.code, run.out.as_str()), (0, ""));
     assert!(run.words.contains("nothing is due"), "{run:?}");
+}
+
+#[test]
+fn a_list_is_piped_into_a_verb_whole_or_with_a_word_that_there_is_more() {
+    let server = Server::start();
+    for n in 0..3 {
+        server.ok(&["send", "order", "--id", &format!("m{n}"), "--in", "1h"]);
+    }
+    let cut = server.run(&["ls", "--limit", "2", "-o", "json"]);
+    assert!(cut.words.contains("there are more"), "{cut:?}");
+    let run = server.run_with(&["cancel", "-"], cut.out.as_bytes());
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.words.contains("there are more") && run.out.lines().count() == 2, "{run:?}");
+    let whole = server.run(&["ls", "--all", "-o", "json"]);
+    let run = server.run_with(&["cancel", "-"], whole.out.as_bytes());
+    assert_eq!((run.code, run.out.as_str()), (0, "m2 cancelled\n"), "{run:?}");
+}
+
+#[test]
+fn a_change_of_many_is_done_in_parts_whatever_the_server_takes_at_once() {
+    let server = Server::with(|config| config.limits.batch_max = 3);
+    let ids: Vec<_> = (0..10).map(|n| format!("m{n}")).collect();
+    for id in &ids {
+        server.ok(&["send", "order", "--id", id, "--in", "1h"]);
+    }
+    let text = ids.join("\n");
+    let run = server.run_with(&["cancel", "-", "--dry-run", "-o", "json"], text.as_bytes());
+    assert_eq!(serde_json::from_str::<BulkAnswer>(&run.out).unwrap().matched, 10, "{run:?}");
+    let moved: BulkAnswer = server.json(&["reschedule", "--topic", "order", "--in", "30m", "--yes"]);
+    assert_eq!((moved.done, moved.more), (10, false));
+    let fired: BulkAnswer = server.json(&["fire", "--topic", "order", "--yes"]);
+    assert_eq!(fired.done, 10);
 }
 
 #[test]

@@ -39,6 +39,34 @@ fn the_printed_default_is_accepted_and_found_without_being_named() {
 }
 
 #[test]
+fn what_is_used_otherwise_than_written_is_shown_and_what_was_never_used_is_refused() {
+    let folder = Folder::new();
+    folder.write(
+        "duly.toml",
+        "[scan]\nmax = \"1m\"\nidle_max = \"1m\"\n[sinks.hook]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:9\"\nin_flight = 5000\nconcurrency = 2\nbatch = 10\n",
+    );
+    let checked = json(&duly(&folder, &["config", "check", "--effective", "-o", "json"]));
+    let found = |path: &str| {
+        let settings = checked["settings"].as_array().unwrap();
+        settings.iter().find(|setting| setting["path"] == path).unwrap_or_else(|| panic!("{path}")).clone()
+    };
+    let (max, in_flight) = (found("scan.max"), found("sinks.hook.in_flight"));
+    assert_eq!((&max["value"], in_flight["value"].as_u64()), (&"1m".into(), Some(5000)));
+    assert_ne!(max["effective"], max["value"], "the heartbeat bounds it: {max}");
+    // Neither the calls at a time nor what each carries bounds what is claimed: see the scheduler's tests.
+    assert!(in_flight.get("effective").is_none(), "it is used as written: {in_flight}");
+    assert!(found("listen").get("effective").is_none(), "it is used as written");
+    for (section, line) in
+        [("scan", "batch = 5"), ("handlers", "concurrency = 3"), ("handlers", "timeout = \"1m\"")]
+    {
+        folder.write("duly.toml", &format!("[{section}]\n{line}\n"));
+        let refused = duly(&folder, &["config", "check"]);
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && words.contains("never had an effect"), "{words}");
+    }
+}
+
+#[test]
 fn a_made_token_is_let_in_by_the_lines_printed_with_it() {
     let folder = Folder::new();
     let arguments = ["token", "--name", "shop", "--role", "produce", "--role", "read", "--topic", "order*"];
@@ -60,6 +88,7 @@ fn a_made_token_is_let_in_by_the_lines_printed_with_it() {
         &["token", "--name", "a"][..],
         &["token", "--name", "a", "--role", "root"],
         &["token", "--role", "read"],
+        &["token", "--name", "a", "--role", "produce", "--topic", "订单*"],
     ] {
         assert_eq!(duly(&folder, wrong).status.code(), Some(2), "{wrong:?}");
     }

@@ -170,3 +170,43 @@ fn the_doctor_names_a_stream_of_nats_that_forgets_ids_before_the_last_retry() {
     assert_told(&told, "ok", "answers");
     assert_eq!(told.len(), 1, "a minute is within the two that NATS remembers: {told:#?}");
 }
+
+#[test]
+fn the_doctor_finds_damage_in_the_data_folder_and_leaves_it_as_it_is() {
+    let folder = Folder::new();
+    let data = folder.0.path().join("duly-data");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let duly = duly::Duly::open(&data).await.expect("a store");
+        for n in 0..20 {
+            let message =
+                duly::Message::to("order").id(format!("m{n}")).text("x".repeat(500)).after(duly::hours(2));
+            duly.send(message).await.expect("accepted");
+        }
+        duly.shutdown().await.expect("closed");
+    });
+    let look = || {
+        let report = json(&duly(&folder, &["doctor", "--data", "duly-data", "-o", "json"]));
+        let all = report["findings"].as_array().expect("findings").clone();
+        all.into_iter().find(|finding| finding["check"] == "stored messages").expect("it looks at them")
+    };
+    let sound = look();
+    assert_eq!(sound["state"], "ok", "{sound}");
+    assert!(sound["detail"].as_str().expect("words").starts_with("20 "), "{sound}");
+    // A bit of every file that holds messages.
+    let mut flipped = Vec::new();
+    for entry in std::fs::read_dir(&data).expect("files") {
+        let path = entry.expect("a file").path();
+        let mut bytes = std::fs::read(&path).expect("read");
+        let Some(at) = bytes.windows(100).position(|window| window == [b'x'; 100]) else { continue };
+        bytes[at + 50] ^= 1;
+        std::fs::write(&path, &bytes).expect("written");
+        flipped.push((path, bytes));
+    }
+    assert!(!flipped.is_empty());
+    let damaged = look();
+    assert_eq!(damaged["state"], "fail", "{damaged}");
+    for (path, bytes) in flipped {
+        assert!(std::fs::read(&path).expect("read") == bytes, "{} was changed", path.display());
+    }
+}

@@ -18,7 +18,7 @@ fn a_token_is_given_as_its_hash_as_itself_or_as_a_file() {
     let file = folder.write("token", &format!("{TOKEN}-file\n"));
     let text = format!(
         "listen = \"0.0.0.0:7380\"\n\
-         [[auth.tokens]]\nname = \"a\"\nroles = [\"produce\", \"read\"]\ntopics = [\"order*\"]\nhash = \"{}\"\n\
+         [[auth.tokens]]\nname = \"a\"\nroles = [\"produce\", \"read\"]\ntopics = [\"order*\"]\nids = [\"s-*\"]\nhash = \"{}\"\n\
          [[auth.tokens]]\nname = \"b\"\nroles = \"admin\"\ntoken = \"{TOKEN}-b\"\n\
          [[auth.tokens]]\nname = \"c\"\nroles = [\"operate\"]\ntoken_file = {file:?}\n",
         TokenHash::of(TOKEN)
@@ -28,6 +28,7 @@ fn a_token_is_given_as_its_hash_as_itself_or_as_a_file() {
     let a = tokens.caller(TOKEN).unwrap();
     assert_eq!((a.name.as_str(), a.may(Role::Read), a.may(Role::Operate)), ("a", true, false));
     assert!(a.may_touch("order.paid") && !a.may_touch("mail"));
+    assert!(a.may_choose("s-1") && !a.may_choose("order-1"));
     assert!(tokens.caller(&format!("{TOKEN}-b")).unwrap().may(Role::Operate));
     assert_eq!(tokens.caller(&format!("{TOKEN}-file")).unwrap().name, "c");
 }
@@ -60,13 +61,14 @@ fn what_is_wrong_with_tokens_is_all_told() {
          [[auth.tokens]]\nname = \"g\"\nroles = [\"read\"]\ntoken_file = \"no-such-file\"\n\
          [[auth.tokens]]\nname = \"h\"\nroles = [\"read\"]\ntoken = \"{TOKEN}\"\n\
          [[auth.tokens]]\nname = \"h\"\nroles = [\"read\"]\ntoken = \"{TOKEN}-6\"\n\
-         [[auth.tokens]]\nname = \"i\"\nroles = [\"read\"]\nhash = \"{hash}\"\n",
+         [[auth.tokens]]\nname = \"i\"\nroles = [\"read\"]\nhash = \"{hash}\"\n\
+         [[auth.tokens]]\nname = \"k\"\nroles = [\"produce\"]\ntopics = [\"订单*\", \"shop/*\"]\ntoken = \"{TOKEN}-7\"\n",
         hash = TokenHash::of(TOKEN)
     );
     let told = faults(&text, &[]);
     for (path, words) in [
         ("auth.tokens[0].name", "missing"),
-        ("auth.tokens[1].roles", "produce, read, operate, admin"),
+        ("auth.tokens[1].roles", "produce, consume, read, operate, admin"),
         ("auth.tokens[2].roles", "did you mean read?"),
         ("auth.tokens[3].hash", "duly token"),
         ("auth.tokens[4].token", "at least 16"),
@@ -75,8 +77,9 @@ fn what_is_wrong_with_tokens_is_all_told() {
         ("auth.tokens[7].token_file", "cannot be read"),
         ("auth.tokens[9].name", "another token has this name"),
         ("auth.tokens[10]", "the same token"),
+        ("auth.tokens[11].ids", "none can match"),
     ] {
         assert!(told.iter().any(|(at, detail)| at == path && detail.contains(words)), "{path}: {told:#?}");
     }
-    assert_eq!(told.len(), 10, "nobody is told besides that there is no token: {told:#?}");
+    assert_eq!(told.len(), 11, "nobody is told besides that there is no token: {told:#?}");
 }

@@ -37,19 +37,22 @@ async fn a_message_is_sent_seen_coming_and_seen_delivered() {
 async fn a_message_is_cancelled_and_undone() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     let long = r#"{"n":12345678901234567890,"a":[1.10]}"#;
-    let body = duly::Body::from_parts(duly::ContentKind::Json, long);
-    bed.duly()
-        .send(Message::to("later").id("one").body(body).after(duly::hours(1)).priority(7))
-        .await
-        .unwrap();
     let browser = &bed.browser;
-    bed.screen("#/messages/one").await;
-    browser.press("main button", "Cancel").await;
-    browser.until("document.querySelector('.badge.cancelled')").await;
-    browser.press(".toast button", "Undo").await;
-    browser.until("document.querySelector('.badge.pending')").await;
-    let again = bed.duly().get("one").await.unwrap().unwrap();
-    assert_eq!((again.message.body.as_bytes(), again.message.priority.get()), (long.as_bytes(), 7));
+    for (id, kind, text) in
+        [("one", duly::ContentKind::Json, long), ("two", duly::ContentKind::Bytes, "text")]
+    {
+        let body = duly::Body::from_parts(kind, text);
+        let message = Message::to("later").id(id).body(body).after(duly::hours(1)).priority(7);
+        bed.duly().send(message).await.unwrap();
+        bed.screen(&format!("#/messages/{id}")).await;
+        browser.press("main button", "Cancel").await;
+        browser.until("document.querySelector('.badge.cancelled')").await;
+        browser.press(".toast button", "Undo").await;
+        browser.until("document.querySelector('.badge.pending')").await;
+        let again = bed.duly().get(id).await.unwrap().unwrap().message;
+        let seen = (again.body.kind(), again.body.as_bytes(), again.priority.get());
+        assert_eq!(seen, (kind, text.as_bytes(), 7));
+    }
     bed.was_quiet().await;
 }
 

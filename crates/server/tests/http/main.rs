@@ -1,6 +1,8 @@
 //! The server as its clients see it: real connections, a real store, one file per subject.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod acceptance;
+mod access;
 mod batch;
 mod bed;
 mod edges;
@@ -11,9 +13,11 @@ mod pair;
 mod patience;
 mod ready;
 mod redis;
+mod schema;
 mod secure;
 mod sources;
 mod sql;
 mod target;
 mod walk;
 mod webhooks;
+mod workers;

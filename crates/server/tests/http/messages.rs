@@ -42,8 +42,6 @@ async fn cancel_reschedule_and_fire_answer_exactly() {
     );
     let cancelled = bed.call(Method::DELETE, "/v1/messages/one", "").await;
     assert_eq!((cancelled.status.as_u16(), cancelled.json()["state"].clone()), (200, json!("cancelled")));
-    let again = bed.call(Method::DELETE, "/v1/messages/one", "").await;
-    assert_eq!((again.code(), again.json()["state"].clone()), ("too_late".into(), json!("cancelled")));
     assert_eq!(bed.call(Method::DELETE, "/v1/messages/nobody", "").await.code(), "not_found");
     assert_eq!(bed.call(Method::PATCH, "/v1/messages/nobody", r#"{"delay":1}"#).await.code(), "not_found");
     assert_eq!(bed.call(Method::PATCH, "/v1/messages/one", "{}").await.code(), "no_time");
@@ -133,6 +131,90 @@ async fn a_nack_comes_again_and_the_last_one_is_a_dead_letter_that_can_be_replay
     assert_eq!((replayed["done"].clone(), replayed["unknown"].clone()), (json!(1), json!(1)));
     let received = bed.receive("q", 1).await;
     assert_eq!((received[0]["attempt"].clone(), received[0]["body"].clone()), (json!(1), json!("keep me")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_by_filter_never_goes_beyond_what_its_dry_run_counted() {
+    let bed = Bed::new().await;
+    for n in 0..3 {
+        bed.send(json!({"topic": "q", "id": format!("old{n}"), "delay": "1h"})).await;
+    }
+    let counted = bed.post("/v1/messages/cancel", r#"{"filter":{"topic":"q"},"dry_run":true}"#).await.json();
+    assert_eq!((&counted["matched"], &counted["more"]), (&json!(3), &json!(false)));
+    // Time passes in milliseconds: what is accepted in the next one is new.
+    let soon = counted["as_of"].clone();
+    for n in 0..2 {
+        bed.send(json!({"topic": "q", "id": format!("new{n}"), "delay": "1h"})).await;
+        bed.send(json!({"topic": "q", "id": format!("newer{n}"), "delay": "30m"})).await;
+    }
+    let wish =
+        |at_most: u64| json!({"filter": {"topic": "q"}, "as_of": soon, "at_most": at_most}).to_string();
+    let part = bed.post("/v1/messages/cancel", wish(2)).await.json();
+    assert_eq!(
+        (&part["done"], &part["matched"], &part["more"]),
+        (&json!(2), &json!(2), &json!(true)),
+        "{part}"
+    );
+    let rest = bed.post("/v1/messages/cancel", wish(1)).await.json();
+    assert_eq!((&rest["done"], &rest["more"]), (&json!(1), &json!(false)), "{rest}");
+    let left = bed.get("/v1/messages?topic=q").await.json();
+    let left: Vec<_> = left["messages"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
+    assert_eq!(left, ["newer0", "newer1", "new0", "new1"]);
+    let refused = bed.post("/v1/messages/cancel", r#"{"ids":["new0"],"at_most":1}"#).await;
+    assert_eq!(refused.code(), "bad_selection");
+    let bad = bed.post("/v1/messages/cancel", r#"{"filter":{},"as_of":"yesterday"}"#).await;
+    assert_eq!(bad.code(), "bad_time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_fired_by_filter_is_due_at_the_call_and_not_at_the_count_before_it() {
+    let bed = Bed::new().await;
+    for n in 0..3 {
+        bed.send(json!({"topic": "q", "id": format!("m{n}"), "delay": "1h", "max_lateness": "1m"})).await;
+    }
+    let count = async || {
+        let counted =
+            bed.post("/v1/messages/fire", r#"{"filter":{"topic":"q"},"dry_run":true}"#).await.json();
+        assert_eq!(counted["matched"], 3, "{counted}");
+        duly::parse_time(counted["as_of"].as_str().unwrap()).unwrap()
+    };
+    let counted = count().await;
+    let mut later = count().await;
+    while later <= counted {
+        later = count().await;
+    }
+    let fire = async |at_most: u64| {
+        let wish = json!({"filter": {"topic": "q"}, "as_of": counted.as_millis(), "at_most": at_most});
+        bed.post("/v1/messages/fire", wish.to_string()).await.json()
+    };
+    let part = fire(2).await;
+    assert_eq!((&part["done"], &part["more"]), (&json!(2), &json!(true)), "{part}");
+    let rest = fire(2).await;
+    assert_eq!((&rest["done"], &rest["more"]), (&json!(1), &json!(false)), "none is fired twice: {rest}");
+    for n in 0..3 {
+        let due = bed.get(&format!("/v1/messages/m{n}")).await.json()["deliver_at_ms"].as_u64().unwrap();
+        assert!(due >= later.as_millis(), "{due} lies before the call: late from the start");
+    }
+    assert_eq!(bed.receive("q", 3).await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_dies_again_is_not_replayed_in_circles() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "bad", "retry": {"attempts": 1}})).await;
+    let die = async || {
+        let received = bed.receive("q", 1).await;
+        let nack = json!({"receipts": [received[0]["receipt"]]}).to_string();
+        assert_eq!(bed.post("/v1/queues/q/nack", nack).await.json()["results"][0]["outcome"], "done");
+    };
+    die().await;
+    let counted = bed.post("/v1/dead/replay", r#"{"filter":{},"dry_run":true}"#).await.json();
+    let wish = json!({"filter": {}, "as_of": counted["as_of"]}).to_string();
+    assert_eq!(bed.post("/v1/dead/replay", wish.clone()).await.json()["done"], 1);
+    die().await;
+    let again = bed.post("/v1/dead/replay", wish).await.json();
+    assert_eq!((&again["matched"], &again["done"]), (&json!(0), &json!(0)), "it died after the count");
+    assert_eq!(bed.post("/v1/dead/replay", r#"{"filter":{}}"#).await.json()["done"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

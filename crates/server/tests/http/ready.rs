@@ -168,6 +168,25 @@ async fn a_dead_driver_is_named_and_every_call_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_store_did_not_answer_is_504_and_names_the_id_to_repeat_it_with() {
+    let server = Broken::start(Tokens::default()).await;
+    server.store.fail([Call::Insert], StoreErrorKind::Unanswered);
+    let send = |body: String| {
+        let at = server.listening.addr();
+        async move { call(at, Method::POST, "/v1/messages", body, &[]).await }
+    };
+    let answer = send(r#"{"topic":"order","id":"order-42"}"#.into()).await;
+    assert_eq!((answer.status.as_u16(), answer.code().as_str()), (504, "store_unanswered"));
+    let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("order-42") && detail.contains("with this id"), "{detail}");
+    let made = send(r#"{"topic":"order"}"#.into()).await.json()["detail"].as_str().unwrap().to_owned();
+    let id = made.split_whitespace().nth(1).unwrap().to_owned();
+    server.store.fail([], StoreErrorKind::Unanswered);
+    let again = send(format!(r#"{{"topic":"order","id":"{id}"}}"#)).await;
+    assert_eq!(again.status.as_u16(), 201, "the id is one that can be given: {made}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn strangers_hear_which_part_fails_and_not_why() {
     let token =
         |name: &str, topics: &[&str]| Token::new(name, &format!("duly_{name}"), &[Role::Read], topics);

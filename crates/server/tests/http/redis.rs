@@ -51,7 +51,9 @@ async fn without_redis_calls_are_answered_503_and_all_goes_on_when_it_is_back() 
     bed.send(json!({"topic": "order", "delay": "1h"})).await;
     server.kill();
     let answer = bed.post("/v1/messages", json!({"topic": "order"}).to_string()).await;
-    assert_eq!(answer.code(), "store_unavailable", "{answer:?}");
+    // The connection may break with the call on its way.
+    let code = answer.code();
+    assert!(["store_unavailable", "store_unanswered"].contains(&code.as_str()), "{answer:?}");
     assert_eq!(bed.get("/readyz").await.status, 503);
     assert_eq!(bed.get("/livez").await.status, 200);
     server.start();

@@ -1,11 +1,18 @@
 //! HTTPS, and what may listen where.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::Arc,
+};
 
 use duly_server::{
+    auth::{Role, Token, Tokens},
     config::{Config, TlsFiles},
     serve,
 };
+use http::Method;
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -81,4 +88,101 @@ async fn a_second_server_on_the_same_folder_or_port_is_told_so() {
         panic!("two on one folder")
     };
     assert!(refused.to_string().contains("data folder"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_before_a_server_without_tokens_is_warned_of() {
+    let warnings = async |bed: &Bed| bed.get("/readyz").await.json()["warnings"].clone();
+    let bed = Bed::new().await;
+    assert!(warnings(&bed).await.is_null());
+    bed.call_with(Method::GET, "/v1/stats", "", &[("x-forwarded-for", "10.0.0.1")]).await;
+    let told = warnings(&bed).await;
+    assert!(told[0].as_str().is_some_and(|words| words.contains("auth.tokens")), "{told}");
+    // With tokens, whoever reaches the proxy still needs one.
+    let bed = Bed::with(|config| {
+        config.tokens = Tokens::new(vec![Token::new("root", "rule-me", &[Role::Admin], &[])]);
+    })
+    .await;
+    bed.call_with(Method::GET, "/livez", "", &[("forwarded", "for=10.0.0.1")]).await;
+    assert!(warnings(&bed).await.is_null());
+}
+
+/// A connection to this address that has begun to be answered, and how the answer begins.
+async fn connection(to: SocketAddr) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut first = [0; 12];
+    // One that is refused may be reset before its answer is read.
+    let _ = tokio::time::timeout(SOON, stream.read_exact(&mut first)).await.expect("an answer in time");
+    (stream, String::from_utf8_lossy(&first).into_owned())
+}
+
+/// An address of this machine that is not loopback, if it has one. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_does_not_take_the_connections_of_all() {
+    let bed = Bed::with(|config| {
+        config.listen = "0.0.0.0:0".parse().unwrap();
+        config.insecure_no_auth = true;
+        config.http.connections_per_address = 2;
+    })
+    .await;
+    let local = SocketAddr::from(([127, 0, 0, 1], bed.addr().port()));
+    // A proxy on this machine is many clients: loopback is not counted as one address.
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let (stream, first) = connection(local).await;
+        assert_eq!(first, "HTTP/1.1 200");
+        held.push(stream);
+    }
+    let Some(own) = own_address() else {
+        println!("skipped: this machine has no address but loopback");
+        return;
+    };
+    let far = SocketAddr::from((own, bed.addr().port()));
+    let two = [connection(far).await, connection(far).await];
+    assert!(two.iter().all(|(_, first)| first == "HTTP/1.1 200"));
+    let mut refused = String::new();
+    let mut third = TcpStream::connect(far).await.unwrap();
+    let _ = tokio::time::timeout(SOON, third.read_to_string(&mut refused)).await.expect("an answer in time");
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_per_address"), "{refused}");
+    assert_eq!(connection(local).await.1, "HTTP/1.1 200", "another address");
+    // A place is free again when its connection has ended.
+    drop(two);
+    let again = async { while connection(far).await.1 != "HTTP/1.1 200" {} };
+    tokio::time::timeout(SOON, again).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_data_folder_and_its_files_are_for_its_user_alone() {
+    let bed = Bed::new().await;
+    bed.send(serde_json::json!({"topic": "a", "delay": "1h"})).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let has_modes = |folder: &Path, want: u32| {
+        assert_eq!(mode(folder), want, "{}", folder.display());
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+    };
+    has_modes(bed.data(), 0o700);
+    let copies = tempfile::tempdir().unwrap();
+    // A folder that was prepared keeps its mode, such as one for a group that collects backups.
+    let prepared = copies.path().join("prepared");
+    std::fs::create_dir(&prepared).unwrap();
+    std::fs::set_permissions(&prepared, PermissionsExt::from_mode(0o2750)).unwrap();
+    duly_stores::embedded::backup(bed.data(), &prepared).unwrap();
+    has_modes(&prepared, 0o2750);
+    // One that is made is private; those above it are as mkdir makes them.
+    let usual = copies.path().join("usual");
+    std::fs::create_dir(&usual).unwrap();
+    let above = copies.path().join("above");
+    duly_stores::embedded::backup(bed.data(), &above.join("copy")).unwrap();
+    has_modes(&above.join("copy"), 0o700);
+    assert_eq!(mode(&above), mode(&usual));
 }

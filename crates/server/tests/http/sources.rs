@@ -76,23 +76,43 @@ impl Bridge {
 
     /// The next `count` that come out.
     async fn due(&self, count: usize) -> Vec<Delivery> {
-        let queue = format!("{}-due", self.name);
+        self.read(&format!("{}-due", self.name), count).await
+    }
+
+    /// The next `count` of this queue, which may be made later.
+    async fn read(&self, queue: &str, count: usize) -> Vec<Delivery> {
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-        let consumer = self.channel.basic_consume(
-            queue.as_str().into(),
-            "reader".into(),
-            options,
-            FieldTable::default(),
-        );
-        let all = consumer.await.unwrap().take(count).map(Result::unwrap).collect();
-        let all = tokio::time::timeout(SOON * 3, all).await.expect("they come out");
-        self.channel.basic_cancel("reader".into(), Default::default()).await.unwrap();
-        all
+        let reading = async {
+            let url = rabbitmq::shared().url();
+            let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
+            loop {
+                let channel = connection.create_channel().await.unwrap();
+                let none = FieldTable::default();
+                let Ok(consumer) = channel.basic_consume(queue.into(), "reader".into(), options, none).await
+                else {
+                    continue;
+                };
+                let all: Vec<Delivery> = consumer.take(count).map(Result::unwrap).collect().await;
+                channel.basic_cancel("reader".into(), Default::default()).await.unwrap();
+                return all;
+            }
+        };
+        tokio::time::timeout(SOON * 3, reading).await.expect("they come out")
     }
 }
 
 fn with_delay(delay: impl Into<AMQPValue>) -> BasicProperties {
     let headers = BTreeMap::from([("x-delay".into(), delay.into()), ("tenant".into(), text("a"))]);
+    BasicProperties::default().with_headers(headers.into())
+}
+
+fn with_copy_to(queue: &str) -> BasicProperties {
+    let copies = AMQPValue::FieldArray(vec![text(queue)].into());
+    let headers = BTreeMap::from([
+        ("x-delay".into(), AMQPValue::LongInt(1)),
+        ("tenant".into(), text("a")),
+        ("CC".into(), copies),
+    ]);
     BasicProperties::default().with_headers(headers.into())
 }
 
@@ -219,24 +239,63 @@ async fn what_duly_refuses_goes_to_the_dead_letter_exchange_with_the_reason_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_duly_refuses_is_rejected_where_no_exchange_is_named() {
+async fn what_duly_refuses_is_kept_in_a_queue_of_its_own_where_no_exchange_has_one() {
     if !rabbitmq::installed() {
         return;
     }
-    let mut bridge = Bridge::with("rejected", |config| {
-        config.sources.values_mut().for_each(|source| source.prefetch = 2);
-    })
-    .await;
-    for _ in 0..4 {
-        bridge.publish(&too_large(), with_delay(AMQPValue::LongInt(1))).await;
+    // Of the second, the exchange has no queue.
+    for (name, exchange) in [("kept", None), ("unbound", Some("amq.topic".to_owned()))] {
+        let mut bridge = Bridge::with(name, |config| {
+            for source in config.sources.values_mut() {
+                source.prefetch = 2;
+                source.dead_letter_exchange.clone_from(&exchange);
+            }
+        })
+        .await;
+        for _ in 0..3 {
+            bridge.publish(&too_large(), with_delay(AMQPValue::LongInt(1))).await;
+        }
+        // By this header RabbitMQ would bring it back to the source.
+        bridge.publish(&too_large(), with_copy_to(name)).await;
+        bridge.publish(b"fits", with_delay(AMQPValue::LongInt(1))).await;
+        assert_eq!(bridge.due(1).await[0].data, b"fits");
+        let kept = bridge.read(&format!("{name}.refused"), 4).await;
+        for delivery in &kept {
+            assert_eq!(delivery.data.len(), 2 << 20);
+            assert_eq!(header(delivery, "tenant").as_deref(), Some("a"), "with all that it had");
+            assert!(header(delivery, "duly-refused").is_some());
+        }
+        bridge.bed.stop().await;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = bridge.channel.queue_declare(name.into(), options, FieldTable::default()).await.unwrap();
+        assert_eq!(queue.message_count(), 0, "none comes back");
     }
-    bridge.publish(b"fits", with_delay(AMQPValue::LongInt(1))).await;
-    assert_eq!(bridge.due(1).await[0].data, b"fits");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_message_that_can_be_kept_nowhere_is_held_until_it_can() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::new("held").await;
+    let mut full = FieldTable::default();
+    full.insert("x-max-length".into(), AMQPValue::LongInt(0));
+    full.insert("x-overflow".into(), text("reject-publish"));
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    bridge.channel.queue_declare("held.refused".into(), options, full).await.unwrap();
+    bridge.publish(&too_large(), with_delay(AMQPValue::LongInt(1))).await;
+    bridge.publish(b"after it", with_delay(AMQPValue::LongInt(1))).await;
+    // Taken, and not acknowledged.
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let waiting = async || {
+        let queue = bridge.channel.queue_declare("held".into(), passive, FieldTable::default()).await;
+        queue.unwrap().message_count()
+    };
+    while waiting().await > 0 {}
+    bridge.channel.queue_delete("held.refused".into(), Default::default()).await.unwrap();
+    assert_eq!(bridge.read("held.refused", 1).await[0].data.len(), 2 << 20);
+    assert_eq!(bridge.due(1).await[0].data, b"after it");
     bridge.bed.stop().await;
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let queue =
-        bridge.channel.queue_declare("rejected".into(), options, FieldTable::default()).await.unwrap();
-    assert_eq!(queue.message_count(), 0, "none comes back");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,8 +66,10 @@ async fn every_route_does_its_work() {
     }
     bed.send(json!({"topic": "now", "id": "a"})).await;
     bed.send(json!({"topic": "now", "id": "b", "retry": {"attempts": 1}})).await;
+    bed.send(json!({"topic": "now", "id": "c"})).await;
+    bed.send(json!({"topic": "now", "id": "d"})).await;
     let receipts: Vec<Value> =
-        bed.receive("now", 2).await.iter().map(|message| message["receipt"].clone()).collect();
+        bed.receive("now", 4).await.iter().map(|message| message["receipt"].clone()).collect();
     let receipt = |n: usize| json!({"receipts": [receipts[n]]}).to_string();
     let calls = [
         (Method::GET, "/livez", String::new(), 200),
@@ -88,6 +90,10 @@ async fn every_route_does_its_work() {
         (Method::POST, "/v1/queues/{topic}/extend=now", receipt(0), 200),
         (Method::POST, "/v1/queues/{topic}/ack=now", receipt(0), 200),
         (Method::POST, "/v1/queues/{topic}/nack=now", receipt(1), 200),
+        (Method::POST, "/v1/receive", r#"{"topics":["nothing"]}"#.into(), 200),
+        (Method::POST, "/v1/extend", receipt(2), 200),
+        (Method::POST, "/v1/ack", receipt(2), 200),
+        (Method::POST, "/v1/nack", receipt(3), 200),
         (Method::POST, "/v1/queues/{topic}/pause=now", String::new(), 204),
         (Method::POST, "/v1/queues/{topic}/resume=now", String::new(), 204),
         (Method::GET, "/v1/sinks", String::new(), 200),
@@ -136,7 +142,7 @@ fn fits(api: &Value, method: &Method, route: &str, answer: &Value) {
 fn guarded(config: &mut Config) {
     config.tokens = Tokens::new(vec![
         Token::new("reader", "read-me", &[Role::Read], &[]),
-        Token::new("shop", "sell-me", &[Role::Produce], &["order*"]),
+        Token::new("shop", "sell-me", &[Role::Produce, Role::Consume], &["order*"]),
         Token::new("root", "rule-me", &[Role::Admin], &[]),
     ]);
 }
@@ -163,7 +169,9 @@ async fn no_route_is_open_without_a_token_once_there_are_tokens() {
         }
         // A producer of some topics sees and operates nothing else.
         let answer = bed.call_with(method.clone(), &path, "{}", &[("authorization", "Bearer sell-me")]).await;
-        let produces = path.starts_with("/v1/messages") && method != Method::GET;
+        // These name their topics in the body.
+        let by_body = ["/v1/receive", "/v1/ack", "/v1/nack", "/v1/extend"].contains(&path.as_str());
+        let produces = by_body || path.starts_with("/v1/messages") && method != Method::GET;
         if !open && !produces {
             assert_eq!(answer.code(), "forbidden", "{method} {path}");
         }
@@ -177,7 +185,7 @@ async fn a_token_touches_only_its_topics() {
     let root = [("authorization", "Bearer rule-me")];
     let send = |topic: &str, id: &str| json!({"topic": topic, "id": id, "delay": "1h"}).to_string();
     assert_eq!(
-        bed.call_with(Method::POST, "/v1/messages", send("order-eu", "mine"), &shop).await.status,
+        bed.call_with(Method::POST, "/v1/messages", send("order-eu", "order-mine"), &shop).await.status,
         201
     );
     assert_eq!(
@@ -185,17 +193,17 @@ async fn a_token_touches_only_its_topics() {
         "forbidden"
     );
     assert_eq!(bed.call_with(Method::POST, "/v1/messages", send("mail", "theirs"), &root).await.status, 201);
-    let lines = format!("{}\n{}\n", send("mail", "y"), send("order", "z"));
+    let lines = format!("{}\n{}\n", send("mail", "y"), send("order", "order-z"));
     let results = bed.call_with(Method::POST, "/v1/messages/batch", lines, &shop).await.lines();
     assert_eq!(
         (results[0]["error"]["code"].clone(), results[1]["id"].clone()),
-        (json!("forbidden"), json!("z"))
+        (json!("forbidden"), json!("order-z"))
     );
     // What is not theirs does not exist for them: not even its topic is told.
     let theirs = bed.call_with(Method::DELETE, "/v1/messages/theirs", "", &shop).await;
     assert_eq!(theirs.code(), "not_found");
     assert!(!theirs.json().to_string().contains("mail"));
-    assert_eq!(bed.call_with(Method::DELETE, "/v1/messages/mine", "", &shop).await.status, 200);
+    assert_eq!(bed.call_with(Method::DELETE, "/v1/messages/order-mine", "", &shop).await.status, 200);
     assert_eq!(bed.call_with(Method::POST, "/v1/queues/mail/receive", "", &shop).await.code(), "forbidden");
     assert_eq!(bed.call_with(Method::POST, "/v1/queues/order/receive", "", &shop).await.status, 200);
 }
@@ -204,7 +212,7 @@ async fn a_token_touches_only_its_topics() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_settles_and_changes_nothing_of_topics_that_are_not_its_own() {
     let bed = Bed::with(|config| {
-        let all = [Role::Produce, Role::Read, Role::Operate];
+        let all = [Role::Produce, Role::Consume, Role::Read, Role::Operate];
         config.tokens = Tokens::new(vec![
             Token::new("shop", "sell-me", &all, &["order*"]),
             Token::new("root", "rule-me", &[Role::Admin], &[]),
@@ -248,7 +256,6 @@ async fn a_token_settles_and_changes_nothing_of_topics_that_are_not_its_own() {
         (Method::POST, "/v1/sinks/any/pause"),
         (Method::POST, "/v1/sinks/any/resume"),
         (Method::POST, "/v1/sinks/any/probe"),
-        (Method::GET, "/v1/events"),
         (Method::GET, "/v1/events?sink=any"),
         (Method::GET, "/v1/messages?sink=queue"),
     ] {
@@ -294,7 +301,7 @@ async fn everybody_may_ask_who_they_are() {
         ("Bearer wrong", &nobody),
         (
             "Bearer sell-me",
-            &json!({"known": true, "tokens": true, "name": "shop", "roles": ["produce"], "topics": ["order*"]}),
+            &json!({"known": true, "tokens": true, "name": "shop", "roles": ["produce", "consume"], "topics": ["order*"]}),
         ),
     ] {
         let answer = bed.call_with(Method::GET, "/v1/whoami", "", &[("authorization", token)]).await;

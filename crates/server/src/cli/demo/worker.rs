@@ -47,7 +47,7 @@ async fn settle(
     let poisoned = id == story::POISON && *poison_left > 0;
     if poisoned || (id == story::FLAKY && attempt == 1) {
         *poison_left -= u32::from(poisoned);
-        let nack = Nack { receipts, delay: Some(AGAIN.into()) };
+        let nack = Nack { receipts, delay: Some(AGAIN.into()), ..Nack::default() };
         settled(client, "nack", &nack).await?;
         return Ok(Seen::GivenBack { id, attempt, again: AGAIN });
     }

@@ -60,7 +60,8 @@ fn existing(data: &Path) -> PathBuf {
     above.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-fn is_locked(data: &Path) -> bool {
+/// Whether a server works on the folder now.
+pub(super) fn is_locked(data: &Path) -> bool {
     // Opened without making it: a folder that nobody used yet stays as it is.
     let lock = OpenOptions::new().write(true).open(data.join("lock"));
     lock.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
@@ -68,9 +69,12 @@ fn is_locked(data: &Path) -> bool {
 
 fn open_to_others(data: &Path) -> Option<Finding> {
     let mode = data.metadata().ok()?.permissions().mode();
-    (mode & 0o022 != 0).then(|| {
-        let detail =
-            format!("{} can be written by others, who could change what is delivered", data.display());
+    (mode & 0o077 != 0).then(|| {
+        let could = match mode & 0o022 {
+            0 => "entered by others, who could see what is there",
+            _ => "written by others, who could change what is delivered",
+        };
+        let detail = format!("{} can be {could}", data.display());
         Finding::warn(CHECK, detail, format!("chmod 700 {}", data.display()))
     })
 }
@@ -100,14 +104,17 @@ fn file_system(_place: &Path) -> Option<(&'static str, &'static str)> {
 
 fn free_space(place: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(place).ok()?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    Some(space(stat.f_bavail.saturating_mul(stat.f_frsize)))
+}
+
+fn space(free: u64) -> Finding {
     let detail = format!("{} MiB are free", free >> 20);
     let remedy = "make room: when the disk is full nothing more is accepted";
-    Some(match free {
-        0..FREE_FAIL => Finding::fail("disk space", detail, remedy),
+    match free {
+        0..FREE_FAIL => Finding::fail("disk space", format!("{detail}: not ready"), remedy),
         FREE_FAIL..FREE_WARN => Finding::warn("disk space", detail, remedy),
         _ => Finding::ok("disk space", detail),
-    })
+    }
 }
 
 /// Writes and syncs as the journal does, and says how long that takes.
@@ -121,15 +128,21 @@ fn syncs(place: &Path) -> Finding {
             let remedy = "use a quicker disk, or send in batches: a batch waits for one sync";
             Finding::warn("disk sync", detail, remedy)
         }
-        Err(error) => {
-            let detail = format!("{} cannot be written: {error}", place.display());
-            Finding::fail(
-                "disk sync",
-                detail,
-                "give the folder to the user that runs Duly, or choose another as data",
-            )
-        }
+        Err(error) => not_written(place, &error),
     }
+}
+
+fn not_written(place: &Path, error: &io::Error) -> Finding {
+    let (why, remedy) = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ("not ready, the disk is full", "make room: nothing is accepted until there is some")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => ("not ready, the disk is read-only", "mount it for writing"),
+        _ => {
+            ("it cannot be written", "give the folder to the user that runs Duly, or choose another as data")
+        }
+    };
+    Finding::fail("disk sync", format!("{}: {why}: {error}", place.display()), remedy)
 }
 
 fn measure(place: &Path) -> io::Result<f64> {
@@ -170,6 +183,22 @@ mod tests {
     fn a_file_in_place_of_the_folder_fails() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(states(file.path()), (vec![(CHECK.into(), State::Fail)], false));
+    }
+
+    #[test]
+    fn a_full_disk_is_not_ready() {
+        for finding in [space(0), space(FREE_FAIL - 1), not_written(Path::new("data"), &full())] {
+            assert!(finding.state == State::Fail && finding.detail.contains("not ready"), "{finding:?}");
+            assert!(finding.remedy.unwrap().starts_with("make room"));
+        }
+        let denied = not_written(Path::new("data"), &io::ErrorKind::PermissionDenied.into());
+        assert!(denied.remedy.unwrap().starts_with("give the folder"));
+    }
+
+    /// What a real file system says when it is full.
+    fn full() -> io::Error {
+        let mut file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        file.write_all(b"x").unwrap_err()
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `duly doctor`: looks at everything that could go wrong before it does.
 
 mod certificate;
+mod contents;
 mod disk;
 mod place;
 mod redis;
@@ -9,6 +10,7 @@ mod skew;
 mod sources;
 mod sql;
 
+pub(super) use contents::faults;
 use serde::Serialize;
 
 use super::{Failure, Output, Tint};
@@ -78,8 +80,10 @@ impl Arguments {
         output.answer(&report, |report| text(output, &report.findings))?;
         match failed {
             0 => Ok(()),
-            1 => Err(Failure::failed("one thing is not as it must be, see above")),
-            _ => Err(Failure::failed(format!("{failed} things are not as they must be, see above"))),
+            1 => Err(Failure::failed("not ready: one thing is not as it must be, see above")),
+            _ => {
+                Err(Failure::failed(format!("not ready: {failed} things are not as they must be, see above")))
+            }
         }
     }
 }
@@ -87,7 +91,11 @@ impl Arguments {
 async fn look(config: &Config) -> Vec<Finding> {
     let mut findings = vec![Finding::ok("configuration", "every setting is known and in range")];
     let running = match &config.store.kind {
-        StoreKind::Embedded => disk::look(&config.data, &mut findings),
+        StoreKind::Embedded => {
+            let running = disk::look(&config.data, &mut findings);
+            findings.extend(contents::check(&config.data, running).await);
+            running
+        }
         StoreKind::Redis(setup) => redis::look(setup, &mut findings).await,
         StoreKind::Pair(setup) => {
             redis::look_at_index(&setup.redis, &mut findings).await;
@@ -99,6 +107,8 @@ async fn look(config: &Config) -> Vec<Finding> {
     findings.extend(place::open_files(config));
     findings.extend(place::listening(config, running));
     findings.extend(config.tls.as_ref().map(certificate::look));
+    let overlaps = config.tokens.overlaps().into_iter();
+    findings.extend(overlaps.map(|words| Finding::warn("tokens", words, "see the guide to security")));
     findings.extend(sinks::look(config).await);
     findings.extend(sources::look(config).await);
     findings

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use duly::{Key, MessageId, SinkName, Tag, Topic};
 
-use crate::wire::{NewMessage, is_object};
+use crate::wire::{NewMessage, is_object, plain};
 
 /// Reads a line; a fault says where in it and why.
 pub(super) fn line(line: &[u8]) -> Result<NewMessage, String> {
@@ -14,7 +14,7 @@ pub(super) fn line(line: &[u8]) -> Result<NewMessage, String> {
     let message: NewMessage = serde_path_to_error::deserialize(&mut reader).map_err(|e| {
         let path = e.path().to_string();
         // The number of the line is told already, and to the parser every line is the first.
-        let words = e.inner().to_string().replace(" at line 1 column ", " at column ");
+        let words = plain(&e.inner().to_string()).replace(" at line 1 column ", " at column ");
         if path == "." { words } else { format!("{path}: {words}") }
     })?;
     reader.end().map_err(|_| "there is more than one JSON value on it".to_owned())?;
@@ -52,7 +52,7 @@ fn named(message: &NewMessage) -> Result<(), duly::Invalid> {
     message.key.as_deref().map(Key::parse).transpose()?;
     message.delay.as_ref().map(|delay| delay.span("delay")).transpose()?;
     message.max_lateness.as_ref().map(|span| span.span("max_lateness")).transpose()?;
-    message.deliver_at.as_ref().map(|at| at.time("deliver_at")).transpose()?;
+    message.deliver_at.as_ref().map(|at| at.due("deliver_at")).transpose()?;
     Ok(())
 }
 

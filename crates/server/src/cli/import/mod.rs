@@ -10,20 +10,26 @@ use std::{
     time::Duration,
 };
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{Failure, Output, clock, progress::Progress};
 use crate::{
     client::Client,
+    http::CODES,
     wire::{BatchResult, NewMessage},
 };
 
 /// So many complaints about single lines are told; the others are counted.
 const COMPLAINTS: u64 = 20;
-/// The longest wait for a server that is away.
+/// The shortest and the longest wait for a server that is away.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// What a server says in the place of the first line that is one too many.
+const BATCH_TOO_LARGE: &str = "batch_too_large";
+/// What it says in the place of a line that is longer than it reads. Those after it were not read either.
+const LINE_TOO_LARGE: &str = "body_too_large";
 
 /// Send many messages from a file, one JSON object a line, or move them out of a Redis
 #[derive(Debug, Args)]
@@ -38,7 +44,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 Each line is what `POST /v1/messages` takes: {\"topic\":\"order\",\"json\":{\"order\":42},\"delay\":\"15m\",\"id\":\"order-42\"}
 An import that was cut short is run again: what has an id is a duplicate the second time and happens once.
-Lines without one get it from --ids and their number."
+Lines without one get it from --ids and their number; without --ids a prefix is made up and said, to be given as --ids
+when the import is run again. A server or a store that is away is waited for, as long as --patience says."
 )]
 pub(crate) struct Import {
     #[command(subcommand)]
@@ -72,7 +79,7 @@ struct Lines {
     #[arg(long, default_value_t = 1_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
-    /// How long to wait for a server that is away
+    /// How long to wait for a server or a store that is away, and for one that is full
     #[arg(long, default_value = "30s", value_name = "DELAY", value_parser = super::input::span)]
     patience: Duration,
 }
@@ -87,11 +94,17 @@ struct Counts {
     dry_run: bool,
 }
 
+/// A line on its way to the server, as JSON.
+struct Line {
+    number: u64,
+    json: Bytes,
+}
+
 /// Lines on their way to the server.
-#[derive(Default)]
 struct Batch {
-    body: BytesMut,
-    lines: Vec<u64>,
+    lines: Vec<Line>,
+    /// So many in one call: what was asked for, or what the server takes.
+    max: usize,
 }
 
 impl Import {
@@ -112,7 +125,7 @@ impl Lines {
         let made = format!("import-{:x}", clock::now_us());
         let prefix = self.ids.as_deref().unwrap_or(&made);
         let mut unnamed = 0;
-        let mut batch = Batch::default();
+        let mut batch = Batch { lines: Vec::new(), max: self.batch as usize };
         for (number, line) in (1..).zip(input.split(b'\n')) {
             let line =
                 line.map_err(|e| Failure::failed(format!("cannot read {}: {e}", self.file().display())))?;
@@ -124,6 +137,13 @@ impl Lines {
             match check::line(&line) {
                 Ok(mut message) => {
                     if message.id.is_none() {
+                        if unnamed == 0 && self.ids.is_none() && !self.dry_run {
+                            let words = "lines without an id get one that begins with";
+                            progress.say(
+                                out,
+                                &format!("{words} {made}: to run this import again, use --ids {made}"),
+                            );
+                        }
                         unnamed += 1;
                         message.id = Some(format!("{prefix}-{number}"));
                     }
@@ -131,7 +151,7 @@ impl Lines {
                 }
                 Err(fault) => complain(out, &progress, &mut counts, number, &fault),
             }
-            if batch.lines.len() >= self.batch as usize {
+            if batch.lines.len() >= batch.max {
                 self.send(client, out, &progress, &mut counts, &mut batch).await?;
             }
         }
@@ -139,7 +159,7 @@ impl Lines {
         progress.end();
         if unnamed > 0 && self.ids.is_none() && !self.dry_run {
             out.say(&format!(
-                "{unnamed} lines had no id: run again, they would be sent again. Name them with --ids"
+                "{unnamed} lines had no id: run again without --ids {made}, they would be sent again"
             ));
         }
         tell(out, &counts)
@@ -160,7 +180,7 @@ impl Lines {
         Ok((Box::new(BufReader::with_capacity(1 << 20, file)), Some(size)))
     }
 
-    /// Sends what is gathered. It has ids all through, so it may be sent again while the server is away.
+    /// Sends what is gathered. It has ids all through, so what was not taken for a reason that passes is sent again.
     async fn send(
         &self,
         client: &Client,
@@ -169,63 +189,125 @@ impl Lines {
         counts: &mut Counts,
         batch: &mut Batch,
     ) -> Result<(), Failure> {
-        let lines = std::mem::take(&mut batch.lines);
-        let body = batch.body.split().freeze();
-        if lines.is_empty() || self.dry_run {
+        let mut lines = std::mem::take(&mut batch.lines);
+        if self.dry_run {
             counts.accepted += lines.len() as u64;
             return Ok(());
         }
-        let (began, mut wait) = (clock::instant(), Duration::from_millis(100));
-        let results = loop {
-            match answers(client, body.clone(), lines.len()).await {
-                Ok(results) => break results,
-                Err(failure) if failure.passes() && began.elapsed() < self.patience => {
-                    progress.say(out, &format!("{}; trying again", failure.words));
-                    clock::sleep(wait).await;
-                    wait = (wait * 2).min(BACKOFF_MAX);
-                }
-                Err(failure) => {
-                    progress.end();
-                    out.say(&format!("stopped at line {}: run it again to go on", lines[0]));
-                    return Err(failure);
-                }
+        let (mut since, mut wait) = (None, BACKOFF_MIN);
+        while !lines.is_empty() {
+            let now = lines.len().min(batch.max);
+            let answered = answers(client, &lines[..now]).await;
+            let (taken, why) = match answered {
+                Ok(results) => judge(out, progress, counts, (&mut lines, now, &mut batch.max), results),
+                Err(failure) if failure.passes() => (0, Some(failure)),
+                Err(failure) => return Err(stopped(out, progress, &lines, failure)),
+            };
+            if taken > 0 {
+                (since, wait) = (None, BACKOFF_MIN);
             }
-        };
-        for (number, result) in lines.into_iter().zip(results) {
-            match result {
-                BatchResult::Accepted(accepted) if accepted.duplicate => counts.duplicates += 1,
-                BatchResult::Accepted(_) => counts.accepted += 1,
-                BatchResult::Refused { error } => {
-                    complain(out, progress, counts, number, &format!("{} [{}]", error.detail, error.code));
-                }
+            let Some(why) = why else { continue };
+            if since.get_or_insert_with(clock::instant).elapsed() >= self.patience {
+                return Err(stopped(out, progress, &lines, why));
             }
+            progress.say(out, &format!("{}; trying again", why.words));
+            clock::sleep(wait).await;
+            wait = (wait * 2).min(BACKOFF_MAX);
         }
         Ok(())
     }
+}
+
+/// Counts what the server said of the first `now` lines, and leaves those that are to be sent again. Gives how many are done,
+/// and why some are not yet.
+fn judge(
+    out: &Output,
+    progress: &Progress,
+    counts: &mut Counts,
+    (lines, now, max): (&mut Vec<Line>, usize, &mut usize),
+    results: Vec<BatchResult>,
+) -> (usize, Option<Failure>) {
+    let mut again: Vec<Line> = Vec::new();
+    let (mut done, mut why) = (0, None);
+    let mut sent = lines.drain(..now);
+    for (result, line) in results.into_iter().zip(sent.by_ref()) {
+        match result {
+            BatchResult::Accepted(accepted) if accepted.duplicate => counts.duplicates += 1,
+            BatchResult::Accepted(_) => counts.accepted += 1,
+            // The server takes fewer at once than were sent; this line and those after it were not looked at.
+            BatchResult::Refused { error } if error.code == BATCH_TOO_LARGE && done + again.len() > 0 => {
+                *max = done + again.len();
+                again.push(line);
+                break;
+            }
+            BatchResult::Refused { error } if passes(&error.code) => {
+                why = Some(Failure::unreachable(format!("{} [{}]", error.detail, error.code)));
+                again.push(line);
+                continue;
+            }
+            BatchResult::Refused { error } => {
+                let words = format!("{} [{}]", error.detail, error.code);
+                complain(out, progress, counts, line.number, &words);
+            }
+        }
+        done += 1;
+    }
+    // What came without an answer of its own is sent again, too.
+    again.extend(sent);
+    again.append(lines);
+    *lines = again;
+    if done == 0 && why.is_none() {
+        why = Some(Failure::unreachable("the server answered none of the lines"));
+    }
+    (done, why)
+}
+
+/// Whether a line that was refused with this code may be taken a little later: nothing is wrong with the line itself.
+fn passes(code: &str) -> bool {
+    CODES.iter().any(|(known, status, _)| *known == code && matches!(status, 429 | 503 | 507))
+}
+
+fn stopped(out: &Output, progress: &Progress, lines: &[Line], failure: Failure) -> Failure {
+    progress.end();
+    if let Some(first) = lines.iter().map(|line| line.number).min() {
+        out.say(&format!("stopped at line {first}: run it again to go on"));
+    }
+    failure
 }
 
 impl Batch {
     fn push(&mut self, number: u64, message: &NewMessage) -> Result<(), Failure> {
-        serde_json::to_writer((&mut self.body).writer(), message)
-            .map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
-        self.body.put_u8(b'\n');
-        self.lines.push(number);
+        let json =
+            serde_json::to_vec(message).map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
+        self.lines.push(Line { number, json: json.into() });
         Ok(())
     }
 }
 
-async fn answers(client: &Client, body: bytes::Bytes, expected: usize) -> Result<Vec<BatchResult>, Failure> {
-    let mut lines = client.post_lines("/v1/messages/batch", body).await?;
-    let mut results = Vec::with_capacity(expected);
-    while let Some(line) = lines.next().await? {
+/// The answers to these lines; fewer, if the server ended the batch before its end.
+async fn answers(client: &Client, lines: &[Line]) -> Result<Vec<BatchResult>, Failure> {
+    let mut body = BytesMut::with_capacity(lines.iter().map(|line| line.json.len() + 1).sum());
+    for line in lines {
+        body.put_slice(&line.json);
+        body.put_u8(b'\n');
+    }
+    let mut answer = client.post_lines("/v1/messages/batch", body.freeze()).await?;
+    let mut results = Vec::with_capacity(lines.len());
+    while let Some(line) = answer.next().await? {
         let result = serde_json::from_slice(&line)
             .map_err(|e| Failure::failed(format!("the server's answer to a line is not Duly's: {e}")))?;
         results.push(result);
     }
-    if results.len() == expected {
+    let has_ended_it = results.last().is_some_and(|last| match last {
+        BatchResult::Refused { error } => {
+            [BATCH_TOO_LARGE, LINE_TOO_LARGE].contains(&error.code.as_str()) || passes(&error.code)
+        }
+        BatchResult::Accepted(_) => false,
+    });
+    if results.len() == lines.len() || (results.len() < lines.len() && has_ended_it) {
         return Ok(results);
     }
-    Err(Failure::unreachable(format!("the answer ended after {} of {expected} lines", results.len())))
+    Err(Failure::unreachable(format!("the answer ended after {} of {} lines", results.len(), lines.len())))
 }
 
 fn complain(out: &Output, progress: &Progress, counts: &mut Counts, number: u64, fault: &str) {

@@ -1,7 +1,10 @@
 //! One batch on its way: a parked copy at the target, a cancel at the source, then the copy comes to life.
 
 use duly::{MessageId, Now, Record, State, Timestamp};
-use duly_core::store::{Changed, Inserted};
+use duly_core::{
+    Message,
+    store::{Changed, Inserted},
+};
 
 use super::{
     decide::{Fate, Why, after_cancel},
@@ -10,10 +13,14 @@ use super::{
     parked::{park, unpark},
 };
 
+/// So many markers of batches are removed in one call.
+const RETIRED_TOGETHER: usize = 64;
+
 /// A message whose copy is at the target.
 struct Carried {
     id: MessageId,
     due: Timestamp,
+    accepted: Option<Timestamp>,
     /// It was tried at the source before.
     tried: bool,
     copy: Copy,
@@ -33,11 +40,14 @@ impl Move<'_> {
     /// that nobody else can have cancelled one of them at the same.
     pub(super) async fn carry(&mut self, asked: Now, records: Vec<Record>) -> Result<(), Halt> {
         self.presence.check()?;
-        let carried = self.park(records).await?;
+        let marker = self.marker.of_batch(asked.wall()).map_err(Halt::Failed)?;
+        let marker_id = marker.id.clone();
+        let carried = self.park(marker, records).await?;
         if carried.is_empty() {
-            return Ok(());
+            return self.retire(marker_id).await;
         }
-        self.mark(asked.wall()).await?;
+        // Whatever becomes of the call, from here on it may have been done.
+        self.instants.add(asked.wall());
         let ids: Vec<_> = carried.iter().map(|each| each.id.clone()).collect();
         self.presence.check()?;
         let answers = self.source.cancel_at(asked, &ids).await?;
@@ -55,38 +65,109 @@ impl Move<'_> {
                 let maybe = answer == Changed::Done { maybe_delivered: true };
                 self.report.maybe_delivered += u64::from(maybe);
             }
-            fates.push((each.id, after_cancel(answer, record.as_ref(), asked.wall(), each.due)));
+            // Cancelled and sent again since it was read: what was cancelled now is not what the copy was made of.
+            let is_another =
+                |record: &Record| record.ended == Some(asked.wall()) && record.accepted != each.accepted;
+            if is_done && record.as_ref().is_some_and(is_another) {
+                self.replaced.insert(each.id.clone());
+                fates.push((each.id, Fate::Forgotten));
+                continue;
+            }
+            let fate = after_cancel(answer, record.as_ref(), &self.instants, each.due);
+            fates.push((each.id, self.by_now(fate)));
         }
-        self.apply(fates).await.map(|_| ())
+        let is_in_doubt = fates.iter().any(|(_, fate)| matches!(fate, Fate::Stay | Fate::Forgotten));
+        self.apply(fates).await?;
+        if is_in_doubt {
+            return Ok(());
+        }
+        self.instants.remove(asked.wall());
+        self.retire(marker_id).await
     }
 
-    /// Puts parked copies of these at the target. Gives those that may be cancelled at the source now.
-    async fn park(&mut self, records: Vec<Record>) -> Result<Vec<Carried>, Halt> {
-        let mut messages = Vec::with_capacity(records.len());
+    /// Removes the marker of a batch of which nothing is in doubt, together with others.
+    async fn retire(&mut self, marker: MessageId) -> Result<(), Halt> {
+        self.retired.push(marker);
+        if self.retired.len() >= RETIRED_TOGETHER { self.remove_retired().await } else { Ok(()) }
+    }
+
+    /// Removes the markers of batches that are over.
+    pub(super) async fn remove_retired(&mut self) -> Result<(), Halt> {
+        if !self.retired.is_empty() {
+            self.target.cancel(&self.retired).await?;
+            self.retired.clear();
+        }
+        Ok(())
+    }
+
+    /// Puts the marker of the batch and parked copies of these at the target. Gives those that may be cancelled at the source now.
+    async fn park(&mut self, marker: Message, records: Vec<Record>) -> Result<Vec<Carried>, Halt> {
+        let mut messages = Vec::with_capacity(records.len() + 1);
+        messages.push(marker);
         let mut carried = Vec::with_capacity(records.len());
-        for Record { mut message, attempts, history, .. } in records {
+        for Record { mut message, attempts, history, accepted, .. } in records {
             let Some(later) = park(message.due) else { continue };
             let (id, tried) = (message.id.clone(), attempts > 0 || !history.is_empty());
-            carried.push(Carried { id, due: message.due, tried, copy: Copy::Parked });
+            if self.marker.has_id(&id) {
+                self.conflict(&id);
+                continue;
+            }
+            carried.push(Carried { id, due: message.due, accepted, tried, copy: Copy::Parked });
             message.due = later;
             messages.push(message);
         }
-        let answers = self.target.insert(messages).await?;
-        let mut may_go = Vec::with_capacity(carried.len());
+        let mut answers = self.target.insert(messages).await?.into_iter();
+        if answers.next() != Some(Inserted::Accepted) {
+            return Err(Halt::Again(format!(
+                "{}: the marker of a batch was there before it",
+                self.target.shown
+            )));
+        }
+        let (mut may_go, mut conflicts) = (Vec::with_capacity(carried.len()), Vec::new());
         for (mut each, answer) in carried.into_iter().zip(answers) {
             match answer {
                 Inserted::Accepted => {}
                 Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {}
                 Inserted::Duplicate { .. } => each.copy = Copy::Itself,
                 Inserted::Conflict => {
-                    let (progress, out) = (self.progress, self.out);
-                    self.report.conflict(&each.id, |words| progress.complain(out, words));
+                    conflicts.push(each.id);
                     continue;
                 }
             }
             may_go.push(each);
         }
+        self.part_conflicts(&conflicts).await?;
         Ok(may_go)
+    }
+
+    fn conflict(&mut self, id: &MessageId) {
+        let (progress, out) = (self.progress, self.out);
+        self.report.conflict(id, |words| progress.complain(out, words));
+    }
+
+    /// Parts ids that mean something else at the target from those whose copy there is our own, of what was cancelled at the source
+    /// since and sent again with other content. Such a copy is withdrawn, so that a later pass parks another; not while a call of
+    /// ours may come late, which might withdraw that one.
+    async fn part_conflicts(&mut self, ids: &[MessageId]) -> Result<(), Halt> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let mut outdated = Vec::new();
+        for (id, record) in ids.iter().zip(self.target.get(ids).await?) {
+            match record {
+                Some(record) if record.state == State::Pending && unpark(record.message.due).is_some() => {
+                    outdated.push(id.clone());
+                }
+                _ => self.conflict(id),
+            }
+        }
+        if !outdated.is_empty() && !self.may_come_late() {
+            self.presence.check()?;
+            self.target.cancel(&outdated).await?;
+            outdated.iter().for_each(|id| _ = self.replaced.remove(id));
+            self.report.cancelled += outdated.len() as u64;
+        }
+        Ok(())
     }
 
     /// Brings copies to life or withdraws them. Gives how many came to life.
@@ -100,8 +181,8 @@ impl Move<'_> {
                     self.report.withdrawn += u64::from(why == Why::AtSource);
                     gone.push(id);
                 }
-                // The next look at what is parked comes to it.
-                Fate::Stay | Fate::Forgotten => {}
+                // A later look at what is parked comes to it.
+                Fate::Stay | Fate::Dead | Fate::Forgotten => {}
             }
         }
         self.presence.check()?;

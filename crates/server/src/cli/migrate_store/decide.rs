@@ -1,7 +1,9 @@
-//! What becomes of a copy at the target, by what the source says of its own. Pure: every row of the table is a test.
+//! What becomes of a copy at the target, by what the source says of its own. Pure: every row of the table is a test,
+//! and `crates/migration-model` checks the protocol around it.
 
-use duly::{Record, State, Timestamp};
-use duly_core::store::Changed;
+use duly_core::{Record, State, Timestamp, store::Changed};
+
+use super::instants::Instants;
 
 /// What becomes of a copy that is parked at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +12,10 @@ pub(super) enum Fate {
     Live(Timestamp),
     /// It is withdrawn.
     Drop(Why),
-    /// It waits at the source, too: the next look there goes on with it.
+    /// It is a dead letter at the source. Somebody may replay it there, and a call of ours that comes late may then cancel it: it is
+    /// withdrawn once no call can come late.
+    Dead,
+    /// It waits at the source, too, or may again: a later look goes on with it.
     Stay,
     /// The source does not know it any more: the move may have cancelled it, or it ended there and was forgotten.
     Forgotten,
@@ -19,64 +24,67 @@ pub(super) enum Fate {
 /// Why a copy is withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The source is delivering it, has delivered it, or gave it up.
+    /// The source has delivered it, or gave it up and nothing of ours can come late.
     AtSource,
     /// Somebody cancelled it at the source.
     Cancelled,
 }
 
-/// After the source was asked, at `asked`, to cancel what was due at `due` when it was read. `record` is what the source knows of
-/// it since.
+/// After the source was asked to cancel what was due at `due` when it was read. `ours` are the instants at which the move cancels,
+/// the one of this call and of all whose answers were never heard; `record` is what the source knows of it since.
 pub(super) fn after_cancel(
     answer: Changed,
     record: Option<&Record>,
-    asked: Timestamp,
+    ours: &Instants,
     due: Timestamp,
 ) -> Fate {
     let cancelled = record.filter(|record| record.state == State::Cancelled);
     match answer {
         // Whoever moved it to another time after it was read was answered that it is done.
         Changed::Done { .. } => Fate::Live(cancelled.map_or(due, |record| record.message.due)),
-        // The answer of a first try of ours may have got lost on the way within the store.
-        Changed::TooLate(State::Cancelled) => match cancelled {
-            Some(record) if record.ended != Some(asked) => Fate::Drop(Why::Cancelled),
-            Some(record) => Fate::Live(record.message.due),
+        // A call of ours whose answer got lost may have been done since, however long ago it was sent.
+        Changed::TooLate(State::Cancelled) => match record {
+            Some(record) => of_parked(Some(record), ours),
             None => Fate::Live(due),
         },
-        Changed::TooLate(State::Pending) => Fate::Stay,
-        Changed::TooLate(State::InFlight | State::Delivered | State::Dead) => Fate::Drop(Why::AtSource),
+        // It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is all there would be.
+        Changed::TooLate(State::Pending | State::InFlight) => Fate::Stay,
+        Changed::TooLate(State::Delivered) => Fate::Drop(Why::AtSource),
+        Changed::TooLate(State::Dead) => Fate::Dead,
         Changed::Unknown => Fate::Forgotten,
     }
 }
 
-/// Of a copy that was found parked, left by a run that was cut short. `asked` is when that run last asked the source to cancel
-/// something, if that is known.
-pub(super) fn of_parked(record: Option<&Record>, asked: Option<Timestamp>) -> Fate {
+/// Of a copy that is parked at the target, by what the source knows of its message.
+pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
     let Some(record) = record else { return Fate::Forgotten };
     match record.state {
-        State::Pending => Fate::Stay,
-        State::InFlight | State::Delivered | State::Dead => Fate::Drop(Why::AtSource),
-        // Cancelled at another instant, it was not the move. Where no instant is known, a message too many is better than one
-        // too few.
-        State::Cancelled if asked.is_some_and(|asked| record.ended != Some(asked)) => {
-            Fate::Drop(Why::Cancelled)
-        }
-        State::Cancelled => Fate::Live(record.message.due),
+        State::Pending | State::InFlight => Fate::Stay,
+        State::Delivered => Fate::Drop(Why::AtSource),
+        State::Dead => Fate::Dead,
+        State::Cancelled if ours.may_be(record.ended) => Fate::Live(record.message.due),
+        State::Cancelled => Fate::Drop(Why::Cancelled),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use duly::{MessageId, SinkName, Topic};
-    use duly_core::Message;
+    use duly_core::{Message, MessageId, SinkName, Topic};
 
     use super::*;
 
     const READ: Timestamp = Timestamp::from_millis(1_000);
     const MOVED: Timestamp = Timestamp::from_millis(2_000);
     const ASKED: Timestamp = Timestamp::from_millis(500);
+    const EARLIER: Timestamp = Timestamp::from_millis(400);
     const ELSEWHEN: Timestamp = Timestamp::from_millis(501);
     const DONE: Changed = Changed::Done { maybe_delivered: false };
+
+    fn ours() -> Instants {
+        let mut ours = Instants::default();
+        [ASKED, EARLIER].into_iter().for_each(|at| ours.add(at));
+        ours
+    }
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
@@ -97,48 +105,63 @@ mod tests {
             // Asked twice, because the first answer got lost.
             (Changed::TooLate(State::Cancelled), Some(cancelled(MOVED)), Fate::Live(MOVED)),
             (Changed::TooLate(State::Cancelled), None, Fate::Live(READ)),
+            // A call that was given up came late, after one with another instant was sent.
+            (
+                Changed::TooLate(State::Cancelled),
+                Some(record(State::Cancelled, MOVED, Some(EARLIER))),
+                Fate::Live(MOVED),
+            ),
+            // Somebody cancelled it and sent it again.
+            (Changed::TooLate(State::Cancelled), Some(record(State::Pending, MOVED, None)), Fate::Stay),
         ] {
-            assert_eq!(after_cancel(answer, known.as_ref(), ASKED, READ), fate, "{answer:?} {known:?}");
+            assert_eq!(after_cancel(answer, known.as_ref(), &ours(), READ), fate, "{answer:?} {known:?}");
         }
     }
 
     #[test]
     fn what_the_source_keeps_is_withdrawn_at_the_target() {
-        for state in [State::InFlight, State::Delivered, State::Dead] {
+        for (state, expected) in [(State::Delivered, Fate::Drop(Why::AtSource)), (State::Dead, Fate::Dead)] {
             let known = record(state, READ, None);
-            let fate = after_cancel(Changed::TooLate(state), Some(&known), ASKED, READ);
-            assert_eq!(fate, Fate::Drop(Why::AtSource), "{state:?}");
-            assert_eq!(of_parked(Some(&known), Some(ASKED)), Fate::Drop(Why::AtSource), "{state:?}");
-            assert_eq!(of_parked(Some(&known), None), Fate::Drop(Why::AtSource), "{state:?}");
+            let fate = after_cancel(Changed::TooLate(state), Some(&known), &ours(), READ);
+            assert_eq!(fate, expected, "{state:?}");
+            assert_eq!(of_parked(Some(&known), &ours()), expected, "{state:?}");
+            assert_eq!(of_parked(Some(&known), &Instants::unknown()), expected, "{state:?}");
         }
     }
 
     #[test]
     fn what_somebody_else_cancelled_stays_cancelled() {
         let known = record(State::Cancelled, READ, Some(ELSEWHEN));
-        let fate = after_cancel(Changed::TooLate(State::Cancelled), Some(&known), ASKED, READ);
+        let fate = after_cancel(Changed::TooLate(State::Cancelled), Some(&known), &ours(), READ);
         assert_eq!(fate, Fate::Drop(Why::Cancelled));
-        assert_eq!(of_parked(Some(&known), Some(ASKED)), Fate::Drop(Why::Cancelled));
+        assert_eq!(of_parked(Some(&known), &ours()), Fate::Drop(Why::Cancelled));
     }
 
     #[test]
     fn what_the_move_cancelled_before_it_was_cut_short_is_delivered_by_the_target() {
         let known = record(State::Cancelled, MOVED, Some(ASKED));
-        assert_eq!(of_parked(Some(&known), Some(ASKED)), Fate::Live(MOVED));
-        assert_eq!(of_parked(Some(&known), None), Fate::Live(MOVED), "better one too many than one too few");
+        assert_eq!(of_parked(Some(&known), &ours()), Fate::Live(MOVED));
+        assert_eq!(
+            of_parked(Some(&known), &Instants::unknown()),
+            Fate::Live(MOVED),
+            "better one too many than one too few"
+        );
     }
 
     #[test]
-    fn what_waits_at_the_source_is_left_to_the_next_look() {
-        let known = record(State::Pending, READ, None);
-        assert_eq!(of_parked(Some(&known), Some(ASKED)), Fate::Stay);
-        assert_eq!(after_cancel(Changed::TooLate(State::Pending), Some(&known), ASKED, READ), Fate::Stay);
+    fn what_waits_at_the_source_or_may_again_keeps_its_copy() {
+        for state in [State::Pending, State::InFlight] {
+            let known = record(state, READ, None);
+            assert_eq!(of_parked(Some(&known), &ours()), Fate::Stay, "{state:?}");
+            let fate = after_cancel(Changed::TooLate(state), Some(&known), &ours(), READ);
+            assert_eq!(fate, Fate::Stay, "{state:?}");
+        }
     }
 
     #[test]
     fn what_the_source_has_forgotten_is_not_decided_here() {
-        assert_eq!(of_parked(None, Some(ASKED)), Fate::Forgotten);
-        assert_eq!(of_parked(None, None), Fate::Forgotten);
-        assert_eq!(after_cancel(Changed::Unknown, None, ASKED, READ), Fate::Forgotten);
+        assert_eq!(of_parked(None, &ours()), Fate::Forgotten);
+        assert_eq!(of_parked(None, &Instants::unknown()), Fate::Forgotten);
+        assert_eq!(after_cancel(Changed::Unknown, None, &ours(), READ), Fate::Forgotten);
     }
 }

@@ -1,6 +1,6 @@
 //! One of the two stores: what is asked of it, and what a failure means for the move.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use duly::{
     Books, Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError,
@@ -40,7 +40,9 @@ impl End {
     fn halt(&self, error: &StoreError) -> Halt {
         let words = format!("{}: {error}", self.shown);
         match error.kind {
-            StoreErrorKind::Unavailable | StoreErrorKind::TooManyInFlight => Halt::Again(words),
+            StoreErrorKind::Unavailable | StoreErrorKind::Unanswered | StoreErrorKind::TooManyInFlight => {
+                Halt::Again(words)
+            }
             StoreErrorKind::Full
             | StoreErrorKind::TooMany
             | StoreErrorKind::TooLarge
@@ -95,9 +97,11 @@ impl End {
         self.told(self.store.books().await)
     }
 
-    /// Says that this process is there, and ends leases that ran out: where nobody else sweeps, nobody else does.
-    pub(super) async fn sweep(&self) -> Result<(), Halt> {
-        self.told(self.store.sweep(self.now(), &[]).await).map(|_| ())
+    /// Says that this process is there, ends leases that ran out, and takes in rows that others wrote: where nobody else sweeps,
+    /// nobody else does. Gives whether there is more of that to do at once.
+    pub(super) async fn sweep(&self) -> Result<bool, Halt> {
+        let sweep = self.told(self.store.sweep(self.now(), &[]).await)?;
+        Ok(sweep.again_within == Some(Duration::ZERO))
     }
 
     /// The names of the nodes that share it.

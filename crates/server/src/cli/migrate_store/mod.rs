@@ -5,6 +5,7 @@ mod decide;
 mod dry;
 mod end;
 mod finish;
+mod instants;
 mod moving;
 mod parked;
 mod pass;
@@ -26,6 +27,9 @@ use self::{
 };
 use super::{Failure, Output, input, progress::Progress, signals::Signals};
 use crate::config::{Flags, Sources};
+
+/// A call whose answer was never heard is done within this, or not at all: servers end transactions whose clients are gone.
+const LATE_CALLS: Duration = Duration::from_secs(60);
 
 /// Move all messages from one store to another, with their ids, while both are at work
 #[derive(Debug, Args)]
@@ -126,6 +130,8 @@ impl Arguments {
             deliver_forgotten: self.deliver_forgotten,
             batch: self.batch as usize,
             patience: self.patience,
+            late: LATE_CALLS,
+            look_every: pass::LOOK_EVERY,
         }
     }
 }

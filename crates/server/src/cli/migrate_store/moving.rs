@@ -1,17 +1,21 @@
 //! The move as a whole: round after round, until nothing waits and nothing is under way at the source.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use duly::Timestamp;
+use duly::{MessageId, Timestamp};
 
 use super::{
+    decide::{Fate, Why},
     end::{End, Halt},
+    finish::Look,
+    instants::Instants,
     parked::Marker,
     presence::Presence,
     report::{Left, Report},
@@ -24,6 +28,9 @@ const BODIES_FIRST: usize = 16;
 const WAIT: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// So many sweeps of the source come before a look at it, if it asks for them; each takes in some hundred rows.
+const SWEEPS_MAX: usize = 1_000;
+
 /// How a move is to be done.
 #[derive(Debug, Clone)]
 pub(super) struct Wishes {
@@ -33,6 +40,10 @@ pub(super) struct Wishes {
     pub(super) deliver_forgotten: bool,
     pub(super) batch: usize,
     pub(super) patience: Duration,
+    /// How late a call can be done whose answer was never heard.
+    pub(super) late: Duration,
+    /// How often parked copies are looked at during a pass.
+    pub(super) look_every: Duration,
 }
 
 /// A move under way.
@@ -46,8 +57,16 @@ pub(super) struct Move<'a> {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) wishes: Wishes,
     pub(super) marker: Marker,
-    /// When the source was last asked to cancel, by this run or the one before it.
-    pub(super) asked: Option<Timestamp>,
+    /// When the source was asked to cancel what is in doubt, by this run or those before it.
+    pub(super) instants: Instants,
+    /// Markers of batches of which nothing is in doubt, to be removed.
+    pub(super) retired: Vec<MessageId>,
+    /// Until then a call whose answer was never heard may be done: one of this run, or of the run before it.
+    pub(super) late_until: Timestamp,
+    /// Copies whose messages were cancelled and sent again at the source while they were carried over: not known there any more.
+    pub(super) replaced: BTreeSet<MessageId>,
+    /// When the parked copies were last looked at.
+    pub(super) looked: Instant,
     /// How many bodies are read at once.
     pub(super) bodies: usize,
     is_prepared: bool,
@@ -67,6 +86,7 @@ impl<'a> Move<'a> {
         wishes: Wishes,
         (out, progress): (&'a Output, &'a Progress),
     ) -> Result<Self, Failure> {
+        let marker = Marker::new(&own)?;
         let presence = Presence::start([&source, &target], own);
         let report = Report::new(&source.shown, &target.shown);
         Ok(Self {
@@ -78,9 +98,13 @@ impl<'a> Move<'a> {
             report,
             stop: Arc::default(),
             wishes,
-            marker: Marker::new()?,
+            marker,
             is_prepared: false,
-            asked: None,
+            instants: Instants::unknown(),
+            retired: Vec::new(),
+            late_until: Timestamp::default(),
+            replaced: BTreeSet::new(),
+            looked: clock::instant(),
             bodies: BODIES_FIRST,
             has_said_why_it_waits: false,
         })
@@ -101,6 +125,7 @@ impl<'a> Move<'a> {
                 Err(Halt::Failed(failure)) => return Err(failure),
                 Err(Halt::Stopped) => return Err(Failure::failed("stopped before everything was moved")),
                 Err(Halt::Again(words)) => {
+                    self.expect_late_calls();
                     let since = *failing.get_or_insert_with(clock::instant);
                     if since.elapsed() >= self.wishes.patience {
                         return Err(Failure::unreachable(words));
@@ -123,24 +148,56 @@ impl<'a> Move<'a> {
             self.prepare().await?;
             self.is_prepared = true;
         }
-        self.finish_parked().await?;
-        if !self.wishes.tidy {
-            self.mark_begin().await?;
-            self.pass().await?;
+        // Rows that others put into the tables of the source are counted once they are taken in.
+        for _ in 0..SWEEPS_MAX {
+            if !self.source.sweep().await? {
+                break;
+            }
         }
+        let in_doubt = self.finish_parked(Look::Between).await?;
+        if !self.wishes.tidy {
+            if in_doubt == 0 {
+                self.mark_begin().await?;
+            }
+            self.pass().await?;
+            self.remove_retired().await?;
+        } else if in_doubt > 0 {
+            self.await_late_calls().await?;
+        }
+        let has_more = self.source.sweep().await?;
         let books = self.source.books().await?;
         self.report.left = Left::of(&books);
         self.progress.of(self.report.done() + books.pending + books.in_flight);
-        let is_over = books.pending == self.report.conflicts && books.in_flight == 0;
+        let is_over = books.pending == self.report.conflicts && books.in_flight == 0 && !has_more;
         if !is_over && !self.wishes.once && !self.wishes.tidy {
             self.say_why_it_waits(books.pending - self.report.conflicts.min(books.pending), books.in_flight);
             return Ok(Round::More);
         }
-        // Those of which the source knew nothing when it was asked to cancel them.
-        self.finish_parked().await?;
-        self.report.complete = is_over;
-        self.end().await?;
+        let stay = self.finish_parked(Look::Last).await?;
+        if stay > 0 && is_over && !self.wishes.once && !self.wishes.tidy {
+            return Ok(Round::More);
+        }
+        self.report.complete = is_over && stay == 0;
+        self.end(stay + self.report.forgotten).await?;
         Ok(Round::Last)
+    }
+
+    /// From now on a call whose answer was not heard may be done for a while.
+    pub(super) fn expect_late_calls(&mut self) {
+        self.late_until = self.source.now().wall().saturating_add(self.wishes.late);
+    }
+
+    pub(super) fn may_come_late(&self) -> bool {
+        self.source.now().wall() < self.late_until
+    }
+
+    /// What becomes of a copy now, as far as that depends on calls that may come late.
+    pub(super) fn by_now(&self, fate: Fate) -> Fate {
+        match fate {
+            Fate::Dead if self.may_come_late() => Fate::Stay,
+            Fate::Dead => Fate::Drop(Why::AtSource),
+            fate => fate,
+        }
     }
 
     fn say_why_it_waits(&mut self, pending: u64, in_flight: u64) {

@@ -29,38 +29,73 @@ pub(super) fn unpark(due: Timestamp) -> Option<Timestamp> {
     due.as_millis().checked_sub(LATER_MS).map(Timestamp::from_millis)
 }
 
-/// The marker of a move under way: a parked message at the target, which is due in truth at the instant of the latest cancel
-/// at the source. What was cancelled there at that very instant was cancelled by the move: it lies before the moment at which the
-/// message was still seen pending, so nobody else can have done it then.
+/// The markers of a move under way: parked messages at the target.
+///
+/// One says that a move is under way. Each batch adds one of its own, which is due in truth at the instant of the batch's cancel at
+/// the source. What was cancelled there at such an instant was cancelled by the move: the instant lies before the moment at which
+/// the message was still seen pending, so nobody else can have done it then. A batch's marker stays until no copy is in doubt: a
+/// cancel whose answer got lost may be done long after a later one.
 pub(super) struct Marker {
     id: MessageId,
     topic: Topic,
+    /// What the ids of this run's batches begin with: no late call of another run can be about them.
+    own: String,
+    batches: u64,
 }
 
 impl Marker {
-    pub(super) fn new() -> Result<Self, Failure> {
-        let wrong = |fault: duly::Invalid| Failure::failed(fault.to_string());
-        Ok(Self { id: MessageId::parse(MARKER).map_err(wrong)?, topic: Topic::parse(MARKER).map_err(wrong)? })
+    pub(super) fn new(own: &str) -> Result<Self, Failure> {
+        let (id, topic) = (MessageId::parse(MARKER).map_err(wrong)?, Topic::parse(MARKER).map_err(wrong)?);
+        Ok(Self { id, topic, own: own.to_owned(), batches: 0 })
     }
 
     pub(super) fn id(&self) -> &MessageId {
         &self.id
     }
 
-    /// The marker as it is put there: what was cancelled before, and when, is not known.
+    pub(super) fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
+    /// Whether a parked message is one of the markers. Somebody else's topic may have the same name; ids like theirs are not carried over.
+    pub(super) fn is(&self, message: &Message) -> bool {
+        message.topic == self.topic && message.sink.is_queue() && self.has_id(&message.id)
+    }
+
+    /// Whether an id is that of a marker, of this run or another.
+    pub(super) fn has_id(&self, id: &MessageId) -> bool {
+        id.as_str().strip_prefix(MARKER).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// The marker of the move as it is put there: what was cancelled before, and when, is not known.
     pub(super) fn message(&self) -> Message {
-        let mut message = Message::new(self.id.clone(), SinkName::queue(), self.topic.clone(), FIRST);
+        self.at(self.id.clone(), FIRST)
+    }
+
+    /// The marker of the next batch, which is cancelled at `asked`.
+    pub(super) fn of_batch(&mut self, asked: Timestamp) -> Result<Message, Failure> {
+        self.batches += 1;
+        let id = MessageId::parse(&format!("{MARKER}.{}{}", self.own, self.batches)).map_err(wrong)?;
+        Ok(self.at(id, park(asked).unwrap_or(FIRST)))
+    }
+
+    fn at(&self, id: MessageId, due: Timestamp) -> Message {
+        let mut message = Message::new(id, SinkName::queue(), self.topic.clone(), due);
         message.body = Body::text(MARKER_SAYS);
         message
     }
 
-    /// An instant at which nothing was ever cancelled: until the first cancel, everything was somebody else's.
+    /// An instant at which nothing was ever cancelled: from now on, every cancel of the move has a marker.
     pub(super) const NEVER: Timestamp = Timestamp::from_millis(1);
 
     /// The instant that a marker with this due time stands for, if that is known.
     pub(super) fn asked(due: Timestamp) -> Option<Timestamp> {
         unpark(due).filter(|asked| *asked > Timestamp::default())
     }
+}
+
+fn wrong(fault: duly::Invalid) -> Failure {
+    Failure::failed(fault.to_string())
 }
 
 #[cfg(test)]
@@ -81,10 +116,16 @@ mod tests {
 
     #[test]
     fn a_new_marker_knows_no_instant_and_a_marked_one_does() {
-        let marker = Marker::new().unwrap();
+        let mut marker = Marker::new("run-").unwrap();
         assert_eq!(Marker::asked(marker.message().due), None);
         for at in [Marker::NEVER, Timestamp::from_millis(1_794_852_900_123)] {
-            assert_eq!(Marker::asked(park(at).unwrap()), Some(at));
+            let message = marker.of_batch(at).unwrap();
+            assert_eq!(Marker::asked(message.due), Some(at));
+            assert!(marker.is(&message));
         }
+        let mut other = marker.message();
+        other.id = MessageId::parse("order-1").unwrap();
+        assert!(!marker.is(&other), "a message of the same topic is none");
+        assert_ne!(marker.of_batch(Marker::NEVER).unwrap().id, marker.of_batch(Marker::NEVER).unwrap().id);
     }
 }

@@ -1,10 +1,10 @@
 //! A look over everything that waits at the source.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use duly::{MessageId, Now, Query, Record, State};
 
-use super::{end::Halt, moving::Move, parked};
+use super::{end::Halt, finish::Look, moving::Move, parked};
 
 /// Bytes of bodies carried at once, about; a single message may have more.
 const BYTES: usize = 4 << 20;
@@ -15,6 +15,10 @@ const PAGE: usize = 50_000;
 /// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
 /// looking at the clock to what they do then.
 const BEFORE_US: u64 = 1_000_000;
+
+/// How often the parked copies are looked at during a pass, which may take hours: what ended at the source is to be withdrawn before
+/// the source forgets it.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// The same moment by the monotonic clock, and an earlier one by the wall.
 fn a_while_before(now: Now) -> Now {
@@ -34,6 +38,9 @@ impl Move<'_> {
             while !rest.is_empty() {
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(Halt::Stopped);
+                }
+                if self.looked.elapsed() >= self.wishes.look_every {
+                    self.finish_parked(Look::Between).await?;
                 }
                 let asked = a_while_before(self.source.now());
                 let (records, later) = self.read(rest).await?;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cli::Failure,
-    config::{Config, Flags, Sources, StoreKind},
+    config::{Config, Flags, Sources, StoreKind, widest_limits},
     store,
 };
 
@@ -111,6 +111,8 @@ impl Place {
         let clock =
             SystemClock::new().map_err(|e| Failure::failed(format!("cannot start the clock: {e}")))?;
         self.config.node = format!("{own}{}", self.role.flag().trim_start_matches('-'));
+        // A store takes in rows that others write into its tables, and makes dead letters of those beyond its limits.
+        self.config.limits = widest_limits(&self.config.limits);
         let setup = &mut self.config.store;
         setup.lease = LEASE;
         setup.retention = setup.retention.max(days(KEPT_DAYS));
@@ -128,7 +130,7 @@ impl Place {
                 "; a folder has one process at a time, so the server that has it must be stopped for the move"
                     .to_owned()
             }
-            _ if words.contains("store.") => {
+            _ if ["set shards to", "setting allow_volatile"].iter().any(|advice| words.contains(advice)) => {
                 format!(
                     "; {flag} takes a configuration file that says so, and the environment a {prefix}STORE__… of that name"
                 )

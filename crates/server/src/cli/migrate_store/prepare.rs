@@ -1,15 +1,21 @@
 //! What comes before the first batch.
 
-use duly::{Changed, Query, State, Timestamp};
+use std::{sync::atomic::Ordering, time::Duration};
+
+use duly::{Changed, MessageId, Query, State, Timestamp};
 use duly_core::store::Inserted;
 
 use super::{
     end::Halt,
+    instants::Instants,
     moving::Move,
     parked::{self, Marker, park},
     presence::one_store,
 };
-use crate::cli::Failure;
+use crate::cli::{Failure, clock};
+
+/// How often the clock is looked at by whoever waits for an instant.
+const LOOK_AT_CLOCK: Duration = Duration::from_millis(200);
 
 impl Move<'_> {
     pub(super) async fn prepare(&mut self) -> Result<(), Halt> {
@@ -39,33 +45,76 @@ impl Move<'_> {
 
     /// A source that is itself the target of a move which was cut short is not ready to be left.
     async fn check_source(&self) -> Result<(), Halt> {
-        let query = Query { due_from: Some(parked::FIRST), limit: 2, ..Query::all(State::Pending) };
-        let page = self.source.list(&query).await?;
-        if page.records.iter().any(|record| record.message.id != *self.marker.id()) {
-            return Err(Halt::Failed(Failure::too_late(format!(
-                "a move into {} was cut short, and messages are parked there: finish that move first, or clear it up with --tidy",
-                self.source.shown
-            ))));
+        let mut query = Query { due_from: Some(parked::FIRST), ..Query::all(State::Pending) };
+        let mut markers = Vec::new();
+        loop {
+            let page = self.source.list(&query).await?;
+            if page.records.iter().any(|record| !self.marker.is(&record.message)) {
+                return Err(Halt::Failed(Failure::too_late(format!(
+                    "a move into {} was cut short, and messages are parked there: finish that move first, or clear it up with --tidy",
+                    self.source.shown
+                ))));
+            }
+            markers.extend(page.records.into_iter().map(|record| record.message.id));
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => break,
+            }
         }
-        if !page.records.is_empty() {
-            // Nothing but the marker of that move is left.
-            self.source.cancel(std::slice::from_ref(self.marker.id())).await?;
+        if !markers.is_empty() {
+            // Nothing but the markers of that move is left.
+            self.source.cancel(&markers).await?;
         }
         Ok(())
     }
 
-    /// Puts the marker at the target, or finds the one of the run before.
+    /// Puts the marker at the target, or finds the one of the run before, and those of its batches.
     async fn put_marker(&mut self) -> Result<(), Halt> {
-        match self.target.insert(vec![self.marker.message()]).await?.first() {
-            Some(Inserted::Accepted) => self.asked = None,
-            Some(Inserted::Duplicate { due, state: State::Pending }) => self.asked = Marker::asked(*due),
+        self.instants = match self.target.insert(vec![self.marker.message()]).await?.first() {
+            Some(Inserted::Accepted) => Instants::unknown(),
+            Some(Inserted::Duplicate { due, state: State::Pending }) => {
+                // A run was cut short, perhaps a moment ago.
+                self.expect_late_calls();
+                match Marker::asked(*due) {
+                    None => Instants::unknown(),
+                    Some(at) => {
+                        // Versions that had one marker for all batches wrote the instant of the latest one there.
+                        let mut instants = Instants::default();
+                        instants.add(at);
+                        instants
+                    }
+                }
+            }
             _ => {
                 let (shown, id) = (&self.target.shown, self.marker.id());
                 let words = format!("{shown}: a message that is not ours has the id {id}: purge it");
                 return Err(Halt::Failed(Failure::too_late(words)));
             }
+        };
+        for (_, due) in self.batch_markers().await? {
+            Marker::asked(due).into_iter().for_each(|at| self.instants.add(at));
         }
         Ok(())
+    }
+
+    /// The markers of batches at the target.
+    async fn batch_markers(&self) -> Result<Vec<(MessageId, Timestamp)>, Halt> {
+        let mut query = Query {
+            due_from: Some(parked::FIRST),
+            topic: Some(self.marker.topic().clone()),
+            ..Query::all(State::Pending)
+        };
+        let mut markers = Vec::new();
+        loop {
+            let page = self.target.list(&query).await?;
+            let found = page.records.into_iter().map(|record| record.message);
+            let found = found.filter(|message| self.marker.is(message) && message.id != *self.marker.id());
+            markers.extend(found.map(|message| (message.id, message.due)));
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(markers),
+            }
+        }
     }
 
     async fn replay_dead(&mut self) -> Result<(), Halt> {
@@ -85,17 +134,15 @@ impl Move<'_> {
         }
     }
 
-    /// What is parked by now was looked at: of what will be, nothing was cancelled yet.
+    /// No parked copy is in doubt, so no cancel before this moment matters: those that come have markers of their own.
     pub(super) async fn mark_begin(&mut self) -> Result<(), Halt> {
-        if self.asked.is_none() { self.mark(Marker::NEVER).await } else { Ok(()) }
-    }
-
-    /// Writes down, at the target, the instant of the next cancel at the source.
-    pub(super) async fn mark(&mut self, at: Timestamp) -> Result<(), Halt> {
-        let due = park(at).unwrap_or(parked::FIRST);
+        if !self.instants.are_unknown() {
+            return Ok(());
+        }
+        let due = park(Marker::NEVER).unwrap_or(parked::FIRST);
         match self.target.reschedule(&[(self.marker.id().clone(), due)]).await?.first() {
             Some(Changed::Done { .. }) => {
-                self.asked = Some(at);
+                self.instants.all_known();
                 Ok(())
             }
             // Somebody cancelled it. Without it, nobody could tell after a crash who cancelled what.
@@ -106,10 +153,36 @@ impl Move<'_> {
         }
     }
 
-    /// Nothing is under way any more: the marker goes.
-    pub(super) async fn end(&mut self) -> Result<(), Halt> {
+    /// Waits until no call of this run or the one before it can be done late: a copy that is withdrawn then is not needed again.
+    pub(super) async fn await_late_calls(&self) -> Result<(), Halt> {
+        let latest = self.instants.latest().unwrap_or_else(|| self.source.now().wall());
+        let until = latest.saturating_add(self.wishes.late);
+        if self.source.now().wall() < until {
+            let span = self.wishes.late.as_secs();
+            let words =
+                format!("waiting until no call of the run before can take effect: {span} s after its last");
+            self.progress.say(self.out, &words);
+        }
+        while self.source.now().wall() < until {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Halt::Stopped);
+            }
+            clock::sleep(LOOK_AT_CLOCK).await;
+        }
+        Ok(())
+    }
+
+    /// The markers go, unless copies are parked still.
+    pub(super) async fn end(&mut self, copies: u64) -> Result<(), Halt> {
         self.presence.check()?;
-        self.target.cancel(std::slice::from_ref(self.marker.id())).await?;
+        if copies > 0 {
+            return Ok(());
+        }
+        let mut markers: Vec<_> = self.batch_markers().await?.into_iter().map(|(id, _)| id).collect();
+        markers.push(self.marker.id().clone());
+        self.target.cancel(&markers).await?;
+        self.instants.forget();
+        self.retired.clear();
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::config::SourceSetup;
 use reading::Id;
-use refusal::{Kept, Refusal};
+use refusal::Refusal;
 
 /// So many messages are accepted together at most.
 const TOGETHER_MAX: usize = 500;
@@ -36,7 +36,8 @@ pub(super) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32,
         let channel = connection.create_channel().await.map_err(|error| error.to_string())?;
         let queue = channel.queue_declare(setup.queue.as_str().into(), passive, FieldTable::default()).await;
         let queue = queue.map_err(|error| format!("queue {:?}: {error}", setup.queue))?;
-        let refusal = Refusal::open(&connection, setup.dead_letter_exchange.as_deref()).await;
+        let exchange = setup.dead_letter_exchange.as_deref();
+        let refusal = Refusal::open(&connection, exchange, &setup.queue).await;
         refusal.map_err(|error| format!("dead_letter_exchange: {error}"))?;
         Ok(queue.message_count())
     };
@@ -145,7 +146,7 @@ impl Bridge {
     ) -> Result<std::convert::Infallible, End> {
         let begun = within(&*self.clock, BEGIN_WITHIN, async {
             let exchange = self.setup.dead_letter_exchange.as_deref();
-            let refusal = Refusal::open(connection, exchange).await;
+            let refusal = Refusal::open(connection, exchange, &self.setup.queue).await;
             let refusal = refusal.map_err(|error| format!("dead_letter_exchange: {error}"))?;
             Ok((refusal, self.consumer(connection).await.map_err(|error| error.to_string())?))
         });
@@ -171,7 +172,7 @@ impl Bridge {
             {
                 batch.push(delivery);
             }
-            self.accept(&batch, &refusal, stopping).await?;
+            self.accept(&batch, &refusal, connection, stopping).await?;
         }
     }
 
@@ -188,7 +189,8 @@ impl Bridge {
     async fn accept(
         &self,
         batch: &[Delivery],
-        refusal: &Refusal,
+        refusal: &Refusal<'_>,
+        connection: &Connection,
         stopping: &mut watch::Receiver<bool>,
     ) -> Result<(), End> {
         let read = |delivery, id| (delivery, id, reading::message(delivery, &self.setup, id));
@@ -206,6 +208,11 @@ impl Bridge {
                     Err(Error::Closed | Error::Stopped(_)) => return Err(End::Stopped),
                     // Somebody else's message has this id. It is another message, so it gets an id of its own.
                     Err(Error::IdConflict(_)) => again.push(read(delivery, id.next())),
+                    // It may have been accepted: with the same id, a repeat is the same message.
+                    Err(Error::Unanswered { id: given, error }) => {
+                        why = Some(error.to_string());
+                        again.push((delivery, id, message.id(given)));
+                    }
                     Err(Error::Store(error)) => {
                         why = Some(error.to_string());
                         again.push((delivery, id, message));
@@ -225,28 +232,50 @@ impl Bridge {
             }
             left = again;
         }
-        // Last, as it may end the connection: what Duly took is acknowledged by then.
+        // Last, as it may take long: what Duly took is acknowledged by then.
         for (delivery, error) in refused {
-            self.refuse(delivery, &error, refusal).await?;
+            self.refuse(delivery, &error, refusal, connection, stopping).await?;
         }
         Ok(())
     }
 
-    async fn refuse(&self, delivery: &Delivery, error: &Error, refusal: &Refusal) -> Result<(), End> {
-        let kept = refusal.settle(delivery, error, &*self.clock).await?;
+    /// Keeps a message elsewhere. Until that works, it is tried again on the same connection and nothing else is taken: each end
+    /// of a connection counts as a return, and a quorum queue discards what returned 20 times.
+    async fn refuse(
+        &self,
+        delivery: &Delivery,
+        error: &Error,
+        refusal: &Refusal<'_>,
+        connection: &Connection,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> Result<(), End> {
         let id = delivery.properties.message_id().as_ref().map(|id| id.as_str()).unwrap_or_default();
         let (routing_key, bytes) = (delivery.routing_key.as_str(), delivery.data.len());
-        match kept {
-            Kept::Published => tracing::error!(
-                source = self.name, id, routing_key, bytes, %error,
-                "message refused, published to the dead-letter exchange"
-            ),
-            Kept::Rejected(why) => tracing::error!(
-                source = self.name, id, routing_key, bytes, %error, why,
-                "message refused, rejected to the dead-letter exchange of its queue, if it has one"
-            ),
+        let (mut wait, mut is_first) = (WAIT_MIN, true);
+        loop {
+            let failure = match refusal.keep(delivery, error, &*self.clock).await {
+                Ok(kept) => {
+                    // A channel that is gone ends the connection: kept again and again, it would be there many times.
+                    delivery.ack(BasicAckOptions::default()).await?;
+                    tracing::error!(source = self.name, id, routing_key, bytes, %error, ?kept, "message refused");
+                    return Ok(());
+                }
+                Err(failure) if !connection.status().connected() => return Err(End::Lost(failure)),
+                Err(failure) => failure,
+            };
+            // Said once, and not at each of the tries that follow.
+            if is_first {
+                tracing::error!(
+                    source = self.name, id, routing_key, bytes, %error, failure,
+                    "refused message cannot be kept: the source waits"
+                );
+            }
+            is_first = false;
+            if self.pause(wait, stopping).await {
+                return Err(End::Stopped);
+            }
+            wait = (wait * 2).min(WAIT_MAX);
         }
-        Ok(())
     }
 
     /// Whether it is to stop.

@@ -1,4 +1,4 @@
-//! Messages that Duly cannot take. They neither come back nor stand in the way of others.
+//! Messages that Duly cannot take. They are kept where somebody finds them, with the reason, and stand in no other's way.
 
 use std::time::Duration;
 
@@ -6,110 +6,188 @@ use duly::{Clock, Error};
 use lapin::{
     BasicProperties, Channel, Connection, ExchangeKind,
     message::Delivery,
-    options::{
-        BasicAckOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
-        ExchangeDeclareOptions,
-    },
+    options::{BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
+use tokio::sync::Mutex;
 
-use super::{End, within};
+use super::within;
 
 /// The header that says why.
 const REASON: &str = "duly-refused";
-/// The dead-letter exchange takes a message within this, or the connection is made anew and the message comes again.
-const TAKEN_WITHIN: Duration = Duration::from_secs(10);
+/// The header that keeps what `CC` said.
+const ROUTES: &str = "duly-cc";
+/// The queue for refused messages is called like the queue they came from, with this behind.
+const SUFFIX: &str = ".refused";
+/// The longest name of a queue in AMQP, in bytes.
+const NAME_MAX: usize = 255;
+/// A refused message is kept elsewhere within this, or it is tried again.
+const KEPT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where they go.
-pub(super) enum Refusal {
-    /// Rejected: the queue's own dead-letter exchange has them, if there is one.
-    Reject,
-    /// Published to this exchange.
-    Publish { channel: Channel, exchange: String },
+/// Where they go: to the dead-letter exchange that is configured, or else into a queue that is made for them.
+///
+/// They are never rejected: whether their queue has a dead-letter exchange of its own cannot be asked by AMQP, and without one
+/// RabbitMQ would discard them.
+pub(super) struct Refusal<'a> {
+    connection: &'a Connection,
+    exchange: Option<&'a str>,
+    /// For those that no exchange takes.
+    queue: String,
+    open: Mutex<Open>,
 }
 
-/// What became of one.
+/// Channels for publishing. A failure may have closed them.
+#[derive(Default)]
+struct Open {
+    exchange: Option<Channel>,
+    queue: Option<Channel>,
+}
+
+/// Where one is now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    Published,
-    /// Why not published, if that was wanted.
-    Rejected(Option<String>),
+    Exchange(String),
+    Queue(String),
 }
 
-impl Refusal {
-    /// The exchange must be there.
-    pub(super) async fn open(connection: &Connection, exchange: Option<&str>) -> lapin::Result<Self> {
-        let Some(exchange) = exchange else { return Ok(Self::Reject) };
-        let channel = connection.create_channel().await?;
-        let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-        if !exchange.is_empty() {
-            let declared = channel.exchange_declare(
-                exchange.into(),
-                ExchangeKind::Direct,
-                passive,
-                FieldTable::default(),
-            );
-            declared.await?;
+impl<'a> Refusal<'a> {
+    /// A configured exchange must be there.
+    pub(super) async fn open(
+        connection: &'a Connection,
+        exchange: Option<&'a str>,
+        queue: &str,
+    ) -> Result<Self, String> {
+        let own = format!("{queue}{SUFFIX}");
+        let refusal = Self { connection, exchange, queue: own, open: Mutex::default() };
+        match exchange {
+            Some(exchange) => {
+                let channel = to_exchange(connection, exchange).await.map_err(|error| error.to_string())?;
+                refusal.open.lock().await.exchange = Some(channel);
+            }
+            None if refusal.queue.len() > NAME_MAX => {
+                return Err(format!("set it: {SUFFIX:?} after the name of this queue makes it too long"));
+            }
+            None => {}
         }
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(Self::Publish { channel, exchange: exchange.to_owned() })
+        Ok(refusal)
     }
 
-    /// Ends a message's stay in its queue.
-    pub(super) async fn settle(
+    /// Keeps a message elsewhere. It is still in its own queue, and unacknowledged.
+    pub(super) async fn keep(
         &self,
         delivery: &Delivery,
         error: &Error,
         clock: &dyn Clock,
-    ) -> Result<Kept, End> {
-        let why = match self {
-            Self::Reject => None,
-            Self::Publish { channel, exchange } => {
-                let reason = error.to_string();
-                let published = publish(channel, exchange, delivery, &reason);
-                match within(clock, TAKEN_WITHIN, published).await {
-                    Ok(Published::Kept) => {
-                        delivery.ack(BasicAckOptions::default()).await?;
-                        return Ok(Kept::Published);
-                    }
-                    Ok(Published::NoQueue) => Some(format!("no queue is bound to {exchange:?} for it")),
-                    // An outage, or a channel that ended: the message stays in its queue.
-                    Err(why) => return Err(End::Lost(format!("dead_letter_exchange {exchange:?}: {why}"))),
-                }
+    ) -> Result<Kept, String> {
+        let kept = within(clock, KEPT_WITHIN, self.publish(delivery, &error.to_string())).await;
+        if kept.is_err() {
+            // Whatever is wrong with the channels, the next try has others.
+            *self.open.lock().await = Open::default();
+        }
+        kept
+    }
+
+    async fn publish(&self, delivery: &Delivery, why: &str) -> Result<Kept, String> {
+        let mut open = self.open.lock().await;
+        if let Some(exchange) = self.exchange {
+            let place = |error: &dyn std::fmt::Display| format!("dead_letter_exchange {exchange:?}: {error}");
+            let channel = match open.exchange.take() {
+                Some(channel) => channel,
+                None => to_exchange(self.connection, exchange).await.map_err(|error| place(&error))?,
+            };
+            let channel = open.exchange.insert(channel);
+            let key = delivery.routing_key.as_str();
+            let published = publish(channel, exchange, key, delivery, why).await;
+            match published.map_err(|error| place(&error))? {
+                Published::Kept => return Ok(Kept::Exchange(exchange.to_owned())),
+                Published::NoQueue => {}
             }
+        }
+        let place = |error: &dyn std::fmt::Display| format!("queue {:?}: {error}", self.queue);
+        if self.queue.len() > NAME_MAX {
+            return Err(place(&"the name is too long; bind a queue to dead_letter_exchange"));
+        }
+        let channel = match open.queue.take() {
+            Some(channel) => channel,
+            None => to_queue(self.connection, &self.queue).await.map_err(|error| place(&error))?,
         };
-        delivery.reject(BasicRejectOptions { requeue: false }).await?;
-        Ok(Kept::Rejected(why))
+        let channel = open.queue.insert(channel);
+        let published = publish(channel, "", &self.queue, delivery, why).await;
+        match published.map_err(|error| place(&error))? {
+            Published::Kept => Ok(Kept::Queue(self.queue.clone())),
+            Published::NoQueue => Err(place(&"it was deleted")),
+        }
     }
 }
 
-/// What became of a message that was published to the dead-letter exchange.
+/// A channel to an exchange that is there.
+async fn to_exchange(connection: &Connection, exchange: &str) -> lapin::Result<Channel> {
+    let channel = connection.create_channel().await?;
+    let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+    if !exchange.is_empty() {
+        let kind = ExchangeKind::Direct;
+        channel.exchange_declare(exchange.into(), kind, passive, FieldTable::default()).await?;
+    }
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
+}
+
+/// A channel to this queue, which is made if it is not there: a quorum queue, so that it outlives the node it is made on.
+async fn to_queue(connection: &Connection, queue: &str) -> lapin::Result<Channel> {
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let mut channel = connection.create_channel().await?;
+    if channel.queue_declare(queue.into(), passive, FieldTable::default()).await.is_err() {
+        channel = connection.create_channel().await?;
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        channel.queue_declare(queue.into(), durable, arguments).await?;
+    }
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
+}
+
+/// What became of a message that was published.
 enum Published {
     Kept,
     NoQueue,
 }
 
-/// Returns when a queue behind the exchange has it, or none wants it.
+/// Returns when a queue has it, or none wants it.
 async fn publish(
     channel: &Channel,
     exchange: &str,
+    key: &str,
     delivery: &Delivery,
     why: &str,
 ) -> Result<Published, String> {
-    let mut headers = delivery.properties.headers().clone().unwrap_or_default();
-    headers.insert(REASON.into(), AMQPValue::LongString(why.into()));
-    let properties = copied(&delivery.properties).with_headers(headers);
+    let properties = copied(&delivery.properties).with_headers(headers(&delivery.properties, why));
     let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let key = delivery.routing_key.clone();
-    let sent = channel.basic_publish(exchange.into(), key, mandatory, &delivery.data, properties);
+    let sent = channel.basic_publish(exchange.into(), key.into(), mandatory, &delivery.data, properties);
     let confirm = async { sent.await?.await };
     match confirm.await {
         Ok(confirmation) if confirmation.is_ack() => {
             Ok(if confirmation.take_message().is_none() { Published::Kept } else { Published::NoQueue })
         }
-        Ok(_) => Err(format!("{exchange:?} did not take it")),
+        Ok(_) => Err("it did not take the message".into()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The headers of a dead letter, and why it is one. RabbitMQ also routes by `CC` and `BCC`: with them it would go back to where it
+/// came from, again and again.
+fn headers(from: &BasicProperties, why: &str) -> FieldTable {
+    let mut to = FieldTable::default();
+    for (name, value) in from.headers().iter().flat_map(FieldTable::inner) {
+        let name = match name.as_str() {
+            "CC" => ROUTES.into(),
+            "BCC" => continue,
+            _ => name.clone(),
+        };
+        to.insert(name, value.clone());
+    }
+    to.insert(REASON.into(), AMQPValue::LongString(why.into()));
+    to
 }
 
 /// The properties of a dead letter: all but `user-id`, over which RabbitMQ closes the channel if it is not ours, and

@@ -195,6 +195,18 @@ fn a_node_that_is_not_ready_is_told_and_what_the_store_does_not_say_stands() {
 }
 
 #[test]
+fn a_node_that_is_degraded_is_told_apart_from_one_that_is_not_ready() {
+    let mut bench = Bench::new(AlertRules::default());
+    let degraded = Seen { degraded: Some("claims of sink/kafka fail: damaged".to_owned()), ..lanes([]) };
+    assert_eq!(bench.look(0, &degraded), [""; 0], "one look may see a moment that is over");
+    assert_eq!(bench.look(1, &degraded), ["+degraded"]);
+    assert_eq!(bench.look(1, &degraded), [""; 0]);
+    assert!(bench.watch.on()[0].detail.ends_with("claims of sink/kafka fail: damaged"));
+    assert_eq!(bench.look(1, &lanes([])), [""; 0]);
+    assert_eq!(bench.look(30, &lanes([])), ["-degraded"]);
+}
+
+#[test]
 fn a_single_failure_now_and_then_is_no_alert() {
     let mut bench = Bench::new(rules());
     let failing = Seen { failing: vec![("claiming", "taken back".to_owned())], ..Seen::default() };

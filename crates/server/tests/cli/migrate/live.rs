@@ -111,7 +111,15 @@ fn move_with_kills(
             meanwhile(kill);
             target.books().accepted >= goal || !program.is_alive()
         });
-        assert!(program.is_alive(), "killed in the middle, not after it: {}", program.log());
+        if !program.is_alive() {
+            // On a busy machine everything may be moved before anybody looks.
+            assert!(
+                kill > 0 && !program.log().contains("error"),
+                "never killed in the middle: {}",
+                program.log()
+            );
+            return;
+        }
         program.kill();
     }
 }

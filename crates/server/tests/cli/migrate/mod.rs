@@ -156,6 +156,35 @@ fn messages_go_through_every_kind_of_store_and_come_back_as_they_were() {
 }
 
 #[test]
+fn rows_that_others_wrote_are_all_moved_before_it_is_complete_and_none_is_buried() {
+    if !postgres::installed() {
+        return;
+    }
+    const COUNT: usize = 900;
+    let (server, folder) = (postgres::shared(), tempfile::tempdir().unwrap());
+    let url = server.fresh_database();
+    drop(on(&url));
+    // By an INSERT of an application; one body is larger than a server without settings takes.
+    let database = url.rsplit('/').next().unwrap().split('?').next().unwrap();
+    let due = "(extract(epoch FROM now()) * 1000)::bigint + 7200000";
+    server.run_in(
+        database,
+        &format!(
+            "INSERT INTO delay_message (message_id, topic, deliver_time_ms, body)
+             SELECT 'row-' || n, 'order', {due}, convert_to('x', 'UTF8') FROM generate_series(1, {COUNT}) n;
+             INSERT INTO delay_message (message_id, topic, deliver_time_ms, body)
+             VALUES ('large', 'order', {due}, convert_to(repeat('x', 2000000), 'UTF8'));"
+        ),
+    );
+    let data = folder.path().join("data");
+    let report = moved(&url, data.to_str().unwrap(), &[]);
+    assert_eq!((&report["moved"], &report["complete"]), (&json!(COUNT + 1), &json!(true)), "{report}");
+    let target = on_folder(&data);
+    assert_eq!((target.books().pending, target.books().dead), (COUNT as u64 + 1, 0));
+    assert_eq!(target.record("large").unwrap().message.body.len(), 2_000_000);
+}
+
+#[test]
 fn a_dry_run_tells_per_lane_and_changes_nothing() {
     if !server::installed() {
         return;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli::Failure,
-    wire::{Moment, NewMessage},
+    wire::{DUE_MILLIS_MIN, Moment, NewMessage},
 };
 
 /// A member, its due time, and the message that it becomes; or why it becomes none.
@@ -75,7 +75,7 @@ impl Arguments {
             topic: topic.to_owned(),
             sink: self.sink.clone(),
             id: Some(id(key, &member.name, member.score)),
-            deliver_at: Some(Moment::Millis(due)),
+            deliver_at: Some(moment(due)),
             ..NewMessage::default()
         };
         match String::from_utf8(body) {
@@ -91,6 +91,15 @@ impl Arguments {
             Err(bytes) => message.body_base64 = Some(STANDARD.encode(bytes.as_bytes())),
         }
         Ok((due, Box::new(message)))
+    }
+}
+
+/// Long overdue is what it is here, and no mistake: written as a time it is not taken for seconds.
+fn moment(due: u64) -> Moment {
+    if due < DUE_MILLIS_MIN {
+        Moment::Text(duly::Timestamp::from_millis(due).to_string())
+    } else {
+        Moment::Millis(due)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use duly::{
 };
 use duly_core::{
     Message,
-    store::{Claim, Holder, Insert, Inserted, Settle, Verdict},
+    store::{Claim, Holder, Insert, Inserted, Leased, Settle, Verdict},
 };
 use duly_stores::{MemoryStore, memory};
 use futures_util::FutureExt;
@@ -24,7 +27,7 @@ use super::{
         parked,
         report::Report,
     },
-    wire::{Wired, Wires},
+    wire::{Meddler, Wired, Wires},
 };
 use crate::cli::{Failure, Output, progress::Progress};
 
@@ -47,6 +50,12 @@ struct Entry {
     message: Message,
     is_cancelled: bool,
     arrivals: usize,
+}
+
+/// No two runs have the same name.
+fn own_name() -> String {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    format!("migrate-store-{}-", RUNS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Everything answers at once.
@@ -103,6 +112,10 @@ impl Bed {
         self.ledger.lock().unwrap()[&id(number)].message.clone()
     }
 
+    pub(super) fn message_of(&self, id: &MessageId) -> Message {
+        self.ledger.lock().unwrap()[id].message.clone()
+    }
+
     /// A client cancels, a while later.
     pub(super) fn cancel(&self, store: &MemoryStore, number: usize) {
         self.clock.advance(seconds(1));
@@ -129,38 +142,57 @@ impl Bed {
     /// The nodes of a store deliver what is due; what they deliver must be as it was sent, and due when it was to be.
     pub(super) fn deliver(&self, store: &MemoryStore) {
         self.clock.advance(seconds(1));
-        let lane = Lane::Queue(Topic::parse(LANE).unwrap());
         loop {
-            let claim = Claim {
-                lane: lane.clone(),
-                limit: 10,
-                lease: Duration::from_secs(60),
-                holder: Holder::Client,
-            };
-            let claimed = now(store.claim(self.clock.now(), claim)).unwrap().messages;
+            let claimed = self.claim(store);
             if claimed.is_empty() {
                 return;
             }
-            let mut ledger = self.ledger.lock().unwrap();
-            for leased in claimed {
-                let entry = ledger.get_mut(&leased.message.id).unwrap();
-                assert_eq!(leased.message, entry.message);
-                entry.arrivals += 1;
-                let settle =
-                    Settle { receipt: leased.receipt, verdict: Verdict::Delivered { receipt: None } };
-                now(store.settle(self.clock.now(), vec![settle])).unwrap();
-            }
+            self.settle(store, claimed);
+        }
+    }
+
+    /// The nodes of a store take what is due.
+    pub(super) fn claim(&self, store: &MemoryStore) -> Vec<Leased> {
+        let lane = Lane::Queue(Topic::parse(LANE).unwrap());
+        let claim = Claim { lane, limit: 10, lease: Duration::from_secs(60), holder: Holder::Client };
+        now(store.claim(self.clock.now(), claim)).unwrap().messages
+    }
+
+    /// They deliver what they took.
+    pub(super) fn settle(&self, store: &MemoryStore, claimed: Vec<Leased>) {
+        let mut ledger = self.ledger.lock().unwrap();
+        for leased in claimed {
+            let entry = ledger.get_mut(&leased.message.id).unwrap();
+            assert_eq!(leased.message, entry.message);
+            entry.arrivals += 1;
+            let settle = Settle { receipt: leased.receipt, verdict: Verdict::Delivered { receipt: None } };
+            now(store.settle(self.clock.now(), vec![settle])).unwrap();
+        }
+    }
+
+    /// A client cancels at the source, and sends something else with the same id if that was done.
+    pub(super) fn replace(&self, number: usize) {
+        self.cancel(&self.source, number);
+        let mut ledger = self.ledger.lock().unwrap();
+        let entry = ledger.get_mut(&id(number)).unwrap();
+        if entry.is_cancelled {
+            entry.message.body = Body::text("something else");
+            assert_eq!(self.accept(&self.source, &entry.message), Inserted::Accepted);
+            entry.is_cancelled = false;
         }
     }
 
     /// One run of the move, over these wires.
     pub(super) async fn run(&self, wires: Wires, change: impl FnOnce(&mut Wishes)) -> Run {
-        let wires = Arc::new(wires);
+        self.run_over(Arc::new(wires), change).await
+    }
+
+    async fn run_over(&self, wires: Arc<Wires>, change: impl FnOnce(&mut Wishes)) -> Run {
         let end = |store: &MemoryStore, shown: &str| {
             let store = Arc::new(Wired { inner: store.clone(), wires: wires.clone() });
             Arc::new(End { store, clock: Arc::new(self.clock.clone()), shown: shown.into() })
         };
-        let ends = (end(&self.source, "source"), end(&self.target, "target"), "migrate-store-0-".to_owned());
+        let ends = (end(&self.source, "source"), end(&self.target, "target"), own_name());
         let mut wishes = Wishes {
             once: true,
             tidy: false,
@@ -168,6 +200,8 @@ impl Bed {
             deliver_forgotten: false,
             batch: 3,
             patience: Duration::ZERO,
+            late: Duration::ZERO,
+            look_every: Duration::MAX,
         };
         change(&mut wishes);
         let out = Output { quiet: true, ..Output::default() };
@@ -175,6 +209,13 @@ impl Bed {
         let mut moving = Move::new(ends, wishes, (&out, &progress)).unwrap();
         let done = moving.run().await;
         Run { done, report: moving.report, calls: wires.calls() }
+    }
+
+    /// The same, and gives the call that the store has still to do.
+    pub(super) async fn run_and_keep(&self, wires: Wires) -> (Run, Option<Meddler>) {
+        let wires = Arc::new(wires);
+        let run = self.run_over(wires.clone(), |_| ()).await;
+        (run, wires.late())
     }
 
     /// The nodes of both deliver everything, and each message came once, unless a cancel of it was done: then not at all.

@@ -1,6 +1,7 @@
 //! The move between two stores in memory, with its process killed at every call, and others at work meanwhile.
 
 mod bed;
+mod others;
 mod wire;
 
 use std::time::Duration;
@@ -38,7 +39,7 @@ const DEEDS: [Deed; 6] = [
     }),
 ];
 
-fn meddler(bed: &Bed, deed: fn(&Bed)) -> Meddler {
+fn meddler(bed: &Bed, deed: impl FnOnce(&Bed) + Send + 'static) -> Meddler {
     let bed = bed.clone();
     Box::new(move || deed(&bed))
 }
@@ -84,6 +85,29 @@ async fn whatever_others_do_at_any_moment_and_wherever_it_is_killed_then_each_me
                 let bed = Bed::new();
                 let wires = Wires::cut(cut_at, Cut::After);
                 wires.meddle(at, meddler(&bed, *do_it));
+                let _ = bed.run(wires, |_| ()).await;
+                bed.run(Wires::default(), |_| ()).await.done.unwrap();
+                bed.check(&told);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_done_long_after_its_process_died_loses_nothing() {
+    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    for (deed, do_it) in [DEEDS[0], DEEDS[4], DEEDS[5]] {
+        for at in 0..calls {
+            for done_at in 0..calls + 2 {
+                let told = format!("call {at} is done before call {done_at} of the next run; {deed}");
+                let (bed, wires) = (Bed::new(), Wires::cut(at, Cut::Late));
+                let (run, late) = bed.run_and_keep(wires).await;
+                assert!(run.done.is_err(), "{told}");
+                do_it(&bed);
+                let Some(late) = late else { break };
+                let wires = Wires::default();
+                wires.meddle(done_at, late);
+                // The run after the next one finds what came too late for that.
                 let _ = bed.run(wires, |_| ()).await;
                 bed.run(Wires::default(), |_| ()).await.done.unwrap();
                 bed.check(&told);

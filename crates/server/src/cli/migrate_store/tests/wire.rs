@@ -18,6 +18,7 @@ use duly_core::{
     store::{Claim, Claimed, Insert, Inserted, Settle, Sweep},
 };
 use duly_stores::MemoryStore;
+use futures_util::FutureExt;
 
 /// What is left of the call at which the process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) enum Cut {
     Half,
     /// Only the answer got lost.
     After,
+    /// It is on its way still: the store does it later, long after the process is gone.
+    Late,
 }
 
 /// What happens during a run: at which call, counted over both stores.
@@ -36,8 +39,10 @@ pub(super) struct Wires {
     calls: AtomicUsize,
     is_dead: AtomicBool,
     cut: Option<(usize, Cut)>,
-    /// Somebody else does something just before a call.
-    meddling: Mutex<Option<(usize, Meddler)>>,
+    /// The call that is done later.
+    late: Mutex<Option<Meddler>>,
+    /// Others do something just before these calls.
+    meddling: Mutex<Vec<(usize, Meddler)>>,
 }
 
 pub(super) type Meddler = Box<dyn FnOnce() + Send>;
@@ -53,7 +58,12 @@ impl Wires {
     }
 
     pub(super) fn meddle(&self, at: usize, meddler: Meddler) {
-        *self.meddling.lock().unwrap() = Some((at, meddler));
+        self.meddling.lock().unwrap().push((at, meddler));
+    }
+
+    /// The call that the store has still to do, if there is one.
+    pub(super) fn late(&self) -> Option<Meddler> {
+        self.late.lock().unwrap().take()
     }
 
     fn dead() -> StoreError {
@@ -66,9 +76,8 @@ impl Wires {
             return Err(Self::dead());
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
-        if let Some((_, meddler)) = self.meddling.lock().unwrap().take_if(|(at, _)| *at == number) {
-            meddler();
-        }
+        let due: Vec<_> = self.meddling.lock().unwrap().extract_if(.., |(at, _)| *at == number).collect();
+        due.into_iter().for_each(|(_, meddler)| meddler());
         let cut = self.cut.filter(|(at, _)| *at == number).map(|(_, cut)| cut);
         self.is_dead.store(cut.is_some(), Ordering::Relaxed);
         if cut == Some(Cut::Before) { Err(Self::dead()) } else { Ok(cut) }
@@ -82,17 +91,25 @@ pub(super) struct Wired {
 }
 
 impl Wired {
-    /// Does a call for these items, or for as many as the wire lets through.
-    async fn items<I: Clone, A>(
+    /// Does a call for these items, or for as many as the wire lets through. A store in memory answers at once.
+    fn items<I: Clone + Send + 'static, A>(
         &self,
         items: Vec<I>,
-        ask: impl AsyncFnOnce(Vec<I>) -> Result<A, StoreError>,
+        ask: impl FnOnce(MemoryStore, Vec<I>) -> Result<A, StoreError> + Send + 'static,
     ) -> Result<A, StoreError> {
         match self.wires.call()? {
-            None => ask(items).await,
+            None => ask(self.inner.clone(), items),
+            Some(Cut::Late) => {
+                let inner = self.inner.clone();
+                let deed = move || {
+                    let _ = ask(inner, items);
+                };
+                *self.wires.late.lock().unwrap() = Some(Box::new(deed));
+                Err(Wires::dead())
+            }
             Some(cut) => {
                 let reached = if cut == Cut::Half { items.len() / 2 } else { items.len() };
-                ask(items[..reached].to_vec()).await?;
+                ask(self.inner.clone(), items[..reached].to_vec())?;
                 Err(Wires::dead())
             }
         }
@@ -106,6 +123,10 @@ impl Wired {
     }
 }
 
+fn at_once<A>(answer: impl Future<Output = A>) -> A {
+    answer.now_or_never().unwrap()
+}
+
 #[async_trait]
 impl Store for Wired {
     fn durability(&self) -> Durability {
@@ -113,7 +134,7 @@ impl Store for Wired {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        self.items(batch, async |batch| self.inner.insert(now, batch).await).await
+        self.items(batch, move |inner, batch| at_once(inner.insert(now, batch)))
     }
 
     async fn claim(&self, _: Now, _: Claim) -> Result<Claimed, StoreError> {
@@ -129,7 +150,7 @@ impl Store for Wired {
     }
 
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.items(ids.to_vec(), async |ids| self.inner.cancel(now, &ids).await).await
+        self.items(ids.to_vec(), move |inner, ids| at_once(inner.cancel(now, &ids)))
     }
 
     async fn reschedule(
@@ -137,11 +158,15 @@ impl Store for Wired {
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
-        self.items(batch.to_vec(), async |batch| self.inner.reschedule(now, &batch).await).await
+        self.items(batch.to_vec(), move |inner, batch| at_once(inner.reschedule(now, &batch)))
+    }
+
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.items(batch.to_vec(), move |inner, batch| at_once(inner.expire(now, &batch)))
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.items(ids.to_vec(), async |ids| self.inner.replay(now, &ids).await).await
+        self.items(ids.to_vec(), move |inner, ids| at_once(inner.replay(now, &ids)))
     }
 
     async fn purge(&self, _: Now, _: &[MessageId]) -> Result<Vec<Changed>, StoreError> {

@@ -23,6 +23,9 @@ async function perform(work, words, { undo, after } = {}) {
   }
 }
 
+/** The bytes of a text. */
+const base64 = (text) => btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
+
 /** What must be sent for the same message to be there again. */
 export function again(message) {
   const same = {};
@@ -33,6 +36,8 @@ export function again(message) {
   same.deliver_at = message.deliver_at_ms;
   if (message.body_base64 != null) same.body_base64 = message.body_base64;
   else if (message.body != null && /json/.test(message.content_type ?? "")) same.json = new Raw(message.body);
+  // Bytes that happen to be text stay bytes: as text, they would go out with another content type.
+  else if (message.body != null && /octet-stream/.test(message.content_type ?? "")) same.body_base64 = base64(message.body);
   else if (message.body != null) same.body = message.body;
   return same;
 }

@@ -49,6 +49,9 @@ async function call(method, path, { query, body, text: written, signal, also = [
   throw new ApiError(answer.status, answer.status >= 502 ? { code: "unreachable" } : { detail: `HTTP ${answer.status}` });
 }
 
+/** So many queues are read for a page that shows 200 of them by any column. */
+const QUEUES_MAX = 10_000;
+
 const at = (id) => `v1/messages/${encodeURIComponent(id)}`;
 const lane = (lane) =>
   lane.topic === undefined ? `v1/sinks/${encodeURIComponent(lane.sink)}` : `v1/queues/${encodeURIComponent(lane.topic)}`;
@@ -57,7 +60,16 @@ export const api = {
   stats: (signal) => call("GET", "v1/stats", { signal }),
   ready: (signal) => call("GET", "readyz", { signal, also: [503] }),
   forecast: (query, signal) => call("GET", "v1/forecast", { query, signal }),
-  queues: (signal) => call("GET", "v1/queues", { signal }).then((answer) => answer.queues),
+  queues: async (signal) => {
+    const queues = [];
+    let cursor;
+    do {
+      const page = await call("GET", "v1/queues", { query: { cursor }, signal });
+      queues.push(...page.queues);
+      cursor = page.cursor;
+    } while (cursor && queues.length < QUEUES_MAX);
+    return queues;
+  },
   sinks: (signal) => call("GET", "v1/sinks", { signal }).then((answer) => answer.sinks),
   nodes: (signal) => call("GET", "v1/nodes", { signal }),
   levels: (signal) => call("GET", "v1/levels", { signal }),

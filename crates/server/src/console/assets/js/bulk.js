@@ -55,11 +55,13 @@ function Bulk({ what, selection, close, after }) {
 
   const n = counted ? (selection.ids ? counted.matched - counted.too_late : counted.matched) : 0;
   const wanted = `${what} ${n}`;
+  // What was counted is what is done: nothing that came since, and no more of it.
+  const bound = selection.filter && counted ? { as_of: counted.as_of, at_most: counted.matched } : {};
   const submit = (event) => {
     event.preventDefault();
     if (typed.trim() !== wanted) return;
     run(
-      () => perform(what, selection, moves ? whenOf(when) : {}),
+      () => perform(what, selection, { ...bound, ...(moves ? whenOf(when) : {}) }),
       (answer) => {
         setResult(answer);
         refresh();

@@ -1,6 +1,7 @@
 // What happens, while it happens.
 import { html } from "./lib.js";
 import { clock, span } from "./format.js";
+import { alertDetail } from "./health.js";
 import { t } from "./i18n.js";
 import { live } from "./live.js";
 import { to } from "./router.js";
@@ -25,7 +26,7 @@ function words(event) {
     case "destination_recovered":
       return event.destination;
     case "alert":
-      return event.alert.detail;
+      return alertDetail(event.alert);
     case "missed":
       return t("feed.missed", { n: event.count });
     case "leases_lost":

@@ -1,6 +1,6 @@
 // One banner: all is well, or what is not.
 import { html } from "./lib.js";
-import { t } from "./i18n.js";
+import { known, t } from "./i18n.js";
 import { span } from "./format.js";
 import { live } from "./live.js";
 import { errorText } from "./parts.js";
@@ -31,8 +31,8 @@ function troubles({ ready, stats, sinks, queues, error }) {
   for (const { sink, pending } of ready?.orphans ?? []) add("warn", t("health.orphan", { sink, n: pending }), to("sinks"));
   for (const alert of stats?.alerts ?? []) {
     // The parts above say it, and are newer.
-    if (alert.name === "not_ready" && parts.length) continue;
-    add("warn", `${t(`alert.${alert.name}`)}${alert.scope ? ` (${alert.scope})` : ""}: ${alert.detail}`);
+    if (["not_ready", "degraded"].includes(alert.name) && parts.length) continue;
+    add("warn", `${t(`alert.${alert.name}`)}${alert.scope ? ` (${alert.scope})` : ""}: ${alertDetail(alert)}`);
   }
   const paused = [...(queues ?? []).filter((q) => q.paused).map((q) => q.topic), ...(sinks ?? []).filter((s) => s.paused).map((s) => s.name)];
   if (paused.length) add("info", t("health.paused", { n: paused.length, names: paused.slice(0, 5).join(", ") }), to("queues"));
@@ -58,9 +58,28 @@ export function Health() {
   </section>`;
 }
 
+/** What the server says of an alert, in the reader's language: its numbers are read out of its words. */
+const DETAILS = {
+  overdue: /^(?<lane>.+): the oldest due message has waited (?<waited>.+), the limit is (?<limit>.+)$/,
+  queue_length: /^(?<count>\d+) messages are pending, the limit is (?<limit>\d+)$/,
+  lateness_p99: /^99 of 100 tries began within (?<p99>.+), the limit is (?<limit>.+); of (?<of>\d+) tries in a minute$/,
+  failure_rate: /^(?<failed>\d+) of (?<of>\d+) tries failed within a minute, the limit is (?<limit>.+) %$/,
+  dead_letters: /^(?<count>\d+) messages were given up and are kept, the limit is (?<limit>\d+);/,
+  orphan: /^(?<count>\d+) messages wait for the sink (?<sink>.+), which is not configured;/,
+  not_ready: /^no message could be accepted and delivered now: (?<parts>.+)$/s,
+  degraded: /^some messages wait while all others are delivered: (?<why>.+)$/s,
+};
+
+export function alertDetail({ name, detail }) {
+  const found = DETAILS[name]?.exec(detail);
+  return found ? t(`alert.${name}.detail`, found.groups) : detail;
+}
+
 /** The class in bold, what it survives after it. */
 function durability(text) {
-  const at = text.indexOf(":");
+  const own = `durability.${text.split(":")[0]}`;
+  if (known(own)) text = t(own);
+  const at = text.search(/[:：]/);
   return at < 0 ? html`<strong>${text}</strong>` : html`<strong>${text.slice(0, at)}</strong>${text.slice(at)}`;
 }
 

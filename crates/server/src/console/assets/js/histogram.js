@@ -47,8 +47,12 @@ function apart({ view, counts }, due) {
 function label(ms, width) {
   if (width < MINUTE) return clock(ms);
   if (width < HOUR) return clockShort(ms);
-  return width < 12 * HOUR ? `${dayShort(ms)} ${clockShort(ms)}` : dayShort(ms);
+  // Two bars of one day need the time to be told apart.
+  return width < DAY ? `${dayShort(ms)} ${clockShort(ms)}` : dayShort(ms);
 }
+
+/** Where the window begins or ends: over days and more the date says it, also today's. */
+const edge = (ms, { from, to }) => (to - from > DAY ? `${dayShort(ms)} ${clockShort(ms)}` : time(ms));
 
 export function Histogram() {
   const [span, setSpan] = useState("hour");
@@ -83,7 +87,7 @@ export function Histogram() {
   return html`<section class="card" aria-labelledby="comes-due">
     <div class="head">
       <div><h2 id="comes-due">${t("due.title")}</h2>
-        <p class="quiet" title=${exact(total)}>${shown.view ? t("due.total", { n: total, from: time(shown.view.from), to: time(shown.view.to) }) : t("loading")}</p></div>
+        <p class="quiet" title=${exact(total)}>${shown.view ? t("due.total", { n: total, from: edge(shown.view.from, shown.view), to: edge(shown.view.to, shown.view) }) : t("loading")}</p></div>
       <div class="end">
         ${zoom ? html`<button class="btn small" onClick=${() => setZoom(null)}>${t("due.live")}</button>` : null}
         <button class="btn small" aria-label=${t("due.in")} title=${t("due.in")} disabled=${!shown.view} onClick=${() => scale(0.5)}>+</button>

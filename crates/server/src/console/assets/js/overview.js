@@ -48,7 +48,7 @@ function Plots({ now }) {
       { name: "p99", label: "p99", tone: "violet" },
       { name: "max", label: t("plot.max"), tone: "amber" },
     ]} />
-    <${Plot} title=${t("plot.backlog")} show=${count} turn=${turn} now=${now} lines=${[
+    <${Plot} title=${t("plot.backlog")} show=${count} whole turn=${turn} now=${now} lines=${[
       { name: "pending", label: t("plot.pending"), tone: "blue", fill: true },
       { name: "due", label: t("plot.due"), tone: "amber" },
     ]} />

@@ -77,7 +77,8 @@ export function useAsk(ask, keys) {
     set((old) => ({ ...old, busy: true }));
     ask(stop.signal).then(
       (value) => !stop.signal.aborted && set({ value, error: null, busy: false }),
-      (error) => !stop.signal.aborted && set((old) => ({ ...old, error, busy: false })),
+      // What was there before may belong to another question, or be long gone: beside an error it would pass for the answer.
+      (error) => !stop.signal.aborted && set({ value: null, error, busy: false }),
     );
     return () => stop.abort();
   }, [...keys, turn]);

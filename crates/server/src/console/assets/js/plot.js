@@ -23,7 +23,11 @@ function times(u, ticks) {
   return ticks.map((at) => (max - min < 240 ? clock : clockShort)(at * 1_000));
 }
 
-function options({ lines, show, log }, width) {
+/** What is counted has no parts: an axis of 0, 0, 0, 1, 1 says nothing. */
+const WHOLE_LEAST = 4;
+const STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+
+function options({ lines, show, log, whole }, width) {
   const axis = { stroke: colour("ink-3"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   return {
     width,
@@ -33,11 +37,11 @@ function options({ lines, show, log }, width) {
     padding: [8, 8, 0, 0],
     scales: {
       x: { time: true },
-      y: log ? { distr: 3, log: 10 } : { range: (u, min, max) => [0, Math.max(1, (max ?? 0) * 1.12)] },
+      y: log ? { distr: 3, log: 10 } : { range: (u, min, max) => [0, Math.max(whole ? WHOLE_LEAST : 1, (max ?? 0) * 1.12)] },
     },
     axes: [
       { ...axis, values: times, space: 76, size: 26 },
-      { ...axis, values: (u, ticks) => ticks.map((n) => (n == null ? "" : show(n))), size: 64, space: 34, ...(log ? { splits: tens } : {}) },
+      { ...axis, values: (u, ticks) => ticks.map((n) => (n == null ? "" : show(n))), size: 64, space: 34, ...(log ? { splits: tens } : {}), ...(whole ? { incrs: STEPS } : {}) },
     ],
     series: [
       {},
@@ -54,10 +58,10 @@ function options({ lines, show, log }, width) {
 }
 
 /**
- * `lines`: `{ name, label, tone, fill }`, the name being one of the series'. `show` writes a value.
+ * `whole`: the values are counts. `lines`: `{ name, label, tone, fill }`, the name being one of the series'. `show` writes a value.
  * The picture is for the eyes; the latest values stand in the legend, for everybody.
  */
-export function Plot({ title, lines, show, log, turn, now }) {
+export function Plot({ title, lines, show, log, whole, turn, now }) {
   const box = useRef(null);
   const plot = useRef(null);
   const { theme, language } = useStore(prefs);
@@ -67,7 +71,7 @@ export function Plot({ title, lines, show, log, turn, now }) {
     const make = () => {
       plot.current?.destroy();
       const width = Math.max(120, box.current.clientWidth);
-      plot.current = new window.uPlot(options({ lines, show, log }, width), cleaned(names, log), box.current);
+      plot.current = new window.uPlot(options({ lines, show, log, whole }, width), cleaned(names, log), box.current);
     };
     make();
     const sizes = new ResizeObserver(([entry]) => {

@@ -1,0 +1,158 @@
+//! The same change for many messages, in calls that each take a while at most.
+
+use std::time::Duration;
+
+use super::{
+    Failure, Output, clock, input,
+    progress::Progress,
+    selection::{self, Ids, Selection, Which},
+};
+use crate::{
+    client::Client,
+    wire::{BulkAnswer, Moment, MovedRequest},
+};
+
+/// So many of those that match a filter are changed in one call.
+const PART: u64 = 10_000;
+/// So many ids in one call, unless the server takes fewer.
+const IDS: usize = 1_000;
+/// How long one call may take: a store may have to look at everything to count what matches.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Where a change is asked for, and how it is called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verb {
+    pub(crate) path: &'static str,
+    pub(crate) done: &'static str,
+}
+
+/// Does it to all that were chosen. By a filter they are counted first, and asked about unless `how` says so: no more than were counted are
+/// changed, and none that came since.
+pub(crate) async fn change(
+    client: &Client,
+    out: &Output,
+    verb: Verb,
+    how: &Selection,
+    (which, mut wish): (Which, MovedRequest),
+) -> Result<(), Failure> {
+    match which {
+        Which::Ids(ids) => {
+            by_ids(client, out, verb, ids, MovedRequest { dry_run: how.dry_run, ..wish }).await
+        }
+        Which::Matching(filter) => {
+            wish.filter = Some(filter);
+            matching(client, out, verb, how, wish).await
+        }
+    }
+}
+
+async fn matching(
+    client: &Client,
+    out: &Output,
+    verb: Verb,
+    how: &Selection,
+    mut wish: MovedRequest,
+) -> Result<(), Failure> {
+    wish.dry_run = true;
+    let began = clock::instant();
+    let counted: BulkAnswer = client.post_and_wait(verb.path, &wish, LONG).await?;
+    if how.dry_run {
+        return selection::tell(out, verb.done, &counted);
+    }
+    let question = format!("{} messages would be {}.", clock::grouped(counted.matched), verb.done);
+    input::confirm(out, how.yes, &question)?;
+    wish.dry_run = false;
+    fix_time(&mut wish, counted.as_of.as_deref(), began.elapsed())?;
+    let progress = Progress::of_messages(out, counted.matched);
+    let mut total = BulkAnswer { as_of: counted.as_of, ..BulkAnswer::default() };
+    let mut left = counted.matched;
+    while left > 0 {
+        wish.at_most = Some(left.min(PART));
+        let part = client.post_and_wait::<BulkAnswer>(verb.path, &wish, LONG).await;
+        let part = part.inspect_err(|_| {
+            progress.end();
+            out.say(&format!("{} {} before that", clock::grouped(total.done), verb.done));
+        })?;
+        progress.read(part.matched);
+        selection::sum(&mut total, &part);
+        left -= part.matched.min(left);
+        total.more = part.more;
+        if part.matched == 0 || !part.more {
+            break;
+        }
+    }
+    progress.end();
+    if total.more {
+        out.say("more match by now than were counted: they were left alone");
+    }
+    selection::tell(out, verb.done, &total)
+}
+
+/// All parts go by the instant of the count. A delay counts from the confirmation, `spent` after it: all parts get one due time, so that
+/// the next part knows by it what the one before has moved.
+fn fix_time(wish: &mut MovedRequest, as_of: Option<&str>, spent: Duration) -> Result<(), Failure> {
+    let Some(as_of) = as_of else {
+        return Err(Failure::failed(
+            "the server does not say what it counted: it is older than this command",
+        ));
+    };
+    let wrong = |fault: duly::Invalid| Failure::failed(fault.to_string());
+    wish.as_of = Some(Moment::Text(as_of.to_owned()));
+    if let Some(delay) = wish.delay.take() {
+        // The clock's millisecond had begun already: one more, so that it is never early.
+        let span = delay.span("delay").map_err(wrong)?.saturating_add(Duration::from_millis(1));
+        let due = duly::parse_time(as_of).map_err(wrong)?.saturating_add(spent).saturating_add(span);
+        wish.deliver_at = Some(Moment::Millis(due.as_millis()));
+    }
+    Ok(())
+}
+
+async fn by_ids(
+    client: &Client,
+    out: &Output,
+    verb: Verb,
+    ids: Ids,
+    mut wish: MovedRequest,
+) -> Result<(), Failure> {
+    let mut total = BulkAnswer { dry_run: wish.dry_run, ..BulkAnswer::default() };
+    let (mut rest, mut size) = (ids.all.as_slice(), IDS);
+    let progress = Progress::of_messages(out, rest.len() as u64);
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(size));
+        wish.ids = Some(now.to_vec());
+        match client.post_and_wait::<BulkAnswer>(verb.path, &wish, LONG).await {
+            Ok(part) => selection::sum(&mut total, &part),
+            Err(failure) if failure.problem_code() == Some("too_many") && size > 1 => {
+                size /= 2;
+                continue;
+            }
+            Err(failure) => {
+                progress.end();
+                return Err(failure);
+            }
+        }
+        progress.read(now.len() as u64);
+        rest = later;
+    }
+    progress.end();
+    selection::tell(out, verb.done, &total).and(ids.check_whole())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Delay;
+
+    #[test]
+    fn a_delay_counts_from_the_confirmation_and_not_from_the_count() {
+        let as_of = "2030-01-01T00:00:00.000Z";
+        let mut wish = MovedRequest { delay: Some(Delay::Text("10m".into())), ..MovedRequest::default() };
+        fix_time(&mut wish, Some(as_of), Duration::from_secs(300)).unwrap();
+        let due = wish.deliver_at.unwrap().time("deliver_at").unwrap();
+        let confirmed = duly::parse_time(as_of).unwrap().saturating_add(Duration::from_secs(300));
+        let span = Duration::from_secs(600);
+        assert!(due >= confirmed.saturating_add(span), "{due} is early");
+        assert!(due < confirmed.saturating_add(span + Duration::from_millis(5)), "{due} is late");
+        assert!(wish.delay.is_none());
+    }
+}

@@ -1,0 +1,321 @@
+//! What the shapes alone do not say of the API: which texts, numbers and combinations are taken.
+//!
+//! Written down beside the file that is made from the code, so that a client which validates by it sends nothing that is
+//! refused for its form. A fuzzer holds the two together (`crates/server/tests/http/schema.rs`).
+
+use duly::{Key, MessageId, Properties, Receive, SinkName, State, Tag, Timestamp, Topic};
+use serde_json::{Map, Value, json};
+
+use super::{messages, queues, receipts};
+use crate::wire::{DUE_MILLIS_MIN, Happened};
+
+/// More than any configuration allows: the limits of a server are its own.
+const BATCH_MAX: u64 = 1_000_000;
+const PROPERTIES_MAX: u64 = 1_024;
+
+/// Adds the rules to a file that has the shapes.
+pub(super) fn tighten(api: &mut Value) {
+    if let Some(schemas) = api.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        for (name, schema) in added() {
+            schemas.insert(name.into(), schema);
+        }
+        for (schema, rules) in rules() {
+            if let Some(schema) = schemas.get_mut(schema) {
+                tighten_schema(schema, rules);
+            }
+        }
+    }
+    // Without a body it means the defaults.
+    if let Some(receive) = api.pointer_mut("/paths/~1v1~1queues~1{topic}~1receive/post/requestBody") {
+        receive["required"] = false.into();
+    }
+    let paths = api.get_mut("paths").and_then(Value::as_object_mut);
+    for (path, operations) in paths.into_iter().flat_map(Map::iter_mut) {
+        for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+            for parameter in parameters.into_iter().flatten() {
+                let name = parameter["name"].as_str().unwrap_or_default().to_owned();
+                if let Some(rule) = parameter_rule(path, &name) {
+                    merge(&mut parameter["schema"], rule);
+                }
+            }
+        }
+    }
+}
+
+/// `rules` has rules by property; `+` stands for the schema itself.
+fn tighten_schema(schema: &mut Value, rules: Value) {
+    let Value::Object(rules) = rules else { return };
+    for (property, rule) in rules {
+        if property == "+" {
+            merge(schema, rule);
+        } else if let Some(property) = schema.get_mut("properties").and_then(|all| all.get_mut(&property)) {
+            merge(property, rule);
+        }
+    }
+}
+
+/// A rule's words replace the shape's; a `$ref` goes where the shape has one, beside null.
+fn merge(schema: &mut Value, rule: Value) {
+    let Value::Object(rule) = rule else { return };
+    for (word, value) in rule {
+        match schema.get_mut("oneOf").and_then(|one_of| one_of.get_mut(0)) {
+            Some(first) if word == "$ref" => first[word] = value,
+            _ => schema[word] = value,
+        }
+    }
+}
+
+/// A text of at most so many bytes, its ASCII of these ranges. Schemas count characters: as many as fit, whatever the widest of
+/// them is. (Not a pattern with numbers in it: those take validators seconds to read.)
+struct Text {
+    min: usize,
+    max: usize,
+    ascii: &'static str,
+    /// What it does not begin with.
+    unlike: String,
+}
+
+impl Text {
+    fn new(min: usize, max: usize) -> Self {
+        Self { min, max, ascii: " -~", unlike: String::new() }
+    }
+
+    fn alternatives(&self) -> Vec<Value> {
+        let Self { min, max, ascii, unlike } = self;
+        let wide = [(1, String::new()), (3, "\\u00a0-\\ud7ff\\ue000-\\ufffd".into())];
+        let text = |(bytes, wide): (usize, String)| {
+            let pattern = format!("^{unlike}[{ascii}{wide}]*$");
+            json!({"type": "string", "minLength": min, "maxLength": max / bytes, "pattern": pattern})
+        };
+        let mut all: Vec<_> = wide.into_iter().map(text).collect();
+        // Characters beyond the first plane have no escape that all dialects of patterns share: all but those of ASCII that are out.
+        let out = (0..=0x9f_u8).map(char::from).filter(|c| !self.has(*c));
+        let out: String = out.map(|c| format!("\\u{:04x}", c as u32)).collect();
+        let pattern = format!("^{unlike}[^{out}]*$");
+        all.push(json!({"type": "string", "minLength": min, "maxLength": max / 4, "pattern": pattern}));
+        all
+    }
+
+    fn has(&self, c: char) -> bool {
+        let (first, rest) = match self.ascii.strip_prefix("\\t") {
+            Some(rest) => (c == '\t', rest),
+            None => (false, self.ascii),
+        };
+        let signs: Vec<_> = rest.chars().collect();
+        first || signs.chunks(3).any(|range| matches!(range, [from, '-', to] if (*from..=*to).contains(&c)))
+    }
+
+    fn rule(&self) -> Value {
+        json!({"anyOf": self.alternatives()})
+    }
+
+    /// The same, for a field that may be null.
+    fn or_null(&self) -> Value {
+        let mut all = self.alternatives();
+        all.push(json!({"type": "null"}));
+        json!({"anyOf": all})
+    }
+}
+
+fn id() -> String {
+    format!("(?!\\.{{1,2}}$)[A-Za-z0-9._:-]{{1,{}}}", MessageId::LEN_MAX)
+}
+
+fn topic() -> Text {
+    Text { unlike: "(?!\\.{1,2}$)".into(), ..Text::new(1, Topic::LEN_MAX) }
+}
+
+fn sink() -> Text {
+    Text { ascii: " -.0-~", ..Text::new(1, SinkName::LEN_MAX) }
+}
+
+/// RFC 3339 from 1971 on, with every day that there is.
+fn time() -> String {
+    let year = "(?:197[1-9]|19[89][0-9]|[2-9][0-9]{3})";
+    let leap = "(?:19(?:7[26]|8[048]|9[26])|[2-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[3579][26])00)";
+    let day = "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))";
+    let clock = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\\.[0-9]{1,32})?";
+    let offset = "(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9]|[+-]14:00)";
+    format!("(?:{year}-{day}|{leap}-02-29)T{clock}{offset}")
+}
+
+/// A span in words, or ISO 8601.
+fn span() -> String {
+    let words =
+        "(?:[0-9]{1,4}w)?(?:[0-9]{1,5}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,8}m)?(?:[0-9]{1,9}s)?(?:[0-9]{1,12}ms)?";
+    let iso = "P(?=[0-9T])(?:[0-9]{1,5}D)?(?:T(?=[0-9])(?:[0-9]{1,6}H)?(?:[0-9]{1,8}M)?(?:[0-9]{1,9}S)?)?";
+    format!("(?:(?=[0-9]){words}|{iso}|[0-9]{{1,12}})")
+}
+
+/// Letters of both cases.
+fn any_case(word: &str) -> String {
+    let letter = |c: char| {
+        let (lower, upper) = (c.to_ascii_lowercase(), c.to_ascii_uppercase());
+        if lower == upper { c.to_string() } else { format!("[{upper}{lower}]") }
+    };
+    word.chars().map(letter).collect()
+}
+
+fn property_name() -> Text {
+    let whole = Properties::RESERVED.map(|name| format!("{}$", any_case(name)));
+    let begun = Properties::RESERVED_PREFIXES.map(any_case);
+    let reserved: Vec<_> = whole.into_iter().chain(begun).collect();
+    let unlike = format!("(?!{})", reserved.join("|"));
+    Text { ascii: " -9;-~", unlike, ..Text::new(1, Properties::NAME_MAX) }
+}
+
+fn property_value() -> Value {
+    json!({"type": "string", "anyOf": Text { ascii: "\\t -~", ..Text::new(0, Properties::VALUE_MAX) }.alternatives()})
+}
+
+/// Standard base64 with padding: bits beyond the last byte are zero.
+const BASE64: &str = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+
+/// At most one of these has a value.
+fn at_most_one(names: &[&str]) -> Vec<Value> {
+    let pairs = names.iter().enumerate().flat_map(|(place, one)| {
+        names[place + 1..].iter().map(move |two| {
+            let given = json!({"not": {"type": "null"}});
+            json!({"not": {"required": [one, two], "properties": {*one: given, *two: given}}})
+        })
+    });
+    pairs.collect()
+}
+
+/// A dead letter does not come again.
+fn dead_without_delay() -> Value {
+    let delay = json!({"not": {"type": "null"}});
+    json!({"not": {"required": ["dead", "delay"], "properties": {"dead": {"const": true}, "delay": delay}}})
+}
+
+/// Exactly one of the two has a value.
+fn one_of(one: &str, two: &str) -> Value {
+    let only = |this: &str, other: &str| json!({"required": [this], "properties": {this: {"not": {"type": "null"}}, other: {"type": "null"}}});
+    json!({"oneOf": [only(one, two), only(two, one)]})
+}
+
+fn millis_or(min: u64, max: u64, pattern: &str, description: &str) -> Value {
+    json!({"description": description, "oneOf": [
+        {"type": "integer", "format": "int64", "minimum": min, "maximum": max, "description": "Whole milliseconds."},
+        {"type": "string", "pattern": pattern},
+    ]})
+}
+
+/// Shapes that have one type in the code, and several rules.
+fn added() -> [(&'static str, Value); 3] {
+    let wait = u64::try_from(queues::WAIT_MAX.as_millis()).unwrap_or(u64::MAX);
+    let lease = u64::try_from(queues::LEASE_MAX.as_millis()).unwrap_or(u64::MAX);
+    let some = format!("^(?=.*[1-9]){}$", span());
+    [
+        (
+            "DueTime",
+            millis_or(
+                DUE_MILLIS_MIN,
+                Timestamp::MAX.as_millis(),
+                &format!("^{}$", time()),
+                "The due time of a message: RFC 3339, or milliseconds since 1970. Numbers before 1973 are refused: they are seconds.",
+            ),
+        ),
+        ("Wait", millis_or(0, wait, &format!("^{}$", span()), "A span of time, 60 s at most.")),
+        ("Lease", millis_or(1, lease, &some, "A span of time, more than nothing, 12 h at most.")),
+    ]
+}
+
+/// By schema and property.
+fn rules() -> Vec<(&'static str, Value)> {
+    let text = |pattern: &str| json!({"pattern": pattern});
+    let at = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let max = Timestamp::MAX.as_millis();
+    let ids = json!({"maxItems": BATCH_MAX, "items": {"type": "string", "pattern": format!("^{}$", id())}});
+    let receipt = format!("^[0-9a-f]{{1,4}}\\.[0-9a-f]{{1,16}}\\.{}$", id());
+    let receipts = json!({"maxItems": receipts::MAX, "items": {"type": "string", "pattern": receipt}});
+    let mut single = at_most_one(&["body", "json", "body_base64"]);
+    single.extend(at_most_one(&["delay", "deliver_at", "level"]));
+    let moment = format!("^(?:{}|[0-9]{{1,15}})$", time());
+    vec![
+        (
+            "NewMessage",
+            json!({
+                "+": {"allOf": single},
+                "topic": topic().rule(),
+                "sink": sink().or_null(),
+                "id": text(&format!("^{}$", id())),
+                "tag": Text::new(1, Tag::LEN_MAX).or_null(),
+                "key": Text::new(1, Key::LEN_MAX).or_null(),
+                "body_base64": text(BASE64),
+                "properties": {
+                    "maxProperties": PROPERTIES_MAX,
+                    "propertyNames": property_name().rule(),
+                    "additionalProperties": property_value(),
+                },
+                "deliver_at": at("DueTime"),
+                "priority": {"maximum": 9},
+            }),
+        ),
+        (
+            "Retry",
+            json!({
+                "attempts": {"minimum": 1, "maximum": u32::MAX},
+                "backoff": {"enum": ["fixed", "linear", "exponential", null]},
+            }),
+        ),
+        (
+            "Delay",
+            json!({"+": millis_or(0, max, &format!("^{}$", span()), "A span of time: `\"15m\"`, `\"1h30m\"`, `\"PT15M\"`, or whole milliseconds.")}),
+        ),
+        (
+            "Moment",
+            json!({"+": millis_or(0, max, &moment, "A point in time: RFC 3339, or milliseconds since 1970.")}),
+        ),
+        ("Reschedule", json!({"+": {"allOf": [one_of("delay", "deliver_at")]}, "deliver_at": at("DueTime")})),
+        ("BulkRequest", json!({"+": {"allOf": [one_of("ids", "filter")]}, "ids": ids})),
+        (
+            "MovedRequest",
+            json!({
+                "+": {"allOf": [one_of("ids", "filter"), one_of("delay", "deliver_at")]},
+                "ids": ids,
+                "deliver_at": at("DueTime"),
+            }),
+        ),
+        ("Filter", json!({"sink": sink().or_null(), "topic": topic().or_null()})),
+        (
+            "Receive",
+            json!({"max": {"minimum": 1, "maximum": queues::MAX}, "wait": at("Wait"), "lease": at("Lease")}),
+        ),
+        ("Receipts", json!({"receipts": receipts})),
+        (
+            "ReceiveAny",
+            json!({
+                "topics": {"minItems": 1, "maxItems": Receive::QUEUES_MAX, "items": topic().rule()},
+                "max": {"minimum": 1, "maximum": queues::MAX},
+                "wait": at("Wait"),
+                "lease": at("Lease"),
+            }),
+        ),
+        ("Nack", json!({"+": {"allOf": [dead_without_delay()]}, "receipts": receipts})),
+        ("Extend", json!({"receipts": receipts, "lease": at("Lease")})),
+    ]
+}
+
+fn parameter_rule(path: &str, name: &str) -> Option<Value> {
+    let text = |pattern: &str| Some(json!({"pattern": pattern}));
+    let states = [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled];
+    match (path, name) {
+        ("/v1/events", "types") => {
+            let kinds = Happened::KINDS.join("|");
+            text(&format!("^(?:{kinds})(?:,(?:{kinds}))*$"))
+        }
+        ("/v1/events", _) => None,
+        ("/v1/dead", "state") => Some(json!({"enum": [State::Dead.as_str()]})),
+        (_, "state") => Some(json!({"enum": states.map(State::as_str)})),
+        (_, "id") => text(&format!("^{}$", id())),
+        (_, "topic") => Some(topic().rule()),
+        (_, "sink" | "name") => Some(sink().rule()),
+        (_, "due_from" | "due_to" | "from" | "to") => text(&format!("^(?:{}|[0-9]{{1,15}})$", time())),
+        ("/v1/queues", "cursor") => None,
+        (_, "cursor") => text(&format!("^[0-9]{{1,15}}-{}$", id())),
+        (_, "limit" | "buckets") => Some(json!({"minimum": 1, "maximum": messages::LIMIT_MAX})),
+        _ => None,
+    }
+}

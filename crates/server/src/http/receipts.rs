@@ -1,0 +1,170 @@
+//! What becomes of what was received: ack, nack, extend, of one queue or of several.
+
+use std::sync::Arc;
+
+use axum::{Json, body::Body, extract::State};
+use duly::{Settled, Topic};
+
+use super::{
+    app::App,
+    body,
+    caller::Who,
+    fault::{Answer, Fault},
+    queues::lease,
+};
+use crate::{
+    auth::Role,
+    wire::{Extend, Nack, Problem, ReceiptResult, ReceiptResults, Receipts},
+};
+
+/// Receipts of one call.
+pub(super) const MAX: usize = 1_000;
+
+/// The messages were worked on, whatever queues they are of: they are done
+#[utoipa::path(
+    post, path = "/v1/ack", tag = "queues", request_body = Receipts,
+    responses(
+        (status = 200, description = "One answer per receipt", body = ReceiptResults),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn ack_any(
+    State(app): State<Arc<App>>,
+    who: Who,
+    sent: Body,
+) -> Answer<Json<ReceiptResults>> {
+    who.need(Role::Consume)?;
+    ack(&app, &who, None, sent).await
+}
+
+/// The messages were not worked on, whatever queues they are of: again later, or dead letters
+#[utoipa::path(
+    post, path = "/v1/nack", tag = "queues", request_body = Nack,
+    responses(
+        (status = 200, description = "One answer per receipt", body = ReceiptResults),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn nack_any(
+    State(app): State<Arc<App>>,
+    who: Who,
+    sent: Body,
+) -> Answer<Json<ReceiptResults>> {
+    who.need(Role::Consume)?;
+    nack(&app, &who, None, sent).await
+}
+
+/// Keep the messages for longer, whatever queues they are of
+#[utoipa::path(
+    post, path = "/v1/extend", tag = "queues", request_body = Extend,
+    responses(
+        (status = 200, description = "One answer per receipt", body = ReceiptResults),
+        (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn extend_any(
+    State(app): State<Arc<App>>,
+    who: Who,
+    sent: Body,
+) -> Answer<Json<ReceiptResults>> {
+    who.need(Role::Consume)?;
+    extend(&app, &who, None, sent).await
+}
+
+pub(super) async fn ack(
+    app: &App,
+    who: &Who,
+    queue: Option<&str>,
+    sent: Body,
+) -> Answer<Json<ReceiptResults>> {
+    let Receipts { receipts } = body::json(app, sent).await?;
+    let receipts = sorted(app, who, queue, receipts).await?;
+    let settled = app.duly.ack(&receipts.own).await?;
+    Ok(receipts.results(settled))
+}
+
+pub(super) async fn nack(
+    app: &App,
+    who: &Who,
+    queue: Option<&str>,
+    sent: Body,
+) -> Answer<Json<ReceiptResults>> {
+    let Nack { receipts, delay, error, dead } = body::json(app, sent).await?;
+    let delay = delay.map(|delay| delay.span("delay")).transpose()?;
+    if delay.is_some_and(|delay| delay > app.limits.delay_max) {
+        return Err(Fault::at("too_far", "delay", "longer than any message may wait"));
+    }
+    if dead && delay.is_some() {
+        return Err(Fault::at("bad_field", "delay", "a dead letter does not come again; leave delay out"));
+    }
+    let receipts = sorted(app, who, queue, receipts).await?;
+    let mut how = duly::Nack::from(delay);
+    how.error = error;
+    how.dead = dead;
+    let settled = app.duly.nack(&receipts.own, how).await?;
+    Ok(receipts.results(settled))
+}
+
+pub(super) async fn extend(
+    app: &App,
+    who: &Who,
+    queue: Option<&str>,
+    sent: Body,
+) -> Answer<Json<ReceiptResults>> {
+    let Extend { receipts, lease: wish } = body::json(app, sent).await?;
+    let lease = lease(wish.as_ref())?;
+    let receipts = sorted(app, who, queue, receipts).await?;
+    let settled = app.duly.extend(&receipts.own, lease).await?;
+    Ok(receipts.results(settled))
+}
+
+/// The receipts of one call.
+struct Sorted {
+    /// All of them, and whether each is among `own`.
+    all: Vec<(String, bool)>,
+    /// Those that the caller may settle, in their order.
+    own: Vec<String>,
+}
+
+/// Receipts can be guessed: they hold a number and the message's id. Whoever is for some topics only settles nothing of
+/// others, and is not told of it. A receipt of another queue than the one in the address is a mistake of the caller.
+async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>) -> Answer<Sorted> {
+    queue.map(Topic::parse).transpose()?;
+    if receipts.len() > MAX {
+        let detail = format!("{} receipts, the limit is {MAX}; send them in parts", receipts.len());
+        return Err(Fault::at("too_many", "receipts", detail));
+    }
+    let queues = app.duly.queues_of(&receipts).await?;
+    let mut all = Vec::with_capacity(receipts.len());
+    for (index, (receipt, own)) in receipts.into_iter().zip(queues).enumerate() {
+        let is_own = own.as_ref().map_or_else(|| who.sees_all(), |own| who.sees(own.as_str()));
+        if let (true, Some(own), Some(queue)) = (is_own, &own, queue)
+            && own.as_str() != queue
+        {
+            let detail = format!(
+                "it is of the queue {:?}, and this is the address of {queue:?}; nothing was changed. Send it to the address of its \
+                 own queue, or to one of /v1/ack, /v1/nack and /v1/extend, which take receipts of any",
+                own.as_str()
+            );
+            return Err(Fault::at("wrong_queue", format!("receipts[{index}]"), detail));
+        }
+        all.push((receipt, is_own));
+    }
+    let own = all.iter().filter(|(_, own)| *own).map(|(receipt, _)| receipt.clone()).collect();
+    Ok(Sorted { all, own })
+}
+
+impl Sorted {
+    fn results(self, settled: Vec<Settled>) -> Json<ReceiptResults> {
+        let mut settled = settled.into_iter();
+        let result = |(receipt, own)| {
+            let outcome = match if own { settled.next() } else { None } {
+                Some(Settled::Done) => "done",
+                Some(Settled::Unknown) => "unknown",
+                Some(Settled::Lost) | None => "lost",
+            };
+            ReceiptResult { receipt, outcome: outcome.into() }
+        };
+        Json(ReceiptResults { results: self.all.into_iter().map(result).collect() })
+    }
+}

@@ -1,0 +1,285 @@
+//! How many topics the built-in queue has.
+//!
+//! A topic is free text, and each that holds something costs memory, so there is a limit, `limits.topics`. Topics without messages do not
+//! count. Each token for some topics has a share of its own, all other callers have the rest together: none of them can keep the others out.
+//! A topic counts for whoever made it.
+//!
+//! Stores keep a few hundred bytes of every topic that ever was, so the topics that a token for some topics makes are also counted over
+//! time.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{BuildHasher, RandomState},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use duly::{Duly, Lane};
+use tokio::time::Instant;
+
+use super::{
+    caller::Who,
+    fault::{Answer, Fault},
+};
+use crate::auth::{Caller, Role, Tokens};
+
+/// The store is asked for its topics no more often, however many are refused.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+/// What the store said is relied on for so long, while there is room. Other nodes add topics, too.
+const RELIED_ON: Duration = Duration::from_secs(10);
+/// So many topics that it never had may a token for some topics make within [`MADE_WITHIN`]; more, if its share is larger.
+const MADE_MAX: usize = 1_000;
+const MADE_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// What helps if too many topics hold something.
+const MAKE_ROOM: &str = "empty a topic, use one that there is, or raise limits.topics";
+
+/// The topics that hold something, as far as this node knows.
+pub(super) struct Topics {
+    /// What each of those with a share may have.
+    share: usize,
+    /// What all others may have together.
+    rest: usize,
+    /// Those who have a share.
+    limited: Vec<Caller>,
+    known: Mutex<Known>,
+    /// One call asks the store, the others wait for its answer.
+    asking: tokio::sync::Mutex<()>,
+}
+
+/// For whom a topic counts: the place of a caller among those with a share; `None`: for all others.
+type Owner = Option<usize>;
+
+#[derive(Default)]
+struct Known {
+    topics: HashMap<String, Owner>,
+    /// How many each owner has. Counted as topics come: to count them when one is refused would let whoever sends to many hold up
+    /// all others.
+    counts: HashMap<Owner, usize>,
+    made: HashMap<usize, Made>,
+    /// When the store was last asked.
+    asked: Option<Instant>,
+}
+
+impl Known {
+    fn add(&mut self, topic: String, owner: Owner) {
+        *self.counts.entry(owner).or_default() += 1;
+        self.topics.insert(topic, owner);
+    }
+
+    fn count(&self, owner: Owner) -> usize {
+        self.counts.get(&owner).copied().unwrap_or_default()
+    }
+}
+
+/// The topics that one caller made.
+#[derive(Default)]
+struct Made {
+    /// The hashes of their names: one that was empty for a while is not made again.
+    names: HashSet<u64>,
+    hasher: RandomState,
+    /// Since when `count` were made.
+    since: Option<Instant>,
+    count: usize,
+}
+
+impl Made {
+    /// Notes that this topic is made; unless `max` others were of late.
+    fn note(&mut self, topic: &str, max: usize, now: Instant) -> bool {
+        let name = self.hasher.hash_one(topic);
+        if self.names.contains(&name) {
+            return true;
+        }
+        if self.since.is_none_or(|since| now.duration_since(since) >= MADE_WITHIN) {
+            (self.since, self.count) = (Some(now), 0);
+        }
+        if self.count >= max {
+            return false;
+        }
+        self.count += 1;
+        self.names.insert(name)
+    }
+}
+
+/// Whether there is room for another topic.
+#[derive(Debug, PartialEq)]
+enum Room {
+    /// It is known, or there is.
+    Enough,
+    /// There is, by what the store said a while ago.
+    Maybe,
+    /// The limit is reached; which, in words.
+    None(String),
+}
+
+impl Topics {
+    /// At most `max`, of which each token for some topics has an equal share and all others have the rest together; each at least one.
+    pub(super) fn new(max: usize, tokens: &Tokens) -> Self {
+        let makes_topics = [Role::Produce, Role::Operate];
+        let callers = tokens.iter().map(|token| &token.caller);
+        let limited: Vec<_> = callers
+            .filter(|caller| !caller.sees_all() && makes_topics.iter().any(|role| caller.may(*role)))
+            .cloned()
+            .collect();
+        let share = (max / (limited.len() + 1)).max(1);
+        let rest = max.saturating_sub(share * limited.len()).max(1);
+        Self { share, rest, limited, known: Mutex::default(), asking: tokio::sync::Mutex::default() }
+    }
+
+    /// Goes on only if the queue of this topic exists, or there may be another.
+    pub(super) async fn admit(&self, duly: &Duly, who: &Who, topic: &str) -> Answer<()> {
+        let caller = who.caller();
+        if let Room::Enough = self.room(caller, topic, RELIED_ON, Instant::now()) {
+            return Ok(());
+        }
+        let _asking = self.asking.lock().await;
+        if let Room::Enough = self.room(caller, topic, ASK_PAUSE, Instant::now()) {
+            return Ok(());
+        }
+        self.ask(duly).await;
+        match self.room(caller, topic, Duration::MAX, Instant::now()) {
+            Room::Enough | Room::Maybe => Ok(()),
+            Room::None(limit) => {
+                let detail = format!("{topic:?} would be one more topic of the built-in queue than {limit}");
+                Err(Fault::at("too_many_topics", "topic", detail))
+            }
+        }
+    }
+
+    /// Whether there is room, by an answer of the store that is no older than `age`. Takes the room if there is.
+    fn room(&self, caller: &Caller, topic: &str, age: Duration, now: Instant) -> Room {
+        let mut known = self.lock();
+        if known.topics.contains_key(topic) {
+            return Room::Enough;
+        }
+        let owner = self.limited.iter().position(|limited| limited.name == caller.name);
+        let own = known.count(owner);
+        if owner.is_some() && own >= self.share {
+            let limit = format!("the {} that are this token's share of limits.topics", self.share);
+            return Room::None(format!("{limit}; {MAKE_ROOM}"));
+        }
+        if owner.is_none() && own >= self.rest {
+            return Room::None(format!("the {} that limits.topics allows here; {MAKE_ROOM}", self.rest));
+        }
+        if known.asked.is_none_or(|asked| now.duration_since(asked) >= age) {
+            return Room::Maybe;
+        }
+        let made_max = self.share.max(MADE_MAX);
+        if let Some(place) = owner
+            && !known.made.entry(place).or_default().note(topic, made_max, now)
+        {
+            let limit = format!("the {made_max} that this token may make within an hour");
+            return Room::None(format!("{limit}; use one that it had before, or wait"));
+        }
+        known.add(topic.to_owned(), owner);
+        Room::Enough
+    }
+
+    /// Learns from the store which topics hold something; unless it was asked a moment ago, or does not answer.
+    async fn ask(&self, duly: &Duly) {
+        if self.lock().asked.is_some_and(|asked| asked.elapsed() < ASK_PAUSE) {
+            return;
+        }
+        let begun = Instant::now();
+        // A store that cannot tell will refuse the message itself.
+        let Ok(lanes) = duly.lanes().await else { return };
+        let queue = |lane| if let Lane::Queue(topic) = lane { Some(topic.as_str().to_owned()) } else { None };
+        self.learn(lanes.into_iter().filter_map(|status| queue(status.lane)), begun);
+    }
+
+    /// Forgets all topics but these. One that this node did not see made counts for the token that may touch it and has the fewest, as
+    /// far as its share goes.
+    fn learn(&self, topics: impl Iterator<Item = String>, asked: Instant) {
+        let mut known = self.lock();
+        let before = std::mem::take(&mut *known);
+        (known.made, known.asked) = (before.made, Some(asked));
+        let (seen, unseen): (Vec<_>, Vec<_>) = topics.partition(|topic| before.topics.contains_key(topic));
+        for topic in seen {
+            let owner = before.topics.get(&topic).copied().flatten();
+            known.add(topic, owner);
+        }
+        for topic in unseen {
+            let may_own = |place: &usize| {
+                self.limited[*place].may_touch(&topic) && known.count(Some(*place)) < self.share
+            };
+            let owner = (0..self.limited.len()).filter(may_own).min_by_key(|place| known.count(Some(*place)));
+            known.add(topic, owner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Token;
+
+    /// What a store that holds nothing told just now.
+    fn topics(max: usize, limited: &[(&str, &str)]) -> (Topics, impl Fn(&str) -> Caller) {
+        let root = ("root", Token::new("root", "root", &[Role::Admin], &[]));
+        let token = |(name, topics): &(&str, &str)| Token::new(name, name, &[Role::Produce], &[topics]);
+        let tokens = Tokens::new(limited.iter().map(token).chain([root.1]).collect());
+        let topics = Topics::new(max, &tokens);
+        topics.learn(std::iter::empty(), Instant::now());
+        (topics, move |name: &str| tokens.caller(name).unwrap())
+    }
+
+    /// How many topics with this beginning the caller gets.
+    fn made(topics: &Topics, caller: &Caller, beginning: &str) -> usize {
+        let now = Instant::now();
+        let name = |place| format!("{beginning}{place}");
+        (0..)
+            .take_while(|place| topics.room(caller, &name(*place), Duration::MAX, now) == Room::Enough)
+            .count()
+    }
+
+    #[test]
+    fn a_share_is_kept_whoever_comes_first() {
+        let names = ["mine", "yours", "root"];
+        for first in 0..3 {
+            let (topics, caller) = topics(8, &[("mine", "mine*"), ("yours", "yours*")]);
+            let order = names.iter().cycle().skip(first).take(3);
+            let got: HashMap<_, _> = order.map(|name| (*name, made(&topics, &caller(name), name))).collect();
+            assert_eq!(
+                got,
+                HashMap::from([("mine", 2), ("yours", 2), ("root", 4)]),
+                "{} first",
+                names[first]
+            );
+        }
+    }
+
+    #[test]
+    fn a_topic_counts_for_whoever_made_it() {
+        let (topics, caller) = topics(6, &[("a", "shop*"), ("b", "shop-b*")]);
+        assert_eq!(made(&topics, &caller("root"), "shop-b-of-root"), 2);
+        assert_eq!(made(&topics, &caller("a"), "shop-b-of-a"), 2);
+        assert_eq!(made(&topics, &caller("b"), "shop-b"), 2);
+        // The same after the store was asked, and those that another node made count for somebody who may touch them.
+        let names: Vec<_> = topics.lock().topics.keys().cloned().collect();
+        topics.learn(names.into_iter().chain(["shop-other".into()]), Instant::now());
+        let known = topics.lock();
+        assert_eq!([None, Some(0), Some(1)].map(|owner| known.count(owner)), [3, 2, 2]);
+    }
+
+    #[test]
+    fn a_token_does_not_make_topics_without_end() {
+        let (topics, caller) = topics(10, &[("shop", "shop*")]);
+        let (shop, begun) = (caller("shop"), Instant::now());
+        let make = |place: usize, now| {
+            // Whoever sends, cancels and goes on has no more than one at a time.
+            topics.learn(std::iter::empty(), now);
+            topics.room(&shop, &format!("shop.{place}"), Duration::MAX, now)
+        };
+        assert!((0..MADE_MAX).all(|place| make(place, begun) == Room::Enough));
+        let Room::None(words) = make(MADE_MAX, begun) else { panic!("one more") };
+        assert!(words.contains("within an hour"), "{words}");
+        assert_eq!(make(7, begun), Room::Enough, "one that it had");
+        assert_eq!(make(MADE_MAX, begun + MADE_WITHIN), Room::Enough);
+        // Callers for all topics are not counted.
+        assert_eq!(topics.room(&caller("root"), "shop.x", Duration::MAX, begun), Room::Enough);
+    }
+}

@@ -1,0 +1,406 @@
+//! Who may do what: every route × every role × the caller's topics and those of others, from one table.
+
+use std::collections::BTreeSet;
+
+use duly_server::{
+    auth::{Role, Token, Tokens},
+    config::Config,
+};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::bed::{Answer, Bed};
+
+/// What of a route depends on the topics of the caller.
+#[derive(Clone, Copy, PartialEq)]
+enum Reach {
+    /// Nothing: the answer is the same for everybody with the role.
+    Nothing,
+    /// It is about all topics together: no token for some topics may.
+    Whole,
+    /// The topic is in the path.
+    Path,
+    /// The topic is in the body: this one, with TOPIC in the place of the topic.
+    Body(&'static str),
+    /// The id of a message is in the path.
+    Id,
+    /// Ids or a filter are in the body.
+    Many,
+    /// The topic is in the query, and must be.
+    Query,
+    /// The answer leaves out what is not of the caller's topics.
+    Shown,
+}
+
+use Reach::{Body, Id, Many, Nothing, Path, Query, Shown, Whole};
+
+/// Every route, the role it needs (`None`: no token at all), and how far it reaches.
+const TABLE: &[(&str, &str, Option<Role>, Reach)] = &[
+    ("POST", "/v1/messages", Some(Role::Produce), Body(r#"{"topic":"TOPIC","delay":"1h"}"#)),
+    ("GET", "/v1/messages", Some(Role::Read), Query),
+    ("GET", "/v1/messages/{id}", Some(Role::Read), Id),
+    ("PATCH", "/v1/messages/{id}", Some(Role::Produce), Id),
+    ("DELETE", "/v1/messages/{id}", Some(Role::Produce), Id),
+    ("POST", "/v1/messages/{id}/fire", Some(Role::Produce), Id),
+    ("POST", "/v1/messages/batch", Some(Role::Produce), Nothing),
+    ("POST", "/v1/messages/cancel", Some(Role::Operate), Many),
+    ("POST", "/v1/messages/reschedule", Some(Role::Operate), Many),
+    ("POST", "/v1/messages/fire", Some(Role::Operate), Many),
+    ("GET", "/v1/queues", Some(Role::Read), Shown),
+    ("POST", "/v1/queues/{topic}/receive", Some(Role::Consume), Path),
+    ("POST", "/v1/queues/{topic}/ack", Some(Role::Consume), Path),
+    ("POST", "/v1/queues/{topic}/nack", Some(Role::Consume), Path),
+    ("POST", "/v1/queues/{topic}/extend", Some(Role::Consume), Path),
+    ("POST", "/v1/receive", Some(Role::Consume), Body(r#"{"topics":["TOPIC"]}"#)),
+    ("POST", "/v1/ack", Some(Role::Consume), Nothing),
+    ("POST", "/v1/nack", Some(Role::Consume), Nothing),
+    ("POST", "/v1/extend", Some(Role::Consume), Nothing),
+    ("POST", "/v1/queues/{topic}/pause", Some(Role::Operate), Path),
+    ("POST", "/v1/queues/{topic}/resume", Some(Role::Operate), Path),
+    ("GET", "/v1/sinks", Some(Role::Read), Whole),
+    ("POST", "/v1/sinks/{name}/pause", Some(Role::Operate), Whole),
+    ("POST", "/v1/sinks/{name}/resume", Some(Role::Operate), Whole),
+    ("POST", "/v1/sinks/{name}/probe", Some(Role::Operate), Whole),
+    ("GET", "/v1/dead", Some(Role::Read), Query),
+    ("POST", "/v1/dead/replay", Some(Role::Operate), Many),
+    ("POST", "/v1/dead/purge", Some(Role::Operate), Many),
+    ("GET", "/v1/stats", Some(Role::Read), Shown),
+    ("GET", "/v1/forecast", Some(Role::Read), Shown),
+    ("GET", "/v1/nodes", Some(Role::Read), Shown),
+    ("GET", "/v1/levels", Some(Role::Read), Nothing),
+    ("GET", "/v1/whoami", None, Nothing),
+    ("GET", "/v1/events", Some(Role::Read), Query),
+    ("GET", "/livez", None, Nothing),
+    ("GET", "/readyz", None, Nothing),
+    ("GET", "/metrics", Some(Role::Read), Whole),
+];
+
+/// One token per role for all topics, and one per role for the topics of one tenant. A token is its name.
+fn tenants(config: &mut Config) {
+    let tokens = Role::ALL.into_iter().flat_map(|role| {
+        let (all, own) = (format!("all-{role}"), format!("own-{role}"));
+        [Token::new(&all, &all, &[role], &[]), Token::new(&own, &own, &[role], &["own*"])]
+    });
+    config.tokens = Tokens::new(tokens.collect());
+}
+
+struct Tenants(Bed);
+
+impl Tenants {
+    async fn new() -> Self {
+        let tenants = Self(Bed::with(tenants).await);
+        for topic in ["own", "theirs"] {
+            let message = json!({"topic": topic, "id": format!("{topic}-waits"), "delay": "1h"});
+            let sent = tenants.call("all-admin", "POST", "/v1/messages", &message.to_string()).await;
+            assert_eq!(sent.status, 201, "{sent:?}");
+        }
+        tenants
+    }
+
+    async fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
+        let bearer = format!("Bearer {token}");
+        let method: Method = method.parse().unwrap();
+        self.0.call_with(method, path, body.to_owned(), &[("authorization", &bearer)]).await
+    }
+
+    /// The code of what was refused for want of a right; `None`: it was not.
+    async fn refusal(&self, token: &str, method: &str, path: &str, body: &str) -> Option<String> {
+        if path.starts_with("/v1/events") {
+            // It has no end if it is allowed.
+            let request =
+                format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n");
+            let answer = self.0.raw(request.as_bytes(), "\r\n\r\n").await;
+            return match answer.get(..12) {
+                Some("HTTP/1.1 200") => None,
+                Some("HTTP/1.1 401") => Some("unauthorized".to_owned()),
+                Some("HTTP/1.1 403") => Some("forbidden".to_owned()),
+                _ => panic!("{path}: {answer}"),
+            };
+        }
+        let answer = self.call(token, method, path, body).await;
+        matches!(answer.status.as_u16(), 401 | 403).then(|| answer.code())
+    }
+}
+
+/// A selection of messages, with all else that the route needs.
+fn many(path: &str, mut selection: Value) -> String {
+    if path.ends_with("reschedule") {
+        selection["delay"] = json!("1h");
+    }
+    selection.to_string()
+}
+
+/// A call that does no harm, with the topic or id in its place.
+fn filled(path: &str, reach: Reach, topic: &str) -> (String, String) {
+    let path =
+        path.replace("{topic}", topic).replace("{id}", &format!("{topic}-waits")).replace("{name}", "any");
+    match reach {
+        Body(body) => (path, body.replace("TOPIC", topic)),
+        Query => (format!("{path}?topic={topic}"), String::new()),
+        Many => {
+            let body = many(&path, json!({"filter": {"topic": topic}, "dry_run": true}));
+            (path, body)
+        }
+        Path if path.ends_with("ack") || path.ends_with("extend") => {
+            (path, json!({"receipts": []}).to_string())
+        }
+        _ => (path, String::new()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_stands_in_the_table_of_rights() {
+    let bed = Bed::new().await;
+    let api = bed.get("/openapi.json").await.json();
+    let operations = |(path, item): (&String, &Value)| {
+        let methods = item.as_object().unwrap().keys().map(|method| method.to_uppercase());
+        methods.map(|method| format!("{method} {path}")).collect::<Vec<_>>()
+    };
+    let served: BTreeSet<_> = api["paths"].as_object().unwrap().iter().flat_map(operations).collect();
+    let table: BTreeSet<_> = TABLE.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
+    assert_eq!(served, table, "a route without a row has nobody who looks at its rights");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_is_open_to_its_role_and_to_no_other() {
+    let (tenants, mut wrong) = (Tenants::new().await, Vec::new());
+    for (method, path, needed, reach) in TABLE {
+        // A message of its own for each call that may end it.
+        let (path, body) = filled(path, *reach, "none");
+        for role in Role::ALL {
+            let refused = tenants.refusal(&format!("all-{role}"), method, &path, &body).await;
+            let may = needed.is_none_or(|needed| needed == role || role == Role::Admin);
+            let want = (!may).then(|| "forbidden".to_owned());
+            if refused != want {
+                wrong.push(format!("{role} calls {method} {path}: {refused:?}"));
+            }
+        }
+        let nobody = tenants.refusal("nobody", method, &path, &body).await;
+        assert_eq!(nobody.as_deref(), needed.map(|_| "unauthorized"), "{method} {path} without a token");
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_reaches_the_topics_of_the_token_and_no_other() {
+    let tenants = Tenants::new().await;
+    for (method, path, needed, reach) in TABLE {
+        let Some(role) = needed else { continue };
+        for token in [format!("own-{role}"), "own-admin".to_owned()] {
+            let what = format!("{token} calls {method} {path}");
+            let refused = async |topic: &str| {
+                let (path, body) = filled(path, *reach, topic);
+                tenants.refusal(&token, method, &path, &body).await
+            };
+            let theirs = match reach {
+                Nothing => continue,
+                Shown => {
+                    let answer = tenants.call(&token, method, path, "").await;
+                    assert_eq!(answer.status, 200, "{what}");
+                    assert!(!String::from_utf8_lossy(&answer.body).contains("theirs"), "{what}: {answer:?}");
+                    continue;
+                }
+                Id => {
+                    let answer = async |id: &str| {
+                        let path = path.replace("{id}", id);
+                        let body = if *method == "PATCH" { r#"{"delay":"2h"}"# } else { "" };
+                        let answer = tenants.call(&token, method, &path, body).await;
+                        (answer.status, String::from_utf8_lossy(&answer.body).replace(id, "ID"))
+                    };
+                    let (theirs, nobodys) = (answer("theirs-waits").await, answer("nobodys").await);
+                    assert_eq!(theirs, nobodys, "{what}: somebody else's message is told from none");
+                    assert_eq!(theirs.0, 404, "{what}");
+                    continue;
+                }
+                Whole | Path | Body(_) | Many | Query => refused("theirs").await,
+            };
+            assert_eq!(theirs.as_deref(), Some("forbidden"), "{what}: theirs");
+            let own = refused("own-2").await;
+            assert_eq!(own.is_some(), *reach == Whole, "{what}: its own, {own:?}");
+            if *reach == Many {
+                let ids = many(path, json!({"ids": ["theirs-waits", "nobodys"], "dry_run": true}));
+                let answer = tenants.call(&token, method, path, &ids).await.json();
+                assert_eq!(
+                    (&answer["matched"], &answer["unknown"]),
+                    (&json!(0), &json!(2)),
+                    "{what}: {answer}"
+                );
+                let all = many(path, json!({"filter": {}, "dry_run": true}));
+                let answer = tenants.call(&token, method, path, &all).await;
+                assert_eq!(answer.code(), "forbidden", "{what}: everything");
+            }
+        }
+    }
+}
+
+/// What a tenant would learn from the answer, and keep from the other by being first.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_others_can_be_neither_probed_nor_squatted() {
+    let tenants = Tenants::new().await;
+    let answer = async |id: &str, topic: &str, batch: bool| {
+        let message = json!({"topic": topic, "id": id, "body": "x", "delay": "1h"}).to_string();
+        let path = if batch { "/v1/messages/batch" } else { "/v1/messages" };
+        let answer = tenants.call("own-produce", "POST", path, &message).await;
+        (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).replace(id, "ID"))
+    };
+    for batch in [false, true] {
+        let (taken, free) =
+            (answer("theirs-waits", "own", batch).await, answer("theirs-later", "own", batch).await);
+        assert_eq!(taken, free, "an id that is taken is told from one that is free");
+        assert!(taken.1.contains("id_not_allowed"), "{taken:?}");
+        let own = answer(if batch { "own-2" } else { "own-1" }, "own", batch).await;
+        assert!([200, 201].contains(&own.0) && !own.1.contains("error"), "{own:?}");
+    }
+    // What the tenant tried is still free for whom it belongs to.
+    let theirs = json!({"topic": "theirs", "id": "theirs-later"}).to_string();
+    assert_eq!(tenants.call("all-produce", "POST", "/v1/messages", &theirs).await.status, 201);
+    // Without an id it is made, and anybody may look for anything.
+    let made = tenants.call("own-produce", "POST", "/v1/messages", r#"{"topic":"own","delay":"1h"}"#).await;
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(tenants.call("own-read", "GET", &format!("/v1/messages/{id}"), "").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn totals_and_forecast_of_a_token_are_of_its_topics() {
+    let tenants = Tenants::new().await;
+    for place in 0..3 {
+        let message = json!({"topic": "theirs", "id": format!("theirs-{place}"), "delay": "10m"});
+        tenants.call("all-admin", "POST", "/v1/messages", &message.to_string()).await;
+    }
+    let stats = tenants.call("own-read", "GET", "/v1/stats", "").await.json();
+    assert_eq!((&stats["books"]["pending"], &stats["books"]["accepted"]), (&json!(1), &json!(1)), "{stats}");
+    assert_eq!((&stats["limited"], &stats["books"]["balanced"]), (&json!(true), &json!(true)));
+    let all = tenants.call("all-read", "GET", "/v1/stats", "").await.json();
+    assert_eq!((&all["books"]["pending"], all.get("limited")), (&json!(5), None));
+    let sum = async |token: &str| {
+        let path = "/v1/forecast?from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z&buckets=7";
+        let forecast = tenants.call(token, "GET", path, "").await.json();
+        forecast["buckets"].as_array().unwrap().iter().map(|one| one["count"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((sum("own-read").await, sum("all-read").await), (1, 5));
+    let nodes = tenants.call("own-read", "GET", "/v1/nodes", "").await.json();
+    assert_eq!(nodes["shards"][0].get("lag_ms"), None, "{nodes}");
+    let queues = tenants.call("own-read", "GET", "/v1/queues", "").await.json();
+    assert_eq!(queues["queues"].as_array().unwrap().len(), 1);
+}
+
+/// There are no counters per topic: each costs the store a search, which everybody waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forecast_of_very_many_topics_says_that_it_is_not_whole() {
+    let tenants = Tenants::new().await;
+    let lines: Vec<_> =
+        (0..120).map(|place| json!({"topic": format!("own-{place}"), "delay": "10m"}).to_string()).collect();
+    tenants.call("own-produce", "POST", "/v1/messages/batch", &lines.join("\n")).await;
+    for (token, partial, want) in [("own-read", true, 100), ("all-read", false, 120)] {
+        let path = "/v1/forecast?from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z&buckets=1";
+        let forecast = tenants.call(token, "GET", path, "").await.json();
+        assert_eq!(forecast["partial"].as_bool().unwrap_or_default(), partial, "{token}");
+        assert!(forecast["buckets"][0]["count"].as_u64().unwrap() >= want, "{forecast}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_hears_of_its_own_topics_without_naming_one() {
+    let tenants = Tenants::new().await;
+    let follow = b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer own-read\r\n\r\n";
+    let acts = async {
+        // Again and again: nobody says when the follower has begun.
+        for place in 0.. {
+            let own = if place % 5 == 4 { "own-end" } else { "own" };
+            for id in [format!("theirs-{place}"), format!("{own}-{place}")] {
+                let topic = id.split('-').next().unwrap();
+                let message = json!({"topic": topic, "id": id, "delay": "1h"}).to_string();
+                assert_eq!(tenants.call("all-admin", "POST", "/v1/messages", &message).await.status, 201);
+                // A cancel is told without a topic.
+                let path = format!("/v1/messages/{id}");
+                assert_eq!(tenants.call("all-admin", "DELETE", &path, "").await.status, 200);
+            }
+        }
+    };
+    let heard = tokio::select! {
+        heard = tenants.0.raw(follow, "own-end") => heard,
+        () = acts => unreachable!(),
+    };
+    assert!(!heard.contains("theirs") && !heard.contains("cancelled"), "{heard}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_come_in_pages() {
+    let bed = Bed::new().await;
+    for topic in ["a", "b", "c/d", "题"] {
+        bed.send(json!({"topic": topic, "delay": "1h"})).await;
+    }
+    let (mut path, mut topics) = ("/v1/queues?limit=3".to_owned(), Vec::new());
+    loop {
+        let page = bed.get(&path).await.json();
+        topics.extend(
+            page["queues"].as_array().unwrap().iter().map(|one| one["topic"].as_str().unwrap().to_owned()),
+        );
+        let Some(cursor) = page["cursor"].as_str() else { break };
+        assert_eq!(cursor, "c/d");
+        path = "/v1/queues?limit=3&cursor=c%2Fd".into();
+    }
+    assert_eq!(topics, ["a", "b", "c/d", "题"]);
+    assert_eq!(bed.get("/v1/queues?limit=0").await.code(), "too_many");
+}
+
+/// Two tokens for some topics, one for all; six topics: a third for each, 2.
+async fn sharers() -> Tenants {
+    Tenants(
+        Bed::with(|config| {
+            config.http.topics = 6;
+            config.tokens = Tokens::new(vec![
+                Token::new("mine", "mine", &[Role::Produce, Role::Operate, Role::Consume], &["mine*"]),
+                Token::new("yours", "yours", &[Role::Produce], &["yours*"]),
+                Token::new("root", "root", &[Role::Admin], &[]),
+            ]);
+        })
+        .await,
+    )
+}
+
+impl Tenants {
+    /// Sends to a topic; the code, if it is refused.
+    async fn sends(&self, token: &str, topic: &str) -> String {
+        let message = json!({"topic": topic, "delay": "1h"}).to_string();
+        let answer = self.call(token, "POST", "/v1/messages", &message).await;
+        if answer.status == 201 { String::new() } else { answer.code() }
+    }
+}
+
+/// Without shares, the first to fill the topics would keep everybody else from having one.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_token_does_not_take_the_topics_of_all() {
+    let names = ["root", "mine", "yours"];
+    for first in 0..3 {
+        let tenants = sharers().await;
+        for name in names.iter().cycle().skip(first).take(3) {
+            for place in 0..2 {
+                let sent = tenants.sends(name, &format!("{name}-{place}")).await;
+                assert_eq!(sent, "", "{name}, {} first", names[first]);
+            }
+            assert_eq!(tenants.sends(name, &format!("{name}-2")).await, "too_many_topics", "{name}");
+            assert_eq!(tenants.sends(name, &format!("{name}-1")).await, "", "one that there is");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_would_make_a_topic_is_counted_until_it_is_empty() {
+    let tenants = sharers().await;
+    for place in 0..2 {
+        assert_eq!(tenants.sends("mine", &format!("mine-{place}")).await, "");
+    }
+    let line = json!({"topic": "mine-2"}).to_string();
+    let batch = tenants.call("mine", "POST", "/v1/messages/batch", &line).await.lines();
+    assert_eq!(batch[0]["error"]["code"], "too_many_topics");
+    let paused = tenants.call("mine", "POST", "/v1/queues/mine-3/pause", "").await;
+    assert_eq!(paused.code(), "too_many_topics", "what is paused is kept");
+    // To receive from a topic that is not there keeps nothing.
+    assert_eq!(tenants.call("mine", "POST", "/v1/queues/mine-4/receive", "").await.status, 200);
+    // A topic without messages is forgotten.
+    let cancel = json!({"filter": {"topic": "mine-0"}}).to_string();
+    assert_eq!(tenants.call("mine", "POST", "/v1/messages/cancel", &cancel).await.status, 200);
+    let again = async { while tenants.sends("mine", "mine-2").await == "too_many_topics" {} };
+    tokio::time::timeout(crate::bed::SOON, again).await.unwrap();
+}
