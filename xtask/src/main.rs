@@ -5,6 +5,7 @@ mod chaos;
 mod check;
 mod jars;
 mod programs;
+mod python;
 mod report;
 mod runner;
 mod servers;

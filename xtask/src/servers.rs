@@ -4,11 +4,11 @@ use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use crate::{
-    jars,
+    jars, python,
     step::{Failure, Steps},
 };
 
@@ -42,17 +42,34 @@ pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
     if !has_openssl() {
         packages.push("libssl-dev");
     }
+    if !has_venv() {
+        packages.push("python3-venv");
+    }
     if packages.is_empty() {
-        return jars::run(steps);
+        return tools(steps);
     }
     let words = packages.join(" ");
     if find("apt-get").is_none() || !is_root() {
         steps.skip("real servers", &format!("not installed: {words}; apt-get install {words}"))?;
-        return if find("mvn").is_some() { jars::run(steps) } else { Ok(()) };
+        return tools(steps);
     }
     let _quiet = Quiet::begin();
     install(steps, &packages).or_else(|_| install(steps, &packages))?;
-    jars::run(steps)
+    tools(steps)
+}
+
+/// What no package has, by the programs that bring it.
+fn tools(steps: &Steps) -> Result<(), Failure> {
+    if find("mvn").is_some() {
+        jars::run(steps)?;
+    }
+    if has_venv() { python::run(steps) } else { Ok(()) }
+}
+
+/// Whether Python is there with what makes a folder of tools, which Debian has in a package of its own.
+fn has_venv() -> bool {
+    let asked = Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
 }
 
 /// Whether TLS can be built into the library for Kafka, which takes that of the system.

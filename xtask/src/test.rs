@@ -63,6 +63,7 @@ fn rust(steps: &Steps) -> Result<(), Failure> {
     let (tests, examples): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| program.kind == Kind::Test);
     runner::run(steps, tests)?;
+    steps.run("model of migrate-store", &mut model())?;
     steps.run("documentation tests", &mut workspace(&["test", "--doc"]))?;
     steps.run("documentation", workspace(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     let examples: Vec<_> = examples.iter().filter(|example| runs_alone(example)).collect();
@@ -75,6 +76,14 @@ fn rust(steps: &Steps) -> Result<(), Failure> {
             Command::new(&example.executable).current_dir(&example.folder),
         )
     })
+}
+
+/// The protocol of `duly migrate-store` in a model checker: a workspace of its own, so that its dependencies leave the features of
+/// all others as they are.
+fn model() -> Command {
+    let mut command = cargo(&["test", "--manifest-path", "crates/migration-model/Cargo.toml"]);
+    command.args(["--target-dir", "target/migration-model"]);
+    command
 }
 
 /// The examples of the library need no server and end by themselves.

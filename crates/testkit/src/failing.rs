@@ -127,6 +127,10 @@ impl Store for FailingStore {
         self.inner.reschedule(now, batch).await
     }
 
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.inner.expire(now, batch).await
+    }
+
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.inner.replay(now, ids).await
     }

@@ -244,6 +244,10 @@ impl Store for Planted {
         self.inner.reschedule(self.told(now), batch).await
     }
 
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.inner.expire(self.told(now), batch).await
+    }
+
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.inner.replay(self.told(now), ids).await
     }

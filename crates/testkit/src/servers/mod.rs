@@ -17,6 +17,7 @@ pub mod postgres;
 mod process;
 pub mod program;
 pub mod proxy;
+pub mod python;
 pub mod rabbitmq;
 pub mod redis;
 pub mod rocketmq;

@@ -134,6 +134,7 @@ impl Run {
             batch: IN_FLIGHT,
             timeout: Duration::from_secs(20),
             failed: Duration::from_secs(2),
+            max: Duration::from_secs(5),
             ..HandlerOptions::default()
         };
         let mut builder = Duly::builder()
@@ -273,7 +274,7 @@ impl Run {
             ledger.entry(&id).busy = false;
             match answer {
                 Ok(accepted) if accepted.duplicate => {}
-                Err(Error::Store(_) | Error::Closed) => {}
+                Err(Error::Store(_) | Error::Unanswered { .. } | Error::Closed) => {}
                 other => {
                     let what = format!("{id} was sent again, and the answer is {other:?}");
                     ledger.break_promise(Broken::Answer(what));

@@ -149,6 +149,13 @@ impl Store for SlowStore {
         answer
     }
 
+    async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
+        self.there().await?;
+        let answer = self.inner.expire(now, batch).await;
+        self.back().await;
+        answer
+    }
+
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         self.there().await?;
         self.inner.replay(now, ids).await

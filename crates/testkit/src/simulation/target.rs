@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly::{Clock, Handled, Task};
+use duly::{Clock, Task, Verdict};
 use duly_core::{
     Delivery, DeliveryResult, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic,
 };
@@ -194,7 +194,7 @@ impl Handler {
         Self { world: world.clone(), dice: Arc::new(Mutex::new(world.dice(0x0200))) }
     }
 
-    pub(super) async fn handle(self, task: Task) -> Result<Handled, String> {
+    pub(super) async fn handle(self, task: Task) -> Result<Verdict, String> {
         let (world, id) = (&self.world, task.message_id());
         let now = world.clock.now();
         world.ledger().begins(id, now, !world.mix.has(Fault::ClockJump));
@@ -206,7 +206,7 @@ impl Handler {
         world.sleep(latency).await;
         if world.may(Fault::FailedDelivery) {
             match fate {
-                0..8 => return Ok(Handled::Again),
+                0..8 => return Ok(Verdict::retry()),
                 8..16 => return Err("it failed".into()),
                 // Past the panic hook: it is planned, and need not be printed a thousand times.
                 16..20 => std::panic::resume_unwind(Box::new("the handler panics, as planned")),
@@ -219,6 +219,6 @@ impl Handler {
             let now = world.clock.now();
             world.ledger().arrived(id, now);
         }
-        Ok(Handled::Done)
+        Ok(Verdict::Done)
     }
 }

@@ -10,7 +10,7 @@ use super::{Target, assert_arrived, deliveries, id};
 /// A slow message beside fast ones in one call: the fast ones are known while the slow one is not.
 pub async fn outcomes_are_reported_as_they_become_known(target: &dyn Target) {
     let (Some(first), Some(last)) = (target.slow(id("slow-1")).await, target.slow(id("slow-2")).await) else {
-        return not_shown("a slow destination");
+        return not_shown(target, "slow");
     };
     let batch = around(target, first, last);
     let sink = target.sink();
@@ -31,7 +31,7 @@ pub async fn outcomes_are_reported_as_they_become_known(target: &dyn Target) {
 pub async fn a_silent_destination_holds_up_no_other(target: &dyn Target) {
     let (Some(first), Some(last)) = (target.silent(id("mute-1")).await, target.silent(id("mute-2")).await)
     else {
-        return not_shown("a silent destination");
+        return not_shown(target, "silent");
     };
     let batch = around(target, first, last);
     let sink = target.sink();
@@ -56,7 +56,7 @@ pub async fn a_silent_destination_holds_up_no_other(target: &dyn Target) {
 pub async fn a_forbidden_destination_fails_alone(target: &dyn Target) {
     let (Some(first), Some(last)) = (target.forbidden(id("no-1")).await, target.forbidden(id("no-2")).await)
     else {
-        return not_shown("a forbidden destination");
+        return not_shown(target, "forbidden");
     };
     fails_alone(target, around(target, first, last), SinkErrorKind::Denied).await;
 }
@@ -64,13 +64,14 @@ pub async fn a_forbidden_destination_fails_alone(target: &dyn Target) {
 /// A destination without room is `Throttled`, and only itself; the others take theirs.
 pub async fn a_full_destination_is_throttled_alone(target: &dyn Target) {
     let (Some(first), Some(last)) = (target.full(id("full-1")).await, target.full(id("full-2")).await) else {
-        return not_shown("a full destination");
+        return not_shown(target, "full");
     };
     fails_alone(target, around(target, first, last), SinkErrorKind::Throttled).await;
 }
 
-fn not_shown(what: &str) {
-    println!("not shown here: this target has no {what}");
+fn not_shown(target: &dyn Target, state: &str) {
+    let why = target.not_shown(state).expect("a target without such a destination says why");
+    println!("NOT SHOWN a {state} destination: {why}");
 }
 
 /// Good messages between two others.

@@ -36,8 +36,14 @@ pub trait Target: Send + Sync {
         true
     }
 
+    /// Why the suite does not show this state of a destination here (`slow`, `silent`, `forbidden` or `full`): it cannot be had,
+    /// or another test shows it. `None`: the suite does.
+    fn not_shown(&self, _state: &str) -> Option<String> {
+        None
+    }
+
     /// A message to a destination that answers only after [`release`](Self::release), while others answer at once. `None`, here
-    /// and below: this target cannot show one.
+    /// and below, as [`not_shown`](Self::not_shown) says: this target shows none.
     async fn slow(&self, _id: MessageId) -> Option<Message> {
         None
     }

@@ -1,6 +1,6 @@
 //! Cases: changing one's mind.
 
-use duly_core::{Outcome, State, store::Changed};
+use duly_core::{DeadReason, Outcome, State, store::Changed};
 
 use super::{Lab, bench::*};
 
@@ -92,6 +92,27 @@ pub async fn reschedule_in_flight_is_too_late(lab: &Lab) {
         let record = t.record(text).await;
         assert_eq!((record.state, record.message.due), (state, ms(0)));
     }
+}
+
+/// What waits too long is a dead letter without a claim; what was claimed or moved meanwhile is not.
+pub async fn expire_gives_up_what_waits(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.bring(message("flying", 0), State::InFlight).await;
+    t.accept([message("late", 0), message("moved", 500)]).await;
+    t.pass(1000);
+    let batch = ["late", "moved", "flying", "stranger"].map(|text| (id(text), ms(0)));
+    let answers = t.store().expire(t.now(), &batch).await.unwrap();
+    let (pending, flying) = (Changed::TooLate(State::Pending), Changed::TooLate(State::InFlight));
+    assert_eq!(answers, [DONE, pending, flying, Changed::Unknown]);
+    let record = t.record("late").await;
+    assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Expired)));
+    assert_eq!((record.ended, record.message.due, record.attempts), (Some(ms(1000)), ms(0), 0));
+    assert_eq!(record.message.body, message("late", 0).body);
+    let books = t.store().books().await.unwrap();
+    assert_eq!((books.pending, books.dead, books.balance()), (1, 1, true));
+    assert_eq!(ids(&t.claim(10).await), ["moved"]);
+    assert_eq!(t.replay("late").await, DONE);
+    assert_eq!(t.claim_one("late").await.message.body, message("late", 0).body);
 }
 
 /// A replayed dead letter is due now, with all its attempts before it.

@@ -77,6 +77,7 @@ macro_rules! with_store_cases {
                 cancel_after_an_unknown_outcome_says_maybe
                 reschedule_moves_both_ways
                 reschedule_in_flight_is_too_late
+                expire_gives_up_what_waits
                 replay_starts_afresh
                 purge_forgets
 

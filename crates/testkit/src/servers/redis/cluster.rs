@@ -6,6 +6,9 @@ use crate::servers::{place::SECOND, wait_until};
 /// The slots of every Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
+/// A server that was silent for this long counts as gone, in ms. Longer than a busy machine keeps one waiting.
+const NODE_TIMEOUT_MS: &str = "6000";
+
 /// Three Redis servers that share the slots between them.
 #[derive(Debug)]
 pub struct Cluster {
@@ -19,7 +22,7 @@ impl Cluster {
     /// If Redis is not installed or the three do not find each other.
     pub fn of_three() -> Self {
         let words = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
-        let words = words.into_iter().chain(["--cluster-node-timeout", "2000"]).map(str::to_owned);
+        let words = words.into_iter().chain(["--cluster-node-timeout", NODE_TIMEOUT_MS]).map(str::to_owned);
         let options = Options { more: words.collect(), ..Options::default() };
         let nodes: Vec<Redis> = (0..3).map(|_| Redis::with(options.clone())).collect();
         for (place, node) in (0..).zip(&nodes) {
