@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use compact_str::CompactString;
 
-use crate::{Invalid, Timestamp};
+use crate::{ErrorCode, Invalid, Timestamp};
 
 /// 1–128 of `A-Za-z0-9._:-`, unique in one Duly. Given by the client (then it de-duplicates) or made.
 ///
@@ -30,7 +30,7 @@ impl MessageId {
                 text.len(),
                 if text.bytes().all(good) { "" } else { " with others among them" },
             );
-            return Err(Invalid::new("bad_id", "id", detail));
+            return Err(Invalid::new(ErrorCode::BadId, "id", detail));
         }
         Ok(Self(CompactString::new(text)))
     }

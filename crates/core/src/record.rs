@@ -1,6 +1,6 @@
 //! The life of a message as a store remembers it.
 
-use crate::{Body, Message, Timestamp};
+use crate::{Body, StoredMessage, Timestamp};
 
 /// Where a message stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -172,12 +172,12 @@ impl DeadReason {
 /// A message that kills its process takes everything claimed beside it along. So that only the culprit is
 /// blamed, what was lost is claimed alone the next time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Lost {
+pub enum LeaseLoss {
     /// It was settled, or there was none.
     #[default]
-    No,
+    None,
     /// Lost together with others: any of them may be the cause.
-    InCompany,
+    InBatch,
     /// Lost while it was claimed alone: it is the suspect.
     Alone,
 }
@@ -186,7 +186,7 @@ pub enum Lost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The message. Delivered and cancelled ones have lost their body.
-    pub message: Message,
+    pub message: StoredMessage,
     /// The body is stored and is left out here, as lists do: an empty body that is not left out is empty.
     pub body_left_out: bool,
     /// Where it stands.
@@ -218,7 +218,7 @@ impl Record {
     }
 
     /// The record of a message that was accepted at `accepted`, as far as that is known, and to which nothing has happened since.
-    pub fn accepted(message: Message, accepted: Option<Timestamp>) -> Self {
+    pub fn accepted(message: StoredMessage, accepted: Option<Timestamp>) -> Self {
         Self {
             ready: message.due,
             message,

@@ -5,14 +5,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Attempt, DeadReason, Fence, Lane, Lost, Message, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
-    ShardStatus, SinkName, State, Timestamp, Topic,
+    Attempt, DeadReason, Fence, Lane, LeaseLoss, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
+    ShardStatus, SinkName, State, StoredMessage, Timestamp, Topic,
 };
 
 pub use crate::budget::ClaimBudget;
 pub use crate::{
     durability::Durability,
-    health::{Health, IndexMeasures, Measures},
+    health::{Health, IndexMetrics, StoreMetrics},
     store_error::{StoreError, StoreErrorKind},
 };
 
@@ -125,7 +125,7 @@ pub trait Store: Send + Sync + 'static {
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError>;
 
     /// The totals.
-    async fn books(&self) -> Result<Books, StoreError>;
+    async fn totals(&self) -> Result<Totals, StoreError>;
 
     /// How many pending messages come due in each of `buckets` equal parts of `from..to`. From counters, never a scan:
     /// exact to the width of the store's own buckets.
@@ -152,14 +152,14 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Whether it could take a message and give out what is due, now. Cheap: from what it knows, or by one small question to the
-    /// server behind it. Unless a store knows better, it is as well as [`books`](Self::books) answers.
+    /// server behind it. Unless a store knows better, it is as well as [`totals`](Self::totals) answers.
     async fn health(&self) -> Health {
-        self.books().await.map_or_else(Health::failing, |_| Health::good())
+        self.totals().await.map_or_else(Health::failing, |_| Health::good())
     }
 
     /// What it measures of itself; a store that measures nothing says so.
-    fn measures(&self) -> Measures {
-        Measures::default()
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics::default()
     }
 
     /// Finishes background work and lets go of what is open. Nothing is lost without it.
@@ -173,9 +173,9 @@ const BODIES_AT_ONCE: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Insert {
     /// The message.
-    pub message: Message,
+    pub message: StoredMessage,
     /// Whether Duly made the id: then it is new, and need not be looked for.
-    pub made_id: bool,
+    pub id_is_generated: bool,
 }
 
 /// What became of an insert.
@@ -220,16 +220,16 @@ pub enum Holder {
 #[derive(Debug, Clone, Default)]
 pub struct Claimed {
     /// The leased messages, in order.
-    pub messages: Vec<Leased>,
+    pub messages: Vec<LeasedMessage>,
     /// Nothing else of this lane is due before then; `None`: nothing is known to come.
     pub next: Option<Timestamp>,
 }
 
 /// A message in hand.
 #[derive(Debug, Clone)]
-pub struct Leased {
+pub struct LeasedMessage {
     /// The message.
-    pub message: Message,
+    pub message: StoredMessage,
     /// The proof of the claim.
     pub receipt: Receipt,
     /// When it became claimable: its due time or the end of its last wait.
@@ -237,7 +237,7 @@ pub struct Leased {
     /// The number of this try, from 1: tries that counted before, plus one.
     pub attempt: u32,
     /// Whether its last claim was lost.
-    pub lost: Lost,
+    pub lost: LeaseLoss,
     /// The right by which this node claimed it, where several nodes share the store.
     pub fence: Option<Fence>,
 }
@@ -248,12 +248,12 @@ pub struct Settle {
     /// The proof of the claim.
     pub receipt: Receipt,
     /// How it ended.
-    pub verdict: Verdict,
+    pub settlement: Settlement,
 }
 
 /// How a claim ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Settlement {
     /// The target took it.
     Delivered {
         /// What the target gave as proof.
@@ -274,7 +274,7 @@ pub enum Verdict {
         attempt: Option<Attempt>,
     },
     /// Never begun: as it was before the claim.
-    HandBack,
+    Release,
 }
 
 /// Whether a claim was still the caller's to settle or extend.
@@ -329,7 +329,7 @@ impl Query {
     }
 
     /// Whether `message` is one of those asked for, the state and the page aside.
-    pub fn matches(&self, message: &Message) -> bool {
+    pub fn matches(&self, message: &StoredMessage) -> bool {
         self.sink.as_ref().is_none_or(|sink| *sink == message.sink)
             && self.topic.as_ref().is_none_or(|topic| *topic == message.topic)
             && self.due_from.is_none_or(|from| message.due >= from)
@@ -368,7 +368,7 @@ pub struct LaneStatus {
 
 /// The totals since the store was made. Always balanced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct Totals {
     /// Taken, duplicates aside.
     pub accepted: u64,
     /// Waiting now.
@@ -385,7 +385,7 @@ pub struct Books {
     pub purged: u64,
 }
 
-impl Books {
+impl Totals {
     /// Whether nothing is missing and nothing is there twice.
     pub fn balance(&self) -> bool {
         self.accepted

@@ -1,5 +1,7 @@
 //! Why a store could not do its work.
 
+use crate::ErrorCode;
+
 /// Why a store could not do its work, sorted by what the caller does next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -34,6 +36,20 @@ pub enum StoreErrorKind {
 }
 
 impl StoreErrorKind {
+    /// The code by which programs know it.
+    pub const fn code(self) -> ErrorCode {
+        match self {
+            Self::Unavailable => ErrorCode::StoreUnavailable,
+            Self::Unanswered => ErrorCode::StoreUnanswered,
+            Self::Full => ErrorCode::DiskFull,
+            Self::TooMany => ErrorCode::TooManyPending,
+            Self::TooManyInFlight => ErrorCode::TooManyInFlight,
+            Self::TooLarge => ErrorCode::BodyTooLarge,
+            Self::Damaged => ErrorCode::StoreDamaged,
+            Self::Closed => ErrorCode::StoreClosed,
+        }
+    }
+
     /// Whether the same call may succeed a little later, when the store is back.
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::Unanswered)

@@ -11,15 +11,15 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State, Store,
-    Timestamp, Topic,
+    Clock, ErrorCode, Invalid, Lane, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State,
+    Store, Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted},
 };
 use tokio::runtime::Handle;
 
 use crate::{
-    Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Prepared, Stats,
+    Builder, Error, Events, HandlerOptions, Levels, Message, Metrics, Stats, StoredMessage,
     engine::{Parts, caught},
     events::Event,
     expiry,
@@ -186,7 +186,7 @@ impl Duly {
                 self.check_open().and_then(|()| self.accept(now, message))
             } else {
                 let detail = format!("a batch has at most {max} messages; send the rest in another");
-                Err(Invalid::new("batch_too_large", format!("[{place}]"), detail).into())
+                Err(Invalid::new(ErrorCode::BatchTooLarge, format!("[{place}]"), detail).into())
             };
             match checked {
                 Ok(insert) => {
@@ -209,28 +209,28 @@ impl Duly {
 
     /// An id that no other message has, made as [`send`](Self::send) makes one: for whoever must know it before the call.
     pub fn new_id(&self) -> MessageId {
-        self.made_id(self.inner.parts.clock.now())
+        self.id_is_generated(self.inner.parts.clock.now())
     }
 
-    fn made_id(&self, now: Now) -> MessageId {
+    fn id_is_generated(&self, now: Now) -> MessageId {
         MessageId::made(now.wall(), u128::from(self.draw()) << 64 | u128::from(self.draw()))
     }
 
     /// A message as [`send`](Self::send) would take it, with its id, its time and its limits decided, and not sent: for a
     /// [transaction of one's own](crate::outbox).
-    pub fn prepare(&self, message: Message) -> Result<Prepared, Error> {
+    pub fn prepare(&self, message: Message) -> Result<StoredMessage, Error> {
         self.check_accepting()?;
         Ok(self.accept(self.inner.parts.clock.now(), message)?.message)
     }
 
     fn accept(&self, now: Now, message: Message) -> Result<Insert, Error> {
         let inner = &*self.inner;
-        let insert = message.accept(now, &inner.levels, &inner.limits, || self.made_id(now))?;
+        let insert = message.accept(now, &inner.levels, &inner.limits, || self.id_is_generated(now))?;
         let name = &insert.message.sink;
         if !name.is_queue() {
             let Some(sink) = inner.sinks.get(name) else {
                 let detail = format!("no sink {:?} is configured", name.as_str());
-                return Err(Invalid::new("unknown_sink", "sink", detail).into());
+                return Err(Invalid::new(ErrorCode::UnknownSink, "sink", detail).into());
             };
             sink.check(&insert.message)?;
         }
@@ -293,9 +293,9 @@ impl Duly {
     }
 
     /// Everything that this process measures: counts, and lateness and calls per lane.
-    pub fn measures(&self) -> Measures {
+    pub fn metrics(&self) -> Metrics {
         let parts = &self.inner.parts;
-        parts.bell.tally.measures(parts.store.measures())
+        parts.bell.tally.metrics(parts.store.metrics())
     }
 
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.

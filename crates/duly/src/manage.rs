@@ -1,35 +1,35 @@
 //! Looking at messages, and changing one's mind.
 
 use duly_core::{
-    Invalid, Lane, MessageId, Record, SinkName, State, Timestamp, Topic,
-    schedule::LaneLook,
-    store::{Books, Changed, Durability, LaneStatus, Page, Query},
+    ErrorCode, Invalid, Lane, MessageId, Record, SinkName, State, Timestamp, Topic,
+    schedule::LaneSnapshot,
+    store::{Changed, Durability, LaneStatus, Page, Query, Totals},
 };
 
 use tokio::sync::oneshot;
 
-use crate::{Duly, Error, Named, engine::Note, events::Event, named, tally::add};
+use crate::{Duly, Error, IntoMessageId, engine::Note, events::Event, into_message_id, tally::add};
 
 impl Duly {
     /// All that is known of a message.
-    pub async fn get(&self, id: impl Named) -> Result<Option<Record>, Error> {
+    pub async fn get(&self, id: impl IntoMessageId) -> Result<Option<Record>, Error> {
         Ok(self.store()?.get(&[id.id()?]).await?.pop().flatten())
     }
 
     /// All that is known of many; one answer each, in their order.
     pub async fn get_many(
         &self,
-        ids: impl IntoIterator<Item = impl Named>,
+        ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Option<Record>>, Error> {
-        Ok(self.store()?.get(&named::ids(ids)?).await?)
+        Ok(self.store()?.get(&into_message_id::ids(ids)?).await?)
     }
 
     /// The same without the bodies, for whoever decides by the rest.
     pub async fn get_many_without_bodies(
         &self,
-        ids: impl IntoIterator<Item = impl Named>,
+        ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Option<Record>>, Error> {
-        let mut records = self.store()?.get_without_bodies(&named::ids(ids)?).await?;
+        let mut records = self.store()?.get_without_bodies(&into_message_id::ids(ids)?).await?;
         records.iter_mut().flatten().for_each(body_left_out);
         Ok(records)
     }
@@ -46,17 +46,17 @@ impl Duly {
     ///
     /// **Dropped midway**, or after an error that [may have been done](Error::is_maybe_done), ask again: if it was cancelled, the answer is
     /// [`Changed::TooLate`] with [`State::Cancelled`]. The same holds for every call below that changes something.
-    pub async fn cancel(&self, id: impl Named) -> Result<Changed, Error> {
+    pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         one(self.cancel_many([id]).await?)
     }
 
     /// Cancels many; one answer each, in their order.
     pub async fn cancel_many(
         &self,
-        ids: impl IntoIterator<Item = impl Named>,
+        ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
-        let ids = named::ids(ids)?;
+        let ids = into_message_id::ids(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.cancel(parts.clock.now(), &ids).await?;
         for id in done(ids.iter(), &changes) {
@@ -69,25 +69,29 @@ impl Duly {
     }
 
     /// Gives a message that waits another due time.
-    pub async fn reschedule(&self, id: impl Named, due: impl Into<Timestamp>) -> Result<Changed, Error> {
+    pub async fn reschedule(
+        &self,
+        id: impl IntoMessageId,
+        due: impl Into<Timestamp>,
+    ) -> Result<Changed, Error> {
         one(self.reschedule_many([(id, due)]).await?)
     }
 
     /// Gives many another due time; one answer each, in their order.
     pub async fn reschedule_many(
         &self,
-        batch: impl IntoIterator<Item = (impl Named, impl Into<Timestamp>)>,
+        batch: impl IntoIterator<Item = (impl IntoMessageId, impl Into<Timestamp>)>,
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
         let (ids, times): (Vec<_>, Vec<Timestamp>) =
             batch.into_iter().map(|(id, due)| (id, due.into())).unzip();
-        let batch: Vec<_> = named::ids(ids)?.into_iter().zip(times).collect();
+        let batch: Vec<_> = into_message_id::ids(ids)?.into_iter().zip(times).collect();
         let (parts, limits) = (&self.inner.parts, &self.inner.limits);
         let now = parts.clock.now();
         let due_max = self.due_max();
         if batch.iter().any(|(_, due)| *due > due_max) {
             let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
-            return Err(Invalid::new("too_far", "deliver_at", detail).into());
+            return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail).into());
         }
         let changes = self.store()?.reschedule(now, &batch).await?;
         let told = |id, lane, due| Event::Rescheduled { id, lane, due };
@@ -96,12 +100,15 @@ impl Duly {
     }
 
     /// Delivers a message that waits now rather than later.
-    pub async fn fire(&self, id: impl Named) -> Result<Changed, Error> {
+    pub async fn fire(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         self.reschedule(id, self.now()).await
     }
 
     /// Delivers many now; one answer each, in their order.
-    pub async fn fire_many(&self, ids: impl IntoIterator<Item = impl Named>) -> Result<Vec<Changed>, Error> {
+    pub async fn fire_many(
+        &self,
+        ids: impl IntoIterator<Item = impl IntoMessageId>,
+    ) -> Result<Vec<Changed>, Error> {
         let now = self.now();
         self.reschedule_many(ids.into_iter().map(|id| (id, now))).await
     }
@@ -112,9 +119,12 @@ impl Duly {
     }
 
     /// Delivers dead letters afresh: due now, attempts from the beginning, same ids.
-    pub async fn replay(&self, ids: impl IntoIterator<Item = impl Named>) -> Result<Vec<Changed>, Error> {
+    pub async fn replay(
+        &self,
+        ids: impl IntoIterator<Item = impl IntoMessageId>,
+    ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
-        let ids = named::ids(ids)?;
+        let ids = into_message_id::ids(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.replay(parts.clock.now(), &ids).await?;
         self.tell(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
@@ -122,9 +132,12 @@ impl Duly {
     }
 
     /// Forgets dead letters for good.
-    pub async fn purge(&self, ids: impl IntoIterator<Item = impl Named>) -> Result<Vec<Changed>, Error> {
+    pub async fn purge(
+        &self,
+        ids: impl IntoIterator<Item = impl IntoMessageId>,
+    ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
-        let ids = named::ids(ids)?;
+        let ids = into_message_id::ids(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.purge(parts.clock.now(), &ids).await?;
         if parts.bell.heard() {
@@ -195,7 +208,7 @@ impl Duly {
         let sink = SinkName::parse(sink)?;
         if !self.inner.sinks.contains_key(&sink) {
             let detail = format!("no sink {:?} is configured", sink.as_str());
-            return Err(Invalid::new("unknown_sink", "sink", detail).into());
+            return Err(Invalid::new(ErrorCode::UnknownSink, "sink", detail).into());
         }
         let lane = Lane::Sink(sink);
         let _ = self.inner.parts.notes.send(Note::Probe { lane });
@@ -203,7 +216,7 @@ impl Duly {
     }
 
     /// The sinks and queues that this process serves, each at a glance.
-    pub async fn served(&self) -> Result<Vec<(Lane, LaneLook)>, Error> {
+    pub async fn served(&self) -> Result<Vec<(Lane, LaneSnapshot)>, Error> {
         self.store()?;
         let (answer, looks) = oneshot::channel();
         let note = Note::Look { answer };
@@ -220,8 +233,8 @@ impl Duly {
     }
 
     /// The totals since the store was made.
-    pub async fn books(&self) -> Result<Books, Error> {
-        Ok(self.store()?.books().await?)
+    pub async fn totals(&self) -> Result<Totals, Error> {
+        Ok(self.store()?.totals().await?)
     }
 
     /// How many messages come due in each of `buckets` equal parts of `from..to`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Backoff, Invalid, RetryPolicy, TopicPatterns,
+    Backoff, ErrorCode, Invalid, RetryPolicy, TopicPatterns,
     schedule::{LaneSettings, Rate, Work},
 };
 
@@ -113,10 +113,15 @@ impl HandlerOptions {
 
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         let settings = [
-            ("bad_timeout", "timeout", self.timeout.is_zero(), "every task would be given up as it begins"),
-            ("bad_handler", "concurrency", self.concurrency == 0, "no task would ever be handled"),
-            ("bad_handler", "batch", self.batch == 0, "no task would ever be taken"),
-            ("bad_retry", "attempts", self.attempts == 0, "every task would be a dead letter"),
+            (
+                ErrorCode::BadTimeout,
+                "timeout",
+                self.timeout.is_zero(),
+                "every task would be given up as it begins",
+            ),
+            (ErrorCode::BadHandler, "concurrency", self.concurrency == 0, "no task would ever be handled"),
+            (ErrorCode::BadHandler, "batch", self.batch == 0, "no task would ever be taken"),
+            (ErrorCode::BadRetry, "attempts", self.attempts == 0, "every task would be a dead letter"),
         ];
         if let Some((code, name, _, why)) = settings.into_iter().find(|(_, _, is_zero, _)| *is_zero) {
             return Err(Invalid::new(code, format!("handlers.{name}"), format!("it is 0: {why}")));
@@ -124,7 +129,7 @@ impl HandlerOptions {
         for (name, first) in [("again", self.again), ("failed", self.failed)] {
             if first > self.max {
                 let detail = format!("it is {first:?}, longer than max, which is {:?}", self.max);
-                return Err(Invalid::new("bad_retry", format!("handlers.{name}"), detail));
+                return Err(Invalid::new(ErrorCode::BadRetry, format!("handlers.{name}"), detail));
             }
         }
         Ok(())
@@ -155,9 +160,9 @@ impl HandlerOptions {
 #[cfg(test)]
 mod tests {
     use duly_core::{
-        ErrorScope, Lost, Outcome, Timestamp,
-        schedule::{End, Terms, verdict},
-        store::Verdict,
+        ErrorScope, LeaseLoss, Outcome, Timestamp,
+        schedule::{AttemptResult, DeliveryTerms, settlement_of},
+        store::Settlement,
     };
 
     use super::*;
@@ -167,8 +172,8 @@ mod tests {
         let settings = HandlerOptions::default().lane(seconds(10));
         let now = Timestamp::from_millis(1_000_000);
         let wait = |attempt, random| {
-            let (lost, scope) = (Lost::No, ErrorScope::Target);
-            let terms = Terms {
+            let (lost, scope) = (LeaseLoss::None, ErrorScope::Target);
+            let terms = DeliveryTerms {
                 attempt,
                 lost,
                 due: now,
@@ -178,9 +183,9 @@ mod tests {
                 message: 0,
                 destination: 0,
             };
-            let end = End::Not { outcome, detail: String::new(), retry_after: None, scope };
-            match verdict(now, &settings, &terms, end, now, random) {
-                Verdict::Retry { at, .. } => at.since(now),
+            let end = AttemptResult::Failed { outcome, detail: String::new(), retry_after: None, scope };
+            match settlement_of(now, &settings, &terms, end, now, random) {
+                Settlement::Retry { at, .. } => at.since(now),
                 other => panic!("try {attempt} is the last: {other:?}"),
             }
         };

@@ -3,9 +3,9 @@
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use duly_core::{
-    Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
-    schedule::{LaneSettings, Terms, Triage, triage},
-    store::{Claim, Holder, Leased, Settle, Settled, Verdict},
+    ErrorCode, Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
+    schedule::{DeliveryTerms, LaneSettings, Triage, triage},
+    store::{Claim, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
 use tokio::{
@@ -46,7 +46,7 @@ impl Default for Receive {
 #[derive(Debug, Clone)]
 pub struct Received {
     /// The message.
-    pub message: duly_core::Message,
+    pub message: duly_core::StoredMessage,
     /// The proof, for [`Duly::ack`], [`Duly::nack`] and [`Duly::extend`]. Good in any process on the same store.
     pub receipt: String,
     /// The number of this try, from 1.
@@ -182,14 +182,14 @@ impl Duly {
     }
 
     /// Gives the receiver those that are still worth a try.
-    async fn hand_out(&self, now: Now, messages: Vec<Leased>) -> Result<Taken, Error> {
+    async fn hand_out(&self, now: Now, messages: Vec<LeasedMessage>) -> Result<Taken, Error> {
         let parts = &self.inner.parts;
         let policy = self.queue_settings().retry;
         let Some(first) = messages.first() else { return Ok(Taken::OnlyDead) };
         let tally = parts.bell.tally.lane(&first.message.lane());
         let (mut received, mut handed, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
         for leased in messages {
-            let verdict = match triage(now.wall(), &Terms::of(&leased), &policy) {
+            let settlement = match triage(now.wall(), &DeliveryTerms::of(&leased), &policy) {
                 Triage::Deliver => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
                     let topic = leased.message.topic.clone();
@@ -200,11 +200,11 @@ impl Duly {
                     received.push(in_hand(leased));
                     continue;
                 }
-                Triage::Dead(reason) => Verdict::Dead { reason, attempt: None },
-                Triage::Early => Verdict::HandBack,
+                Triage::Dead(reason) => Settlement::Dead { reason, attempt: None },
+                Triage::Early => Settlement::Release,
             };
-            settles.push(Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() });
-            over.push((leased, verdict));
+            settles.push(Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() });
+            over.push((leased, settlement));
         }
         if !settles.is_empty() {
             let settled = parts.store.settle(now, settles).await;
@@ -218,8 +218,8 @@ impl Duly {
                 Err(error) => return Err(error.into()),
             };
             let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
-            for ((leased, verdict), _) in done {
-                parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, verdict);
+            for ((leased, settlement), _) in done {
+                parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, settlement);
             }
         }
         add(&parts.bell.tally.handed_out, received.len());
@@ -232,7 +232,7 @@ impl Duly {
 
     /// The messages were worked on: they are done. One answer per receipt.
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
-        let done = Verdict::Delivered { receipt: None };
+        let done = Settlement::Delivered { receipt: None };
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &done).await?;
         let bell = &self.inner.parts.bell;
@@ -248,9 +248,9 @@ impl Duly {
 
     /// The messages were never begun, e.g. because the receiver went away before they reached it: they are ready at once,
     /// and no try is counted. One answer per receipt.
-    pub async fn hand_back<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
+    pub async fn release<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let receipts = parse(receipts)?;
-        let results = self.settle_all(&receipts, &Verdict::HandBack).await?;
+        let results = self.settle_all(&receipts, &Settlement::Release).await?;
         let now = self.now();
         for (_, hand) in self.known(&receipts, &results).await {
             self.inner.parts.hints.tell(Lane::Queue(hand.topic), now);
@@ -258,9 +258,9 @@ impl Duly {
         Ok(results)
     }
 
-    async fn settle_all(&self, receipts: &[Receipt], verdict: &Verdict) -> Result<Vec<Settled>, Error> {
+    async fn settle_all(&self, receipts: &[Receipt], settlement: &Settlement) -> Result<Vec<Settled>, Error> {
         let parts = &self.inner.parts;
-        let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), verdict: verdict.clone() };
+        let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), settlement: settlement.clone() };
         let settles = receipts.iter().map(settle).collect();
         let now = parts.clock.now();
         let settled = self.store()?.settle(now, settles).await;
@@ -345,7 +345,7 @@ impl Drop for Transit {
         let duly = self.duly.clone();
         self.runtime.spawn(async move {
             // If even this fails, they come again when their leases end.
-            let _ = duly.hand_back(&receipts).await;
+            let _ = duly.release(&receipts).await;
         });
     }
 }
@@ -357,7 +357,7 @@ enum Taken {
     None(Monotonic),
 }
 
-fn in_hand(leased: Leased) -> Received {
+fn in_hand(leased: LeasedMessage) -> Received {
     Received { receipt: leased.receipt.to_string(), attempt: leased.attempt, message: leased.message }
 }
 
@@ -366,7 +366,7 @@ fn topics<Q: AsRef<str>>(queues: &[Q]) -> Result<Vec<Topic>, Invalid> {
     if queues.is_empty() || queues.len() > Receive::QUEUES_MAX {
         let detail =
             format!("one call receives from 1 to {} queues, not {}", Receive::QUEUES_MAX, queues.len());
-        return Err(Invalid::new("too_many", "topics", detail));
+        return Err(Invalid::new(ErrorCode::TooMany, "topics", detail));
     }
     let mut topics =
         queues.iter().map(|queue| Topic::parse(queue.as_ref())).collect::<Result<Vec<_>, _>>()?;
@@ -386,7 +386,7 @@ async fn any(told: &mut [Pin<Box<Notified<'_>>>]) {
 
 pub(crate) fn parse<R: AsRef<str>>(receipts: &[R]) -> Result<Vec<Receipt>, Invalid> {
     let parse = |(index, receipt): (usize, &R)| {
-        let at = |fault| Invalid { path: format!("receipts[{index}]"), ..fault };
+        let at = |fault: Invalid| Invalid::new(fault.code, format!("receipts[{index}]"), fault.detail);
         receipt.as_ref().parse().map_err(at)
     };
     receipts.iter().enumerate().map(parse).collect()

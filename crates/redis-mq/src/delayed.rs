@@ -5,7 +5,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use duly::{Body, Clock, ContentKind, Duly, Pace, SinkOptions, StoreError, StoreErrorKind, SystemClock};
+use duly::{
+    Body, Clock, ContentKind, Duly, SinkOptions, StoreError, StoreErrorKind, SweepSettings, SystemClock,
+};
 use duly_sinks::{RedisStreamsConfig, SinkConfig, Span};
 use duly_stores::{
     RedisStore,
@@ -22,7 +24,7 @@ use crate::{
     settings::check_event,
 };
 
-pub use duly::{Changed, MessageId, Named, Timestamp};
+pub use duly::{Changed, IntoMessageId, MessageId, Timestamp};
 
 /// The lane of all events.
 const SINK: &str = "streams";
@@ -272,10 +274,10 @@ async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
 }
 
 /// No pause is longer than the interval; and every sweep says that this process is there, so a few fit into the lease.
-fn pace(interval: Duration, lease: Duration) -> Pace {
+fn pace(interval: Duration, lease: Duration) -> SweepSettings {
     let most = interval.min(lease / 5);
-    let usual = Pace::default();
-    Pace {
+    let usual = SweepSettings::default();
+    SweepSettings {
         initial: usual.initial.min(most),
         min: usual.min.min(most),
         max: usual.max.min(most),
@@ -374,7 +376,7 @@ impl RedisMq {
 
     /// Takes back what was sent for later: done, too late (with the state), or unknown. It is named by its id, as text or as
     /// [`delay_send`](Self::delay_send) gave it.
-    pub async fn cancel(&self, id: impl Named) -> Result<Changed, Error> {
+    pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         self.check_open()?;
         let inner = &self.inner;
         let (_, duly) = inner.delayed.get(&inner.settings, &inner.consumer).await?;

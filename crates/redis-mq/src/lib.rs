@@ -140,7 +140,7 @@ mod settings;
 pub use consumer::Consumer;
 pub use dead::{DeadLetter, DeadLetters, Replay, ReplayFor, Replayed};
 #[cfg(feature = "delayed")]
-pub use delayed::{Changed, MessageId, Named, Timestamp, When};
+pub use delayed::{Changed, IntoMessageId, MessageId, Timestamp, When};
 pub use duly_core::Verdict;
 pub use entry::{Entry, EntryId};
 pub use error::Error;

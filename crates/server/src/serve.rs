@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
-use duly::{Clock, Duly, Pace, SystemClock};
+use duly::{Clock, Duly, SweepSettings, SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -104,10 +104,10 @@ pub(crate) fn effective(config: &Config) -> Vec<(String, serde_json::Value)> {
 }
 
 /// The pace as it is used: a node says that it is there with every sweep, so that none may come later than the heartbeat.
-fn pace(config: &Config) -> Pace {
+fn pace(config: &Config) -> SweepSettings {
     let idle_max = config.scan.idle_max.min(config.heartbeat);
     let max = config.scan.max.min(idle_max);
-    Pace { idle_max, max, min: config.scan.min.min(max), ..config.scan.clone() }
+    SweepSettings { idle_max, max, min: config.scan.min.min(max), ..config.scan.clone() }
 }
 
 async fn engine(

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -75,7 +75,8 @@ pub(crate) fn proving(
     besides: &[CertificateDer<'static>],
     own: Option<&Identity>,
 ) -> Result<ClientConfig, Invalid> {
-    let fault = |why: rustls::Error| Invalid::new("bad_sink", "ca", format!("TLS cannot be set up: {why}"));
+    let fault =
+        |why: rustls::Error| Invalid::new(ErrorCode::BadSink, "ca", format!("TLS cannot be set up: {why}"));
     for certificate in besides {
         roots.add(certificate.clone()).map_err(fault)?;
     }
@@ -87,7 +88,8 @@ pub(crate) fn proving(
     match own {
         None => Ok(builder.with_no_client_auth()),
         Some(own) => {
-            let wrong = |why| Invalid::new("bad_sink", "client_cert", format!("it cannot be used: {why}"));
+            let wrong =
+                |why| Invalid::new(ErrorCode::BadSink, "client_cert", format!("it cannot be used: {why}"));
             builder.with_client_auth_cert(own.chain.clone(), own.key.clone_key()).map_err(wrong)
         }
     }

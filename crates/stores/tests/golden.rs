@@ -15,7 +15,7 @@ use std::{
 
 use duly_core::{
     Body, DeadReason, Lane, Outcome, State, Store, Topic,
-    store::{Claim, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
+    store::{Claim, Holder, Insert, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::{
     EmbeddedStore,
@@ -42,7 +42,7 @@ fn other() -> Lane {
     Lane::Queue(Topic::parse("other").unwrap())
 }
 
-async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::Leased> {
+async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::LeasedMessage> {
     let lease = std::time::Duration::from_secs(3600);
     let claim = Claim { lane, limit: 1, lease, holder: Holder::Client };
     store.claim(now(10), claim).await.unwrap().messages
@@ -83,10 +83,10 @@ async fn write(folder: &Path) -> String {
 /// `tells_acceptance`: whether it was written by a version that writes down when a message was accepted.
 async fn check(folder: &Path, receipt: &str, tells_acceptance: bool) {
     let store = open(folder).await.unwrap();
-    let books = store.books().await.unwrap();
-    assert!(books.balance(), "{books:?}");
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance(), "{totals:?}");
     let counted =
-        [books.accepted, books.delivered, books.dead, books.cancelled, books.in_flight, books.pending];
+        [totals.accepted, totals.delivered, totals.dead, totals.cancelled, totals.in_flight, totals.pending];
     assert_eq!(counted, [13, 1, 1, 2, 1, 8]);
     let states = [
         (0, State::Delivered),
@@ -125,7 +125,8 @@ async fn check(folder: &Path, receipt: &str, tells_acceptance: bool) {
     store.set_paused(&other(), false).await.unwrap();
     assert_eq!(claim(&store, other()).await[0].message.id, id(12));
     assert_eq!(claim(&store, work()).await[0].message.id, id(2));
-    let settle = Settle { receipt: receipt.parse().unwrap(), verdict: Verdict::Delivered { receipt: None } };
+    let settle =
+        Settle { receipt: receipt.parse().unwrap(), settlement: Settlement::Delivered { receipt: None } };
     assert_eq!(store.settle(now(10), vec![settle]).await.unwrap(), [Settled::Done]);
     store.close().await.unwrap();
 }
@@ -165,16 +166,16 @@ fn a_folder_of_format_1_becomes_one_of_today_before_anything_is_written_to_it() 
         store.abandon();
         for _ in 0..2 {
             let store = open(folder.path()).await.unwrap();
-            let books = store.books().await.unwrap();
-            assert!(books.balance(), "{books:?}");
-            assert_eq!((books.accepted, books.pending), (14, 9));
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance(), "{totals:?}");
+            assert_eq!((totals.accepted, totals.pending), (14, 9));
             let record = store.get(&[id(20)]).await.unwrap().remove(0).unwrap();
             assert_eq!(record.message, message(20, 99_000, 30));
             store.abandon();
         }
         open(folder.path()).await.unwrap().close().await.unwrap();
         let store = open(folder.path()).await.unwrap();
-        assert_eq!(store.books().await.unwrap().pending, 9);
+        assert_eq!(store.totals().await.unwrap().pending, 9);
         let old = folder::names(&golden(1)).into_iter().filter(|name| name.starts_with("journal-"));
         for name in old {
             assert!(!folder.path().join(&name).exists(), "{name} has no header and is not used again");
@@ -206,16 +207,16 @@ fn a_power_cut_while_a_folder_of_format_1_is_taken_over_loses_nothing() {
             let opened = EmbeddedStore::open("/data", options(&disk), now(0)).await;
             let is_through = opened.is_ok();
             if let Ok(store) = opened {
-                let insert = Insert { message: message(20, 99_000, 30), made_id: false };
+                let insert = Insert { message: message(20, 99_000, 30), id_is_generated: false };
                 accepted += u64::from(store.insert(now(0), vec![insert]).await.is_ok());
                 store.abandon();
             }
             for left in [disk.cut(change), disk.survive()] {
                 let store = EmbeddedStore::open("/data", options(&left), now(0)).await.unwrap();
-                let books = store.books().await.unwrap();
-                assert!(books.balance(), "{books:?}");
-                let kept = books.accepted == accepted || books.accepted == 14;
-                assert!(kept && books.pending == books.accepted - 5, "change {change}: {books:?}");
+                let totals = store.totals().await.unwrap();
+                assert!(totals.balance(), "{totals:?}");
+                let kept = totals.accepted == accepted || totals.accepted == 14;
+                assert!(kept && totals.pending == totals.accepted - 5, "change {change}: {totals:?}");
                 store.abandon();
             }
             if is_through && accepted == 14 {

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
-        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
     },
 };
 use tokio::sync::Notify;
@@ -158,8 +158,8 @@ impl Store for FailingStore {
         self.may(Call::Looks)?.lanes(now).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        self.may(Call::Looks)?.books().await
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.may(Call::Looks)?.totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
@@ -197,8 +197,8 @@ impl Store for FailingStore {
         }
     }
 
-    fn measures(&self) -> Measures {
-        self.inner.measures()
+    fn metrics(&self) -> StoreMetrics {
+        self.inner.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

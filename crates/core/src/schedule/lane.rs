@@ -6,17 +6,17 @@ use std::{
 };
 
 use super::{
-    Action, Job, LaneKey, LaneSettings, Random, Taken, Terms,
+    Action, ClaimedJob, DeliveryTerms, Job, LaneKey, LaneSettings, Random,
     breaker::{Allow, Breaker},
     budget::Budget,
     call::Calls,
     destination::Destinations,
     rate::Bucket,
-    settling::Settling,
+    settle_queue::SettleQueue,
     suspect::Suspect,
     wheel::Wheel,
 };
-use crate::{Attempt, Lost, Monotonic, Now, Outcome, Timestamp, store::Verdict};
+use crate::{Attempt, LeaseLoss, Monotonic, Now, Outcome, Timestamp, store::Settlement};
 
 /// A wake-up further away than this is set in steps, so that a slewing wall clock is followed.
 const WAKE_AHEAD_MAX: Duration = Duration::from_secs(10);
@@ -31,13 +31,13 @@ const TRIAL_CLAIM_MAX: usize = 16;
 
 /// One lane at a glance, as one node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneLook {
+pub struct LaneSnapshot {
     /// Messages claimed and not yet settled.
     pub in_flight: usize,
     /// Calls of the sink or handler under way.
     pub calls: usize,
     /// How the lane's target is.
-    pub target: Target,
+    pub target: BreakerState,
     /// What the target said when it was last away.
     pub last_error: Option<String>,
     /// Destinations inside the target that are left alone, or being tried with one message.
@@ -46,13 +46,13 @@ pub struct LaneLook {
 
 /// How the target of a lane is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum BreakerState {
     /// There, as far as anybody knows.
-    Here,
+    Closed,
     /// Away: left alone until it is probed again.
-    Away,
+    Open,
     /// Being tried with one message.
-    Tried,
+    HalfOpen,
 }
 
 /// A reason to look at a lane, or at the settles, at a given time.
@@ -73,7 +73,7 @@ pub(super) enum Timer {
 pub(super) struct Shared {
     pub(super) wheel: Wheel<Timer>,
     pub(super) random: Random,
-    pub(super) settling: Settling,
+    pub(super) settle_queue: SettleQueue,
     pub(super) suspect: Suspect,
     pub(super) serial: u64,
     /// Lanes that may go on because a suspect was settled.
@@ -96,7 +96,7 @@ impl Step<'_> {
 /// A claimed message.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) terms: Terms,
+    pub(super) terms: DeliveryTerms,
     pub(super) lease_end: Monotonic,
     /// Goes out in a call of its own.
     pub(super) alone: bool,
@@ -178,14 +178,14 @@ impl Lane {
         }
     }
 
-    pub(super) fn look(&self) -> LaneLook {
-        LaneLook {
+    pub(super) fn look(&self) -> LaneSnapshot {
+        LaneSnapshot {
             in_flight: self.held.len(),
             calls: self.calls.len(),
             target: match self.breaker.allows() {
-                Allow::All => Target::Here,
-                Allow::One => Target::Tried,
-                Allow::Nothing => Target::Away,
+                Allow::All => BreakerState::Closed,
+                Allow::One => BreakerState::HalfOpen,
+                Allow::Nothing => BreakerState::Open,
             },
             last_error: self.last_error.clone(),
             destinations_open: self.destinations.open(),
@@ -299,7 +299,7 @@ impl Lane {
 
     pub(super) fn claimed(
         &mut self,
-        taken: Vec<Taken>,
+        taken: Vec<ClaimedJob>,
         moved: usize,
         next: Option<Timestamp>,
         asked: Monotonic,
@@ -322,14 +322,14 @@ impl Lane {
         }
         self.look_at = earliest(earliest(next, self.hinted.take()), more.then(|| now.wall()));
         let lease_end = asked.saturating_add(self.settings.lease);
-        for Taken { job, terms } in taken {
-            let suspect = terms.lost != Lost::No;
+        for ClaimedJob { job, terms } in taken {
+            let suspect = terms.lost != LeaseLoss::None;
             self.budget.take(terms.bytes);
             self.destinations.claimed(terms.destination, now.mono());
             self.held.insert(job.serial, Held { terms, lease_end, alone: suspect, unknown: None });
             if suspect && !step.shared.suspect.admit(job) {
                 self.blocked = true;
-                self.hand_back(job, step);
+                self.release(job, step);
             } else {
                 self.buffer.push_back(job);
             }
@@ -350,26 +350,26 @@ impl Lane {
     }
 
     /// The claim never led to a try: as it was before.
-    pub(super) fn hand_back(&mut self, job: Job, step: &mut Step<'_>) {
+    pub(super) fn release(&mut self, job: Job, step: &mut Step<'_>) {
         let at = step.now.wall();
         let unknown = self.held.get(&job.serial).and_then(|held| held.unknown_at(at));
-        let verdict = unknown.map_or(Verdict::HandBack, |attempt| Verdict::Retry { at, attempt });
-        step.shared.settling.push(job, verdict);
+        let settlement = unknown.map_or(Settlement::Release, |attempt| Settlement::Retry { at, attempt });
+        step.shared.settle_queue.push(job, settlement);
     }
 
     fn hand_back_buffer(&mut self, step: &mut Step<'_>) {
         for job in std::mem::take(&mut self.buffer) {
-            self.hand_back(job, step);
+            self.release(job, step);
         }
         for (_, job) in self.destinations.take_all() {
-            self.hand_back(job, step);
+            self.release(job, step);
         }
     }
 
     /// A claimed message does not go after all, unless an earlier call within the same claim had it.
     pub(super) fn give_back_token(&mut self, job: Job) {
         let was_sent =
-            self.held.get(&job.serial).is_some_and(|held| held.alone && held.terms.lost == Lost::No);
+            self.held.get(&job.serial).is_some_and(|held| held.alone && held.terms.lost == LeaseLoss::None);
         if let (Some(bucket), false) = (&mut self.bucket, was_sent) {
             bucket.give_back(1);
         }
@@ -389,8 +389,8 @@ impl Lane {
     }
 }
 
-fn is_suspect(taken: &Taken) -> bool {
-    taken.terms.lost != Lost::No
+fn is_suspect(taken: &ClaimedJob) -> bool {
+    taken.terms.lost != LeaseLoss::None
 }
 
 pub(super) fn earliest(one: Option<Timestamp>, two: Option<Timestamp>) -> Option<Timestamp> {

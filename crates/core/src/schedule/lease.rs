@@ -1,7 +1,7 @@
 //! Leases are renewed while a message is in hand; a lost one is told.
 
 use super::{
-    Action, End, Job, Report, Work,
+    Action, AttemptResult, Job, Report, Work,
     lane::{Lane, Shared, Step, Timer},
 };
 use crate::{Monotonic, Outcome};
@@ -53,7 +53,10 @@ impl Lane {
         let soon = step.mono().saturating_add(self.settings.lease / LOOKS);
         let ending = |job: &Job| self.held.get(&job.serial).is_some_and(|held| held.lease_end <= soon);
         let serials = self.calls.with(ending);
-        let end = End::not(Outcome::Unknown, "its lease could not be renewed before the target answered");
+        let end = AttemptResult::failed(
+            Outcome::Unknown,
+            "its lease could not be renewed before the target answered",
+        );
         for serial in serials {
             self.give_up(serial, &end, step);
         }
@@ -68,7 +71,7 @@ impl Lane {
             }
         }
         // What is being settled at the same time may be answered "lost" here, although it is just done.
-        let lost = lost.iter().filter(|job| self.holds(**job) && !step.shared.settling.has(**job));
+        let lost = lost.iter().filter(|job| self.holds(**job) && !step.shared.settle_queue.has(**job));
         let lost = lost.copied().collect();
         self.lose(lost, step);
     }

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Event, LaneKey, LaneLook, Random, Report, Settings,
+    Action, Event, LaneKey, LaneSnapshot, Random, Report, Settings,
     lane::{Lane, Shared, Step, Timer},
-    settling::{Settling, store_wait},
+    settle_queue::{SettleQueue, store_wait},
     suspect::Suspect,
     sweep::{Found, Sweeper},
     wheel::Wheel,
@@ -37,7 +37,7 @@ impl Scheduler {
         let shared = Shared {
             wheel: Wheel::new(),
             random: Random::new(settings.seed),
-            settling: Settling::default(),
+            settle_queue: SettleQueue::default(),
             suspect: Suspect::default(),
             serial: 0,
             unblocked: Vec::new(),
@@ -65,7 +65,7 @@ impl Scheduler {
     }
 
     /// A lane at a glance.
-    pub fn look(&self, lane: LaneKey) -> Option<LaneLook> {
+    pub fn look(&self, lane: LaneKey) -> Option<LaneSnapshot> {
         Some(self.lanes.get(&lane)?.look())
     }
 
@@ -234,7 +234,7 @@ impl Scheduler {
             lane.advance(step);
             if lane.is_gone() {
                 self.lanes.remove(&key);
-                step.actions.push(Action::LaneGone { lane: key });
+                step.actions.push(Action::LaneRemoved { lane: key });
             }
         }
         self.touched = touched;

@@ -1,7 +1,7 @@
 //! A clean stop: what runs may finish, the rest is handed back.
 
 use super::{
-    Action, DeliveryKey, End, Work,
+    Action, AttemptResult, DeliveryKey, Work,
     lane::{Lane, Step, Timer},
 };
 use crate::{Monotonic, Outcome};
@@ -22,12 +22,13 @@ impl Lane {
             match self.settings.work {
                 Work::Handler { .. } => {
                     step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-                    let given_up = self.calls.give_up(serial, &End::not(Outcome::Failed, ""), step.mono());
-                    given_up.into_jobs().for_each(|job| self.hand_back(job, step));
+                    let given_up =
+                        self.calls.give_up(serial, &AttemptResult::failed(Outcome::Failed, ""), step.mono());
+                    given_up.into_jobs().for_each(|job| self.release(job, step));
                 }
                 // A call to a target cannot be taken back: its outcome is unknown, and that is recorded.
                 Work::Sink => {
-                    let end = End::not(Outcome::Unknown, "stopped before the target answered");
+                    let end = AttemptResult::failed(Outcome::Unknown, "stopped before the target answered");
                     self.give_up_each(serial, &end, step);
                 }
             }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::{DeadReason, Lost, RetryOverride, RetryPolicy, Timestamp, store::Leased};
+use crate::{DeadReason, LeaseLoss, RetryOverride, RetryPolicy, Timestamp, store::LeasedMessage};
 
 /// What decides about a claimed message.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct DeliveryTerms {
     /// When it is due.
     pub due: Timestamp,
     /// The number of this try, from 1.
     pub attempt: u32,
     /// How its last claim ended, if nobody settled it.
-    pub lost: Lost,
+    pub lost: LeaseLoss,
     /// How late it may be.
     pub max_lateness: Option<Duration>,
     /// What it says about its own retries.
@@ -25,9 +25,9 @@ pub struct Terms {
     pub destination: u64,
 }
 
-impl Terms {
+impl DeliveryTerms {
     /// The terms of a claimed message, whatever its destination.
-    pub fn of(leased: &Leased) -> Self {
+    pub fn of(leased: &LeasedMessage) -> Self {
         Self {
             due: leased.message.due,
             attempt: leased.attempt,
@@ -71,7 +71,7 @@ pub enum Triage {
 }
 
 /// Decides about a claimed message at the moment before its try.
-pub fn triage(now: Timestamp, terms: &Terms, lane: &RetryPolicy) -> Triage {
+pub fn triage(now: Timestamp, terms: &DeliveryTerms, lane: &RetryPolicy) -> Triage {
     if terms.due > now {
         return Triage::Early;
     }
@@ -79,7 +79,7 @@ pub fn triage(now: Timestamp, terms: &Terms, lane: &RetryPolicy) -> Triage {
         return Triage::Dead(DeadReason::Expired);
     }
     // Lost in company, it may be innocent: one try alone tells, whatever was counted.
-    if terms.attempt > terms.attempts(lane) && terms.lost != Lost::InCompany {
+    if terms.attempt > terms.attempts(lane) && terms.lost != LeaseLoss::InBatch {
         return Triage::Dead(DeadReason::Exhausted);
     }
     Triage::Deliver
@@ -91,11 +91,11 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(10_000);
 
-    fn terms() -> Terms {
-        Terms {
+    fn terms() -> DeliveryTerms {
+        DeliveryTerms {
             due: NOW,
             attempt: 1,
-            lost: Lost::No,
+            lost: LeaseLoss::None,
             max_lateness: None,
             retry: None,
             bytes: 0,
@@ -104,19 +104,19 @@ mod tests {
         }
     }
 
-    fn decide(terms: &Terms) -> Triage {
+    fn decide(terms: &DeliveryTerms) -> Triage {
         triage(NOW, terms, &RetryPolicy { attempts: 3, ..RetryPolicy::default() })
     }
 
     #[test]
     fn what_is_early_again_is_handed_back() {
-        assert_eq!(decide(&Terms { due: Timestamp::from_millis(10_001), ..terms() }), Triage::Early);
+        assert_eq!(decide(&DeliveryTerms { due: Timestamp::from_millis(10_001), ..terms() }), Triage::Early);
         assert_eq!(decide(&terms()), Triage::Deliver);
     }
 
     #[test]
     fn what_is_too_late_is_expired() {
-        let late = |ms| Terms {
+        let late = |ms| DeliveryTerms {
             due: Timestamp::from_millis(9_000),
             max_lateness: Some(Duration::from_millis(ms)),
             ..terms()
@@ -127,21 +127,24 @@ mod tests {
 
     #[test]
     fn what_used_up_its_attempts_is_exhausted() {
-        assert_eq!(decide(&Terms { attempt: 3, ..terms() }), Triage::Deliver);
-        assert_eq!(decide(&Terms { attempt: 4, ..terms() }), Triage::Dead(DeadReason::Exhausted));
-        let alone = Terms { attempt: 4, lost: Lost::Alone, ..terms() };
+        assert_eq!(decide(&DeliveryTerms { attempt: 3, ..terms() }), Triage::Deliver);
+        assert_eq!(decide(&DeliveryTerms { attempt: 4, ..terms() }), Triage::Dead(DeadReason::Exhausted));
+        let alone = DeliveryTerms { attempt: 4, lost: LeaseLoss::Alone, ..terms() };
         assert_eq!(decide(&alone), Triage::Dead(DeadReason::Exhausted));
     }
 
     #[test]
     fn what_was_lost_in_company_gets_its_try_alone() {
-        assert_eq!(decide(&Terms { attempt: 9, lost: Lost::InCompany, ..terms() }), Triage::Deliver);
+        assert_eq!(
+            decide(&DeliveryTerms { attempt: 9, lost: LeaseLoss::InBatch, ..terms() }),
+            Triage::Deliver
+        );
     }
 
     #[test]
     fn a_message_may_have_its_own_limit() {
         let own = RetryOverride { attempts: Some(1), ..RetryOverride::default() };
-        let terms = Terms { attempt: 2, retry: Some(Box::new(own)), ..terms() };
+        let terms = DeliveryTerms { attempt: 2, retry: Some(Box::new(own)), ..terms() };
         assert_eq!(decide(&terms), Triage::Dead(DeadReason::Exhausted));
     }
 }

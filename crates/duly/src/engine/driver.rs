@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use duly_core::{
     Clock, Lane, Monotonic, Now, Sleep, Store,
-    schedule::{Action, DeliveryKey, Event, Job, LaneKey, Scheduler, Settings, Taken, Terms},
-    store::{Claimed, Leased, Settled, StoreError, Sweep},
+    schedule::{Action, ClaimedJob, DeliveryKey, DeliveryTerms, Event, Job, LaneKey, Scheduler, Settings},
+    store::{Claimed, LeasedMessage, Settled, StoreError, Sweep},
 };
 use tokio::{
     sync::{
@@ -48,7 +48,7 @@ impl Parts {
 
 /// A claimed message in the driver's hands.
 pub(super) struct Held {
-    pub(super) leased: Leased,
+    pub(super) leased: LeasedMessage,
     /// How late its try began, in microseconds.
     pub(super) late_us: u64,
     /// Tells a handler that the lease is lost.
@@ -270,11 +270,11 @@ impl Driver {
         for leased in claimed.messages {
             self.serial += 1;
             let job = Job { lane, serial: self.serial };
-            let mut terms = Terms::of(&leased);
+            let mut terms = DeliveryTerms::of(&leased);
             if let Some(Worker::Sink(sink, _)) = &worker {
                 terms = terms.to(&destination_of(&**sink, &leased.message));
             }
-            taken.push(Taken { job, terms });
+            taken.push(ClaimedJob { job, terms });
             self.held.insert(job, Held { leased, late_us: 0, hold: None });
         }
         Event::Claimed { lane, taken, moved, next: claimed.next, asked }

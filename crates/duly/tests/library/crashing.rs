@@ -53,6 +53,6 @@ async fn a_task_that_kills_the_process_is_a_dead_letter_at_its_limit_and_its_nei
     let record = bench.duly.get("order:poison").await.unwrap().unwrap();
     assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Exhausted)));
     assert_eq!(done.lock().unwrap().len(), 10);
-    let books = bench.duly.books().await.unwrap();
-    assert_eq!((books.delivered, books.dead), (10, 1));
+    let totals = bench.duly.totals().await.unwrap();
+    assert_eq!((totals.delivered, totals.dead), (10, 1));
 }

@@ -115,7 +115,7 @@ async fn what_is_too_late_is_not_handed_out_but_dead() {
     bench.send(Message::to("order").max_lateness(seconds(10))).await;
     bench.pass(minutes(1)).await;
     assert_eq!(bench.duly.receive("order", Receive::default()).await.unwrap().len(), 0);
-    assert_eq!(bench.duly.books().await.unwrap().dead, 2);
+    assert_eq!(bench.duly.totals().await.unwrap().dead, 2);
 }
 
 #[tokio::test]

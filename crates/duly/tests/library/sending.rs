@@ -1,6 +1,6 @@
 //! Sending: never early, in time, checked, once.
 
-use duly::{Levels, Limits, Message, SinkOptions, State, StoreError, millis, minutes, seconds};
+use duly::{ErrorCode, Levels, Limits, Message, SinkOptions, State, StoreError, millis, minutes, seconds};
 
 use crate::bench::{Bench, Mood, Target};
 
@@ -74,8 +74,11 @@ async fn a_batch_answers_each_message_in_its_place() {
     let answers = bench.duly.send_batch(batch).await;
     let codes: Vec<_> =
         answers.iter().map(|answer| answer.as_ref().map_err(duly::Error::code).err()).collect();
-    assert_eq!(codes, [None, Some("unknown_sink"), Some("bad_priority"), Some("batch_too_large")]);
-    assert_eq!(bench.duly.books().await.unwrap().accepted, 1);
+    assert_eq!(
+        codes,
+        [None, Some(ErrorCode::UnknownSink), Some(ErrorCode::BadPriority), Some(ErrorCode::BatchTooLarge)]
+    );
+    assert_eq!(bench.duly.totals().await.unwrap().accepted, 1);
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ async fn what_nobody_receives_expires_by_itself_also_where_its_queue_is_paused()
     for id in [&patient, &plain] {
         assert_eq!(bench.record(id).await.state, State::Pending);
     }
-    assert!(bench.duly.books().await.unwrap().balance());
+    assert!(bench.duly.totals().await.unwrap().balance());
 }
 
 #[tokio::test]

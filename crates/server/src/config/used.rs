@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use duly::{HandlerOptions, Levels, Limits, Pace, RetryPolicy, SinkName, SinkOptions};
+use duly::{HandlerOptions, Levels, Limits, RetryPolicy, SinkName, SinkOptions, SweepSettings};
 use duly_stores::tiered;
 
 pub use duly_stores::sql::Server as SqlServer;
@@ -28,7 +28,7 @@ pub struct Config {
     /// The named delays.
     pub levels: Levels,
     /// How often the sweep looks.
-    pub scan: Pace,
+    pub scan: SweepSettings,
     /// The retries of every sink that names none of its own.
     pub retry: RetryPolicy,
     /// How the built-in queue is served.
@@ -340,7 +340,7 @@ impl Default for Config {
             sinks: BTreeMap::new(),
             sources: BTreeMap::new(),
             levels: Levels::default(),
-            scan: Pace::default(),
+            scan: SweepSettings::default(),
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
             alerts: AlertRules { all: Thresholds::usual(), ..AlertRules::default() },

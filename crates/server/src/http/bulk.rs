@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, body::Body, extract::State};
-use duly::{Changed, MessageId, Record, Timestamp};
+use duly::{Changed, ErrorCode, MessageId, Record, Timestamp};
 
 use super::{
     app::App,
@@ -146,7 +146,7 @@ async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer
     match (wish.ids, wish.filter) {
         (Some(_), None) if wish.as_of.is_some() || wish.at_most.is_some() => {
             let detail = "as_of and at_most belong to a filter; ids say themselves which and how many";
-            return Err(Fault::at("bad_selection", "as_of", detail));
+            return Err(Fault::at(ErrorCode::BadSelection, "as_of", detail));
         }
         (Some(ids), None) => by_ids(app, who, change, ids, &mut answer).await?,
         (None, Some(filter)) => {
@@ -160,7 +160,7 @@ async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer
         }
         _ => {
             let detail = "give ids, or a filter; the filter {} means all of them";
-            return Err(Fault::at("bad_selection", "filter", detail));
+            return Err(Fault::at(ErrorCode::BadSelection, "filter", detail));
         }
     }
     Ok(Json(answer))
@@ -176,7 +176,7 @@ async fn by_ids(
     let max = app.limits.batch_max;
     if ids.len() > max {
         return Err(Fault::at(
-            "too_many",
+            ErrorCode::TooMany,
             "ids",
             format!("{} ids, the limit is {max}; send them in parts", ids.len()),
         ));
@@ -295,7 +295,7 @@ async fn by_filter(
         }
         if *app.stopping.borrow() {
             return Err(Fault::new(
-                "shutting_down",
+                ErrorCode::ShuttingDown,
                 format!("stopped after {} of them; ask again for the rest", answer.done),
             ));
         }

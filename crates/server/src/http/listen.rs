@@ -1,5 +1,6 @@
 //! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
 
+use duly::ErrorCode;
 use std::{
     convert::Infallible,
     io,
@@ -229,7 +230,7 @@ impl Refused {
 /// The whole answer, as bytes.
 async fn refusal(limit: &str) -> Vec<u8> {
     let detail = format!("as many connections are open as {limit}; close some, or raise it");
-    let fault = Fault::new("too_many_connections", detail);
+    let fault = Fault::new(ErrorCode::TooManyConnections, detail);
     let (parts, body) = fault.into_response().into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut text =

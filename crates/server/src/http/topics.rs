@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Duly, Lane};
+use duly::{Duly, ErrorCode, Lane};
 use tokio::time::Instant;
 
 use super::{
@@ -141,7 +141,7 @@ impl Topics {
             Room::Enough | Room::Maybe => Ok(()),
             Room::None(limit) => {
                 let detail = format!("{topic:?} would be one more topic of the built-in queue than {limit}");
-                Err(Fault::at("too_many_topics", "topic", detail))
+                Err(Fault::at(ErrorCode::TooManyTopics, "topic", detail))
             }
         }
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Books, Lane, Monotonic, Now, SinkName};
+use duly::{Lane, Monotonic, Now, SinkName, Totals};
 
 use super::rates::Tried;
 use crate::{
@@ -80,7 +80,7 @@ pub(super) struct Seen {
     /// The same, per topic that has rules of its own.
     pub(super) topics: BTreeMap<String, Tried>,
     /// `None`: the store did not say.
-    pub(super) books: Option<Books>,
+    pub(super) books: Option<Totals>,
     /// Why no message could be accepted or delivered now, by part.
     pub(super) failing: Vec<(&'static str, String)>,
     /// Which messages wait, and why, while all others go on.

@@ -132,7 +132,7 @@ impl Telemetry {
     /// Looks at everything once, and tells what changed.
     async fn look(&self) {
         let now = self.duly.clock().now();
-        let sample = Sample::of(now.mono(), &self.duly.measures());
+        let sample = Sample::of(now.mono(), &self.duly.metrics());
         self.state().samples.push(sample);
         let look = self.looks.fetch_add(1, Relaxed);
         let health = self.duly.health().await;
@@ -144,7 +144,7 @@ impl Telemetry {
         // A store that does not answer is not waited for: what it held a moment ago still stands.
         let (lanes, books) = match is_far || is_away {
             true => (None, None),
-            false => (self.lanes_seen(now).await, self.duly.books().await.ok()),
+            false => (self.lanes_seen(now).await, self.duly.totals().await.ok()),
         };
         let told = {
             let mut state = self.state();

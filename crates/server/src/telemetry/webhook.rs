@@ -43,7 +43,7 @@ impl Poster {
                 let posted = tokio::spawn(async move {
                     let now = clock.now().wall();
                     let id = MessageId::made(now, serial);
-                    let message = duly_core::Message::new(id, SinkName::queue(), address, now);
+                    let message = duly_core::StoredMessage::new(id, SinkName::queue(), address, now);
                     post(&*sink, &*clock, message, &alert).await
                 });
                 if let Err(why) = posted.await.unwrap_or_else(|panic| Err(panic.to_string())) {
@@ -69,7 +69,7 @@ impl Poster {
 async fn post(
     sink: &dyn Sink,
     clock: &dyn Clock,
-    mut message: duly_core::Message,
+    mut message: duly_core::StoredMessage,
     alert: &Alert,
 ) -> Result<(), String> {
     message.body = Body::json(alert).map_err(|error| error.to_string())?;

@@ -75,7 +75,7 @@ async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
     browser.click("dialog .danger").await;
     browser.see("500 cancelled.").await;
     assert_eq!(
-        (bed.books().await["cancelled"].as_u64(), bed.books().await["pending"].as_u64()),
+        (bed.totals().await["cancelled"].as_u64(), bed.totals().await["pending"].as_u64()),
         (Some(500), Some(1))
     );
     bed.was_quiet().await;
@@ -96,6 +96,6 @@ async fn a_dead_letter_is_replayed() {
     browser.write("dialog input", "replay 1").await;
     browser.click("dialog .primary").await;
     browser.see("1 is on its way again.").await;
-    assert_eq!(bed.books().await["dead"].as_u64(), Some(0));
+    assert_eq!(bed.totals().await["dead"].as_u64(), Some(0));
     bed.was_quiet().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
 use super::{
@@ -47,7 +47,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &KafkaConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: &str| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         if config.brokers.0.is_empty() {
             fault("brokers", "set brokers, such as 127.0.0.1:9092");
         } else if config.brokers.addresses().is_none() {

@@ -11,7 +11,9 @@ mod settings;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
+};
 
 use self::core::Core;
 pub use config::{NatsConfig, NatsMode};
@@ -130,7 +132,7 @@ impl Sink for NatsSink {
         }
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         publish::check(message)
     }
 

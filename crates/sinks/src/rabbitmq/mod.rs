@@ -20,7 +20,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
+};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
 use call::{Broker, Call, Times};
@@ -140,11 +142,11 @@ impl Sink for RabbitmqSink {
         }
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         parcel::destination(message, &self.settings)
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         parcel::check(message, &self.settings)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly_core::{Delivery, Fence, Invalid, Message};
+use duly_core::{Delivery, ErrorCode, Fence, Invalid, StoredMessage};
 use futures_util::{Stream, stream::FuturesUnordered};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
@@ -36,14 +36,14 @@ pub(super) struct Append {
 }
 
 /// Why this message fits into no stream, if it does not.
-pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let properties = &message.properties;
     if let Some(detail) = reserved(message.topic.as_str()) {
-        return Err(Invalid::new("reserved_topic", "topic", detail));
+        return Err(Invalid::new(ErrorCode::ReservedTopic, "topic", detail));
     }
     if properties.len() > PROPERTIES_MAX {
         let detail = format!("{} properties, and {PROPERTIES_MAX} fit", properties.len());
-        return Err(Invalid::new("too_many_properties", "properties", detail));
+        return Err(Invalid::new(ErrorCode::TooManyProperties, "properties", detail));
     }
     let is_taken = |name: &str| name == BODY || name == CONTENT_TYPE || name.starts_with(OURS);
     match properties.iter().find(|(name, _)| is_taken(name)) {

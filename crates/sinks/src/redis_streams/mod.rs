@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duly_core::{
-    Clock, Delivery, ErrorScope, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind,
+    Clock, Delivery, ErrorScope, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
 };
 use futures_util::StreamExt;
 use redis::RedisError;
@@ -186,7 +186,7 @@ impl Sink for RedisStreamsSink {
         asked
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         append::check(message)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use redis_link::Address;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
@@ -31,7 +31,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &RedisStreamsConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let address = match &config.url {
             None => Err("set url, such as redis://127.0.0.1:6379".into()),
             Some(url) => Address::parse(url.reveal()),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rustls::ClientConfig;
 
 use super::{config::RocketmqConfig, sign::Signer};
@@ -25,7 +25,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &RocketmqConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: &str| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let namesrv = config.namesrv.addresses();
         if config.namesrv.0.is_empty() {
             fault("namesrv", "set namesrv, such as 127.0.0.1:9876");

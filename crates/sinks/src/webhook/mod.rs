@@ -23,7 +23,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http_body_util::Full;
 use hyper_util::{
@@ -93,11 +93,11 @@ impl Sink for WebhookSink {
         while under_way.next().await.is_some() {}
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         place::destination(message.topic.as_str())
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         let settings = &self.settings;
         let place = place::place(message.topic.as_str(), settings.base.as_ref(), &settings.allowed)?;
         headers::check(message, place.whose, settings)

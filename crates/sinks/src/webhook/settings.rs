@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use http::{HeaderMap, Method};
 use rustls::pki_types::CertificateDer;
 use url::Url;
@@ -134,7 +134,7 @@ struct Faults(Vec<Invalid>);
 
 impl Faults {
     fn add(&mut self, path: impl Into<String>, detail: impl Into<String>) {
-        self.0.push(Invalid::new("bad_sink", path, detail));
+        self.0.push(Invalid::new(ErrorCode::BadSink, path, detail));
     }
 
     fn keep<T>(&mut self, path: &str, read: Result<T, impl Into<String>>) -> Option<T> {

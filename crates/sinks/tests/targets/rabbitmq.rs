@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Properties, Sink, Timestamp};
+use duly_core::{MessageId, Properties, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
     Connection, ConnectionProperties,
@@ -52,8 +52,8 @@ impl Queue {
         channel
     }
 
-    fn to(&self, topic: &str, id: MessageId) -> Message {
-        Message { topic: topic.parse().unwrap(), ..self.good(id) }
+    fn to(&self, topic: &str, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: topic.parse().unwrap(), ..self.good(id) }
     }
 }
 
@@ -91,16 +91,16 @@ impl Target for Queue {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> Message {
+    fn good(&self, id: MessageId) -> StoredMessage {
         let topic = self.name.parse().unwrap();
-        Message::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
+        StoredMessage::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
     }
 
     /// It asks RabbitMQ to send copies elsewhere.
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         let mut properties = Properties::default();
         properties.set("CC", "elsewhere").unwrap();
-        Message { properties, ..self.good(id) }
+        StoredMessage { properties, ..self.good(id) }
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {
@@ -108,12 +108,12 @@ impl Target for Queue {
     }
 
     /// Only the broker itself publishes there.
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("amq.rabbitmq.trace/x", id))
     }
 
     /// There is no room in it.
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         let name = format!("{}-full", self.name);
         let overflow = AMQPValue::LongString("reject-publish".into());
         let full = [("x-max-length", AMQPValue::LongInt(0)), ("x-overflow", overflow)];

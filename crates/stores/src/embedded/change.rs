@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    DeadReason, Lane, Lost, MessageId, Now, Record, State, Timestamp,
+    DeadReason, Lane, LeaseLoss, MessageId, Now, Record, State, Timestamp,
     store::{Changed, Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -129,7 +129,7 @@ impl Shared {
             let mut engine = self.engine_with_room(bytes.len() + batch.len() * 8, Class::Insert).await?;
             let mut call_keeper = engine.tick(now);
             for (insert, item) in batch.iter().zip(&mut entering) {
-                item.is_new = insert.made_id
+                item.is_new = insert.id_is_generated
                     || (engine.index.candidates(item.hash).next().is_none()
                         && !engine.ended.may_know(item.hash));
             }
@@ -141,7 +141,7 @@ impl Shared {
             }
             for (insert, item) in batch.iter().zip(&mut entering).filter(|(_, item)| item.is_new) {
                 // The same id earlier in this batch is known by now.
-                item.is_new = insert.made_id || engine.index.candidates(item.hash).next().is_none();
+                item.is_new = insert.id_is_generated || engine.index.candidates(item.hash).next().is_none();
                 if item.is_new {
                     engine.accept(item.hash, &mut bytes[item.entry.clone()]);
                 }
@@ -321,7 +321,7 @@ impl Shared {
             stored.message.due = now.wall();
             stored.ready = now.wall();
             stored.attempts = 0;
-            stored.lost = Lost::No;
+            stored.lost = LeaseLoss::None;
             stored.dead = None;
             Ok(Wish::Replace(self.encoded(&stored, found)?))
         })

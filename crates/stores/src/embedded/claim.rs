@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use duly_core::{
     Lane, Monotonic, Now, Receipt, Timestamp,
-    store::{Claim, ClaimBudget, Claimed, Holder, Leased, StoreError, StoreErrorKind},
+    store::{Claim, ClaimBudget, Claimed, Holder, LeasedMessage, StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -201,7 +201,7 @@ impl Shared {
                 alone: one.near.suspect,
                 released: false,
             });
-            messages.push(Leased {
+            messages.push(LeasedMessage {
                 receipt: Receipt { shard: 0, token: one.token, id: stored.message.id.clone() },
                 ready: one.ready,
                 attempt: stored.attempts + 1,
@@ -363,7 +363,7 @@ impl Shared {
             let mut engine = self.engine();
             let give_back = |token: &u64| {
                 let held = engine.let_go(*token)?;
-                engine.hand_back(&held);
+                engine.release(&held);
                 Some(Note::released(*token, &held))
             };
             tokens.iter().filter_map(give_back).collect()

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use duly_core::{
     Lane, Monotonic, Now, State, Timestamp,
-    store::{Books, StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind, Totals},
 };
 
 use super::{
@@ -94,7 +94,7 @@ pub(super) struct Engine {
     /// Dead letters on their way to their table.
     pub(super) dead: Buffer,
     pub(super) dead_count: u64,
-    pub(super) books: Books,
+    pub(super) totals: Totals,
     pub(super) next_file: u32,
     pub(super) next_version: u64,
     /// Bytes in the buffers of buckets.
@@ -206,7 +206,7 @@ impl Engine {
         self.journal.count(place.file, true);
         let marks = self.settle_down(hash, place, entry);
         self.index.insert(hash, place, marks);
-        self.books.accepted += 1;
+        self.totals.accepted += 1;
     }
 
     /// Replaces the entry of a message. It is not claimed any more.
@@ -240,9 +240,9 @@ impl Engine {
         self.keep(hash, at, &kept);
         self.scratch = kept;
         match state {
-            State::Delivered => self.books.delivered += 1,
-            State::Cancelled => self.books.cancelled += 1,
-            _ => self.books.purged += 1,
+            State::Delivered => self.totals.delivered += 1,
+            State::Cancelled => self.totals.cancelled += 1,
+            _ => self.totals.purged += 1,
         }
     }
 
@@ -379,7 +379,7 @@ impl Engine {
     }
 
     /// Makes a claimed message claimable again, as if it had not been claimed.
-    pub(super) fn hand_back(&mut self, held: &Held) {
+    pub(super) fn release(&mut self, held: &Held) {
         self.index.set_marks(held.hash, held.place, Marks { claimed: false, near: true });
         let Some(lane) = self.lanes.get_mut(held.lane) else { return };
         lane.pending += 1;
@@ -406,10 +406,10 @@ impl Engine {
         self.tables.contains_key(&place.file) || self.journal.is_written(place)
     }
 
-    pub(super) fn totals(&self) -> Books {
+    pub(super) fn totals(&self) -> Totals {
         let in_flight = self.flight.len() as u64;
         let pending = (self.index.len() as u64).saturating_sub(in_flight + self.dead_count);
-        Books { pending, in_flight, dead: self.dead_count, ..self.books }
+        Totals { pending, in_flight, dead: self.dead_count, ..self.totals }
     }
 
     /// The next number for a file of any kind.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use duly_core::{Histogram, store::Measures};
+use duly_core::{Histogram, store::StoreMetrics};
 
 use super::{Shared, flight::ClaimLog, journal::Frame};
 
@@ -29,7 +29,7 @@ impl Timing {
 }
 
 impl Shared {
-    pub(super) fn measures(&self) -> Measures {
+    pub(super) fn metrics(&self) -> StoreMetrics {
         let (disk_bytes, waiting_bytes, full, damaged) = {
             let engine = self.engine();
             let segment = engine.options.segment_bytes;
@@ -40,9 +40,9 @@ impl Shared {
             let disk_bytes = segments * segment + tables + ended + claims;
             (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total)
         };
-        Measures {
-            commit: self.timing.commit.spread(),
-            sync: self.timing.sync.spread(),
+        StoreMetrics {
+            commit: self.timing.commit.snapshot(),
+            sync: self.timing.sync.snapshot(),
             disk_bytes,
             waiting_bytes,
             full,

@@ -53,8 +53,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Health, Insert, Inserted, LaneStatus, Measures, Page,
-        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Changed, Claim, Claimed, Durability, Health, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
     },
 };
 use tokio::sync::Notify;
@@ -383,7 +383,7 @@ impl Store for EmbeddedStore {
         self.shared.lane_statuses(now)
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
+    async fn totals(&self) -> Result<Totals, StoreError> {
         let engine = self.shared.engine();
         engine.check_open()?;
         Ok(engine.totals())
@@ -401,8 +401,8 @@ impl Store for EmbeddedStore {
         self.state_of_health()
     }
 
-    fn measures(&self) -> Measures {
-        self.shared.measures()
+    fn metrics(&self) -> StoreMetrics {
+        self.shared.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

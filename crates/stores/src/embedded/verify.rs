@@ -62,8 +62,9 @@ pub async fn verify(
         read_state(&store, state, &mut verified, goes_on).await;
     }
     // What cannot be read is not listed, either: it is missing from the count.
-    let books = store.books().await?;
-    let (known, seen) = (books.pending + books.in_flight + books.dead, verified.messages + verified.damaged);
+    let totals = store.totals().await?;
+    let (known, seen) =
+        (totals.pending + totals.in_flight + totals.dead, verified.messages + verified.damaged);
     if known > seen && !verified.is_cut {
         verified.damaged += known - seen;
         verified.fault(format!("{} of {known} messages cannot be read", known - seen));
@@ -71,7 +72,7 @@ pub async fn verify(
     for state in [State::Delivered, State::Cancelled] {
         read_state(&store, state, &mut verified, goes_on).await;
     }
-    verified.damaged = verified.damaged.max(store.measures().damaged);
+    verified.damaged = verified.damaged.max(store.metrics().damaged);
     store.abandon();
     Ok(verified)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use duly_core::{
-    Message, Now, State,
+    Now, State, StoredMessage,
     store::{Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -23,7 +23,7 @@ impl RedisStore {
         }
         let items = batch.iter().map(|insert| (&insert.message, packed::pack(&insert.message, now.wall())));
         let shards = by_shard(&self.keys, items, |(message, _)| &message.id, |(_, packed)| packed.len());
-        let put = |cmd: &mut redis::Cmd, (message, packed): &(&Message, Vec<u8>)| {
+        let put = |cmd: &mut redis::Cmd, (message, packed): &(&StoredMessage, Vec<u8>)| {
             cmd.arg(message.id.as_str()).arg(packed.as_slice());
         };
         let is_one_call = count == 1;
@@ -62,15 +62,15 @@ impl RedisStore {
     /// The exact look, for when the limit may be near. Known ids need no room.
     async fn check_room(&self, batch: &[Insert]) -> Result<(), StoreError> {
         let (max, asked) = (self.options.pending_max, self.room.ask());
-        let books = self.all_books().await?;
-        self.room.tell(asked, books.pending + books.in_flight);
+        let totals = self.all_books().await?;
+        self.room.tell(asked, totals.pending + totals.in_flight);
         let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.into_iter().collect();
         let known = self.records(&ids, Bodies::Without).await?;
         let is_new = |state: Option<State>| state.is_none_or(|state| state == State::Cancelled);
         let new = known.into_iter().filter(|known| is_new(known.as_ref().map(|record| record.state))).count();
-        if books.pending + new as u64 > max {
-            let what = format!("{} messages are waiting and the limit is {max}", books.pending);
+        if totals.pending + new as u64 > max {
+            let what = format!("{} messages are waiting and the limit is {max}", totals.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
         Ok(())

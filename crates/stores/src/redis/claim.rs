@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use duly_core::{
     Fence, Lane, Now, Receipt, Timestamp,
-    store::{Claim, Claimed, Holder, Leased, StoreError},
+    store::{Claim, Claimed, Holder, LeasedMessage, StoreError},
 };
 use futures_util::future::{join_all, try_join};
 
@@ -30,7 +30,7 @@ type Owned = (u16, Option<u64>);
 /// What one shard gave.
 #[derive(Default)]
 struct Given {
-    leased: Vec<(Turn, Leased)>,
+    leased: Vec<(Turn, LeasedMessage)>,
     next: Option<Timestamp>,
     /// Why it gave no more.
     fault: Option<StoreError>,
@@ -170,7 +170,7 @@ fn read_leased(
     token: u64,
     packed: &[u8],
     fence: Option<&Fence>,
-) -> Option<(Turn, Leased)> {
+) -> Option<(Turn, LeasedMessage)> {
     let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
         tracing::error!(id = turn.id.as_str(), "what is stored in Redis under this id is not a message");
         return None;
@@ -179,5 +179,5 @@ fn read_leased(
     let receipt = Receipt { shard, token, id: turn.id.clone() };
     let attempt = record.attempts + 1;
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
-    Some((turn.clone(), Leased { message, receipt, ready, attempt, lost, fence }))
+    Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, fence }))
 }

@@ -117,8 +117,8 @@ impl RedisStore {
         store.begin_paused().await?;
         let there = store.join_anew(now).await?;
         store.recover(now, &there).await?;
-        let books = store.all_books().await?;
-        store.room.tell(store.room.ask(), books.pending + books.in_flight);
+        let totals = store.all_books().await?;
+        store.room.tell(store.room.ask(), totals.pending + totals.in_flight);
         Ok(store)
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Backoff, Body, ContentKind, DeadReason, Key, Lost, Message, MessageId, Outcome, Priority,
-    Properties, Record, RetryOverride, SinkName, State, Tag, Timestamp, Topic,
+    Attempt, Backoff, Body, ContentKind, DeadReason, Key, LeaseLoss, MessageId, Outcome, Priority,
+    Properties, Record, RetryOverride, SinkName, State, StoredMessage, Tag, Timestamp, Topic,
 };
 
 use super::keys::{six, time};
@@ -35,7 +35,7 @@ const HAS_PROPERTIES: u8 = 32;
 pub(super) struct Garbled;
 
 /// Packs a message that is accepted at `now`.
-pub(super) fn pack(message: &Message, now: Timestamp) -> Vec<u8> {
+pub(super) fn pack(message: &StoredMessage, now: Timestamp) -> Vec<u8> {
     let head = head(message);
     let is_sink = !message.sink.is_queue();
     let lane = if is_sink { message.sink.as_str() } else { message.topic.as_str() };
@@ -60,7 +60,7 @@ pub(super) fn pack(message: &Message, now: Timestamp) -> Vec<u8> {
     out
 }
 
-fn head(message: &Message) -> Vec<u8> {
+fn head(message: &StoredMessage) -> Vec<u8> {
     let mut out = vec![0];
     let mut has = 0;
     if !message.sink.is_queue() {
@@ -151,7 +151,7 @@ pub(super) fn state_of(number: u8) -> Option<State> {
 #[derive(Debug)]
 pub(super) struct Unpacked {
     pub(super) record: Record,
-    pub(super) lost: Lost,
+    pub(super) lost: LeaseLoss,
 }
 
 /// Reads a packed message; the body shares `packed`. Whether it is in flight is written elsewhere.
@@ -184,7 +184,8 @@ pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled>
     if let Some(life) = life {
         read_life(life, &mut record)?;
     }
-    let lost = [Lost::No, Lost::InCompany, Lost::Alone].get(usize::from(flags >> 2 & 3)).copied();
+    let lost =
+        [LeaseLoss::None, LeaseLoss::InBatch, LeaseLoss::Alone].get(usize::from(flags >> 2 & 3)).copied();
     Ok(Unpacked { record, lost: lost.ok_or(Garbled)? })
 }
 
@@ -194,14 +195,14 @@ fn read_head(
     topic: Option<Topic>,
     due: Timestamp,
     head: &[u8],
-) -> Result<Message, Garbled> {
+) -> Result<StoredMessage, Garbled> {
     let mut rest = Rest(head);
     let has = if head.is_empty() { 0 } else { rest.byte()? };
     let topic = match topic {
         Some(topic) => topic,
         None => Topic::parse(rest.short()?).map_err(|_| Garbled)?,
     };
-    let mut message = Message::new(id, sink, topic, due);
+    let mut message = StoredMessage::new(id, sink, topic, due);
     if has & HAS_TAG != 0 {
         message.tag = Some(Tag::parse(rest.short()?).map_err(|_| Garbled)?);
     }
@@ -315,8 +316,12 @@ mod tests {
     #[test]
     fn rubbish_is_refused_not_read() {
         let id = || MessageId::parse("a").unwrap();
-        let mut message =
-            Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(5));
+        let mut message = StoredMessage::new(
+            id(),
+            "kafka".parse().unwrap(),
+            "t".parse().unwrap(),
+            Timestamp::from_millis(5),
+        );
         message.tag = Some("red".parse().unwrap());
         let whole = pack(&message, Timestamp::from_millis(3));
         assert_eq!(unpack(id(), &whole.clone().into()).unwrap().record.message, message);
@@ -327,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_plainest_message_costs_twenty_three_bytes_and_what_it_carries() {
-        let mut message = Message::new(
+        let mut message = StoredMessage::new(
             MessageId::parse("a").unwrap(),
             SinkName::queue(),
             "work".parse().unwrap(),
@@ -341,7 +346,8 @@ mod tests {
     #[test]
     fn what_was_packed_before_there_was_a_time_of_acceptance_is_still_read() {
         let id = || MessageId::parse("a").unwrap();
-        let mut message = Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::MAX);
+        let mut message =
+            StoredMessage::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::MAX);
         message.properties.set("color", "red").unwrap();
         message.body = Body::text("hello");
         let now = Timestamp::from_millis(3);

@@ -150,15 +150,15 @@ impl SqlStore {
     /// The exact look, for when the limit may be near. Known ids need no room.
     async fn check_room(&self, batch: &[Insert]) -> Result<(), StoreError> {
         let (max, asked) = (self.options.limits.pending_max, self.room.ask());
-        let books = self.all_books().await?;
-        self.room.tell(asked, books.pending + books.in_flight);
+        let totals = self.all_books().await?;
+        self.room.tell(asked, totals.pending + totals.in_flight);
         let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.into_iter().collect();
         let known = self.records(&ids, Bodies::Without).await?;
         let is_new = |state: Option<State>| state.is_none_or(|state| state == State::Cancelled);
         let new = known.into_iter().filter(|known| is_new(known.as_ref().map(|record| record.state))).count();
-        if books.pending + new as u64 > max {
-            let what = format!("{} messages are waiting and the limit is {max}", books.pending);
+        if totals.pending + new as u64 > max {
+            let what = format!("{} messages are waiting and the limit is {max}", totals.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
         Ok(())

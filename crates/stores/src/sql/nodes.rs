@@ -1,7 +1,7 @@
 //! The nodes that share a store: who is there, and who delivers what.
 //!
 //! As with Redis: a node says again and again that it is there, and is taken to be there for as long as a lease lasts. The shards of
-//! each lane to a sink are [shared](duly_core::share) among the nodes that serve it, and each taking has a fencing token that every
+//! each lane to a sink are [shared](duly_core::assign_shards) among the nodes that serve it, and each taking has a fencing token that every
 //! claim is checked by, in the same transaction.
 
 use std::{

@@ -72,8 +72,8 @@ impl SqlStore {
         }
         self.hints.swept();
         if self.presence.is_time_for(Chore::CountHeld, now) {
-            let books = self.all_books().await?;
-            self.room.tell(asked, books.pending + books.in_flight);
+            let totals = self.all_books().await?;
+            self.room.tell(asked, totals.pending + totals.in_flight);
         }
         if self.presence.is_time_for(Chore::TidyCounters, now) {
             self.tidy_counters(now).await?;

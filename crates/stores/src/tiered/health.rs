@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use duly_core::{Monotonic, Now, Timestamp, store::IndexMeasures};
+use duly_core::{Monotonic, Now, Timestamp, store::IndexMetrics};
 
 /// What this node knows of the index.
 #[derive(Debug, Default)]
@@ -79,8 +79,8 @@ impl Health {
         self.rebuilt.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn measures(&self) -> IndexMeasures {
-        IndexMeasures {
+    pub(super) fn metrics(&self) -> IndexMetrics {
+        IndexMetrics {
             is_used: self.lock().epoch.is_some(),
             dropped: self.dropped.load(Ordering::Relaxed),
             restored: self.restored.load(Ordering::Relaxed),

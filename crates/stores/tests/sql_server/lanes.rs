@@ -1,13 +1,13 @@
 //! Lanes by their numbers: what a failover loses of them, and what ten thousand of them cost.
 
 use duly_core::{
-    Lane, Message, SinkName, Store, Topic,
+    Lane, SinkName, Store, StoredMessage, Topic,
     store::{Claim, Holder, Insert},
 };
 use duly_stores::SqlStore;
 
 use crate::{
-    bed::{LEASE, books, id, lane, ms, now},
+    bed::{LEASE, id, lane, ms, now, totals},
     contention::Other,
     server::{Bed, both},
 };
@@ -20,8 +20,8 @@ const LANES: usize = 10_000;
 const STATEMENTS_MAX: usize = 30;
 
 async fn put(store: &SqlStore, topic: &str, name: &str) {
-    let message = Message::new(id(name), SinkName::queue(), Topic::parse(topic).unwrap(), ms(0));
-    store.insert(now(0), vec![Insert { message, made_id: false }]).await.unwrap();
+    let message = StoredMessage::new(id(name), SinkName::queue(), Topic::parse(topic).unwrap(), ms(0));
+    store.insert(now(0), vec![Insert { message, id_is_generated: false }]).await.unwrap();
 }
 
 /// The ids that a claim gives, which are all of this topic.
@@ -57,7 +57,7 @@ both! {
         put(&two, "new", "e").await;
         assert_eq!(claimed(&one, 3, "lost").await, ["d"]);
         assert_eq!(claimed(&two, 3, "new").await, ["e"]);
-        books(&one).await;
+        totals(&one).await;
     }
 
     fn a_lane_that_a_failover_lost_is_put_back_by_the_next_heartbeat(bed: shared) {
@@ -144,7 +144,7 @@ both! {
             there.extend(claimed(&one, at, "there").await);
         }
         assert_eq!(there.len(), 20, "{there:?}");
-        assert_eq!(books(&one).await.in_flight, 21);
+        assert_eq!(totals(&one).await.in_flight, 21);
     }
 
     fn a_sweep_of_ten_thousand_lanes_takes_few_statements(bed: own) {

@@ -142,7 +142,7 @@ async fn produce(duly: Duly, life: u64, producer: u64) {
 async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
     let end = clock.now().mono().saturating_add(DRAINED_WITHIN);
     loop {
-        let books = duly.books().await.unwrap();
+        let books = duly.totals().await.unwrap();
         if books.pending + books.in_flight == 0 {
             break;
         }
@@ -160,7 +160,7 @@ async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
             query.after = Some(next);
         }
     }
-    let books = store.books().await.unwrap();
+    let books = store.totals().await.unwrap();
     say(&format!("books {}", if books.balance() { "balance" } else { "differ" }));
     duly.shutdown().await.unwrap();
 }

@@ -50,7 +50,7 @@ pub async fn poison(folder: &Path, life: u64) {
     };
     duly.handle("jobs", handler).start().await.unwrap();
     loop {
-        let books = duly.books().await.unwrap();
+        let books = duly.totals().await.unwrap();
         if books.pending + books.in_flight == 0 {
             break;
         }

@@ -1,6 +1,6 @@
 //! What a sink answers, and what arrives.
 
-use duly_core::{Body, Message, Properties, SinkErrorKind, Timestamp};
+use duly_core::{Body, Properties, SinkErrorKind, StoredMessage, Timestamp};
 
 use super::{Target, assert_arrived, deliveries, id};
 
@@ -51,7 +51,7 @@ pub async fn every_field_arrives(target: &dyn Target) {
             properties.set(name, value).unwrap();
         }
     }
-    let full = Message {
+    let full = StoredMessage {
         tag: Some("paid".parse().unwrap()),
         key: Some("customer-7".parse().unwrap()),
         body: Body::bytes(every_byte),
@@ -82,7 +82,7 @@ pub async fn any_body_arrives_unchanged(target: &dyn Target) {
         .into_iter()
         .filter(kept)
         .enumerate()
-        .map(|(n, body)| Message { body, ..target.good(id(&format!("body-{n}"))) });
+        .map(|(n, body)| StoredMessage { body, ..target.good(id(&format!("body-{n}"))) });
     let batch = deliveries(messages);
     let outcomes = target.sink().deliver(&batch).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
@@ -94,7 +94,7 @@ pub async fn unicode_arrives_unchanged(target: &dyn Target) {
     let words = "订单 просрочен – żółw 🐢 e\u{301}";
     let mut properties = Properties::default();
     properties.set("words", words).unwrap();
-    let message = Message {
+    let message = StoredMessage {
         body: Body::text(words),
         tag: Some(words.parse().unwrap()),
         key: Some(words.parse().unwrap()),
@@ -109,7 +109,7 @@ pub async fn unicode_arrives_unchanged(target: &dyn Target) {
 
 /// A thousand in one call: all acknowledged, all there, each once.
 pub async fn a_large_batch_arrives_whole(target: &dyn Target) {
-    let messages = (0..1000).map(|n| Message {
+    let messages = (0..1000).map(|n| StoredMessage {
         body: Body::text(format!("message {n}")),
         ..target.good(id(&format!("many-{n}")))
     });

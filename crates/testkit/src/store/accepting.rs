@@ -1,6 +1,6 @@
 //! Cases: accepting.
 
-use duly_core::{Body, Message, Outcome, Priority, RetryOverride, State, store::Inserted};
+use duly_core::{Body, Outcome, Priority, RetryOverride, State, StoredMessage, store::Inserted};
 
 use super::{Lab, bench::*};
 
@@ -13,13 +13,13 @@ pub async fn insert_twice_keeps_the_first(lab: &Lab) {
     again.retry = Some(Box::new(RetryOverride { attempts: Some(2), ..RetryOverride::default() }));
     assert_eq!(t.insert(again).await, Inserted::Duplicate { due: ms(1000), state: State::Pending });
     assert_eq!(t.record("a").await.message, message("a", 1000));
-    assert_eq!(t.store().books().await.unwrap().accepted, 1);
+    assert_eq!(t.store().totals().await.unwrap().accepted, 1);
 }
 
 /// A known id with other content changes nothing, whatever part of the content differs.
 pub async fn insert_with_other_content_conflicts(lab: &Lab) {
     let t = lab.bench().await;
-    let changes: [fn(&mut Message); 6] = [
+    let changes: [fn(&mut StoredMessage); 6] = [
         |m| m.topic = "other".parse().unwrap(),
         |m| m.sink = "kafka".parse().unwrap(),
         |m| m.tag = Some("red".parse().unwrap()),
@@ -34,7 +34,7 @@ pub async fn insert_with_other_content_conflicts(lab: &Lab) {
         assert_eq!(t.insert(other.clone()).await, Inserted::Conflict, "{other:?}");
     }
     assert_eq!(t.record("a").await.message, message("a", 1000));
-    assert_eq!(t.store().books().await.unwrap().accepted, 1);
+    assert_eq!(t.store().totals().await.unwrap().accepted, 1);
 }
 
 /// Cancelled, purged or past retention: the id is free again.
@@ -54,7 +54,7 @@ pub async fn a_cancelled_id_is_accepted_afresh(lab: &Lab) {
         assert_eq!((record.state, record.attempts), (State::Pending, 0), "{text}");
         assert_eq!(record.message, message(text, 500));
     }
-    assert_eq!(t.store().books().await.unwrap().accepted, 6);
+    assert_eq!(t.store().totals().await.unwrap().accepted, 6);
 }
 
 /// What was delivered or is dead is a duplicate, and with other content a conflict, though the body is gone.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, Body, Message, Outcome, Priority, Properties, RetryOverride, State, store::Query,
+    Attempt, Backoff, Body, Outcome, Priority, Properties, RetryOverride, State, StoredMessage, store::Query,
 };
 
 use super::{Lab, bench::*};
 
-fn with_every_field() -> Message {
+fn with_every_field() -> StoredMessage {
     let mut message = message_for("kafka", "заказ/истёк 注文", "A.b_c:d-9", 1234);
     message.tag = Some("красный".parse().unwrap());
     message.key = Some("ключ 🔑".parse().unwrap());
@@ -85,7 +85,7 @@ pub async fn bodies_of_every_size_come_back(lab: &Lab) {
 pub async fn ten_thousand_in_one_batch(lab: &Lab) {
     let mut t = lab.bench().await;
     t.accept((0..10_000).map(|n| message(&format!("m{n:05}"), n / 10))).await;
-    assert_eq!(t.store().books().await.unwrap().pending, 10_000);
+    assert_eq!(t.store().totals().await.unwrap().pending, 10_000);
     t.pass(1000);
     let leased = t.claim_all(777).await;
     let expected: Vec<_> = (0..10_000).map(|n| format!("m{n:05}")).collect();
@@ -176,5 +176,5 @@ pub async fn retention_ends_by_count(lab: &Lab) {
     assert!(t.get("m99").await.is_some());
     let kept = t.list(&Query::all(State::Delivered)).await.records.len();
     assert!(kept < 100, "{kept} kept where 10 are allowed");
-    assert_eq!(t.store().books().await.unwrap().delivered, 100);
+    assert_eq!(t.store().totals().await.unwrap().delivered, 100);
 }

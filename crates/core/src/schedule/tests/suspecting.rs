@@ -2,13 +2,13 @@
 
 use super::bench::*;
 use crate::{
-    Lost,
-    schedule::{LaneSettings, Terms},
-    store::Verdict,
+    LeaseLoss,
+    schedule::{DeliveryTerms, LaneSettings},
+    store::Settlement,
 };
 
-fn lost(bench: &Bench) -> Terms {
-    Terms { lost: Lost::InCompany, attempt: 9, ..bench.due() }
+fn lost(bench: &Bench) -> DeliveryTerms {
+    DeliveryTerms { lost: LeaseLoss::InBatch, attempt: 9, ..bench.due() }
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_second_suspect_of_any_lane_waits_for_the_first() {
     bench.claim_of(B);
     let second = bench.give(B, vec![suspect], None);
     assert_eq!(bench.deliveries(), []);
-    assert_eq!(bench.settles(), [(second[0], Verdict::HandBack)]);
+    assert_eq!(bench.settles(), [(second[0], Settlement::Release)]);
     bench.pass(ms(3_000));
     assert_eq!(bench.claim_of(B), None);
 

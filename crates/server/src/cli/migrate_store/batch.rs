@@ -2,7 +2,7 @@
 
 use duly::{MessageId, Now, Record, State, Timestamp};
 use duly_core::{
-    Message,
+    StoredMessage,
     store::{Changed, Inserted},
 };
 
@@ -101,7 +101,7 @@ impl Move<'_> {
     }
 
     /// Puts the marker of the batch and parked copies of these at the target. Gives those that may be cancelled at the source now.
-    async fn park(&mut self, marker: Message, records: Vec<Record>) -> Result<Vec<Carried>, Halt> {
+    async fn park(&mut self, marker: StoredMessage, records: Vec<Record>) -> Result<Vec<Carried>, Halt> {
         let mut messages = Vec::with_capacity(records.len() + 1);
         messages.push(marker);
         let mut carried = Vec::with_capacity(records.len());

@@ -69,7 +69,7 @@ pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
 
 #[cfg(test)]
 mod tests {
-    use duly_core::{Message, MessageId, SinkName, Topic};
+    use duly_core::{MessageId, SinkName, StoredMessage, Topic};
 
     use super::*;
 
@@ -88,7 +88,7 @@ mod tests {
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, due), None);
+        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
         Record { state, ended, ..record }
     }
 

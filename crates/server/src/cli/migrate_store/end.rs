@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use duly::{
-    Books, Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError,
-    StoreErrorKind, Timestamp,
+    Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError, StoreErrorKind,
+    Timestamp, Totals,
 };
 use duly_core::{
-    Message,
+    StoredMessage,
     store::{Insert, Inserted},
 };
 
@@ -55,8 +55,8 @@ impl End {
         answer.map_err(|error| self.halt(&error))
     }
 
-    pub(super) async fn insert(&self, messages: Vec<Message>) -> Result<Vec<Inserted>, Halt> {
-        let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+    pub(super) async fn insert(&self, messages: Vec<StoredMessage>) -> Result<Vec<Inserted>, Halt> {
+        let batch = messages.into_iter().map(|message| Insert { message, id_is_generated: false }).collect();
         self.told(self.store.insert(self.now(), batch).await)
     }
 
@@ -93,8 +93,8 @@ impl End {
         self.told(self.store.lanes(self.now()).await)
     }
 
-    pub(super) async fn books(&self) -> Result<Books, Halt> {
-        self.told(self.store.books().await)
+    pub(super) async fn totals(&self) -> Result<Totals, Halt> {
+        self.told(self.store.totals().await)
     }
 
     /// Says that this process is there, ends leases that ran out, and takes in rows that others wrote: where nobody else sweeps,

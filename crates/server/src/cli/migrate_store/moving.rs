@@ -165,7 +165,7 @@ impl<'a> Move<'a> {
             self.await_late_calls().await?;
         }
         let has_more = self.source.sweep().await?;
-        let books = self.source.books().await?;
+        let books = self.source.totals().await?;
         self.report.left = Left::of(&books);
         self.progress.of(self.report.done() + books.pending + books.in_flight);
         let is_over = books.pending == self.report.conflicts && books.in_flight == 0 && !has_more;

@@ -4,7 +4,7 @@
 //! ahead says when it is due in truth: so nothing but the copy itself is needed to finish it.
 
 use duly::{Body, MessageId, SinkName, Timestamp, Topic};
-use duly_core::Message;
+use duly_core::StoredMessage;
 
 use crate::cli::Failure;
 
@@ -58,7 +58,7 @@ impl Marker {
     }
 
     /// Whether a parked message is one of the markers. Somebody else's topic may have the same name; ids like theirs are not carried over.
-    pub(super) fn is(&self, message: &Message) -> bool {
+    pub(super) fn is(&self, message: &StoredMessage) -> bool {
         message.topic == self.topic && message.sink.is_queue() && self.has_id(&message.id)
     }
 
@@ -68,19 +68,19 @@ impl Marker {
     }
 
     /// The marker of the move as it is put there: what was cancelled before, and when, is not known.
-    pub(super) fn message(&self) -> Message {
+    pub(super) fn message(&self) -> StoredMessage {
         self.at(self.id.clone(), FIRST)
     }
 
     /// The marker of the next batch, which is cancelled at `asked`.
-    pub(super) fn of_batch(&mut self, asked: Timestamp) -> Result<Message, Failure> {
+    pub(super) fn of_batch(&mut self, asked: Timestamp) -> Result<StoredMessage, Failure> {
         self.batches += 1;
         let id = MessageId::parse(&format!("{MARKER}.{}{}", self.own, self.batches)).map_err(wrong)?;
         Ok(self.at(id, park(asked).unwrap_or(FIRST)))
     }
 
-    fn at(&self, id: MessageId, due: Timestamp) -> Message {
-        let mut message = Message::new(id, SinkName::queue(), self.topic.clone(), due);
+    fn at(&self, id: MessageId, due: Timestamp) -> StoredMessage {
+        let mut message = StoredMessage::new(id, SinkName::queue(), self.topic.clone(), due);
         message.body = Body::text(MARKER_SAYS);
         message
     }

@@ -38,7 +38,7 @@ impl Move<'_> {
         if self.wishes.replay_dead {
             self.replay_dead().await?;
         }
-        let books = self.source.books().await?;
+        let books = self.source.totals().await?;
         self.progress.of(books.pending + books.in_flight);
         Ok(())
     }

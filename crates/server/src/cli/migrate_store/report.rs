@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use duly::{Books, MessageId};
+use duly::{MessageId, Totals};
 use serde::Serialize;
 
 use crate::cli::{Failure, Output, clock};
@@ -60,7 +60,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    pub(super) fn of(books: &Books) -> Self {
+    pub(super) fn of(books: &Totals) -> Self {
         Self { pending: books.pending, in_flight: books.in_flight, dead: books.dead }
     }
 }
@@ -99,11 +99,11 @@ impl Report {
 
     pub(super) fn tell(&self, out: &Output) -> Result<(), Failure> {
         out.answer(self, Self::text)?;
-        self.verdict()
+        self.settlement()
     }
 
     /// What somebody has to decide is a failure.
-    pub(super) fn verdict(&self) -> Result<(), Failure> {
+    pub(super) fn settlement(&self) -> Result<(), Failure> {
         if self.conflicts + self.forgotten == 0 {
             return Ok(());
         }

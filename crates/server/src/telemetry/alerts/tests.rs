@@ -56,7 +56,7 @@ fn lanes(lanes: impl IntoIterator<Item = LaneSeen>) -> Seen {
 fn tried(count: u64, failed: u64, late_ms: &[u64]) -> Tried {
     let histogram = duly::Histogram::default();
     late_ms.iter().for_each(|ms| histogram.record(ms * 1_000));
-    Tried { count, failed, lateness: histogram.spread() }
+    Tried { count, failed, lateness: histogram.snapshot() }
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
 #[test]
 fn books_that_do_not_balance_are_told() {
     let mut bench = Bench::new(AlertRules::default());
-    let books = |accepted| Books { accepted, pending: 2, ..Books::default() };
+    let books = |accepted| Totals { accepted, pending: 2, ..Totals::default() };
     assert_eq!(bench.look(0, &Seen { books: Some(books(2)), ..Seen::default() }), [""; 0]);
     assert_eq!(bench.look(0, &Seen { books: Some(books(3)), ..Seen::default() }), ["+books"]);
 }

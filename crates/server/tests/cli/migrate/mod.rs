@@ -41,9 +41,9 @@ impl Server {
         self.runtime.block_on(duly.get(MessageId::parse(id).unwrap())).unwrap()
     }
 
-    fn books(&self) -> duly::Books {
+    fn totals(&self) -> duly::Totals {
         let duly = self.running.as_ref().unwrap().duly();
-        self.runtime.block_on(duly.books()).unwrap()
+        self.runtime.block_on(duly.totals()).unwrap()
     }
 }
 
@@ -111,19 +111,19 @@ fn two_thousand_messages_go_to_redis_and_back_as_they_were() {
     let paused = queues["queues"].as_array().unwrap().iter().filter(|queue| queue["paused"] == true);
     assert_eq!(paused.map(|queue| &queue["topic"]).collect::<Vec<_>>(), [&json!("topic-3")]);
     let source = on_folder(&data);
-    assert_eq!((source.books().pending, source.books().cancelled), (0, COUNT as u64));
+    assert_eq!((source.totals().pending, source.totals().cancelled), (0, COUNT as u64));
 
     // The server on Redis goes on meanwhile: it has nothing to deliver yet.
     let report = moved(&url, back_text, &["--batch", "300"]);
     assert_eq!((&report["moved"], &report["left"]["pending"]), (&json!(COUNT), &json!(0)), "{report}");
-    assert_eq!(target.books().pending, 0);
+    assert_eq!(target.totals().pending, 0);
     let nodes: Value = target.json(&["nodes"]);
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 1, "a move leaves no node behind: {nodes}");
     let target = on_folder(&back);
     for (id, before) in ids(COUNT).zip(&before) {
         assert_eq!(target.record(&id).map(as_moved), Some(as_moved(before.clone())));
     }
-    assert_eq!(target.books().pending, COUNT as u64);
+    assert_eq!(target.totals().pending, COUNT as u64);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn messages_go_through_every_kind_of_store_and_come_back_as_they_were() {
         let report = moved(from, to, &["--batch", "100"]);
         assert_eq!((&report["moved"], &report["complete"]), (&json!(COUNT), &json!(true)), "{report}");
         let (again, target) = (moved(from, to, &[]), on(to));
-        assert_eq!((&again["moved"], target.books().pending), (&json!(0), COUNT as u64));
+        assert_eq!((&again["moved"], target.totals().pending), (&json!(0), COUNT as u64));
     }
     moved(&url, data, &[]);
     let back = on_folder(Path::new(data));
@@ -180,7 +180,7 @@ fn rows_that_others_wrote_are_all_moved_before_it_is_complete_and_none_is_buried
     let report = moved(&url, data.to_str().unwrap(), &[]);
     assert_eq!((&report["moved"], &report["complete"]), (&json!(COUNT + 1), &json!(true)), "{report}");
     let target = on_folder(&data);
-    assert_eq!((target.books().pending, target.books().dead), (COUNT as u64 + 1, 0));
+    assert_eq!((target.totals().pending, target.totals().dead), (COUNT as u64 + 1, 0));
     assert_eq!(target.record("large").unwrap().message.body.len(), 2_000_000);
 }
 
@@ -212,7 +212,7 @@ fn a_dry_run_tells_per_lane_and_changes_nothing() {
     );
     assert!(!to.exists());
     assert_eq!(redis.run::<u64>(&["DBSIZE"]), 0);
-    let books = on_folder(&data).books();
+    let books = on_folder(&data).totals();
     assert_eq!((books.pending, books.dead, books.cancelled), (71, 1, 0));
 }
 
@@ -259,12 +259,12 @@ fn a_store_is_not_moved_into_itself_by_another_name() {
     drop(server);
     let run = migrate(data.to_str().unwrap(), same.to_str().unwrap(), &[]);
     assert!(run.code == 2 && run.words.contains("one and the same store"), "{run:?}");
-    assert_eq!(on_folder(&data).books().pending, 10);
+    assert_eq!(on_folder(&data).totals().pending, 10);
     let server = on(&redis.url());
     server.fill(all_kinds(10));
     let run = migrate(&redis.url(), &format!("redis://localhost:{}/0", redis.port()), &[]);
     assert!(run.code == 2 && run.words.contains("one and the same store"), "{run:?}");
-    assert_eq!(server.books().pending, 10);
+    assert_eq!(server.totals().pending, 10);
 }
 
 #[test]

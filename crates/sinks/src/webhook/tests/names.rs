@@ -10,7 +10,7 @@ use std::{
 };
 
 use duly::ManualClock;
-use duly_core::{Delivery, Message, Sink, SinkErrorKind, Timestamp};
+use duly_core::{Delivery, Sink, SinkErrorKind, StoredMessage, Timestamp};
 use testkit::http::{HttpServer, Reply};
 
 use crate::{
@@ -47,7 +47,7 @@ fn sink(config: &str, resolver: Arc<Script>) -> WebhookSink {
 
 fn to(topic: &str) -> Vec<Delivery> {
     let (id, sink) = ("m".parse().unwrap(), "hooks".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1));
+    let message = StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1));
     vec![Delivery::new(message, 1)]
 }
 

@@ -15,7 +15,7 @@
 mod read;
 mod write;
 
-use duly_core::{Attempt, DeadReason, Lost, Message, Record, State, Timestamp};
+use duly_core::{Attempt, DeadReason, LeaseLoss, Record, State, StoredMessage, Timestamp};
 
 pub(in crate::embedded) use read::{decode, decode_head};
 pub(in crate::embedded) use write::{encode, encode_fresh, fits};
@@ -46,13 +46,13 @@ const ACCEPTED: u16 = 1 << 15;
 /// A message with all that the store keeps beside it.
 #[derive(Debug, Clone)]
 pub(in crate::embedded) struct Stored {
-    pub(in crate::embedded) message: Message,
+    pub(in crate::embedded) message: StoredMessage,
     pub(in crate::embedded) content_hash: u64,
     pub(in crate::embedded) version: u64,
     pub(in crate::embedded) accepted: Option<Timestamp>,
     pub(in crate::embedded) ready: Timestamp,
     pub(in crate::embedded) attempts: u32,
-    pub(in crate::embedded) lost: Lost,
+    pub(in crate::embedded) lost: LeaseLoss,
     pub(in crate::embedded) maybe_delivered: bool,
     pub(in crate::embedded) history: Vec<Attempt>,
     pub(in crate::embedded) dead: Option<(DeadReason, Timestamp)>,
@@ -237,7 +237,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use duly_core::{Body, Lane, Message, MessageId, Timestamp};
+    use duly_core::{Body, Lane, MessageId, StoredMessage, Timestamp};
 
     use super::*;
 
@@ -245,7 +245,7 @@ mod tests {
     fn an_entry_of_before_there_was_a_time_of_acceptance_is_still_read() {
         let id = MessageId::parse("a").unwrap();
         let mut message =
-            Message::new(id, "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(9));
+            StoredMessage::new(id, "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(9));
         message.properties.set("color", "red").unwrap();
         message.body = Body::text("hello");
         let (lane, now) = (Lane::Sink(message.sink.clone()), Timestamp::from_millis(3));

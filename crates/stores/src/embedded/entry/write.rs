@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, ContentKind, DeadReason, Lost, Message, Priority, RetryOverride, Timestamp,
+    Attempt, Backoff, ContentKind, DeadReason, LeaseLoss, Priority, RetryOverride, StoredMessage, Timestamp,
 };
 
 use super::{
@@ -18,7 +18,7 @@ const PROPERTIES_MAX: usize = 1 << 14;
 
 /// Whether the message can be written down: every length fits the field that it has in an entry. The parser of each name
 /// makes sure of its own; properties and bodies also come from callers that check nothing.
-pub(in crate::embedded) fn fits(message: &Message) -> bool {
+pub(in crate::embedded) fn fits(message: &StoredMessage) -> bool {
     let mut properties = message.properties.iter();
     message.body.len() <= BODY_BYTES_MAX
         && message.properties.len() <= PROPERTIES_MAX
@@ -27,13 +27,18 @@ pub(in crate::embedded) fn fits(message: &Message) -> bool {
 }
 
 /// Appends the entry of a message that is accepted at `now`, to be stamped with its version.
-pub(in crate::embedded) fn encode_fresh(message: &Message, now: Timestamp, lane: u32, out: &mut Vec<u8>) {
+pub(in crate::embedded) fn encode_fresh(
+    message: &StoredMessage,
+    now: Timestamp,
+    lane: u32,
+    out: &mut Vec<u8>,
+) {
     let fresh = Beside {
         content_hash: message.content_hash(),
         accepted: Some(now),
         ready: message.due,
         attempts: 0,
-        lost: Lost::No,
+        lost: LeaseLoss::None,
         maybe_delivered: false,
         history: &[],
         dead: None,
@@ -62,14 +67,14 @@ struct Beside<'a> {
     accepted: Option<Timestamp>,
     ready: Timestamp,
     attempts: u32,
-    lost: Lost,
+    lost: LeaseLoss,
     maybe_delivered: bool,
     history: &'a [Attempt],
     dead: Option<(DeadReason, Timestamp)>,
 }
 
 /// Appends the entry to `out`, which stays aligned. `lane` is the number of the message's lane.
-fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
+fn encode_parts(m: &StoredMessage, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
     let start = out.len();
     let mut flags = match m.body.kind() {
         ContentKind::Text => 0,
@@ -77,9 +82,9 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) 
         ContentKind::Bytes => 2,
     };
     let lost = match stored.lost {
-        Lost::No => 0,
-        Lost::InCompany => 1,
-        Lost::Alone => 2,
+        LeaseLoss::None => 0,
+        LeaseLoss::InBatch => 1,
+        LeaseLoss::Alone => 2,
     };
     flags |= lost << LOST_SHIFT;
     let mut flag = |is: bool, bit: u16| {

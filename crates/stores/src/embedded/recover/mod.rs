@@ -14,7 +14,7 @@ use std::{
 
 use duly_core::{
     Now,
-    store::{Books, StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind, Totals},
 };
 
 use self::segments::unused_segments;
@@ -194,12 +194,12 @@ impl<'a> Opening<'a> {
             ended: Ended::new(options.retention, options.retention_max),
             dead: Buffer::default(),
             dead_count: 0,
-            books: Books {
+            totals: Totals {
                 accepted: manifest.accepted,
                 delivered: manifest.delivered,
                 cancelled: manifest.cancelled,
                 purged: manifest.purged,
-                ..Books::default()
+                ..Totals::default()
             },
             next_file,
             next_version: manifest.next_version,

@@ -188,7 +188,7 @@ impl Opening<'_> {
         let hash = hash_of(peek).ok_or_else(|| unread(entry::Garbled))?;
         let version = peek.version();
         self.engine.next_version = self.engine.next_version.max(version + 1);
-        self.engine.books.accepted += u64::from(accepted);
+        self.engine.totals.accepted += u64::from(accepted);
         let known = self.find(hash, peek.id_text())?;
         if known.as_ref().is_some_and(|(_, old)| version <= version_of(old)) {
             return Ok(());
@@ -232,9 +232,9 @@ impl Opening<'_> {
         }
         if counted {
             match peek.state() {
-                Some(duly_core::State::Delivered) => self.engine.books.delivered += 1,
-                Some(duly_core::State::Cancelled) => self.engine.books.cancelled += 1,
-                _ => self.engine.books.purged += 1,
+                Some(duly_core::State::Delivered) => self.engine.totals.delivered += 1,
+                Some(duly_core::State::Cancelled) => self.engine.totals.cancelled += 1,
+                _ => self.engine.totals.purged += 1,
             }
         }
         Ok(())

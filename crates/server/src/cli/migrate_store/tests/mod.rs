@@ -7,7 +7,7 @@ mod wire;
 use std::time::Duration;
 
 use duly::{Body, Lane, State, Store, Topic, hours};
-use duly_core::store::{Claim, Holder, Inserted, Settle, Verdict};
+use duly_core::store::{Claim, Holder, Inserted, Settle, Settlement};
 use duly_stores::memory;
 
 use self::{
@@ -156,7 +156,7 @@ async fn what_the_target_knows_is_not_delivered_by_both_and_a_conflict_stays() {
     let report = run.report;
     assert_eq!((report.moved, report.known, report.conflicts), (COUNT as u64 - 2, 1, 1));
     assert_eq!((report.left.pending, report.complete), (1, true), "but for the conflict");
-    assert_eq!(report.verdict().unwrap_err().code(), 4);
+    assert_eq!(report.settlement().unwrap_err().code(), 4);
     let [there, here] = [&bed.source, &bed.target].map(|store| now(store.get(&[id(3)])).unwrap().remove(0));
     assert_eq!((there.unwrap().state, here.unwrap().message.body), (State::Pending, other.body));
     now(bed.target.cancel(duly::Clock::now(&bed.clock), &[id(3)])).unwrap();
@@ -177,7 +177,7 @@ async fn what_the_source_has_forgotten_is_left_until_somebody_decides() {
         run.done.unwrap();
         let forgotten = run.report.forgotten;
         assert!(forgotten <= 3, "no more than one batch");
-        assert_eq!(run.report.verdict().is_err(), forgotten > 0);
+        assert_eq!(run.report.settlement().is_err(), forgotten > 0);
         left += forgotten;
         let run = bed.run(Wires::default(), |wishes| wishes.deliver_forgotten = true).await;
         assert_eq!((run.report.moved, run.report.forgotten), (forgotten, 0));
@@ -196,7 +196,7 @@ async fn a_move_that_is_given_up_is_cleared_up() {
         run.done.unwrap();
         let back = bed.back();
         back.run(Wires::default(), |_| ()).await.done.unwrap();
-        assert_eq!(now(bed.source.books()).unwrap().pending, COUNT as u64, "all came back");
+        assert_eq!(now(bed.source.totals()).unwrap().pending, COUNT as u64, "all came back");
         back.check(&format!("killed after call {at}, cleared up, moved back"));
     }
 }
@@ -224,7 +224,7 @@ async fn a_store_is_not_moved_into_itself() {
     bed.target = bed.source.clone();
     let failure = bed.run(Wires::default(), |_| ()).await.done.unwrap_err();
     assert!(failure.code() == 2 && failure.words.contains("one and the same"), "{failure}");
-    assert_eq!(now(bed.source.books()).unwrap().pending, COUNT as u64);
+    assert_eq!(now(bed.source.totals()).unwrap().pending, COUNT as u64);
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn dead_letters_stay_unless_they_are_replayed_and_pauses_come_along() {
     let clock = duly::Clock::now(&bed.clock);
     let leased = now(bed.source.claim(clock, claim)).unwrap().messages.remove(0);
     let reason = duly::DeadReason::Refused;
-    let settle = Settle { receipt: leased.receipt, verdict: Verdict::Dead { reason, attempt: None } };
+    let settle = Settle { receipt: leased.receipt, settlement: Settlement::Dead { reason, attempt: None } };
     now(bed.source.settle(clock, vec![settle])).unwrap();
     now(bed.source.set_paused(&lane, true)).unwrap();
     let run = bed.run(Wires::default(), |_| ()).await;
