@@ -172,10 +172,7 @@ impl Duly {
         let handed_out = parts.clock.now().mono();
         if handed_out >= now.mono().saturating_add(lease) {
             // The process stood still during the claim: somebody else may hold them by now.
-            tracing::warn!(
-                count = claimed.messages.len(),
-                "leases ended before the messages could be handed out"
-            );
+            tracing::warn!(count = claimed.messages.len(), "lease lost before receive");
             return Ok(Taken::None(handed_out.saturating_add(Duration::from_millis(1))));
         }
         self.hand_out(now, claimed.messages).await

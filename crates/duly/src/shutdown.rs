@@ -168,7 +168,7 @@ impl Duly {
             biased;
             _ = waiting => Waited::Done,
             () = clock.sleep_until(grace_end.saturating_add(RECORDING)) => {
-                tracing::warn!("not everything could be handed back in time; it comes again when its lease ends");
+                tracing::warn!("release timed out at shutdown; messages return when their leases end");
                 Waited::Done
             }
             () = standstill(clock.runs_by_itself(), STANDSTILL) => Waited::Standstill,

@@ -44,7 +44,7 @@ impl StartError {
 pub async fn start(mut config: Config) -> Result<Running, StartError> {
     auth::listen_allowed(config.listen, &config.tokens, config.insecure_no_auth).map_err(StartError)?;
     for overlap in config.tokens.overlaps() {
-        tracing::warn!("tokens overlap: {overlap}");
+        tracing::warn!(%overlap, "tokens of different tenants overlap");
     }
     let tls = config.tls.as_ref().map(|files| files.load()).transpose();
     let tls = tls.map_err(|fault| StartError(fault.to_string()))?.map(TlsAcceptor::from);

@@ -203,7 +203,7 @@ impl Driver {
             Note::Claimed { lane, asked, moved, result } => match self.observe_claim(lane, now, result) {
                 Ok(claimed) => self.claimed(lane, asked, moved, claimed),
                 Err(error) => {
-                    tracing::warn!(%error, "a claim failed");
+                    tracing::warn!(%error, "claim failed");
                     Event::ClaimFailed { lane }
                 }
             },
@@ -223,14 +223,15 @@ impl Driver {
                         Event::Settled { settle, lost }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a settle failed");
+                        tracing::warn!(%error, "settle failed");
                         Event::SettleFailed { settle }
                     }
                 }
             }
             Note::Extended { jobs, asked, result } => {
                 let result = self.parts.bell.observe(Call::Extend, now, result);
-                let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
+                let results =
+                    result.inspect_err(|error| tracing::warn!(%error, "lease renewal failed")).ok()?;
                 // What nothing is known of is neither: it is held for as long as its lease was last said to last.
                 let known = jobs.into_iter().zip(results).filter(|(_, settled)| *settled != Settled::Unknown);
                 let known: Vec<_> = known.collect();
@@ -243,7 +244,7 @@ impl Driver {
                 match self.parts.bell.observe(Call::Sweep, now, result) {
                     Ok(sweep) => self.swept(sweep),
                     Err(error) => {
-                        tracing::warn!(%error, "a sweep failed");
+                        tracing::warn!(%error, "sweep failed");
                         Event::SweepFailed
                     }
                 }

@@ -55,18 +55,18 @@ impl Driver {
     pub(super) fn report(&mut self, report: Report) {
         let event = match report {
             Report::ClockJumped { by_us } => {
-                tracing::warn!(by_us, "wall time jumped");
+                tracing::warn!(by_us, "wall clock jumped");
                 add(&self.parts.bell.tally.clock_jumps, 1);
                 Event::ClockJumped { by_us }
             }
             Report::BreakerOpened { lane, detail, .. } => {
                 let Some(lane) = self.name(lane) else { return };
-                tracing::warn!(%lane, detail, "the target is away; its messages wait");
+                tracing::warn!(%lane, detail, "sink unreachable");
                 Event::TargetAway { lane, detail }
             }
             Report::BreakerClosed { lane } => {
                 let Some(lane) = self.name(lane) else { return };
-                tracing::info!(%lane, "the target is back");
+                tracing::info!(%lane, "sink recovered");
                 Event::TargetBack { lane }
             }
             Report::DestinationOpened { job, detail, .. } => {
@@ -80,10 +80,7 @@ impl Driver {
                 Event::DestinationRecovered { lane, destination }
             }
             Report::LeasesLost { count, .. } => {
-                tracing::warn!(
-                    count,
-                    "leases ended before the outcomes were recorded; the messages come again"
-                );
+                tracing::warn!(count, "lease lost");
                 add(&self.parts.bell.tally.leases_lost, count);
                 Event::LeasesLost { count }
             }

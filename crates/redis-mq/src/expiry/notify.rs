@@ -35,7 +35,10 @@ pub(super) async fn ensure(server: &str, connection: &mut MultiplexedConnection)
         Ok(()) => {
             tracing::info!(
                 server,
-                "events of expired keys are turned on: {SETTING} was {flags:?}, and is {wanted:?}"
+                setting = SETTING,
+                before = %flags,
+                after = %wanted,
+                "expiry events enabled"
             );
             Ok(())
         }

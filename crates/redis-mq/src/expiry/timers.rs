@@ -192,7 +192,7 @@ impl<T> TimerListener<T> {
         let inner = &*mq.inner;
         let (expiring, told) = Expiring::new();
         if !inner.settings.enabled {
-            tracing::info!(prefix = shadow.prefix(), "this process does not work on events, nor on timers");
+            tracing::info!(prefix = shadow.prefix(), "timers disabled in this process");
             return Ok(expiring);
         }
         inner.expiring.add(&expiring);

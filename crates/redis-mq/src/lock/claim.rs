@@ -111,7 +111,7 @@ impl Claim {
                 clock::sleep(wait).await;
                 match claim.release().await {
                     Ok(_) => return,
-                    Err(error) => tracing::debug!(lock = claim.name(), "the lock is not given back: {error}"),
+                    Err(error) => tracing::debug!(lock = claim.name(), %error, "lock release failed"),
                 }
             }
         });

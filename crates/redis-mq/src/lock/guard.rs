@@ -115,7 +115,7 @@ async fn keep(
         biased;
         asked = &mut ended => asked,
         why = renew(&claim, token, lease, &tell) => {
-            tracing::warn!(lock = claim.name(), token, "the lock is lost: {why}");
+            tracing::warn!(lock = claim.name(), token, why, "lock lost");
             tell.send_replace(Holding::Lost);
             ended.await
         }
@@ -154,7 +154,7 @@ async fn renew(claim: &Claim, token: u64, mut lease: Lease, tell: &watch::Sender
             }
             Ok(Ok(None)) => return "Redis knows nothing of it, or that it is another's".into(),
             Ok(Err(error)) => {
-                tracing::debug!(lock = claim.name(), "not renewed yet: {error}");
+                tracing::debug!(lock = claim.name(), %error, "lock renewal failed");
                 wait = claim.span() / 10;
             }
             Err(_) => return "Redis did not answer in time".into(),

@@ -74,7 +74,7 @@ impl Serve {
             () = signals.next() => Ok(()),
             failure = broken(running.duly(), || running.dead_part()) => Err(failure),
         };
-        tracing::info!("stopping: nothing more is accepted, what is under way may finish");
+        tracing::info!("shutdown started");
         tokio::select! {
             done = tokio::time::timeout(STOP_WITHIN, running.stop()) => match done {
                 // After the store has failed, it cannot end cleanly, and that is told below.

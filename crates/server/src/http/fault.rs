@@ -126,7 +126,7 @@ impl IntoResponse for Fault {
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         // Of a damaged store there was one shout already, and every call would add another.
         if status == StatusCode::INTERNAL_SERVER_ERROR && self.code != ErrorCode::StoreDamaged {
-            tracing::error!(code = %self.code, detail = self.detail, "a call failed");
+            tracing::error!(code = %self.code, detail = self.detail, "request failed");
         }
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let kind = HeaderValue::from_static("application/problem+json");

@@ -67,7 +67,7 @@ impl Telemetry {
         let began = clock.now().mono();
         let poster = rules.webhook.as_deref().map(|url| Poster::start(url, &clock)).transpose();
         let poster = poster.unwrap_or_else(|fault| {
-            tracing::error!(%fault, "alerts are not posted: alerts.webhook cannot be used");
+            tracing::error!(%fault, "alerts.webhook is unusable; alerts are not posted");
             None
         });
         let state = State {
@@ -90,7 +90,7 @@ impl Telemetry {
             while let Some(telemetry) = weak.upgrade() {
                 // A look that panics is one that saw nothing: the next ones must come.
                 if let Err(error) = tokio::spawn(async move { telemetry.look().await }).await {
-                    tracing::error!(%error, "look failed");
+                    tracing::error!(%error, "telemetry update failed");
                 }
                 // Counted from the last look: after a standstill there is nothing to catch up with.
                 next = clock.now().mono().max(next).saturating_add(LOOK);

@@ -47,7 +47,7 @@ impl Poster {
                     post(&*sink, &*clock, message, &alert).await
                 });
                 if let Err(why) = posted.await.unwrap_or_else(|panic| Err(panic.to_string())) {
-                    tracing::warn!(alert = name, why, "alert not posted");
+                    tracing::warn!(alert = name, why, "alert post given up");
                 }
             }
         });
@@ -60,7 +60,7 @@ impl Poster {
             Err(TrySendError::Full(_)) => "too many wait",
             Err(TrySendError::Closed(_)) => "nothing posts any more",
         };
-        tracing::warn!(alert = alert.name, why, "alert not posted");
+        tracing::warn!(alert = alert.name, why, "alert post given up");
     }
 }
 

@@ -255,7 +255,7 @@ impl Shared {
         if error.kind == StoreErrorKind::Damaged {
             engine.set_aside_claimed(token);
         } else if let Some(held) = engine.flight.get_mut(token) {
-            tracing::warn!(id = %held.id, %error, "message could not be read; tried again later");
+            tracing::warn!(id = %held.id, %error, "message unreadable; retried later");
             held.lease_end = now.mono();
             engine.flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
         }
@@ -370,7 +370,7 @@ impl Shared {
         };
         // A checkpoint may have noted them meanwhile, as it notes all claims.
         if let Err(error) = self.claims.write(released) {
-            tracing::warn!(%error, "claims taken back could not be recorded");
+            tracing::warn!(%error, "release of claims failed");
         }
     }
 }

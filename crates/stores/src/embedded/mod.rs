@@ -265,7 +265,7 @@ impl EmbeddedStore {
                 Ok(_) => {}
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "claims of the last process could not be ended; tried again at the next sweep");
+                    tracing::warn!(%error, "claims of the last process not ended; retried at the next sweep");
                     return Ok(());
                 }
             }

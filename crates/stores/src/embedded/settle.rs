@@ -81,7 +81,7 @@ impl Shared {
         };
         if let Err(error) = self.claims.write(released) {
             // Only the count of a try is at stake, and only if the process dies now.
-            tracing::warn!(%error, "a hand-back could not be recorded");
+            tracing::warn!(%error, "release failed");
         }
         Ok(commit)
     }
@@ -118,7 +118,7 @@ impl Shared {
                 }
                 // Its claim is lost, and it comes again when the lease ends: the others do not wait for the disk.
                 Err(error) => {
-                    tracing::warn!(id = %settle.receipt.id, %error, "message could not be read; its claim is lost");
+                    tracing::warn!(id = %settle.receipt.id, %error, "message unreadable; claim lost");
                     None
                 }
                 Ok(entry) => {

@@ -172,7 +172,7 @@ fn read_leased(
     fence: Option<&Fence>,
 ) -> Option<(Turn, LeasedMessage)> {
     let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
-        tracing::error!(id = turn.id.as_str(), "what is stored in Redis under this id is not a message");
+        tracing::error!(id = turn.id.as_str(), "stored message unreadable");
         return None;
     };
     let packed::Unpacked { record, lost } = unpacked;

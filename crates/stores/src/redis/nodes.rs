@@ -192,7 +192,7 @@ impl RedisStore {
         let call = call.key(&self.keys.alive);
         let call = call.arg(&self.options.instance.to_be_bytes());
         if let Err(error) = call.invoke_async::<u64>(&mut self.link.clone()).await {
-            tracing::debug!("other nodes wait until this one's time is over: {error}");
+            tracing::debug!(%error, "shard lease release failed");
         }
     }
 }

@@ -262,7 +262,7 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
             tracing::error!(
                 prefix = options.prefix,
                 shard,
-                "this shard was gone from Redis and begins anew, empty; what was waiting in it is lost"
+                "shard missing in Redis; its messages are lost and it starts empty"
             );
         }
     }

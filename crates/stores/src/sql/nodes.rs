@@ -308,7 +308,7 @@ impl SqlStore {
                 let is_lost = wrote.is_some_and(|wrote| found.is_none_or(|found| found < wrote));
                 if is_lost {
                     // Either others took this node for gone, or a failover lost what it wrote last, and not only that.
-                    tracing::warn!("heartbeat missing in the database; lane numbers are read again");
+                    tracing::warn!("heartbeat missing in the database; reloading lane numbers");
                     self.lanes.doubt_all();
                 }
                 self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
@@ -433,7 +433,7 @@ impl SqlStore {
         };
         let left = self.in_time(work, Fault::unanswered).await;
         if let Err(fault) = left {
-            tracing::debug!("other nodes wait until this one's time is over: {fault:?}");
+            tracing::debug!(?fault, "shard lease release failed");
         }
     }
 }

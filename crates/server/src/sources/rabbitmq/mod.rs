@@ -105,10 +105,7 @@ impl Bridge {
             }
             // Said once, and not at each of the tries that follow.
             if was_there {
-                tracing::error!(
-                    source = self.name,
-                    "takes no messages from RabbitMQ now, and tries again: {why}"
-                );
+                tracing::error!(source = self.name, why, "source unreachable");
             }
             was_there = false;
             if self.pause(wait, &mut stopping).await {
@@ -156,7 +153,7 @@ impl Bridge {
             begun = begun => begun.map_err(End::Lost)?,
         };
         *worked = true;
-        tracing::info!(source = self.name, queue = self.setup.queue, "takes messages from RabbitMQ");
+        tracing::info!(source = self.name, queue = self.setup.queue, "source connected");
         loop {
             let first = tokio::select! {
                 biased;
@@ -221,10 +218,7 @@ impl Bridge {
                 }
             }
             if let Some(why) = why {
-                tracing::warn!(
-                    source = self.name,
-                    "messages wait at RabbitMQ, as Duly cannot take them now: {why}"
-                );
+                tracing::warn!(source = self.name, why, "source paused, store unavailable");
                 if self.pause(wait, stopping).await {
                     return Err(End::Stopped);
                 }
@@ -267,7 +261,7 @@ impl Bridge {
             if is_first {
                 tracing::error!(
                     source = self.name, id, routing_key, bytes, %error, failure,
-                    "refused message cannot be kept: the source waits"
+                    "refused message not kept; source paused"
                 );
             }
             is_first = false;

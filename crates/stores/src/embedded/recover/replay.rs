@@ -80,7 +80,7 @@ impl Opening<'_> {
                 End::Clean(_) => {}
                 End::Torn(at) => {
                     over = Some(format!("{name} has a bad frame at byte {at}"));
-                    tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
+                    tracing::warn!(%name, at, "torn last journal frame truncated; it was never acknowledged");
                 }
                 End::Damaged(at) => return Err(bad_frame(&name, at, &found, last.as_ref())),
                 End::Headless(at) => {
