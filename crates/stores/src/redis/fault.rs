@@ -79,9 +79,10 @@ pub(super) fn gone(seen: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, format!("{GONE} ({seen})"))
 }
 
-/// Whether Redis has lost the data of a store, as after FLUSHALL.
+/// Whether Redis has lost the data of a store or of one of its shards, as after FLUSHALL.
 pub fn is_gone(error: &StoreError) -> bool {
-    error.what.starts_with(GONE)
+    // An error of one part names the part first.
+    error.what.contains(GONE)
 }
 
 /// What a script or a packed message says is no such thing.
