@@ -10,7 +10,7 @@ use super::{
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };
-use crate::{Attempt, ErrorScope, LeaseLoss, Monotonic, Now, Outcome, Timestamp, store::Settlement};
+use crate::{Attempt, ErrorScope, Monotonic, Now, Outcome, Timestamp, store::Settlement};
 
 impl Lane {
     /// Hands over as much as the limits allow.
@@ -36,7 +36,7 @@ impl Lane {
             step.shared.serial += 1;
             let serial = step.shared.serial;
             let end = step.mono().saturating_add(self.settings.timeout);
-            self.timeouts.push_back((end, serial));
+            self.timeouts.push(end, serial);
             self.arm_timeout(step);
             let delivery = DeliveryKey { lane: self.key, serial };
             let jobs = call.iter().map(|sent| sent.job).collect();
@@ -47,7 +47,7 @@ impl Lane {
     }
 
     fn has_waiting(&self) -> bool {
-        !self.buffer.is_empty() || self.destinations.parked() > 0
+        !self.claims.waiting.is_empty() || self.destinations.parked() > 0
     }
 
     /// Takes the next call's messages, deciding about each at the last moment. None, if nothing that waits can go now.
@@ -62,23 +62,22 @@ impl Lane {
             }
             // What waited for its destination came first.
             if let Some(job) = self.destinations.unpark(free, step.mono()) {
-                self.buffer.push_front(job);
+                self.claims.waiting.push_front(job);
             }
-            let Some(&job) = self.buffer.front() else { break };
-            let Some(held) = self.held.get(&job.serial) else {
-                self.buffer.pop_front();
+            let Some(&job) = self.claims.waiting.front() else { break };
+            let Some(claim) = self.claims.get(job) else {
+                self.claims.waiting.pop_front();
                 continue;
             };
-            if held.alone && !call.is_empty() {
+            if claim.alone && !call.is_empty() {
                 break;
             }
-            let DeliveryTerms { message, destination, .. } = held.terms;
-            let alone = held.alone;
-            let is_suspect = held.terms.lost != LeaseLoss::None;
-            let decision = triage(step.now.wall(), &held.terms, &self.settings.retry);
-            let lease_ends = held.lease_end <= lease_end_min;
-            let attempt = held.unknown_at(step.now.wall());
-            self.buffer.pop_front();
+            let DeliveryTerms { message, destination, .. } = claim.terms;
+            let (alone, is_suspect) = (claim.alone, claim.is_suspect());
+            let decision = triage(step.now.wall(), &claim.terms, &self.settings.retry);
+            let lease_ends = claim.lease_end <= lease_end_min;
+            let attempt = claim.unknown_at(step.now.wall());
+            self.claims.waiting.pop_front();
             match decision {
                 Triage::Dead(reason) => {
                     step.shared.settle_queue.push(job, Settlement::Dead { reason, attempt });
@@ -125,7 +124,7 @@ impl Lane {
     /// Puts a message back that was not tried. What an earlier call within the claim left open is recorded.
     fn defer(&mut self, job: Job, at: Timestamp, outcome: Outcome, detail: String, step: &mut Step<'_>) {
         let now = step.now.wall();
-        let unknown = self.held.get(&job.serial).and_then(|held| held.unknown_at(now));
+        let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
         self.give_back_token(job);
         step.shared.settle_queue.push(job, Settlement::Retry { at, attempt });
@@ -133,7 +132,7 @@ impl Lane {
 
     /// What was parked for too long is deferred: its destination is too slow for all that is meant for it.
     pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
-        self.parked_armed = false;
+        self.destinations.is_timer_armed = false;
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
             self.defer(job, at, Outcome::Throttled, CROWDED.to_owned(), step);
@@ -142,11 +141,11 @@ impl Lane {
     }
 
     fn arm_parked(&mut self, step: &mut Step<'_>) {
-        if self.parked_armed {
+        if self.destinations.is_timer_armed {
             return;
         }
         if let Some(at) = self.destinations.parked_until() {
-            self.parked_armed = true;
+            self.destinations.is_timer_armed = true;
             step.shared.wheel.set(at, Timer::Parked(self.key));
         }
     }
@@ -161,9 +160,7 @@ impl Lane {
     ) {
         let ended = self.calls.ended(serial, ends, is_over, step.mono());
         self.ended(ended, step);
-        while self.timeouts.front().is_some_and(|(_, serial)| !self.calls.contains(*serial)) {
-            self.timeouts.pop_front();
-        }
+        self.timeouts.drop_ended(|serial| self.calls.contains(serial));
     }
 
     /// Refusals do not wait for what is silent beside them.
@@ -179,9 +176,8 @@ impl Lane {
 
     /// Gives up the calls whose time is over.
     pub(super) fn time_out(&mut self, step: &mut Step<'_>) {
-        self.timeout_armed = false;
-        while self.timeouts.front().is_some_and(|&(end, _)| end <= step.mono()) {
-            let Some((_, serial)) = self.timeouts.pop_front() else { break };
+        self.timeouts.disarm();
+        while let Some(serial) = self.timeouts.pop_overdue(step.mono()) {
             let detail = format!("no answer within {:?}", self.settings.timeout);
             let end = match self.settings.work {
                 Work::Sink => AttemptResult::silent(detail),
@@ -209,8 +205,7 @@ impl Lane {
     }
 
     fn arm_timeout(&mut self, step: &mut Step<'_>) {
-        if let (false, Some(&(end, _))) = (self.timeout_armed, self.timeouts.front()) {
-            self.timeout_armed = true;
+        if let Some(end) = self.timeouts.arm() {
             step.shared.wheel.set(end, Timer::Timeout(self.key));
         }
     }
@@ -250,9 +245,9 @@ impl Lane {
     /// Decides what a message's end means.
     fn judge_at(&mut self, job: Job, end: AttemptResult, outage_end: Timestamp, step: &mut Step<'_>) {
         // A lost lease: the message comes again, this result means nothing.
-        let Some(held) = self.held.get(&job.serial) else { return };
+        let Some(claim) = self.claims.get(job) else { return };
         let wall = step.now.wall();
-        let settlement = match (&end, held.unknown_at(wall)) {
+        let settlement = match (&end, claim.unknown_at(wall)) {
             (AttemptResult::Failed { outcome, .. }, Some(attempt)) if !outcome.counts() => {
                 Settlement::Retry { at: outage_end, attempt }
             }
@@ -262,11 +257,11 @@ impl Lane {
                     Outcome::Unknown,
                     format!("{}; then denied: {detail}", attempt.detail),
                 );
-                settlement_of(wall, &self.settings, &held.terms, end, outage_end, random)
+                settlement_of(wall, &self.settings, &claim.terms, end, outage_end, random)
             }
             _ => {
                 let random = step.shared.random.draw();
-                settlement_of(wall, &self.settings, &held.terms, end, outage_end, random)
+                settlement_of(wall, &self.settings, &claim.terms, end, outage_end, random)
             }
         };
         step.shared.settle_queue.push(job, settlement);
@@ -275,12 +270,12 @@ impl Lane {
     /// One bad message may have failed all: each tries alone before any attempt counts.
     fn again_one_by_one(&mut self, ends: Vec<(Sent, AttemptResult)>) {
         for (Sent { job, .. }, end) in ends.into_iter().rev() {
-            let Some(held) = self.held.get_mut(&job.serial) else { continue };
-            held.alone = true;
+            let Some(claim) = self.claims.get_mut(job) else { continue };
+            claim.alone = true;
             if let AttemptResult::Failed { outcome: Outcome::Unknown, detail, .. } = end {
-                held.unknown = Some(detail);
+                claim.unknown = Some(detail);
             }
-            self.buffer.push_front(job);
+            self.claims.waiting.push_front(job);
         }
     }
 

@@ -58,7 +58,7 @@ impl Scheduler {
             let count = settle_queue.queue.len().min(BATCH_MAX);
             let mut batch = Vec::with_capacity(count);
             for (job, settlement) in settle_queue.queue.drain(..count) {
-                if self.lanes.get(&job.lane).is_some_and(|lane| lane.held.contains_key(&job.serial)) {
+                if self.lanes.get(&job.lane).is_some_and(|lane| lane.claims.contains(job)) {
                     batch.push((job, settlement));
                 } else {
                     settle_queue.jobs.remove(&job);
@@ -81,12 +81,12 @@ impl Scheduler {
         for (job, settlement) in batch.iter() {
             step.shared.settle_queue.jobs.remove(job);
             let Some(lane) = self.lanes.get_mut(&job.lane) else { continue };
-            lane.let_go(*job, step.shared);
+            lane.remove_claim(*job, step.shared);
             match settlement {
                 // The sweep finds what was lost.
                 _ if lost.contains(job) => {}
-                Settlement::Retry { at, .. } => _ = lane.hint(*at),
-                Settlement::Release => _ = lane.hint(step.now.wall()),
+                Settlement::Retry { at, .. } => _ = lane.timing.hint(*at),
+                Settlement::Release => _ = lane.timing.hint(step.now.wall()),
                 Settlement::Delivered { .. } | Settlement::Dead { .. } => {}
             }
             self.touch(job.lane);

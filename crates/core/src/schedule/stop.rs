@@ -9,13 +9,13 @@ use crate::{Monotonic, Outcome};
 impl Lane {
     /// No more claims; what runs has until `grace_end`.
     pub(super) fn stop(&mut self, grace_end: Monotonic, step: &mut Step<'_>) {
-        self.stopping = true;
+        self.gate.is_stopping = true;
         step.shared.wheel.set(grace_end, Timer::Grace(self.key));
     }
 
     /// The time of grace is over: what still runs is given up.
     pub(super) fn end_grace(&mut self, step: &mut Step<'_>) {
-        if !self.stopping {
+        if !self.gate.is_stopping {
             return;
         }
         for serial in self.calls.with(|_| true) {

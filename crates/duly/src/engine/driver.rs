@@ -118,7 +118,9 @@ impl Driver {
             let now = self.parts.clock.now();
             for (lane, due) in self.parts.hints.take() {
                 if let Some(&lane) = self.keys.get(&lane) {
-                    self.decide(|scheduler, actions| scheduler.hear(now, Event::Hint { lane, due }, actions));
+                    self.decide(|scheduler, actions| {
+                        scheduler.apply(now, Event::Hint { lane, due }, actions)
+                    });
                 }
             }
             for _ in 0..NOTES_AT_ONCE {
@@ -150,7 +152,7 @@ impl Driver {
     fn take_note(&mut self, note: Note) {
         let now = self.parts.clock.now();
         if let Some(event) = self.event_of(note, now) {
-            self.decide(|scheduler, actions| scheduler.hear(now, event, actions));
+            self.decide(|scheduler, actions| scheduler.apply(now, event, actions));
         }
     }
 
@@ -190,7 +192,7 @@ impl Driver {
             Note::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
             Note::Look { answer } => {
                 let look = |served: &LaneKey| {
-                    Some((self.lanes.get(served)?.lane.clone(), self.scheduler.look(*served)?))
+                    Some((self.lanes.get(served)?.lane.clone(), self.scheduler.snapshot(*served)?))
                 };
                 let _ = answer.send(self.keys.values().filter_map(look).collect());
                 return None;
