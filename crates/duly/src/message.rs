@@ -190,7 +190,7 @@ impl Message {
         // Where the delay runs from, so that one of exactly the limit is accepted.
         let latest = Timestamp::from_millis(now.latest_micros().div_ceil(1_000));
         message.check(latest, limits)?;
-        Ok(Insert { message, id_is_generated })
+        Ok(Insert { id_is_generated, ..Insert::new(message) })
     }
 }
 

@@ -219,7 +219,7 @@ async fn work(store: Arc<EmbeddedStore>, ledger: Arc<Ledger>, worker: usize) {
             let mut message =
                 duly_core::StoredMessage::new(id.clone(), SinkName::queue(), topic.clone(), due);
             message.body = duly_core::Body::text("x".repeat(20 + (n as usize * 37) % 200));
-            Insert { message, id_is_generated: false }
+            Insert::new(message)
         });
         store.insert(now, batch.collect()).await.unwrap();
         ledger.answered(&ids, State::Pending);

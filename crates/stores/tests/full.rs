@@ -54,7 +54,7 @@ async fn insert(store: &dyn Store, traffic: &Traffic, number: u64, wait_ms: u64)
     let topic = Topic::parse("work").unwrap();
     let mut message = StoredMessage::new(id(number), SinkName::parse("queue").unwrap(), topic, due);
     message.body = Body::text("abcdefgh".repeat(40));
-    let answer = store.insert(traffic.now(), vec![Insert { message, id_is_generated: false }]).await?;
+    let answer = store.insert(traffic.now(), vec![Insert::new(message)]).await?;
     assert_eq!(answer, [Inserted::Accepted]);
     Ok(())
 }

@@ -207,7 +207,7 @@ fn a_power_cut_while_a_folder_of_format_1_is_taken_over_loses_nothing() {
             let opened = EmbeddedStore::open("/data", options(&disk), now(0)).await;
             let is_through = opened.is_ok();
             if let Ok(store) = opened {
-                let insert = Insert { message: message(20, 99_000, 30), id_is_generated: false };
+                let insert = Insert::new(message(20, 99_000, 30));
                 accepted += u64::from(store.insert(now(0), vec![insert]).await.is_ok());
                 store.abandon();
             }

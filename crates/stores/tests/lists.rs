@@ -59,7 +59,7 @@ async fn insert(
     let one = |number| {
         let reach = REACH[below(random, 6) as usize];
         let due = now.saturating_add(Duration::from_millis(below(random, reach)));
-        Insert { message: message(number, due), id_is_generated: false }
+        Insert::new(message(number, due))
     };
     let batch: Vec<_> = numbers.map(one).collect();
     store.insert(traffic.now(), batch).await.unwrap();
@@ -171,7 +171,7 @@ async fn insert_kept(store: &dyn Store, traffic: &Traffic, from: u64) -> Vec<Mes
         |number| traffic.now().wall().saturating_add(Duration::from_millis((500 + number % 900) * HOUR));
     let kept: Vec<_> = (from..from + 20).map(|number| message(3 * number + 1, due(number))).collect();
     let ids = kept.iter().map(|message| message.id.clone()).collect();
-    let batch = kept.into_iter().map(|message| Insert { message, id_is_generated: false }).collect();
+    let batch = kept.into_iter().map(Insert::new).collect();
     store.insert(traffic.now(), batch).await.unwrap();
     ids
 }

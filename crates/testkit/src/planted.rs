@@ -51,11 +51,13 @@ pub enum Bug {
     NeverDoubts,
     /// Does not pause.
     IgnoresPause,
+    /// Takes a message that comes from another store as a new one.
+    ForgetsThePast,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ClaimsEarly,
         Self::ForgetsAnInsert,
         Self::LosesTheMessageOnRetry,
@@ -71,6 +73,7 @@ impl Bug {
         Self::ForgetsSuspicion,
         Self::NeverDoubts,
         Self::IgnoresPause,
+        Self::ForgetsThePast,
     ];
 }
 
@@ -161,7 +164,10 @@ impl Store for Planted {
         self.inner.durability()
     }
 
-    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+    async fn insert(&self, now: Now, mut batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        if self.has(Bug::ForgetsThePast) {
+            batch.iter_mut().for_each(|insert| insert.past = None);
+        }
         if !self.has(Bug::ForgetsAnInsert) {
             return self.inner.insert(self.told(now), batch).await;
         }

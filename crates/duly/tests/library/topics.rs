@@ -42,10 +42,7 @@ async fn what_is_stored_for_another_topic_becomes_a_dead_letter_also_when_it_is_
     let now = bench.duly.clock().now();
     let message = |id: &str, topic: &str| {
         let (id, sink) = (id.parse().unwrap(), "orders".parse().unwrap());
-        Insert {
-            message: duly::StoredMessage::new(id, sink, topic.parse().unwrap(), now.wall()),
-            id_is_generated: false,
-        }
+        Insert::new(duly::StoredMessage::new(id, sink, topic.parse().unwrap(), now.wall()))
     };
     bench
         .store

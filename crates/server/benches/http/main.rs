@@ -130,7 +130,7 @@ async fn store_rate(span: Duration) -> f64 {
                     let mut message =
                         StoredMessage::new(id, duly::SinkName::queue(), "bench".parse().unwrap(), due);
                     message.body = duly::Body::text("x".repeat(100));
-                    Insert { message, id_is_generated: true }
+                    Insert { id_is_generated: true, ..Insert::new(message) }
                 };
                 store.insert(now, (0..1_024).map(insert).collect()).await.unwrap();
                 sent += 1_024;

@@ -140,7 +140,7 @@ pub(crate) fn message(n: usize, (sink, topic): (&str, &str), due: Timestamp, bod
     let id = MessageId::made(due, random);
     let mut message = StoredMessage::new(id, SinkName::parse(sink).unwrap(), topic.parse().unwrap(), due);
     message.body = Body::bytes(vec![b'x'; body]);
-    Insert { message, id_is_generated: true }
+    Insert { id_is_generated: true, ..Insert::new(message) }
 }
 
 /// Inserts many, a thousand at a time.

@@ -113,9 +113,7 @@ async fn what_is_moved_is_byte_for_byte_what_the_sink_appends_and_looks_as_if_it
         |ms: u64| Now::new((1_800_000_000_000 + ms) * 1000, duly_core::Monotonic::from_micros(ms * 1000));
     let moved = store(&moving, "main", at(0)).await;
     let settled = store(&settling, "main", at(0)).await;
-    let inserts = || {
-        variety().into_iter().map(|message| Insert { message, id_is_generated: false }).collect::<Vec<_>>()
-    };
+    let inserts = || variety().into_iter().map(Insert::new).collect::<Vec<_>>();
     moved.insert(at(0), inserts()).await.unwrap();
     settled.insert(at(0), inserts()).await.unwrap();
 
@@ -297,10 +295,7 @@ async fn a_redis_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
             .map(|n| {
                 let (id, topic) = (format!("m{n}").parse().unwrap(), "orders".parse().unwrap());
                 let due = due.saturating_add(Duration::from_millis(n as u64 / 2));
-                Insert {
-                    message: duly_core::StoredMessage::new(id, lane(), topic, due),
-                    id_is_generated: false,
-                }
+                Insert::new(duly_core::StoredMessage::new(id, lane(), topic, due))
             })
             .collect::<Vec<_>>()
     };

@@ -103,7 +103,7 @@ pub(crate) fn message(n: usize, made: Timestamp, due: Timestamp, body: usize) ->
 }
 
 pub(crate) fn insert(message: StoredMessage) -> Insert {
-    Insert { message, id_is_generated: true }
+    Insert { id_is_generated: true, ..Insert::new(message) }
 }
 
 pub(crate) fn claim() -> Claim {

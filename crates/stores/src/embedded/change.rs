@@ -122,7 +122,7 @@ impl Shared {
                 return Err(StoreError::new(StoreErrorKind::TooLarge, what));
             }
             let start = bytes.len();
-            entry::encode_fresh(message, now.wall(), number, &mut bytes);
+            entry::encode_fresh(message, insert.past.as_deref(), now.wall(), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
         let mut last = {
@@ -133,8 +133,9 @@ impl Shared {
                     || (engine.index.candidates(item.hash).next().is_none()
                         && !engine.ended.may_know(item.hash));
             }
-            let new = entering.iter().filter(|item| item.is_new).count() as u64;
-            if engine.totals().pending + new > engine.options.pending_max {
+            let waits = |(insert, item): &(&Insert, &Entering)| item.is_new && !insert.is_dead();
+            let new = batch.iter().zip(&entering).filter(waits).count() as u64;
+            if new > 0 && engine.totals().pending + new > engine.options.pending_max {
                 let what =
                     format!("{} messages wait already, and no more are taken", engine.options.pending_max);
                 return Err(StoreError::new(StoreErrorKind::TooMany, what));

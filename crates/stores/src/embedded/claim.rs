@@ -204,7 +204,7 @@ impl Shared {
             messages.push(LeasedMessage {
                 receipt: Receipt { shard: 0, token: one.token, id: stored.message.id.clone() },
                 ready: one.ready,
-                attempt: stored.attempts + 1,
+                attempt: stored.attempts.saturating_add(1),
                 lost: stored.lost,
                 fence: None,
                 message: stored.message,

@@ -110,9 +110,9 @@ impl<'a> EndPeek<'a> {
         record.ended = Some(self.ended());
         record.receipt = self.receipt();
         if record.state == State::Delivered {
-            record.attempts += 1;
+            record.attempts = record.attempts.saturating_add(1);
             let detail = record.receipt.clone().unwrap_or_default();
-            record.history.push(Attempt::new(self.ended(), Outcome::Delivered, detail));
+            Attempt::remember(&mut record.history, Attempt::new(self.ended(), Outcome::Delivered, detail));
         }
         Ok((record, hash))
     }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     async fn assert_stopped(store: &EmbeddedStore, thread: &str) {
-        let insert = Insert { message: message("work", 1_000, 0, 10), id_is_generated: false };
+        let insert = Insert::new(message("work", 1_000, 0, 10));
         let error = store.insert(now(0), vec![insert]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Closed);
         assert!(error.what.contains(thread), "{error}");
@@ -161,7 +161,7 @@ mod tests {
             disk.at_tables.store(true, Ordering::SeqCst);
             // More than the buffers hold: they are written to a table.
             let batch = (0..50).map(|number| message("work", number, 3_600_000, 300));
-            let batch = batch.map(|message| Insert { message, id_is_generated: false }).collect();
+            let batch = batch.map(Insert::new).collect();
             store.insert(now(0), batch).await.unwrap();
             loop {
                 let moved = store.shared.moved.notified();

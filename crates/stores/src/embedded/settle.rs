@@ -136,7 +136,7 @@ impl Shared {
         };
         let note = |stored: &mut Stored, attempt: &Attempt| {
             if attempt.outcome.counts() {
-                stored.attempts += 1;
+                stored.attempts = stored.attempts.saturating_add(1);
             }
             stored.remember(attempt.clone());
         };
@@ -319,7 +319,7 @@ fn lost_entry(mut stored: Stored, at: Timestamp, held: &Held) -> Vec<u8> {
         Loss::ProcessByOther => None,
     };
     if let Some(why) = why {
-        stored.attempts += 1;
+        stored.attempts = stored.attempts.saturating_add(1);
         stored.remember(Attempt::new(at, Outcome::Lost, why));
     }
     stored.maybe_delivered = true;

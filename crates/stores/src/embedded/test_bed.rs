@@ -59,8 +59,7 @@ impl Bed {
     }
 
     pub(super) async fn insert(&self, at: u64, messages: impl IntoIterator<Item = StoredMessage>) {
-        let batch: Vec<_> =
-            messages.into_iter().map(|message| Insert { message, id_is_generated: false }).collect();
+        let batch: Vec<_> = messages.into_iter().map(Insert::new).collect();
         let count = batch.len();
         let answers = self.shared.insert(now(at), batch).await.unwrap();
         assert_eq!(answers, vec![Inserted::Accepted; count]);

@@ -49,7 +49,7 @@ impl Shelf {
             message: entry.record.message.clone(),
             receipt: Receipt { shard: SHARD, token, id: id.clone() },
             ready: entry.record.ready,
-            attempt: entry.record.attempts + 1,
+            attempt: entry.record.attempts.saturating_add(1),
             lost: entry.lost,
             fence: None,
         };
@@ -182,9 +182,7 @@ fn lease_from(now: Now, span: Duration, token: u64, holder: Holder) -> Lease {
 
 /// Writes a try into the message's life.
 fn note(record: &mut Record, attempt: Attempt) {
-    record.attempts += u32::from(attempt.outcome.counts());
+    record.attempts = record.attempts.saturating_add(u32::from(attempt.outcome.counts()));
     record.maybe_delivered |= attempt.outcome.maybe_delivered();
-    record.history.push(attempt);
-    let excess = record.history.len().saturating_sub(Attempt::KEPT_MAX);
-    record.history.drain(..excess);
+    Attempt::remember(&mut record.history, attempt);
 }

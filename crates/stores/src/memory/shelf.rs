@@ -158,17 +158,19 @@ impl Shelf {
     }
 
     pub(super) fn insert(&mut self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        let new = batch.iter().filter(|insert| self.known(&insert.message).is_none()).count() as u64;
+        let waits = |insert: &&Insert| !insert.is_dead() && self.known(&insert.message).is_none();
+        let new = batch.iter().filter(waits).count() as u64;
         let max = self.options.pending_max;
-        if self.totals.pending + new > max {
+        if new > 0 && self.totals.pending + new > max {
             let what = format!("{} messages are waiting and the limit is {max}", self.totals.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
-        Ok(batch.into_iter().map(|insert| self.insert_one(now, insert.message)).collect())
+        Ok(batch.into_iter().map(|insert| self.insert_one(now, insert)).collect())
     }
 
-    fn insert_one(&mut self, now: Now, message: StoredMessage) -> Inserted {
-        if let Some(entry) = self.known(&message) {
+    fn insert_one(&mut self, now: Now, insert: Insert) -> Inserted {
+        let message = &insert.message;
+        if let Some(entry) = self.known(message) {
             let same = entry.content == message.content_hash();
             let Record { message: first, state, .. } = &entry.record;
             return if same {
@@ -177,9 +179,9 @@ impl Shelf {
                 Inserted::Conflict
             };
         }
-        self.take(&message.id);
-        let content = message.content_hash();
-        let record = Record::accepted(message, Some(now.wall()));
+        let (id, content) = (message.id.clone(), message.content_hash());
+        self.take(&id);
+        let record = insert.into_record(now.wall());
         self.put(Entry { record, content, lost: LeaseLoss::None, lease: None });
         self.totals.accepted += 1;
         Inserted::Accepted

@@ -177,7 +177,7 @@ fn read_leased(
     };
     let packed::Unpacked { record, lost } = unpacked;
     let receipt = Receipt { shard, token, id: turn.id.clone() };
-    let attempt = record.attempts + 1;
+    let attempt = record.attempts.saturating_add(1);
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
     Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, fence }))
 }

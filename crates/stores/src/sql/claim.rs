@@ -333,7 +333,7 @@ pub(super) fn leased(row: Row, shard: u16, fence: Option<Fence>) -> LeasedMessag
     LeasedMessage {
         receipt,
         ready: record.ready,
-        attempt: record.attempts + 1,
+        attempt: record.attempts.saturating_add(1),
         lost,
         fence,
         message: record.message,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use duly_core::{
     Attempt, Body, ErrorCode, Invalid, Key, Lane, LeaseLoss, MessageId, Outcome, Priority, Record, SinkName,
-    State, StoredMessage, Tag, Timestamp, Topic,
+    State, StoredMessage, Tag, Timestamp, Topic, store::Insert,
 };
 
 use super::{
@@ -87,6 +87,8 @@ pub(super) struct Row {
     pub(super) is_raw: bool,
     /// Not in the table yet.
     pub(super) is_new: bool,
+    /// It is new here, and something happened to it in another store.
+    pub(super) has_past: bool,
 }
 
 /// A row that is no message, and why.
@@ -105,11 +107,15 @@ pub(super) struct Bad {
 }
 
 impl Row {
-    /// A message that was just accepted.
-    pub(super) fn new(message: StoredMessage, lane_no: i64) -> Self {
-        let hash = message.content_hash() as i64;
+    /// A message that is accepted at `now`. Unless it has a past, the database writes down when.
+    pub(super) fn new(insert: Insert, now: Timestamp, lane_no: i64) -> Self {
+        let hash = insert.message.content_hash() as i64;
+        let has_past = insert.past.is_some();
+        let mut record = insert.into_record(now);
+        record.accepted = record.accepted.filter(|_| has_past);
         Self {
-            record: Record::accepted(message, None),
+            record,
+            has_past,
             lost: LeaseLoss::None,
             hash,
             lane_no,
@@ -191,6 +197,7 @@ impl Row {
             claim_call: row.maybe_int(27)?.unwrap_or_default(),
             is_raw,
             is_new: false,
+            has_past: false,
             record,
         }))
     }
@@ -233,14 +240,8 @@ impl Row {
         let record = &mut self.record;
         record.attempts = record.attempts.saturating_add(u32::from(attempt.outcome.counts()));
         record.maybe_delivered |= attempt.outcome.maybe_delivered();
-        push(&mut record.history, attempt);
+        Attempt::remember(&mut record.history, attempt);
     }
-}
-
-fn push(history: &mut Vec<Attempt>, attempt: Attempt) {
-    history.push(attempt);
-    let over = history.len().saturating_sub(Attempt::KEPT_MAX);
-    history.drain(..over);
 }
 
 /// A time as it was written; what is out of range, at its end.
@@ -283,7 +284,7 @@ fn read_life(row: &Answer, record: &mut Record) -> Result<Result<LeaseLoss, Inva
     }
     if let (State::Delivered, Some(at)) = (record.state, record.ended) {
         // Not written: it says nothing that the row does not say.
-        push(&mut record.history, Attempt::new(at, Outcome::Delivered, ""));
+        Attempt::remember(&mut record.history, Attempt::new(at, Outcome::Delivered, ""));
     }
     Ok(Ok(match row.int(15)? {
         0 => LeaseLoss::None,

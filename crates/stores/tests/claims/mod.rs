@@ -120,8 +120,7 @@ fn a_message_that_cannot_be_written_down_is_refused() {
         for (name, value) in [("n".repeat(256), "v".to_owned()), ("n".to_owned(), "v".repeat(1 << 16))] {
             let mut message = message(1, 0, 10);
             message.properties.put(&name, &value);
-            let error =
-                store.insert(now(0), vec![Insert { message, id_is_generated: false }]).await.unwrap_err();
+            let error = store.insert(now(0), vec![Insert::new(message)]).await.unwrap_err();
             assert_eq!(error.kind, StoreErrorKind::TooLarge, "{error}");
         }
         assert_eq!(store.totals().await.unwrap().accepted, 0);
@@ -263,7 +262,7 @@ fn a_lane_that_acknowledges_nothing_leaves_room_for_every_other() {
         for topic in &topics {
             let batch = (0..300).map(|_| {
                 number += 1;
-                Insert { message: of_topic(topic, number, 0, 10), id_is_generated: false }
+                Insert::new(of_topic(topic, number, 0, 10))
             });
             let answers = store.insert(now(0), batch.collect()).await.unwrap();
             assert!(answers.iter().all(|answer| *answer == Inserted::Accepted));

@@ -46,7 +46,7 @@ pub(crate) fn message(number: u64, due: u64, body: usize) -> StoredMessage {
 }
 
 pub(crate) async fn insert(store: &EmbeddedStore, message: StoredMessage) {
-    let answer = store.insert(now(0), vec![Insert { message, id_is_generated: false }]).await.unwrap();
+    let answer = store.insert(now(0), vec![Insert::new(message)]).await.unwrap();
     assert_eq!(answer, [Inserted::Accepted]);
 }
 

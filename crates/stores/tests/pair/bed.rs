@@ -84,7 +84,7 @@ fn options(name: &str, instance: u64) -> Options {
 }
 
 pub(crate) async fn insert(store: &TieredStore, at: u64, due: &[(&str, u64)]) -> Result<(), StoreError> {
-    let new = |(text, due): &(&str, u64)| Insert { message: message(text, *due), id_is_generated: false };
+    let new = |(text, due): &(&str, u64)| Insert::new(message(text, *due));
     let answers = store.insert(now(at), due.iter().map(new).collect()).await?;
     assert!(answers.iter().all(|answer| *answer == Inserted::Accepted), "{answers:?}");
     Ok(())

@@ -32,7 +32,7 @@ fn id() -> MessageId {
 fn insert(traffic: &Traffic) -> Vec<Insert> {
     let topic = Topic::parse("work").unwrap();
     let message = StoredMessage::new(id(), SinkName::parse("queue").unwrap(), topic, traffic.now().wall());
-    vec![Insert { message, id_is_generated: false }]
+    vec![Insert::new(message)]
 }
 
 /// A held sync would keep the store from ending.

@@ -42,7 +42,7 @@ impl Large {
         let message = |id| {
             let mut message = StoredMessage::new(id, sink.clone(), topic.clone(), traffic.now().wall());
             message.body = Body::text("x".repeat(BODY_BYTES));
-            Insert { message, id_is_generated: false }
+            Insert::new(message)
         };
         let answers = store.insert(traffic.now(), ids().into_iter().map(message).collect()).await.unwrap();
         assert_eq!(answers, vec![Inserted::Accepted; COUNT]);

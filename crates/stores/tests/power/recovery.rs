@@ -112,7 +112,7 @@ fn lives_too_short_for_a_checkpoint_do_not_make_the_journal_longer() {
             let topic = Topic::parse("work").unwrap();
             let due = traffic.now().wall().saturating_add(Duration::from_secs(3600));
             let message = StoredMessage::new(id, SinkName::parse("queue").unwrap(), topic, due);
-            store.insert(traffic.now(), vec![Insert { message, id_is_generated: false }]).await.unwrap();
+            store.insert(traffic.now(), vec![Insert::new(message)]).await.unwrap();
             assert_eq!(store.totals().await.unwrap().pending, life + 1);
             store.abandon();
             let (segments, claims) = (files(&disk, "journal-"), files(&disk, "claims-"));

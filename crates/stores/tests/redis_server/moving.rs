@@ -104,7 +104,7 @@ fn each_keeps_the_time_at_which_it_was_accepted() {
                 message.key = Some("k".parse().unwrap());
                 message.properties.set("color", "red").unwrap();
             }
-            let batch = vec![duly_core::store::Insert { message, id_is_generated: false }];
+            let batch = vec![duly_core::store::Insert::new(message)];
             store.insert(now(at), batch).await.unwrap();
         }
         assert_eq!(names(&mover.move_due(now(50), 1000).await.unwrap()), ["a", "b", "c"]);

@@ -54,8 +54,7 @@ async fn fill(store: &RedisStore, from: usize, count: usize) {
             ms(0),
         )
     };
-    let batch =
-        (from..from + count).map(|n| Insert { message: message(n), id_is_generated: false }).collect();
+    let batch = (from..from + count).map(|n| Insert::new(message(n))).collect();
     store.insert(now(0), batch).await.unwrap();
 }
 
@@ -363,7 +362,7 @@ fn a_message_accepted_by_one_node_wakes_the_one_that_delivers_it() {
         for text in (0..).map(|n| format!("new{n}")) {
             let message = new(&text);
             let is_theirs = shards(&of_two).contains(&shard_of(&message));
-            one.insert(now(1), vec![Insert { message, id_is_generated: false }]).await.unwrap();
+            one.insert(now(1), vec![Insert::new(message)]).await.unwrap();
             if is_theirs {
                 break;
             }

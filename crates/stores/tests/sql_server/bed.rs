@@ -49,7 +49,7 @@ pub(crate) async fn insert(
     store: &SqlStore,
     messages: Vec<StoredMessage>,
 ) -> Result<Vec<Inserted>, StoreError> {
-    let batch = messages.into_iter().map(|message| Insert { message, id_is_generated: false }).collect();
+    let batch = messages.into_iter().map(Insert::new).collect();
     store.insert(now(0), batch).await
 }
 

@@ -21,7 +21,7 @@ const STATEMENTS_MAX: usize = 30;
 
 async fn put(store: &SqlStore, topic: &str, name: &str) {
     let message = StoredMessage::new(id(name), SinkName::queue(), Topic::parse(topic).unwrap(), ms(0));
-    store.insert(now(0), vec![Insert { message, id_is_generated: false }]).await.unwrap();
+    store.insert(now(0), vec![Insert::new(message)]).await.unwrap();
 }
 
 /// The ids that a claim gives, which are all of this topic.

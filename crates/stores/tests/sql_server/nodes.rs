@@ -58,7 +58,7 @@ fn message(text: &str, due: u64) -> StoredMessage {
 
 /// So many messages that every shard has some.
 async fn fill(store: &SqlStore, from: usize, count: usize) {
-    let insert = |n: usize| Insert { message: message(&format!("m{n}"), 0), id_is_generated: false };
+    let insert = |n: usize| Insert::new(message(&format!("m{n}"), 0));
     store.insert(now(0), (from..from + count).map(insert).collect()).await.unwrap();
 }
 
@@ -377,7 +377,7 @@ fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it()
         for text in (0..).map(|n| format!("new{n}")) {
             let message = message(&text, at + 5);
             let is_theirs = theirs.contains(&((message.id.hash64() % SHARDS as u64) as u16));
-            one.insert(now(at), vec![Insert { message, id_is_generated: false }]).await.unwrap();
+            one.insert(now(at), vec![Insert::new(message)]).await.unwrap();
             if is_theirs {
                 break;
             }

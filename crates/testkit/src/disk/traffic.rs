@@ -322,7 +322,7 @@ impl Worker {
             message.body = Body::text(body.clone());
             set_properties(&mut message);
             self.traffic.ledger().offer(&message.id, due, &body);
-            batch.push(Insert { message, id_is_generated: false });
+            batch.push(Insert::new(message));
         }
         let ids: Vec<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.iter().collect();

@@ -253,8 +253,7 @@ impl Run {
     /// Through another node: this one hears nothing of it.
     async fn send_quietly(&self, store: &Arc<dyn Store>, message: duly_core::StoredMessage) {
         let id = message.id.clone();
-        let answers =
-            store.insert(self.clock().now(), vec![Insert { message, id_is_generated: false }]).await;
+        let answers = store.insert(self.clock().now(), vec![Insert::new(message)]).await;
         let mut ledger = self.world.ledger();
         let entry = ledger.entry(&id);
         entry.busy = false;

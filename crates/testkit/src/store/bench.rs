@@ -158,7 +158,11 @@ impl Bench {
 
     /// Inserts, whatever comes of it.
     pub async fn try_insert(&self, messages: Vec<StoredMessage>) -> Result<Vec<Inserted>, StoreError> {
-        let batch = messages.into_iter().map(|message| Insert { message, id_is_generated: false }).collect();
+        self.try_insert_all(messages.into_iter().map(Insert::new).collect()).await
+    }
+
+    /// Inserts what may have a past, whatever comes of it.
+    pub async fn try_insert_all(&self, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
         let answer = self.store.insert(self.now, batch).await;
         self.check_books().await;
         answer

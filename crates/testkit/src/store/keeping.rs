@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, Body, Outcome, Priority, Properties, RetryOverride, State, StoredMessage, store::Query,
+    Attempt, Backoff, Body, Outcome, Priority, Properties, RetryOverride, State, StoredMessage,
+    store::{Query, Settled, Settlement},
 };
 
 use super::{Lab, bench::*};
@@ -141,6 +142,39 @@ pub async fn the_history_is_bounded(lab: &Lab) {
     let record = t.record("a").await;
     assert_eq!((record.attempts, record.history.len()), (tries, Attempt::KEPT_MAX));
     assert_eq!(record.history.last().unwrap().at, ms(u64::from(tries) - 1));
+}
+
+/// Once the history is full, a deferral takes the place of the latest one before it: what was tried stays known.
+pub async fn a_deferral_replaces_the_one_before_once_the_history_is_full(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.accept([message("a", 0)]).await;
+    let full = Attempt::KEPT_MAX as u64;
+    let retry = async |t: &mut Bench, outcome: Outcome, detail: &str| {
+        let leased = t.claim_one("a").await;
+        let attempt = Attempt::new(t.now().wall(), outcome, detail);
+        t.pass(1);
+        let settlement = Settlement::Retry { at: t.now().wall(), attempt };
+        assert_eq!(t.settle(&leased.receipt, settlement).await, Settled::Done);
+    };
+    let words = format!("{}its destination is away", Attempt::DEFERRED);
+    for _ in 0..full - 1 {
+        retry(&mut t, Outcome::Failed, "no").await;
+    }
+    for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured, Outcome::Unreachable] {
+        retry(&mut t, outcome, &words).await;
+    }
+    let times = async |t: &Bench| -> Vec<_> {
+        t.record("a").await.history.into_iter().map(|attempt| attempt.at).collect()
+    };
+    assert_eq!(times(&t).await, (0..full - 1).chain([full + 2]).map(ms).collect::<Vec<_>>());
+    // An outage that was met is a try, although it does not count. The deferral before it is still the one to be replaced.
+    retry(&mut t, Outcome::Unreachable, "connection refused").await;
+    retry(&mut t, Outcome::Unreachable, &words).await;
+    t.crash().await;
+    let record = t.record("a").await;
+    let expected = (1..full - 1).chain([full + 3, full + 4]).map(ms).collect::<Vec<_>>();
+    assert_eq!((times(&t).await, u64::from(record.attempts)), (expected, full - 1));
+    assert_eq!(record.history.last().unwrap().detail, words);
 }
 
 /// Delivered and cancelled ones can be asked for until retention ends; dead letters for ever.

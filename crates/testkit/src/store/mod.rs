@@ -48,6 +48,7 @@ macro_rules! with_store_cases {
                 delivered_and_dead_ids_are_duplicates
                 equal_payloads_stay_two_messages
                 insert_into_the_past_is_due_at_once
+                an_insert_may_carry_its_past
 
                 claim_is_ordered_and_never_early
                 claim_takes_one_lane_only
@@ -67,6 +68,7 @@ macro_rules! with_store_cases {
                 an_outage_counts_nothing
                 a_hand_back_counts_nothing_and_is_ready_at_once
                 a_retry_keeps_the_due_time
+                a_deferral_replaces_the_one_before_once_the_history_is_full
                 dead_letters_keep_their_bodies
                 delivered_ones_lose_them
                 extend_keeps_the_lease

@@ -6,10 +6,7 @@ use duly::{
     Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError, StoreErrorKind,
     Timestamp, Totals,
 };
-use duly_core::{
-    StoredMessage,
-    store::{Insert, Inserted},
-};
+use duly_core::store::{Insert, Inserted};
 
 use crate::cli::Failure;
 
@@ -55,8 +52,7 @@ impl End {
         answer.map_err(|error| self.halt(&error))
     }
 
-    pub(super) async fn insert(&self, messages: Vec<StoredMessage>) -> Result<Vec<Inserted>, Halt> {
-        let batch = messages.into_iter().map(|message| Insert { message, id_is_generated: false }).collect();
+    pub(super) async fn insert(&self, batch: Vec<Insert>) -> Result<Vec<Inserted>, Halt> {
         self.told(self.store.insert(self.now(), batch).await)
     }
 
@@ -75,6 +71,14 @@ impl End {
 
     pub(super) async fn replay(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
         self.told(self.store.replay(self.now(), ids).await)
+    }
+
+    pub(super) async fn purge(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
+        self.told(self.store.purge(self.now(), ids).await)
+    }
+
+    pub(super) async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Halt> {
+        self.told(self.store.get_without_bodies(ids).await)
     }
 
     pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Halt> {

@@ -62,10 +62,7 @@ impl Stored {
     /// Adds a try to the history, which keeps the latest.
     pub(in crate::embedded) fn remember(&mut self, attempt: Attempt) {
         self.maybe_delivered |= attempt.outcome.maybe_delivered();
-        if self.history.len() >= Attempt::KEPT_MAX {
-            self.history.remove(0);
-        }
-        self.history.push(attempt);
+        Attempt::remember(&mut self.history, attempt);
     }
 
     pub(in crate::embedded) fn into_record(self, state: State) -> Record {
@@ -255,7 +252,7 @@ mod tests {
             decode(&Bytes::from(bytes), &lane).unwrap()
         };
         let mut bytes = Vec::new();
-        encode_fresh(&message, now, 1, &mut bytes);
+        encode_fresh(&message, None, now, 1, &mut bytes);
         let mut stored = read(bytes);
         assert_eq!((&stored.message, stored.accepted), (&message, Some(now)));
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use duly_core::{
     Attempt, Backoff, ContentKind, DeadReason, LeaseLoss, Priority, RetryOverride, StoredMessage, Timestamp,
+    store::Past,
 };
 
 use super::{
@@ -29,19 +30,20 @@ pub(in crate::embedded) fn fits(message: &StoredMessage) -> bool {
 /// Appends the entry of a message that is accepted at `now`, to be stamped with its version.
 pub(in crate::embedded) fn encode_fresh(
     message: &StoredMessage,
+    past: Option<&Past>,
     now: Timestamp,
     lane: u32,
     out: &mut Vec<u8>,
 ) {
     let fresh = Beside {
         content_hash: message.content_hash(),
-        accepted: Some(now),
+        accepted: past.and_then(|past| past.accepted).or(Some(now)),
         ready: message.due,
-        attempts: 0,
+        attempts: past.map_or(0, |past| past.attempts),
         lost: LeaseLoss::None,
-        maybe_delivered: false,
-        history: &[],
-        dead: None,
+        maybe_delivered: past.is_some_and(|past| past.maybe_delivered),
+        history: past.map_or(&[], |past| &past.history),
+        dead: past.and_then(|past| past.dead),
     };
     encode_parts(message, &fresh, lane, out);
 }

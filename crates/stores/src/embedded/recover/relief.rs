@@ -93,7 +93,7 @@ mod tests {
         let topic = Topic::parse("work").unwrap();
         let mut message = StoredMessage::new(id, SinkName::parse("queue").unwrap(), topic, due);
         message.body = Body::text("x".repeat(300));
-        Insert { message, id_is_generated: false }
+        Insert::new(message)
     }
 
     #[test]

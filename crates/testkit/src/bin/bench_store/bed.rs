@@ -58,7 +58,7 @@ impl Bed {
         let due = Timestamp::from_millis(START_MS + due_ms);
         let mut message = StoredMessage::new(id, SinkName::queue(), Topic::parse(topic).unwrap(), due);
         message.body = self.body.clone();
-        Insert { message, id_is_generated: true }
+        Insert { id_is_generated: true, ..Insert::new(message) }
     }
 
     pub(crate) fn batch(&mut self, size: usize, due_ms: impl Fn(u64) -> u64) -> Vec<Insert> {

@@ -10,8 +10,8 @@ use std::{
 };
 
 use duly::{
-    Body, Changed, Clock, Lane, ManualClock, MessageId, Priority, Query, SinkName, State, Store, Timestamp,
-    Topic, hours, seconds,
+    Attempt, Body, Changed, Clock, DeadReason, Lane, ManualClock, MessageId, Outcome, Priority, Query,
+    SinkName, State, Store, Timestamp, Topic, hours, seconds,
 };
 use duly_core::{
     StoredMessage,
@@ -41,6 +41,8 @@ pub(super) struct Bed {
     pub(super) clock: ManualClock,
     pub(super) source: MemoryStore,
     pub(super) target: MemoryStore,
+    /// When the source accepted everything.
+    pub(super) began: Timestamp,
     ledger: Arc<Mutex<BTreeMap<MessageId, Entry>>>,
 }
 
@@ -73,8 +75,10 @@ impl Bed {
     }
 
     pub(super) fn with(options: memory::Options) -> Self {
+        let clock = ManualClock::new();
         let bed = Self {
-            clock: ManualClock::new(),
+            began: clock.now().wall(),
+            clock,
             source: MemoryStore::with(options),
             target: MemoryStore::new(),
             ledger: Arc::default(),
@@ -105,7 +109,7 @@ impl Bed {
     }
 
     pub(super) fn accept(&self, store: &MemoryStore, message: &StoredMessage) -> Inserted {
-        let insert = Insert { message: message.clone(), id_is_generated: false };
+        let insert = Insert::new(message.clone());
         now(store.insert(self.clock.now(), vec![insert])).unwrap().remove(0)
     }
 
@@ -170,6 +174,36 @@ impl Bed {
                 Settle { receipt: leased.receipt, settlement: Settlement::Delivered { receipt: None } };
             now(store.settle(self.clock.now(), vec![settle])).unwrap();
         }
+    }
+
+    /// The nodes of the source give up what is due, after a try of which nobody knows whether it arrived.
+    pub(super) fn bury(&self) -> Vec<MessageId> {
+        let claimed = self.claim(&self.source);
+        let ids: Vec<_> = claimed.iter().map(|leased| leased.message.id.clone()).collect();
+        for leased in claimed {
+            let attempt = Some(Attempt::new(self.clock.now().wall(), Outcome::Unknown, "no answer"));
+            let settlement = Settlement::Dead { reason: DeadReason::Exhausted, attempt };
+            let settle = Settle { receipt: leased.receipt, settlement };
+            now(self.source.settle(self.clock.now(), vec![settle])).unwrap();
+            self.ledger.lock().unwrap().get_mut(&leased.message.id).unwrap().is_cancelled = true;
+        }
+        ids
+    }
+
+    /// Somebody replays dead letters; what is replayed is to arrive. Says which were.
+    pub(super) fn replay(&self, store: &MemoryStore, ids: &[MessageId]) -> Vec<MessageId> {
+        let now_is = self.clock.now();
+        let answers = now(store.replay(now_is, ids)).unwrap();
+        let is_done = |answer: &Changed| matches!(answer, Changed::Done { .. });
+        let done = ids.iter().zip(answers).filter(|(_, answer)| is_done(answer)).map(|(id, _)| id.clone());
+        done.inspect(|id| self.is_to_arrive(id, now_is.wall())).collect()
+    }
+
+    /// A dead letter was replayed at that time.
+    pub(super) fn is_to_arrive(&self, id: &MessageId, due: Timestamp) {
+        let mut ledger = self.ledger.lock().unwrap();
+        let entry = ledger.get_mut(id).unwrap();
+        (entry.is_cancelled, entry.message.due) = (false, due);
     }
 
     /// A client cancels at the source, and sends something else with the same id if that was done.

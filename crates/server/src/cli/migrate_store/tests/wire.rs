@@ -169,8 +169,8 @@ impl Store for Wired {
         self.items(ids.to_vec(), move |inner, ids| at_once(inner.replay(now, &ids)))
     }
 
-    async fn purge(&self, _: Now, _: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        panic!("a move purges nothing")
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.items(ids.to_vec(), move |inner, ids| at_once(inner.purge(now, &ids)))
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
