@@ -53,7 +53,7 @@ pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
     }
     let (stats, rates) = (app.duly.stats(), app.telemetry.rates());
     Ok(Json(Stats {
-        books: totals(&app.duly.totals().await?),
+        books: BooksAnswer::from(&app.duly.totals().await?),
         accepted_per_second: rates.accepted,
         delivered_per_second: rates.delivered,
         failed: stats.failed,
@@ -76,20 +76,7 @@ async fn own_totals(app: &App, who: &Who) -> Answer<BooksAnswer> {
         books.dead += status.dead;
     }
     books.accepted = books.pending + books.in_flight + books.dead;
-    Ok(self::totals(&books))
-}
-
-fn totals(books: &Totals) -> BooksAnswer {
-    BooksAnswer {
-        accepted: books.accepted,
-        pending: books.pending,
-        in_flight: books.in_flight,
-        delivered: books.delivered,
-        cancelled: books.cancelled,
-        dead: books.dead,
-        purged: books.purged,
-        balanced: books.balance(),
-    }
+    Ok(BooksAnswer::from(&books))
 }
 
 fn lateness(quantiles: &Quantiles) -> Lateness {

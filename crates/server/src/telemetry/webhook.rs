@@ -98,7 +98,7 @@ mod tests {
     use duly::{ManualClock, Outcomes};
 
     use super::*;
-    use crate::wire::AlertState;
+    use crate::wire::{AlertState, AlertValues};
 
     /// Panics over the alert `bad`, and tells of the others.
     struct Fragile(mpsc::UnboundedSender<String>);
@@ -129,7 +129,8 @@ mod tests {
         let poster = Poster::to(Arc::new(Fragile(taken)), Arc::new(ManualClock::new())).unwrap();
         for name in ["bad", "overdue", "bad", "orphan"] {
             let (name, scope, state) = (name.to_owned(), None, AlertState::Raised);
-            poster.post(&Alert { name, scope, state, detail: String::new(), since: String::new() });
+            let (detail, since) = (String::new(), String::new());
+            poster.post(&Alert { name, scope, state, detail, since, values: AlertValues::default() });
         }
         for name in ["overdue", "orphan"] {
             let post = posts.recv().await.expect("posts go on");

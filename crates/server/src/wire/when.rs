@@ -56,8 +56,8 @@ impl Moment {
     }
 }
 
-/// Milliseconds before this are 1970 to 1973: whoever sends fewer as a due time means seconds.
-pub const DUE_MILLIS_MIN: u64 = 100_000_000_000;
+/// The begin of 2001. A due time that is a smaller number counts seconds, not milliseconds.
+pub const DUE_MILLIS_MIN: u64 = 978_307_200_000;
 
 impl Moment {
     /// The point in time, to be the due time of a message: seconds in place of milliseconds are refused, as they would make
@@ -76,9 +76,13 @@ impl Moment {
             let detail = "0 is the year 1970; leave deliver_at out to deliver now";
             return Err(Invalid::new(ErrorCode::BadTime, path, detail));
         }
-        let detail = format!(
-            "{number} milliseconds since 1970 is {time}: this looks like seconds; send {number}000, or a time such as \"2026-11-15T18:15:00Z\""
-        );
+        let example = "a time such as \"2026-11-15T18:15:00Z\"";
+        let advice = if number <= Timestamp::MAX.as_millis() / 1_000 {
+            format!("this looks like seconds; send {number}000, or {example}")
+        } else {
+            format!("a number counts milliseconds, and one before 2001 is a mistake; send {example}")
+        };
+        let detail = format!("{number} milliseconds since 1970 is {time}: {advice}");
         Err(Invalid::new(ErrorCode::BadTime, path, detail))
     }
 }

@@ -36,6 +36,16 @@ impl Verified {
         self.damaged == 0 && self.faults.is_empty()
     }
 
+    /// Counts a message that was listed: read, or missing.
+    fn count(&mut self, id: &MessageId, is_found: bool) {
+        if is_found {
+            self.messages += 1;
+        } else {
+            self.damaged += 1;
+            self.fault(format!("message {:?} is listed and cannot be found", id.as_str()));
+        }
+    }
+
     fn fault(&mut self, words: String) {
         if self.faults.len() < NAMED && !self.faults.contains(&words) {
             self.faults.push(words);
@@ -109,17 +119,11 @@ async fn read_state(
 
 async fn read_bodies(store: &EmbeddedStore, ids: &[MessageId], verified: &mut Verified) {
     if let Ok(records) = store.get(ids).await {
-        verified.messages += records.len() as u64;
-        let missing = records.iter().zip(ids).filter(|(record, _)| record.is_none());
-        for (_, id) in missing {
-            verified.damaged += 1;
-            verified.fault(format!("message {id:?} is listed and cannot be found", id = id.as_str()));
-        }
-        return;
+        return ids.iter().zip(records).for_each(|(id, record)| verified.count(id, record.is_some()));
     }
     for id in ids {
         match store.get(std::slice::from_ref(id)).await {
-            Ok(_) => verified.messages += 1,
+            Ok(records) => verified.count(id, records.iter().any(Option::is_some)),
             Err(error) => {
                 verified.damaged += 1;
                 verified.fault(format!("message {:?}: {}", id.as_str(), error.what));
