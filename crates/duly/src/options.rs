@@ -176,6 +176,7 @@ mod tests {
             let terms = DeliveryTerms {
                 attempt,
                 lost,
+                lost_at: None,
                 due: now,
                 max_lateness: None,
                 retry: None,

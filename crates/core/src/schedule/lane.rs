@@ -323,14 +323,11 @@ impl Lane {
         self.look_at = earliest(earliest(next, self.hinted.take()), more.then(|| now.wall()));
         let lease_end = asked.saturating_add(self.settings.lease);
         for ClaimedJob { job, terms } in taken {
-            let suspect = terms.lost != LeaseLoss::None;
             self.budget.take(terms.bytes);
             self.destinations.claimed(terms.destination, now.mono());
-            self.held.insert(job.serial, Held { terms, lease_end, alone: suspect, unknown: None });
-            if suspect && !step.shared.suspect.admit(job) {
-                self.blocked = true;
-                self.release(job, step);
-            } else {
+            let alone = terms.lost != LeaseLoss::None;
+            self.held.insert(job.serial, Held { terms, lease_end, alone, unknown: None });
+            if !alone || self.admit_suspect(job, step) {
                 self.buffer.push_back(job);
             }
         }

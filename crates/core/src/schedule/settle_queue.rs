@@ -85,7 +85,7 @@ impl Scheduler {
             match settlement {
                 // The sweep finds what was lost.
                 _ if lost.contains(job) => {}
-                Settlement::Retry { at, .. } => _ = lane.hint(*at),
+                Settlement::Retry { at, .. } | Settlement::Defer { at } => _ = lane.hint(*at),
                 Settlement::Release => _ = lane.hint(step.now.wall()),
                 Settlement::Delivered { .. } | Settlement::Dead { .. } => {}
             }

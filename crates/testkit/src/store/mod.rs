@@ -66,6 +66,7 @@ macro_rules! with_store_cases {
                 a_retry_waits_and_counts
                 an_outage_counts_nothing
                 a_hand_back_counts_nothing_and_is_ready_at_once
+                a_deferral_waits_and_changes_nothing_else
                 a_retry_keeps_the_due_time
                 dead_letters_keep_their_bodies
                 delivered_ones_lose_them
