@@ -138,6 +138,11 @@ impl Attempt {
         history.push(attempt);
     }
 
+    /// When the last claim of a message with this history was lost, if nothing was tried since.
+    pub fn lost_at(history: &[Self]) -> Option<Timestamp> {
+        history.last().filter(|last| last.outcome == Outcome::Lost).map(|last| last.at)
+    }
+
     /// A try; a longer detail is cut at a character.
     pub fn new(at: Timestamp, outcome: Outcome, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();

@@ -33,7 +33,7 @@ pub use crate::{
 /// - `claim_is_ordered_and_never_early`: results ascend by `(ready, priority descending, id)`, all `ready <= now`.
 /// - `claim_takes_one_lane_only`, and `a_full_lane_does_not_hide_another`.
 /// - `claim_hides_until_the_lease_ends`: no other claim sees the message before that.
-/// - `a_lost_lease_counts_an_attempt`, and its history says so.
+/// - `a_lost_lease_counts_an_attempt`, and its history says so. The time of the loss is told to who claims it next; when it is ready does not change.
 /// - `tokens_grow`: a later claim has the larger fencing token.
 /// - `what_was_lost_is_claimed_alone`: a claim gives either messages never lost, or exactly one that was.
 /// - `claim_says_when_to_look_again`: nothing of the lane is due before [`Claimed::next`].
@@ -45,6 +45,7 @@ pub use crate::{
 /// - `settle_with_a_lost_lease_changes_nothing`: the caller is told [`Settled::Lost`].
 /// - `settle_twice_is_lost_the_second_time`.
 /// - `a_retry_waits_and_counts`, `an_outage_counts_nothing`, `a_hand_back_counts_nothing_and_is_ready_at_once`.
+/// - `a_deferral_waits_and_changes_nothing_else`: a suspect stays one.
 /// - `a_retry_keeps_the_due_time`.
 /// - `a_deferral_replaces_the_one_before_once_the_history_is_full`: it does not push out what was tried, see [`Attempt::remember`].
 /// - `dead_letters_keep_their_bodies`, `delivered_ones_lose_them`.
@@ -307,6 +308,8 @@ pub struct LeasedMessage {
     pub attempt: u32,
     /// Whether its last claim was lost.
     pub lost: LeaseLoss,
+    /// When its last claim was lost, if nothing was tried since: [`Attempt::lost_at`] of its history.
+    pub lost_at: Option<Timestamp>,
     /// The right by which this node claimed it, where several nodes share the store.
     pub fence: Option<Fence>,
 }
@@ -344,6 +347,11 @@ pub enum Settlement {
     },
     /// Never begun: as it was before the claim.
     Release,
+    /// Never begun, and not to be claimed before `at`; else as it was before the claim, with all that it is suspected of.
+    Defer {
+        /// Not before then.
+        at: Timestamp,
+    },
 }
 
 /// Whether a claim was still the caller's to settle or extend.

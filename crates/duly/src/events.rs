@@ -253,7 +253,7 @@ impl Bell {
                 Event::Failed { id, lane, attempt, outcome, detail, retry_at: *at }
             }
             Settlement::Dead { reason, .. } => Event::Dead { id, lane, reason: *reason },
-            Settlement::Release => return,
+            Settlement::Release | Settlement::Defer { .. } => return,
         });
     }
 

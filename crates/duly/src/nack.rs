@@ -143,6 +143,7 @@ fn terms(record: &Record) -> DeliveryTerms {
         due: record.message.due,
         attempt: record.attempts + 1,
         lost: LeaseLoss::None,
+        lost_at: None,
         max_lateness: record.message.max_lateness,
         retry: record.message.retry.clone(),
         bytes: record.message.body.len(),

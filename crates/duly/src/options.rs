@@ -89,7 +89,7 @@ pub struct HandlerOptions {
     pub timeout: Duration,
     /// The first wait after a handler or receiver said "not now".
     pub again: Duration,
-    /// The first wait after a handler failed or panicked, or a receiver gave an error.
+    /// The first wait after a handler failed or panicked, a receiver gave an error, or a lease ended with nobody's word.
     pub failed: Duration,
     /// The longest wait.
     pub max: Duration,
@@ -195,6 +195,7 @@ mod tests {
             let terms = DeliveryTerms {
                 attempt,
                 lost,
+                lost_at: None,
                 due: now,
                 max_lateness: None,
                 retry: None,

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use duly_core::{
     ErrorCode, Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
-    schedule::{DeliveryTerms, LaneSettings, Triage, triage},
+    schedule::{DeliveryTerms, LaneSettings, Triage, triage, wait_after_loss},
     store::{Claim, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
@@ -79,7 +79,8 @@ impl Duly {
     ) -> Result<Vec<Received>, Error> {
         let topics = topics(queues)?;
         let parts = &self.inner.parts;
-        let end = parts.clock.now().mono().saturating_add(want.wait);
+        let begin = parts.clock.now().mono();
+        let end = begin.saturating_add(want.wait);
         let turns: Vec<_> = topics.iter().map(|topic| Turn(parts.hints.listen(topic))).collect();
         loop {
             self.check_open()?;
@@ -88,7 +89,9 @@ impl Duly {
             told.iter_mut().for_each(|told| _ = told.as_mut().enable());
             let look_again = match self.take_surely(&topics, &want).await? {
                 Taken::Some(mut transit) => return Ok(std::mem::take(&mut transit.received)),
-                Taken::OnlyDead => continue,
+                // There may be more of them than a receiver has time for.
+                Taken::NotOne if parts.clock.now().mono() < end.max(begin.saturating_add(LOOK)) => continue,
+                Taken::NotOne => return Ok(Vec::new()),
                 Taken::None(look_again) => look_again,
             };
             let now = parts.clock.now().mono();
@@ -127,7 +130,7 @@ impl Duly {
         let mut transit = Transit { duly: self.clone(), runtime: Handle::current(), received: Vec::new() };
         let clock = &self.inner.parts.clock;
         let half = clock.now().mono().saturating_add(want.lease / 2);
-        let (mut look_again, mut died, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
+        let (mut look_again, mut is_more, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
         for shares in [share, max] {
             let mut more = Vec::new();
             for topic in topics {
@@ -144,7 +147,7 @@ impl Duly {
                         }
                         transit.received.append(&mut taken.received);
                     }
-                    Ok(Taken::OnlyDead) => died = true,
+                    Ok(Taken::NotOne) => is_more = true,
                     Ok(Taken::None(next)) => look_again = look_again.min(next),
                     // The others may have something all the same.
                     Err(error) => failed = Some(error),
@@ -155,7 +158,7 @@ impl Duly {
         match failed {
             _ if !transit.received.is_empty() => Ok(Taken::Some(transit)),
             Some(error) => Err(error),
-            None if died => Ok(Taken::OnlyDead),
+            None if is_more => Ok(Taken::NotOne),
             None => Ok(Taken::None(look_again)),
         }
     }
@@ -185,13 +188,16 @@ impl Duly {
     /// Gives the receiver those that are still worth a try.
     async fn hand_out(&self, now: Now, messages: Vec<LeasedMessage>) -> Result<Taken, Error> {
         let parts = &self.inner.parts;
-        let policy = self.queue_settings().retry;
-        let Some(first) = messages.first() else { return Ok(Taken::OnlyDead) };
+        let settings = self.queue_settings();
+        let Some(first) = messages.first() else { return Ok(Taken::NotOne) };
         let tally = parts.bell.tally.lane(&first.message.lane());
         let (mut received, mut handed, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
         for leased in messages {
-            let settlement = match triage(now.wall(), &DeliveryTerms::of(&leased), &policy) {
-                Triage::Deliver => {
+            let terms = DeliveryTerms::of(&leased);
+            let wait_end = wait_after_loss(now.wall(), &terms, &settings, || self.draw());
+            let settlement = match (triage(now.wall(), &terms, &settings.retry), wait_end) {
+                (Triage::Deliver, Some(at)) => Settlement::Defer { at },
+                (Triage::Deliver, None) => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
                     let topic = leased.message.topic.clone();
                     parts.bell.tally.began(&tally, &topic, late);
@@ -201,8 +207,8 @@ impl Duly {
                     received.push(in_hand(leased));
                     continue;
                 }
-                Triage::Dead(reason) => Settlement::Dead { reason, attempt: None },
-                Triage::Early => Settlement::Release,
+                (Triage::Dead(reason), _) => Settlement::Dead { reason, attempt: None },
+                (Triage::Early, _) => Settlement::Release,
             };
             settles.push(Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() });
             over.push((leased, settlement));
@@ -220,13 +226,16 @@ impl Duly {
             };
             let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
             for ((leased, settlement), _) in done {
+                if let Settlement::Defer { at } = settlement {
+                    parts.hints.tell(leased.message.lane(), *at);
+                }
                 parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, settlement);
             }
         }
         add(&parts.bell.tally.handed_out, received.len());
         self.inner.handed.remember(handed);
         if received.is_empty() {
-            return Ok(Taken::OnlyDead);
+            return Ok(Taken::NotOne);
         }
         Ok(Taken::Some(Transit { duly: self.clone(), runtime: Handle::current(), received }))
     }
@@ -359,7 +368,8 @@ impl Drop for Transit {
 
 enum Taken {
     Some(Transit),
-    OnlyDead,
+    /// Those that were due are dead, or wait: there may be others.
+    NotOne,
     /// Nothing is due before then.
     None(Monotonic),
 }

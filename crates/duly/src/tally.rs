@@ -92,7 +92,7 @@ impl Tally {
             Settlement::Retry { attempt, .. } if attempt.is_deferral() => return,
             Settlement::Retry { .. } => (&self.failed, |tally| &tally.failed),
             Settlement::Dead { .. } => (&self.dead, |tally| &tally.dead),
-            Settlement::Release => return,
+            Settlement::Release | Settlement::Defer { .. } => return,
         };
         add(all, 1);
         add(one(lane), 1);

@@ -255,15 +255,11 @@ impl Lane {
         let has_more = count > 0 && (count >= limit || taken.iter().any(is_suspect));
         self.timing.answered(ClaimAnswer { count, next, has_more }, step.now);
         let lease_end = asked.saturating_add(self.settings.lease);
-        for taken in taken {
-            let is_suspect = is_suspect(&taken);
-            let ClaimedJob { job, terms } = taken;
+        for ClaimedJob { job, terms } in taken {
             self.destinations.claimed(terms.destination, step.mono());
-            self.claims.insert(job, ClaimState { terms, lease_end, alone: is_suspect, unknown: None });
-            if is_suspect && !step.shared.suspect.admit(job) {
-                self.gate.is_blocked = true;
-                self.release(job, step);
-            } else {
+            let alone = terms.lost != LeaseLoss::None;
+            self.claims.insert(job, ClaimState { terms, lease_end, alone, unknown: None });
+            if !alone || self.admit_suspect(job, step) {
                 self.claims.waiting.push_back(job);
             }
         }

@@ -42,7 +42,7 @@ pub use scheduler::Scheduler;
 pub use settings::{LaneSettings, Rate, Settings, Work};
 pub use settlement::settlement_of;
 pub use sweep::SweepSettings;
-pub use triage::{DeliveryTerms, Triage, triage};
+pub use triage::{DeliveryTerms, Triage, triage, wait_after_loss};
 
 /// A lane, as the scheduler and its runtime name it between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

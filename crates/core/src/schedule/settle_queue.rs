@@ -85,7 +85,7 @@ impl Scheduler {
             match settlement {
                 // The sweep finds what was lost.
                 _ if lost.contains(job) => {}
-                Settlement::Retry { at, .. } => _ = lane.timing.hint(*at),
+                Settlement::Retry { at, .. } | Settlement::Defer { at } => _ = lane.timing.hint(*at),
                 Settlement::Release => _ = lane.timing.hint(step.now.wall()),
                 Settlement::Delivered { .. } | Settlement::Dead { .. } => {}
             }

@@ -39,7 +39,7 @@ pub fn settlement_of(
 }
 
 /// The policy of one try: the message's own words over those of the lane.
-fn policy(settings: &LaneSettings, terms: &DeliveryTerms, outcome: Outcome) -> RetryPolicy {
+pub(super) fn policy(settings: &LaneSettings, terms: &DeliveryTerms, outcome: Outcome) -> RetryPolicy {
     let mut lane = settings.retry.clone();
     if let Work::Handler { again, failed } = settings.work {
         lane.min = if outcome == Outcome::Again { again } else { failed };
@@ -92,6 +92,7 @@ mod tests {
             due: NOW,
             attempt,
             lost: LeaseLoss::None,
+            lost_at: None,
             max_lateness: None,
             retry: None,
             bytes: 0,

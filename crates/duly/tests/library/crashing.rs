@@ -37,7 +37,8 @@ async fn a_task_that_kills_the_process_is_a_dead_letter_at_its_limit_and_its_nei
     let mut crashes = 0;
     for _ in 0..10 {
         start(&bench, &crashed, &done).await;
-        bench.pass(seconds(5)).await;
+        // What the last process lost waits as after a failed try.
+        bench.pass(seconds(15)).await;
         if !*crashed.lock().unwrap() {
             break;
         }

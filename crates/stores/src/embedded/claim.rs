@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Lane, Monotonic, Now, Receipt, Timestamp,
+    Attempt, Lane, Monotonic, Now, Receipt, Timestamp,
     store::{Claim, ClaimBudget, Claimed, Holder, LeasedMessage, StoreError, StoreErrorKind},
 };
 
@@ -206,6 +206,7 @@ impl Shared {
                 ready: one.ready,
                 attempt: stored.attempts.saturating_add(1),
                 lost: stored.lost,
+                lost_at: Attempt::lost_at(&stored.history),
                 fence: None,
                 message: stored.message,
             });

@@ -47,7 +47,7 @@ impl Shared {
     fn bytes_to_settle(&self, batch: &[Settle]) -> usize {
         let engine = self.engine();
         let bytes = |settle: &Settle| match settle.settlement {
-            Settlement::Retry { .. } | Settlement::Dead { .. } => engine
+            Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => engine
                 .flight
                 .get(settle.receipt.token, &settle.receipt.id)
                 .map_or(0, |held| held.bytes as usize),
@@ -96,7 +96,7 @@ impl Shared {
                 held.is_some_and(|held| held.head.is_empty())
             };
             let needs = |settle: &Settle| match &settle.settlement {
-                Settlement::Retry { .. } | Settlement::Dead { .. } => true,
+                Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => true,
                 Settlement::Delivered { .. } => large(&settle.receipt),
                 Settlement::Release => false,
             };
@@ -140,16 +140,18 @@ impl Shared {
             }
             stored.remember(attempt.clone());
         };
-        stored.lost = LeaseLoss::None;
         match &settle.settlement {
             Settlement::Retry { at, attempt } => {
                 note(&mut stored, attempt);
+                stored.lost = LeaseLoss::None;
                 stored.ready = (*at).max(stored.message.due);
             }
+            Settlement::Defer { at } => stored.ready = (*at).max(stored.message.due),
             Settlement::Dead { reason, attempt } => {
                 if let Some(attempt) = attempt {
                     note(&mut stored, attempt);
                 }
+                stored.lost = LeaseLoss::None;
                 stored.dead = Some((*reason, now.wall()));
             }
             // As it is stored: the end of a message must carry the version that it ends.
@@ -340,7 +342,10 @@ fn settle_one(
     if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
         return Settled::Lost;
     }
-    let is_rewritten = matches!(settle.settlement, Settlement::Retry { .. } | Settlement::Dead { .. });
+    let is_rewritten = matches!(
+        settle.settlement,
+        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. }
+    );
     let is_large = engine.flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
     let is_delivered = matches!(settle.settlement, Settlement::Delivered { .. });
     if entry.is_none() && (is_rewritten || (is_delivered && is_large)) {
@@ -353,7 +358,7 @@ fn settle_one(
             let bytes = u64::from(held.bytes);
             engine.end(held.hash, held.place, bytes, State::Delivered, receipt.as_deref(), head);
         }
-        Settlement::Retry { .. } | Settlement::Dead { .. } => {
+        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => {
             engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
         }
         Settlement::Release => {

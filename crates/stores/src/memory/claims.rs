@@ -51,6 +51,7 @@ impl Shelf {
             ready: entry.record.ready,
             attempt: entry.record.attempts.saturating_add(1),
             lost: entry.lost,
+            lost_at: Attempt::lost_at(&entry.record.history),
             fence: None,
         };
         self.put(entry);
@@ -74,6 +75,7 @@ impl Shelf {
         match settle.settlement {
             // As it was before the claim: whatever it is suspected of, it still is.
             Settlement::Release => {}
+            Settlement::Defer { at } => record.ready = at.max(record.message.due),
             Settlement::Retry { at, attempt } => {
                 // Wall time may have stepped back behind the due time since the claim.
                 record.ready = at.max(record.message.due);

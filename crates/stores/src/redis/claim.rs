@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    Fence, Lane, Now, Receipt, Timestamp,
+    Attempt, Fence, Lane, Now, Receipt, Timestamp,
     store::{Claim, Claimed, Holder, LeasedMessage, StoreError},
 };
 use futures_util::future::{join_all, try_join};
@@ -177,7 +177,7 @@ fn read_leased(
     };
     let packed::Unpacked { record, lost } = unpacked;
     let receipt = Receipt { shard, token, id: turn.id.clone() };
-    let attempt = record.attempts.saturating_add(1);
+    let (attempt, lost_at) = (record.attempts.saturating_add(1), Attempt::lost_at(&record.history));
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
-    Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, fence }))
+    Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, lost_at, fence }))
 }

@@ -123,6 +123,7 @@ impl RedisStore {
 fn letter(settlement: &Settlement) -> u8 {
     match settlement {
         Settlement::Release => b'H',
+        Settlement::Defer { .. } => b'W',
         Settlement::Retry { .. } => b'R',
         Settlement::Delivered { .. } => b'D',
         Settlement::Dead { .. } => b'X',
@@ -134,6 +135,7 @@ fn packed_verdict(now: Now, settlement: &Settlement) -> Vec<u8> {
     let delivered = Attempt::new(now.wall(), Outcome::Delivered, "");
     let (attempt, rest) = match settlement {
         Settlement::Release => (None, Vec::new()),
+        Settlement::Defer { at } => (None, six(*at).to_vec()),
         Settlement::Retry { at, attempt } => (Some(attempt), six(*at).to_vec()),
         Settlement::Delivered { receipt } => {
             (Some(&delivered), receipt.iter().flat_map(|text| [b"=", text.as_bytes()].concat()).collect())

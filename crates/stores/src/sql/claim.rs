@@ -7,7 +7,7 @@ use std::{
 };
 
 use duly_core::{
-    Fence, Lane, MessageId, Now, Receipt, State, Timestamp,
+    Attempt, Fence, Lane, MessageId, Now, Receipt, State, Timestamp,
     store::{Claim, Claimed, Holder, LeasedMessage, StoreError},
 };
 
@@ -335,6 +335,7 @@ pub(super) fn leased(row: Row, shard: u16, fence: Option<Fence>) -> LeasedMessag
         ready: record.ready,
         attempt: record.attempts.saturating_add(1),
         lost,
+        lost_at: Attempt::lost_at(&record.history),
         fence,
         message: record.message,
     }

@@ -144,6 +144,10 @@ impl SqlStore {
 fn end(row: &mut Row, now: Now, settlement: &Settlement, tally: &mut Tally) {
     match settlement {
         Settlement::Release => put_back(row, tally),
+        Settlement::Defer { at } => {
+            row.record.ready = (*at).max(row.record.message.due);
+            put_back(row, tally);
+        }
         Settlement::Retry { at, attempt } => {
             row.note(attempt.clone());
             // Wall time may have stepped back behind the due time since the claim.

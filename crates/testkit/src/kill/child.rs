@@ -89,7 +89,16 @@ pub async fn work(role: Role, folder: &Path, life: u64) {
     // Kills count as tries: none of these messages may run out of them.
     let attempts = 10_000;
     let options = SinkOptions { in_flight: IN_FLIGHT, batch: 4, ..SinkOptions::default() };
-    let handlers = HandlerOptions { batch: IN_FLIGHT, concurrency: 4, attempts, ..HandlerOptions::default() };
+    // What a kill took along waits, and kills come faster than the usual waits end.
+    let (failed, max) = (Duration::from_millis(5), Duration::from_millis(20));
+    let handlers = HandlerOptions {
+        batch: IN_FLIGHT,
+        concurrency: 4,
+        attempts,
+        failed,
+        max,
+        ..HandlerOptions::default()
+    };
     let duly = Duly::builder()
         .store(store.clone())
         .clock(Arc::new(clock.clone()))

@@ -102,7 +102,7 @@ impl Store for SlowStore {
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
         self.there().await?;
         let retries = batch.iter().filter_map(|settle| match settle.settlement {
-            Settlement::Retry { at, .. } => Some(at),
+            Settlement::Retry { at, .. } | Settlement::Defer { at } => Some(at),
             _ => None,
         });
         if let Some(at) = retries.max() {

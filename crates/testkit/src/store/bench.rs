@@ -259,6 +259,12 @@ impl Bench {
         assert_eq!(self.settle(&leased.receipt, settlement).await, Settled::Done);
     }
 
+    /// Never begun, and not before `wait` milliseconds from now.
+    pub async fn defer(&self, leased: &LeasedMessage, wait: u64) {
+        let at = self.now.wall().saturating_add(Duration::from_millis(wait));
+        assert_eq!(self.settle(&leased.receipt, Settlement::Defer { at }).await, Settled::Done);
+    }
+
     /// Never begun.
     pub async fn release(&self, leased: &LeasedMessage) {
         assert_eq!(self.settle(&leased.receipt, Settlement::Release).await, Settled::Done);

@@ -67,6 +67,7 @@ macro_rules! with_store_cases {
                 a_retry_waits_and_counts
                 an_outage_counts_nothing
                 a_hand_back_counts_nothing_and_is_ready_at_once
+                a_deferral_waits_and_changes_nothing_else
                 a_retry_keeps_the_due_time
                 a_deferral_replaces_the_one_before_once_the_history_is_full
                 dead_letters_keep_their_bodies

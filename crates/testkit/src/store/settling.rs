@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Body, DeadReason, LeaseLoss, Outcome, State,
+    Body, DeadReason, LeaseLoss, Outcome, Record, State,
     store::{Settled, Settlement},
 };
 
@@ -26,6 +26,7 @@ pub async fn settle_with_a_lost_lease_changes_nothing(lab: &Lab) {
             Settlement::Retry { at: ms(1), attempt: attempt.clone() },
             Settlement::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
             Settlement::Release,
+            Settlement::Defer { at: ms(1) },
         ]
     };
     for settlement in settlements() {
@@ -106,6 +107,44 @@ pub async fn a_hand_back_counts_nothing_and_is_ready_at_once(lab: &Lab) {
     let again = t.claim(10).await;
     assert_eq!(ids(&again), ["a", "b"]);
     assert_eq!((again[0].attempt, again[0].lost), (1, LeaseLoss::None));
+}
+
+/// A deferral is a hand-back with a time: nothing is counted or told, and a suspect is still claimed alone.
+pub async fn a_deferral_waits_and_changes_nothing_else(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.accept([message("a", 0)]).await;
+    let before = t.record("a").await;
+    let leased = t.claim_one("a").await;
+    assert_eq!((leased.lost, leased.lost_at), (LeaseLoss::None, None));
+    t.defer(&leased, 1000).await;
+    assert_eq!(t.record("a").await, Record { ready: ms(1000), ..before });
+    t.pass(999);
+    assert_eq!(ids(&t.claim(10).await), [""; 0]);
+    t.pass(1);
+    t.claim_one("a").await;
+
+    t.pass(PAST_THE_LEASE);
+    t.sweep(&["work"]).await;
+    let lost_at = Some(t.now().wall());
+    let leased = t.claim_one("a").await;
+    assert_eq!((leased.attempt, leased.lost, leased.lost_at), (2, LeaseLoss::InBatch, lost_at));
+    assert_eq!(leased.ready, ms(1000), "a loss leaves it alone");
+    t.defer(&leased, 5000).await;
+    let waiting = t.record("a").await;
+    assert_eq!((waiting.attempts, waiting.history.len()), (1, 1));
+    t.crash().await;
+    assert_eq!(t.record("a").await, waiting);
+    t.pass(4999);
+    assert_eq!(ids(&t.claim(10).await), [""; 0]);
+    t.pass(1);
+    t.accept([message("b", 0)]).await;
+    let (first, second) = (t.claim(10).await, t.claim(10).await);
+    let suspect = first.iter().chain(&second).find(|leased| leased.message.id == id("a")).unwrap();
+    assert_eq!((first.len(), second.len()), (1, 1), "a suspect is claimed alone");
+    assert_eq!((suspect.attempt, suspect.lost, suspect.lost_at), (2, LeaseLoss::InBatch, lost_at));
+    assert_eq!(Some(suspect.ready), lost_at.map(|at| at.saturating_add(Duration::from_secs(5))));
+    t.retry(suspect, 0, Outcome::Failed).await;
+    assert_eq!(t.claim_one("a").await.lost_at, None, "it was tried since");
 }
 
 /// The due time is the producer's; a retry has a time of its own.

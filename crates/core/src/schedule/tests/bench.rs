@@ -185,6 +185,7 @@ impl Bench {
             due: self.now().wall(),
             attempt: 1,
             lost: LeaseLoss::None,
+            lost_at: None,
             max_lateness: None,
             retry: None,
             bytes: 0,
