@@ -20,6 +20,7 @@ pub mod redis_streams;
 pub mod rocketmq;
 #[cfg(any(
     feature = "webhook",
+    feature = "redis_streams",
     feature = "rabbitmq",
     feature = "kafka",
     feature = "rocketmq",

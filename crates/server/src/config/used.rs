@@ -68,6 +68,10 @@ pub struct SourceSetup {
     pub dead_letter_exchange: Option<String>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 impl SourceSetup {
@@ -78,13 +82,20 @@ impl SourceSetup {
     #[cfg(feature = "rabbitmq")]
     pub(crate) fn broker(&self) -> duly_sinks::RabbitmqConfig {
         let url = duly_sinks::OneOrMany(vec![self.url.reveal().into()]);
-        duly_sinks::RabbitmqConfig { url, ca: self.ca.clone(), ..duly_sinks::RabbitmqConfig::default() }
+        duly_sinks::RabbitmqConfig {
+            url,
+            ca: self.ca.clone(),
+            client_cert: self.client_cert.clone(),
+            client_key: self.client_key.clone(),
+            ..duly_sinks::RabbitmqConfig::default()
+        }
     }
 
     /// What is wrong with where the broker is: the setting, and why.
     #[cfg(feature = "rabbitmq")]
     pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
-        let key = |path: &str| if path == "ca" { "ca" } else { "url" };
+        let files = ["ca", "client_cert", "client_key"];
+        let key = |path: &str| files.into_iter().find(|file| *file == path).unwrap_or("url");
         self.broker().check().into_iter().map(|fault| (key(&fault.path), fault.detail)).collect()
     }
 

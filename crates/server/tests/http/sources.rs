@@ -59,6 +59,8 @@ impl Bridge {
                 prefetch: 100,
                 dead_letter_exchange: None,
                 ca: None,
+                client_cert: None,
+                client_key: None,
             };
             config.sources.insert("rabbit".into(), source);
             set(config);

@@ -29,6 +29,10 @@ pub struct KafkaConfig {
     pub tls: bool,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
     /// How long one call may take.
     pub request_timeout: Option<Span>,
 }

@@ -30,6 +30,10 @@ pub struct RedisStreamsConfig {
     pub request_timeout: Option<Span>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 impl RedisStreamsConfig {

@@ -53,6 +53,7 @@ impl Link {
             answer_within: settings.timeout,
             redirect_within: None,
             authorities: settings.authorities.clone(),
+            identity: settings.identity.clone(),
         };
         let clients = Clients::new(&settings.address, &reach).map_err(|error| {
             Invalid::new(ErrorCode::BadSink, "url", format!("it cannot be used: {error}"))

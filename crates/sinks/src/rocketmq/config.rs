@@ -27,6 +27,10 @@ pub struct RocketmqConfig {
     pub tls: bool,
     /// A PEM file with certificate authorities that are trusted besides those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
     /// How long one call may take.
     pub request_timeout: Option<Span>,
     /// Whether a message counts as delivered that a broker has, but not as safely as it is set to keep messages; yes, unless
