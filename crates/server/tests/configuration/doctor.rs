@@ -8,7 +8,7 @@ use testkit::{
         mysql::{self, Mysql},
         nats::{self, Nats},
         postgres::{self, Postgres},
-        rabbitmq, wait_until,
+        rabbitmq, redis, wait_until,
     },
     tls::ClientCertificate,
 };
@@ -179,6 +179,68 @@ fn a_source_shows_its_certificate_to_a_broker_that_wants_one() {
     assert_told(&source(&clients.settings()), "ok", "0 messages wait");
     assert_told(&source(""), "fail", "see whether the broker is up");
     assert_told(&source(&ClientCertificate::new().settings()), "fail", "see whether the broker is up");
+}
+
+#[test]
+fn the_doctor_names_the_topics_of_a_sink_that_its_broker_would_not_take() {
+    let told = |sink: &str, topics: &str| {
+        let store = "kind = \"embedded\"\n[sinks.orders]";
+        doctor(&format!("{store}\n{sink}\ntopics = {topics}"), "sink orders").1
+    };
+    if rabbitmq::installed() {
+        let broker = rabbitmq::shared();
+        testkit::block_on(async {
+            let connection = lapin::Connection::connect(&broker.url(), Default::default()).await.unwrap();
+            let channel = connection.create_channel().await.unwrap();
+            channel
+                .queue_declare("doctors-queue".into(), Default::default(), Default::default())
+                .await
+                .unwrap();
+            let kind = lapin::ExchangeKind::Topic;
+            for exchange in ["allowed", "doctors-exchange"] {
+                let made = channel.exchange_declare(
+                    exchange.into(),
+                    kind.clone(),
+                    Default::default(),
+                    Default::default(),
+                );
+                made.await.unwrap();
+            }
+        });
+        let by = |user: &str, topics: &str| {
+            let url = format!("url = \"amqp://{user}@127.0.0.1:{}\"", broker.port());
+            told(&format!("kind = \"rabbitmq\"\n{url}"), topics)
+        };
+        let known = "[\"doctors-queue\", \"doctors-exchange/paid\", \"nobody*\"]";
+        assert_eq!(by("guest:guest", known).len(), 1, "all is well, and a pattern names no topic");
+        let missing = by("guest:guest", "[\"doctors-queue\", \"no-such-queue\", \"no-such-exchange/x\"]");
+        assert_told(&missing, "warn", "no queue \"no-such-queue\"");
+        assert_told(&missing, "warn", "no exchange \"no-such-exchange\"");
+        assert_eq!(missing.len(), 3, "{missing:#?}");
+        let (user, password) = rabbitmq::FEW;
+        let few = by(&format!("{user}:{password}"), "[\"allowed/a\", \"doctors-exchange/paid\"]");
+        assert_told(&few, "warn", "may not publish to the exchange \"doctors-exchange\"");
+        assert_eq!(few.len(), 2, "{few:#?}");
+    }
+    if redis::installed() {
+        let server = redis::Redis::single();
+        server.run::<()>(&["SET", "text", "x"]);
+        let words = ["ACL", "SETUSER", "few", "on", ">secret", "~orders", "~text", "~duly:*", "+@all"];
+        server.run::<()>(&words);
+        let url = server.url().replace("redis://", "redis://few:secret@");
+        let found =
+            told(&format!("kind = \"redis_streams\"\nurl = \"{url}\""), "[\"orders\", \"text\", \"mail\"]");
+        assert_told(&found, "warn", "\"text\" is a string");
+        assert_told(&found, "warn", "may not write the stream \"mail\"");
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(server.run::<Vec<String>>(&["KEYS", "*"]) == ["text"], "nothing is written");
+    }
+    if nats::installed() {
+        let server = Nats::single();
+        let found = told(&format!("kind = \"nats\"\nurl = \"{}\"", server.url()), "[\"orders\"]");
+        assert_told(&found, "warn", "no stream has the subject \"orders\"");
+        assert_told(&found, "ok", "what this user may publish to shows when a message is sent");
+    }
 }
 
 #[test]

@@ -18,10 +18,10 @@ use std::{
     time::Duration,
 };
 
+use crate::tls::is_certificate_io_fault;
 use bytes::BytesMut;
 use duly_core::{Clock, Delivery, Monotonic, SinkError, SinkErrorKind};
 use tokio::sync::Semaphore;
-use crate::tls::is_certificate_io_fault;
 
 pub(crate) use address::{Address, Scheme, Written};
 use dial::Dialer;
@@ -247,10 +247,7 @@ pub(crate) fn no_connection(detail: impl Into<String>) -> SinkError {
 
 /// The failure to connect: nothing was sent, whatever it was.
 pub(crate) fn unconnected(why: &io::Error) -> SinkError {
-    let kind = if is_certificate_io_fault(why) {
-        SinkErrorKind::Misconfigured
-    } else {
-        SinkErrorKind::Unreachable
-    };
+    let kind =
+        if is_certificate_io_fault(why) { SinkErrorKind::Misconfigured } else { SinkErrorKind::Unreachable };
     SinkError::new(kind, why.to_string())
 }

@@ -22,7 +22,7 @@ use link::{Link, Wire};
 use publish::{Parcel, Pause, Publication};
 use settings::Settings;
 
-use crate::Remark;
+use crate::Finding;
 
 /// The part of a call's time in which the server is asked whether it lives, if a message got no answer.
 const MARGIN: u32 = 8;
@@ -98,9 +98,9 @@ impl NatsSink {
     }
 
     /// What works and is odd all the same.
-    async fn look(&self, again: Duration) -> Vec<Remark> {
+    async fn inspect(&self, again: Duration, topics: &[&str]) -> Vec<Finding> {
         if self.settings.mode == NatsMode::Core {
-            return vec![Remark {
+            return vec![Finding {
                 detail:
                     "core NATS is at-most-once: whoever does not listen at that moment never gets the message"
                         .into(),
@@ -109,7 +109,7 @@ impl NatsSink {
         }
         let (begin_until, end) = self.ends();
         match self.wire(begin_until).await {
-            Ok(wire) => self.within(end, ask::look(&wire, again)).await.unwrap_or_default(),
+            Ok(wire) => self.within(end, ask::inspect(&wire, again, topics)).await.unwrap_or_default(),
             Err(_) => Vec::new(),
         }
     }

@@ -163,6 +163,11 @@ pub(super) fn unasked(error: &Error) -> SinkError {
     }
 }
 
+/// Whether what was named is not there.
+pub(super) fn is_not_found(error: &Error) -> bool {
+    code(error) == Some(NOT_FOUND)
+}
+
 fn code(error: &Error) -> Option<u16> {
     match error.kind() {
         ErrorKind::ProtocolError(error) => Some(error.get_id()),

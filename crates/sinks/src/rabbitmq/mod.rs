@@ -15,6 +15,7 @@ mod wire;
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
@@ -33,7 +34,7 @@ use parcel::Parcel;
 use settings::Settings;
 use wire::Wire;
 
-use crate::Remark;
+use crate::Finding;
 
 /// Publishes to RabbitMQ.
 pub struct RabbitmqSink {
@@ -87,13 +88,34 @@ impl RabbitmqSink {
         }
     }
 
-    /// What would bite: a user that may not publish. What queues do with a message cannot be asked by AMQP.
-    async fn look(&self) -> Vec<Remark> {
+    /// What would bite: an exchange or a queue that is not there, a user that may not publish. What queues do with a message cannot
+    /// be asked by AMQP.
+    async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let end = self.after(self.settings.timeout);
         let Ok(wire) = self.wire().await else { return Vec::new() };
-        let exchange = self.settings.exchange.as_ref().map_or("", |exchange| exchange.as_str());
-        let asked = self.within(end, rights::ask(&wire, exchange));
-        asked.await.flatten().into_iter().collect()
+        let routes = topics.iter().map(|topic| parcel::route(topic, &self.settings));
+        let (mut exchanges, mut queues) = (BTreeSet::new(), BTreeSet::new());
+        for (exchange, key) in routes {
+            exchanges.insert(exchange);
+            if exchange.is_empty() {
+                queues.insert(key);
+            }
+        }
+        if exchanges.is_empty() {
+            exchanges.insert(self.settings.exchange.as_ref().map_or("", |exchange| exchange.as_str()));
+        }
+        let mut findings = Vec::new();
+        let work = async {
+            for exchange in exchanges {
+                findings.extend(rights::ask(&wire, exchange).await);
+            }
+            for queue in queues {
+                findings.extend(rights::ask_queue(&wire, queue).await);
+            }
+        };
+        // What was found until then is worth telling.
+        let _ = self.within(end, work).await;
+        findings
     }
 
     /// Whether we could publish, and whether the exchange is there if there is only one.

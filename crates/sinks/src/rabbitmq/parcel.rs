@@ -44,13 +44,8 @@ impl Parcel {
         let message = &delivery.message;
         let body = message.body.to_bytes();
         let topic = message.topic.as_str();
-        let (exchange, key) = match &settings.exchange {
-            Some(exchange) => (exchange.clone(), topic),
-            None => {
-                let (exchange, key) = topic.split_once('/').unwrap_or(("", topic));
-                (short("the exchange", "topic", exchange)?, key)
-            }
-        };
+        let (exchange, key) = route(topic, settings);
+        let exchange = short("the exchange", "topic", exchange)?;
         let tag = message.tag.as_ref().map(|tag| tag.as_str());
         let key = match tag.filter(|_| settings.tag_in_key) {
             Some(tag) => short("the routing key", "topic", &format!("{key}.{tag}"))?,
@@ -88,6 +83,14 @@ impl Parcel {
         let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let (exchange, key) = (self.exchange.clone(), self.key.clone());
         channel.basic_publish(exchange, key, mandatory, &self.body, self.properties.clone()).await
+    }
+}
+
+/// The exchange and the routing key that a topic stands for, without a tag.
+pub(super) fn route<'a>(topic: &'a str, settings: &'a Settings) -> (&'a str, &'a str) {
+    match &settings.exchange {
+        Some(exchange) => (exchange.as_str(), topic),
+        None => topic.split_once('/').unwrap_or(("", topic)),
     }
 }
 

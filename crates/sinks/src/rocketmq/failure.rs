@@ -106,8 +106,7 @@ pub(super) fn lost(why: &io::Error) -> Failure {
 }
 
 fn refused_certificate(why: &io::Error, detail: &str) -> Option<Failure> {
-    is_certificate_io_fault(why)
-        .then(|| Failure::new(SinkErrorKind::Misconfigured, About::Target, detail))
+    is_certificate_io_fault(why).then(|| Failure::new(SinkErrorKind::Misconfigured, About::Target, detail))
 }
 
 /// The receipt of a message that was taken, or why it was not.

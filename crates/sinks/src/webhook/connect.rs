@@ -247,3 +247,22 @@ fn not_secured(host: &str, why: &io::Error) -> ConnectError {
         ConnectError::Handshake { host, why: words }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_has_run_out_of_is_no_targets_fault() {
+        // No file of the system, of the process, no buffer, no port (EADDRNOTAVAIL).
+        for code in [23, 24, 105, 99] {
+            assert!(is_exhausted(&io::Error::from_raw_os_error(code)), "{code}");
+        }
+        // Refused, no route, timed out, not permitted.
+        for code in [111, 113, 110, 1] {
+            assert!(!is_exhausted(&io::Error::from_raw_os_error(code)), "{code}");
+        }
+        let exhausted = ConnectError::Exhausted { why: "no port".into() };
+        assert_eq!(exhausted.kind(), SinkErrorKind::Throttled);
+    }
+}

@@ -20,10 +20,7 @@ pub(super) struct Tls {
 }
 
 /// Trusts the authorities of the system, and `more`, and proves by `own` who we are.
-pub(super) fn connectors(
-    more: &[CertificateDer<'static>],
-    own: Option<&Identity>,
-) -> Result<Tls, Invalid> {
+pub(super) fn connectors(more: &[CertificateDer<'static>], own: Option<&Identity>) -> Result<Tls, Invalid> {
     let config = tls::proving(tls::of_the_system(), more, own)?;
     let offering = |protocols: &[&[u8]]| {
         let mut config = config.clone();

@@ -195,7 +195,7 @@ async fn the_doctor_names_topics_that_one_broker_can_stop() {
     reader::make_topic(&brokers, "a-sound", 1, &[("min.insync.replicas", "2")]).await;
     let text = format!("kind = 'kafka'\nbrokers = '{brokers}'");
     let config: SinkConfig = toml::from_str(&text).unwrap();
-    let remarks = config.look(Arc::new(SystemClock::new().unwrap()), PATIENCE).await;
+    let remarks = config.inspect(Arc::new(SystemClock::new().unwrap()), PATIENCE, &[]).await;
     let remark = |what: &str| {
         let found = remarks.iter().find(|remark| remark.detail.contains(what));
         &found.unwrap_or_else(|| panic!("{what} is not among {remarks:?}")).detail

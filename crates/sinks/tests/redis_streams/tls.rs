@@ -59,9 +59,8 @@ async fn a_server_that_wants_a_certificate_of_ours_gets_it() {
     }
     let (redis, clients) = (Redis::single(), ClientCertificate::new());
     let (port, certificate) = by_tls(&redis, Some(&clients.authority()));
-    let with = |own: &str| {
-        sink_with(&format!("rediss://127.0.0.1:{port}"), &format!("ca = '{certificate}'\n{own}"))
-    };
+    let with =
+        |own: &str| sink_with(&format!("rediss://127.0.0.1:{port}"), &format!("ca = '{certificate}'\n{own}"));
     let known = with(&clients.settings());
     known.probe().await.unwrap();
     one(&known, "orders", "a").await.unwrap();

@@ -60,7 +60,6 @@ async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_is_denied(
             error.detail
         );
     }
-
 }
 
 #[tokio::test]
@@ -79,7 +78,9 @@ async fn by_tls_both_ends_prove_who_they_are() {
     one(&trusting, THERE, "a").await.unwrap();
 
     let stranger = format!("{ca}\n{}", ClientCertificate::new().settings());
-    for (settings, what) in [(&own, "theirs is not trusted"), (&ca, "ours is missing"), (&stranger, "ours is not known")] {
+    for (settings, what) in
+        [(&own, "theirs is not trusted"), (&ca, "ours is missing"), (&stranger, "ours is not known")]
+    {
         let sink = sink(settings);
         let error = sink.probe().await.unwrap_err();
         assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{what}: {}", error.detail);

@@ -12,7 +12,7 @@ use async_nats::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use duly::SystemClock;
-use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
+use duly_core::{Body, MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use futures_util::StreamExt;
 use testkit::{
@@ -26,6 +26,9 @@ pub(crate) struct Stream {
     server: Nats,
     listeners: Mutex<Listeners>,
 }
+
+/// The stream takes no larger message; the server takes a mebibyte.
+const MESSAGE_BYTES_MAX: i32 = 500_000;
 
 /// Those who are no streams.
 #[derive(Default)]
@@ -48,7 +51,12 @@ impl Stream {
     /// The stream, which is made when it is first asked for.
     async fn stream(&self) -> jetstream::stream::Stream {
         let client = async_nats::connect(self.server.url()).await.unwrap();
-        let config = Config { name: "S".into(), subjects: vec!["topic".into()], ..Config::default() };
+        let config = Config {
+            name: "S".into(),
+            subjects: vec!["topic".into()],
+            max_message_size: MESSAGE_BYTES_MAX,
+            ..Config::default()
+        };
         jetstream::new(client).get_or_create_stream(config).await.unwrap()
     }
 }
@@ -93,6 +101,12 @@ impl Target for Stream {
     /// No subject has a space in it.
     fn bad(&self, id: MessageId) -> StoredMessage {
         StoredMessage { topic: "nobody wants this".parse().unwrap(), ..self.good(id) }
+    }
+
+    /// The server takes it, and the stream does not.
+    fn refused_there(&self, id: MessageId) -> Option<StoredMessage> {
+        let body = Body::bytes(vec![b'x'; MESSAGE_BYTES_MAX as usize + 1]);
+        Some(StoredMessage { body, ..self.good(id) })
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {

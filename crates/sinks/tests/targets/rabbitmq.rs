@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{MessageId, Properties, Sink, StoredMessage, Timestamp};
+use duly_core::{Body, MessageId, Properties, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
     Connection, ConnectionProperties,
@@ -16,7 +16,10 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use testkit::{
-    servers::{proxy::Proxy, rabbitmq::shared},
+    servers::{
+        proxy::Proxy,
+        rabbitmq::{MESSAGE_BYTES_MAX, shared},
+    },
     sink::{Arrival, Target},
 };
 use tokio::sync::Mutex;
@@ -101,6 +104,12 @@ impl Target for Queue {
         let mut properties = Properties::default();
         properties.set("CC", "elsewhere").unwrap();
         StoredMessage { properties, ..self.good(id) }
+    }
+
+    /// It closes the channel over it.
+    fn refused_there(&self, id: MessageId) -> Option<StoredMessage> {
+        let body = Body::bytes(vec![b'x'; MESSAGE_BYTES_MAX + 1]);
+        Some(StoredMessage { body, ..self.good(id) })
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {

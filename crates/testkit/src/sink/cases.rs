@@ -2,7 +2,7 @@
 
 use duly_core::{Body, Properties, SinkErrorKind, StoredMessage, Timestamp};
 
-use super::{Target, assert_arrived, deliveries, id};
+use super::{Arrival, Target, assert_arrived, deliveries, id};
 
 /// The most that the limits let a body have.
 const BODY_MAX: usize = 1024 * 1024;
@@ -37,7 +37,20 @@ pub async fn a_refusal_hurts_no_neighbour(target: &dyn Target) {
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
     assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);
     assert_arrived(target, &[batch[0].clone(), batch[2].clone()]).await;
-    assert!(target.arrived().await.iter().all(|arrival| arrival.id != id("bad")));
+    let mut arrived = batch;
+    arrived.remove(1);
+    if let Some(refused) = target.refused_there(id("refused")) {
+        let batch = deliveries([target.good(id("sooner")), refused, target.good(id("later"))]);
+        let sink = target.sink();
+        sink.check(&batch[1].message).expect("the sink itself takes it");
+        let outcomes = sink.deliver(&batch).await;
+        assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+        assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused, "{outcomes:?}");
+        arrived.extend([batch[0].clone(), batch[2].clone()]);
+        assert_arrived(target, &arrived).await;
+    }
+    let is_bad = |arrival: &Arrival| arrival.id == id("bad") || arrival.id == id("refused");
+    assert!(!target.arrived().await.iter().any(is_bad));
 }
 
 /// Id, due time, attempt, topic, tag, key, properties and a body of any bytes.

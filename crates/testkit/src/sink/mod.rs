@@ -31,6 +31,11 @@ pub trait Target: Send + Sync {
     /// A message that the target refuses for what it is.
     fn bad(&self, id: MessageId) -> StoredMessage;
 
+    /// The same, if it is the target that says so and not the sink, which sends it. `None`: it cannot be provoked beside others.
+    fn refused_there(&self, _id: MessageId) -> Option<StoredMessage> {
+        None
+    }
+
     /// Whether it can keep a property without a value, and a body without a byte. If not, a sink refuses what has one.
     fn keeps_what_is_empty(&self) -> bool {
         true

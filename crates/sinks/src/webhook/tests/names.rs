@@ -155,7 +155,8 @@ async fn a_kept_connection_serves_no_name_but_its_own() {
     let error = sink.deliver(&inside).await.remove(0).unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
     assert!(sink.deliver(&good).await[0].is_ok());
-    let seen = (server.connections(), server.requests().len(), sink.named.connector.open(), sink.origins.len());
+    let seen =
+        (server.connections(), server.requests().len(), sink.named.connector.open(), sink.origins.len());
     assert_eq!(seen, (1, 2, 1, 0), "connections, requests, kept, origins");
     assert!(server.requests().iter().all(|request| request.version == http::Version::HTTP_2));
 }
