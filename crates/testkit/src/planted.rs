@@ -14,7 +14,7 @@ use duly_core::{
     Attempt, Lane, LeaseLoss, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
     store::{
         Changed, Claim, Claimed, Durability, Hint, Holder, Insert, Inserted, LaneStatus, LeasedMessage, Page,
-        Query, Settle, Settled, Settlement, StoreError, Sweep, Totals,
+        Query, Settle, Settled, Settlement, StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -51,11 +51,13 @@ pub enum Bug {
     NeverDoubts,
     /// Does not pause.
     IgnoresPause,
+    /// Never forgets a lane.
+    RemembersEveryLane,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ClaimsEarly,
         Self::ForgetsAnInsert,
         Self::LosesTheMessageOnRetry,
@@ -71,6 +73,7 @@ impl Bug {
         Self::ForgetsSuspicion,
         Self::NeverDoubts,
         Self::IgnoresPause,
+        Self::RemembersEveryLane,
     ];
 }
 
@@ -83,6 +86,8 @@ pub struct Planted {
     repeat: Mutex<Vec<LeasedMessage>>,
     repeated: Mutex<BTreeSet<u64>>,
     first_seen: OnceLock<Monotonic>,
+    /// Every lane that a message came for.
+    lanes: Mutex<BTreeSet<Lane>>,
 }
 
 impl Planted {
@@ -96,6 +101,7 @@ impl Planted {
             repeat: Mutex::default(),
             repeated: Mutex::default(),
             first_seen: OnceLock::new(),
+            lanes: Mutex::default(),
         }
     }
 
@@ -162,6 +168,7 @@ impl Store for Planted {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        self.lanes.lock().unwrap().extend(batch.iter().map(|insert| insert.message.lane()));
         if !self.has(Bug::ForgetsAnInsert) {
             return self.inner.insert(self.told(now), batch).await;
         }
@@ -300,6 +307,14 @@ impl Store for Planted {
 
     async fn hint(&self) -> Hint {
         self.inner.hint().await
+    }
+
+    fn metrics(&self) -> StoreMetrics {
+        let metrics = self.inner.metrics();
+        if self.has(Bug::RemembersEveryLane) {
+            return StoreMetrics { lanes: self.lanes.lock().unwrap().len() as u64, ..metrics };
+        }
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -74,6 +74,11 @@ impl Lanes {
         self.lock().names.get(&number).cloned()
     }
 
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        self.lock().numbers.len()
+    }
+
     /// These have no number any more.
     fn forget(&self, names: &[String]) {
         let mut known = self.lock();

@@ -251,6 +251,7 @@ impl Store for SqlStore {
     fn metrics(&self) -> StoreMetrics {
         StoreMetrics {
             full: self.writes.is_full(),
+            lanes: self.lanes.len() as u64,
             clock_skew_us: self.time.skew_us(),
             ..StoreMetrics::default()
         }
