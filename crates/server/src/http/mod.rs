@@ -43,6 +43,7 @@ pub use app::{App, Parts, SinkEntry};
 pub use fault::Fault;
 pub use front::Front;
 pub use listen::{Listening, listen};
+pub(crate) use topics::Topics;
 
 /// What the OpenAPI file says of the whole.
 #[derive(OpenApi)]

@@ -12,6 +12,7 @@ mod count;
 mod deliver;
 mod doubts;
 mod fault;
+mod forget_lanes;
 mod hints;
 mod indexed;
 mod inspect;
