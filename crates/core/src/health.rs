@@ -54,6 +54,8 @@ pub struct StoreMetrics {
     pub full: bool,
     /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
     pub damaged: u64,
+    /// Lanes that it keeps in memory: those that hold something, and those that held something a while ago.
+    pub lanes: u64,
     /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
     pub clock_skew_us: Option<i64>,
     /// How it is with the index beside the store, if it has one.

@@ -63,6 +63,7 @@ pub use crate::{
 /// - `books_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
 /// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
 /// - `pause_is_durable`.
+/// - `a_lane_without_messages_is_forgotten`: in a while, unless it is paused. If it is used again, it is as one that is new.
 ///
 /// A store never reads a clock: every instant it needs is an argument. Batches are answered in their order.
 #[async_trait]

@@ -71,10 +71,10 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
     let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
-    let secure = tls.is_some();
+    let (secure, topics) = (tls.is_some(), app.topics());
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
-    let sources = Sources::start(&config, &duly, &clock);
+    let sources = Sources::start(&config, &duly, &topics, &clock);
     Ok(Running { duly, listening, sources, stopping, secure })
 }
 

@@ -1,6 +1,6 @@
 //! Folders written by earlier versions open as they always did.
 //!
-//! `golden/format-1` and `golden/format-2` were written by [`write`], each by the version of its time. If a format is ever
+//! `golden/format-1` and those after it were written by [`write`], each by the version of its time. If a format is ever
 //! changed, its folder stays, and the new one gets a folder of its own: remove the folder that is to be written anew and run
 //! this test once.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
@@ -42,6 +42,10 @@ fn other() -> Lane {
     Lane::Queue(Topic::parse("other").unwrap())
 }
 
+fn forgotten() -> Lane {
+    Lane::Queue(Topic::parse("forgotten").unwrap())
+}
+
 async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::LeasedMessage> {
     let lease = std::time::Duration::from_secs(3600);
     let claim = Claim { lane, limit: 1, lease, holder: Holder::Client };
@@ -52,6 +56,9 @@ async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::Lease
 /// of the one that is in flight.
 async fn write(folder: &Path) -> String {
     let store = open(folder).await.unwrap();
+    // A lane that is forgotten when the folder is opened again: from format 3 on, the others keep their numbers.
+    store.set_paused(&forgotten(), true).await.unwrap();
+    store.set_paused(&forgotten(), false).await.unwrap();
     // Delivered: m0. Dead: m1.
     insert(&store, message(0, 0, 30)).await;
     insert(&store, message(1, 5, 30)).await;
@@ -142,14 +149,24 @@ fn a_folder_of_format_1_opens_with_everything_in_it() {
 #[test]
 fn a_folder_of_format_2_opens_with_everything_in_it() {
     testkit::block_on(async {
-        let golden = golden(2);
+        let (folder, receipt) = golden_copy(2);
+        check(folder.path(), &receipt, true).await;
+    });
+}
+
+#[test]
+fn a_folder_of_format_3_opens_with_everything_in_it() {
+    testkit::block_on(async {
+        let golden = golden(3);
         if !golden.exists() {
             std::fs::create_dir_all(&golden).unwrap();
             let receipt = write(&golden).await;
             std::fs::write(golden.with_extension("receipt"), receipt).unwrap();
             panic!("{} was written anew: look at it, check it in, and run this again", golden.display());
         }
-        let (folder, receipt) = golden_copy(2);
+        let manifest = std::fs::read_to_string(golden.join("manifest")).unwrap();
+        assert!(!manifest.contains("forgotten") && manifest.contains(r#""number":1"#), "{manifest}");
+        let (folder, receipt) = golden_copy(3);
         check(folder.path(), &receipt, true).await;
     });
 }
@@ -160,7 +177,7 @@ fn a_folder_of_format_1_becomes_one_of_today_before_anything_is_written_to_it() 
         let (folder, _) = golden_copy(1);
         let store = open(folder.path()).await.unwrap();
         let manifest = std::fs::read_to_string(folder.path().join("manifest")).unwrap();
-        assert!(manifest.contains(r#""format":2,"#), "an older version must not open it: {manifest}");
+        assert!(manifest.contains(r#""format":3,"#), "an older version must not open it: {manifest}");
         // The journal now has segments of both formats.
         insert(&store, message(20, 99_000, 30)).await;
         store.abandon();
@@ -261,7 +278,7 @@ fn another_format_is_refused_with_words() {
         let error = open(folder.path()).await.err().unwrap();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
         let words =
-            "manifest has format 99, this version reads 1 to 2; open it with the version that wrote it";
+            "manifest has format 99, this version reads 1 to 3; open it with the version that wrote it";
         assert!(error.what.contains(words), "{error}");
     });
 }

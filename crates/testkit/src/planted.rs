@@ -14,7 +14,7 @@ use duly_core::{
     Attempt, Lane, LeaseLoss, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
     store::{
         Changed, Claim, Claimed, Durability, Hint, Holder, Insert, Inserted, LaneStatus, LeasedMessage, Page,
-        Query, Settle, Settled, Settlement, StoreError, Sweep, Totals,
+        Query, Settle, Settled, Settlement, StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -53,6 +53,8 @@ pub enum Bug {
     IgnoresPause,
     /// Takes a message that comes from another store as a new one.
     ForgetsThePast,
+    /// Never forgets a lane.
+    RemembersEveryLane,
 }
 
 impl Bug {
@@ -74,6 +76,7 @@ impl Bug {
         Self::NeverDoubts,
         Self::IgnoresPause,
         Self::ForgetsThePast,
+        Self::RemembersEveryLane,
     ];
 }
 
@@ -86,6 +89,8 @@ pub struct Planted {
     repeat: Mutex<Vec<LeasedMessage>>,
     repeated: Mutex<BTreeSet<u64>>,
     first_seen: OnceLock<Monotonic>,
+    /// Every lane that a message came for.
+    lanes: Mutex<BTreeSet<Lane>>,
 }
 
 impl Planted {
@@ -99,6 +104,7 @@ impl Planted {
             repeat: Mutex::default(),
             repeated: Mutex::default(),
             first_seen: OnceLock::new(),
+            lanes: Mutex::default(),
         }
     }
 
@@ -168,6 +174,7 @@ impl Store for Planted {
         if self.has(Bug::ForgetsThePast) {
             batch.iter_mut().for_each(|insert| insert.past = None);
         }
+        self.lanes.lock().unwrap().extend(batch.iter().map(|insert| insert.message.lane()));
         if !self.has(Bug::ForgetsAnInsert) {
             return self.inner.insert(self.told(now), batch).await;
         }
@@ -306,6 +313,14 @@ impl Store for Planted {
 
     async fn hint(&self) -> Hint {
         self.inner.hint().await
+    }
+
+    fn metrics(&self) -> StoreMetrics {
+        let metrics = self.inner.metrics();
+        if self.has(Bug::RemembersEveryLane) {
+            return StoreMetrics { lanes: self.lanes.lock().unwrap().len() as u64, ..metrics };
+        }
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

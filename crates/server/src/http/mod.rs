@@ -44,6 +44,7 @@ pub use fault::Fault;
 pub use front::Front;
 pub use listen::{Listening, listen};
 pub use pages::{console_paths, page_paths};
+pub(crate) use topics::Topics;
 
 /// What the OpenAPI file says of the whole.
 #[derive(OpenApi)]

@@ -263,6 +263,8 @@ fn store(text: &mut Text, measures: &Metrics, up: bool) {
     text.gauge("duly_store_full", help).value(&[], u8::from(store.full));
     let help = "Messages that the store could not read any more, since it was opened";
     text.gauge("duly_damaged_messages", help).value(&[], store.damaged);
+    let help = "Sinks and topics that the store keeps in memory: in use, or used a while ago";
+    text.gauge("duly_store_lanes", help).value(&[], store.lanes);
     if let Some(skew) = store.clock_skew_us {
         let help = "How far this machine's clock is ahead of the store's, which all nodes go by";
         text.gauge("duly_clock_skew_seconds", help).value(&[], skew as f64 / 1e6);

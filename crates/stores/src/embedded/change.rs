@@ -140,6 +140,9 @@ impl Shared {
                     format!("{} messages wait already, and no more are taken", engine.options.pending_max);
                 return Err(StoreError::new(StoreErrorKind::TooMany, what));
             }
+            for (insert, item) in batch.iter().zip(&entering).filter(|(_, item)| item.is_new) {
+                engine.renumber(|| insert.message.lane(), &mut bytes[item.entry.clone()])?;
+            }
             for (insert, item) in batch.iter().zip(&mut entering).filter(|(_, item)| item.is_new) {
                 // The same id earlier in this batch is known by now.
                 item.is_new = insert.id_is_generated || engine.index.candidates(item.hash).next().is_none();
@@ -203,6 +206,7 @@ impl Shared {
             // Somebody else may have brought the same id in the meantime: then look again.
             let after: Vec<Place> = engine.index.candidates(hash).map(|(place, _)| place).collect();
             if before == after {
+                engine.renumber(|| insert.message.lane(), entry)?;
                 engine.accept(hash, entry);
                 self.wake(&mut engine);
                 let commit = engine.journal.commit();

@@ -184,13 +184,33 @@ impl Engine {
     }
 
     /// The number of a lane, made known if it is new.
-    pub(super) fn lane_number(&mut self, lane: &Lane) -> u32 {
+    pub(super) fn lane_number(&mut self, lane: &Lane) -> Result<u32, StoreError> {
         if let Some(number) = self.lanes.number(lane) {
-            return number;
+            return Ok(number);
         }
-        let number = self.lanes.add(lane.clone());
-        self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
-        number
+        let number = self.lanes.next().ok_or_else(|| {
+            let what = "this store has had as many topics as it can number; move its messages to a new one \
+                        (duly migrate-store), and do not use a topic per message";
+            StoreError::new(StoreErrorKind::TooMany, what)
+        })?;
+        self.lanes.add(number, lane.clone());
+        let place = self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
+        self.lanes.named_in(number, place.file);
+        Ok(number)
+    }
+
+    /// Sees to it that a new entry names its lane by a number that is in use: the one that its caller saw may be forgotten by now.
+    pub(super) fn renumber(
+        &mut self,
+        lane: impl FnOnce() -> Lane,
+        entry: &mut [u8],
+    ) -> Result<(), StoreError> {
+        if Peek::framed(entry).is_ok_and(|peek| self.lanes.get(peek.lane()).is_some()) {
+            return Ok(());
+        }
+        let number = self.lane_number(&lane())?;
+        entry::set_lane(entry, number);
+        Ok(())
     }
 
     /// Gives an entry the next version. Under the lock, so that the order of versions is the order of the journal.
@@ -199,10 +219,18 @@ impl Engine {
         self.next_version += 1;
     }
 
+    /// The journal names the lane of this entry at `place`.
+    fn note_lane(&mut self, entry: &[u8], place: Place) {
+        if let Ok(peek) = Peek::framed(entry) {
+            self.lanes.named_in(peek.lane(), place.file);
+        }
+    }
+
     /// Takes a new message: its entry and the hash of its id.
     pub(super) fn accept(&mut self, hash: u64, entry: &mut [u8]) {
         self.stamp(entry);
         let place = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
+        self.note_lane(entry, place);
         self.journal.count(place.file, true);
         let marks = self.settle_down(hash, place, entry);
         self.index.insert(hash, place, marks);
@@ -213,6 +241,7 @@ impl Engine {
     pub(super) fn change(&mut self, hash: u64, old: Place, old_bytes: u64, entry: &mut [u8]) {
         self.stamp(entry);
         let place = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
+        self.note_lane(entry, place);
         self.journal.count(place.file, true);
         self.leave(old, old_bytes);
         let marks = self.settle_down(hash, place, entry);
@@ -233,7 +262,10 @@ impl Engine {
         let mut kept = std::mem::take(&mut self.scratch);
         kept.clear();
         ended::encode(state, at, receipt, head, &mut kept);
-        self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
+        let ended = self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
+        if let Ok(peek) = Peek::of_head(head) {
+            self.lanes.named_in(peek.lane(), ended.file);
+        }
         self.leave(place, bytes);
         let gone = self.index.remove(hash, place);
         debug_assert!(gone.is_some(), "what ends was alive at its place");

@@ -30,7 +30,7 @@ impl Timing {
 
 impl Shared {
     pub(super) fn metrics(&self) -> StoreMetrics {
-        let (disk_bytes, waiting_bytes, full, damaged) = {
+        let (disk_bytes, waiting_bytes, full, damaged, lanes) = {
             let engine = self.engine();
             let segment = engine.options.segment_bytes;
             let segments = (engine.journal.segments.len() + engine.journal.spares.len()) as u64;
@@ -38,7 +38,8 @@ impl Shared {
             let ended: u64 = engine.ended.slices.iter().map(|slice| slice.file_len).sum();
             let claims = engine.claim_files.len() as u64 * ClaimLog::room(segment);
             let disk_bytes = segments * segment + tables + ended + claims;
-            (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total)
+            let lanes = engine.lanes.len() as u64;
+            (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total, lanes)
         };
         StoreMetrics {
             commit: self.timing.commit.snapshot(),
@@ -47,6 +48,7 @@ impl Shared {
             waiting_bytes,
             full,
             damaged,
+            lanes,
             clock_skew_us: None,
             index: None,
         }

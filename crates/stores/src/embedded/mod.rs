@@ -10,6 +10,8 @@ mod ended;
 mod engine;
 mod entry;
 mod flight;
+#[cfg(test)]
+mod forget_tests;
 mod health;
 mod horizon;
 mod index;
@@ -72,6 +74,9 @@ use self::{
 pub use backup::{BackupReport, backup, backup_telling};
 pub use options::{FILE_BYTES_MAX, Options};
 pub use verify::{Verified, verify};
+
+/// What the journal needs for a new lane and its pause, about.
+const LANE_GUESS: usize = 512;
 
 /// A store in files of its own: messages synced to disk before they are accepted.
 pub struct EmbeddedStore {
@@ -211,7 +216,7 @@ impl Shared {
         let number = {
             let mut engine = self.engine();
             engine.check_open()?;
-            engine.lane_number(lane)
+            engine.lane_number(lane)?
         };
         self.lanes.write().unwrap_or_else(PoisonError::into_inner).insert(lane.clone(), number);
         Ok(number)
@@ -364,18 +369,19 @@ impl Store for EmbeddedStore {
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
-        let number = self.shared.lane_number(lane)?;
-        self.shared.admitted(64, Class::Change).await?;
+        self.shared.admitted(LANE_GUESS, Class::Change).await?;
         let commit = {
             let mut engine = self.shared.engine();
             engine.check_open()?;
+            let number = engine.lane_number(lane)?;
             if let Some(state) = engine.lanes.get_mut(number) {
                 state.paused = paused;
             }
-            engine.journal.add(Kind::Paused, |out| {
+            let place = engine.journal.add(Kind::Paused, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.push(u8::from(paused));
             });
+            engine.lanes.named_in(number, place.file);
             self.shared.wake(&mut engine);
             engine.journal.commit()
         };

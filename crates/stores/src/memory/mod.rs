@@ -14,7 +14,7 @@ use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
         Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle, Settled,
-        StoreError, Sweep, Totals,
+        StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -156,6 +156,10 @@ impl Store for MemoryStore {
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         self.shelf().set_paused(lane, paused);
         Ok(())
+    }
+
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics { lanes: self.shelf().lanes.len() as u64, ..StoreMetrics::default() }
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {

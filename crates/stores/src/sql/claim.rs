@@ -72,9 +72,7 @@ impl SqlStore {
     pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
         self.check_open()?;
         let lane = lane_text(&claim.lane);
-        let Some(lane_no) = self.claim_number(&claim.lane, &lane).await? else {
-            return Ok(Claimed::default());
-        };
+        let lane_no = self.claim_number(&claim.lane, &lane).await?;
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
         let (seen, session) = look!(self, |session| async {

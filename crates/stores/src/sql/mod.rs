@@ -12,6 +12,7 @@ mod count;
 mod deliver;
 mod doubts;
 mod fault;
+mod forget_lanes;
 mod hints;
 mod indexed;
 mod inspect;
@@ -251,6 +252,7 @@ impl Store for SqlStore {
     fn metrics(&self) -> StoreMetrics {
         StoreMetrics {
             full: self.writes.is_full(),
+            lanes: self.lanes.len() as u64,
             clock_skew_us: self.time.skew_us(),
             ..StoreMetrics::default()
         }

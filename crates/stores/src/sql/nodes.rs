@@ -66,7 +66,7 @@ struct Said {
     /// Whether this node is the first by name.
     is_first: bool,
     /// When what is now and then to be done was last done.
-    chores: [Option<Monotonic>; 3],
+    chores: [Option<Monotonic>; 4],
 }
 
 /// What a sweep does now and then.
@@ -78,6 +78,8 @@ pub(super) enum Chore {
     TidyCounters = 1,
     /// See whether there is room again, after there was none.
     LookForRoom = 2,
+    /// Forget lanes without messages.
+    ForgetLanes = 3,
 }
 
 impl Chore {
@@ -86,6 +88,7 @@ impl Chore {
             Self::CountHeld => Duration::from_secs(2),
             Self::TidyCounters => Duration::from_secs(60),
             Self::LookForRoom => Duration::from_secs(1),
+            Self::ForgetLanes => Duration::from_secs(300),
         }
     }
 }

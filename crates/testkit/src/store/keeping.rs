@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly_core::{
     Attempt, Backoff, Body, Outcome, Priority, Properties, RetryOverride, State, StoredMessage,
-    store::{Query, Settled, Settlement},
+    store::{Changed, Query, Settled, Settlement},
 };
 
 use super::{Lab, bench::*};
@@ -211,4 +211,53 @@ pub async fn retention_ends_by_count(lab: &Lab) {
     let kept = t.list(&Query::all(State::Delivered)).await.records.len();
     assert!(kept < 100, "{kept} kept where 10 are allowed");
     assert_eq!(t.store().totals().await.unwrap().delivered, 100);
+}
+
+/// Topics are free text: each that held something once must not cost anything for ever. Which of them are in use stays known.
+pub async fn a_lane_without_messages_is_forgotten(lab: &Lab) {
+    /// So many lanes at the end: those in use, and a few that were used of late.
+    const FEW: u64 = 8;
+    let mut t = lab.bench_with(Keep { retention: Duration::from_secs(60), ..Keep::default() }).await;
+    let topics: Vec<_> = (0..45).map(|n| format!("once-{n}")).collect();
+    for (n, topic) in topics.iter().enumerate() {
+        let state = [State::Delivered, State::Cancelled, State::Dead][n % 3];
+        t.bring(message_for("queue", topic, topic, 0), state).await;
+        if state == State::Dead {
+            assert_eq!(t.purge(topic).await, Changed::Done { maybe_delivered: false });
+        }
+    }
+    t.bring(message_for("queue", "buried", "buried", 0), State::Dead).await;
+    t.accept([message_for("queue", "waits", "waits", 1)]).await;
+    t.store().set_paused(&lane("asleep"), true).await.unwrap();
+    // A store may forget when it tidies up, for which it takes traffic and time.
+    for round in 0.. {
+        t.pass(61_000);
+        let mut noise = message_for("queue", "noise", &format!("noise-{round}"), 0);
+        noise.body = Body::bytes(vec![7; 50_000]);
+        t.bring(noise, State::Delivered).await;
+        t.sweep(&["noise"]).await;
+        let known = t.store().metrics().lanes;
+        if known <= FEW {
+            break;
+        }
+        assert!(round < 2_000, "{known} lanes are remembered");
+    }
+    for _ in 0..2 {
+        let lanes = t.store().lanes(t.now()).await.unwrap();
+        let mut told: Vec<_> = lanes.iter().map(|l| (l.lane.to_string(), l.paused)).collect();
+        told.sort();
+        let expected = [("queue/asleep", true), ("queue/buried", false), ("queue/waits", false)];
+        assert_eq!(told, expected.map(|(lane, paused)| (lane.to_string(), paused)));
+        t.crash().await;
+    }
+    // Used again, before and after another crash.
+    t.accept([message_for("queue", "once-0", "again-0", 0), message_for("queue", "once-1", "again-1", 0)])
+        .await;
+    assert_eq!(ids(&t.claim_from("once-0", 9).await), ["again-0"]);
+    t.crash().await;
+    assert_eq!(ids(&t.claim_from("once-1", 9).await), ["again-1"]);
+    assert_eq!(ids(&t.claim_from("waits", 9).await), ["waits"]);
+    assert_eq!(t.record("buried").await.state, State::Dead);
+    assert!(t.claim_from("asleep", 9).await.is_empty());
+    assert_eq!(t.get("once-0").await, None);
 }

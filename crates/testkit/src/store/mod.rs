@@ -92,6 +92,7 @@ macro_rules! with_store_cases {
                 lanes_are_counted
                 forecast_counts_what_comes_due
                 pause_is_durable
+                a_lane_without_messages_is_forgotten
             }
             meanings {
                 the_same_id_again_is_judged_by_its_state

@@ -227,6 +227,11 @@ pub(in crate::embedded) fn stamp(entry: &mut [u8], version: u64) {
     entry[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// Names another lane. The entry is stamped after this.
+pub(in crate::embedded) fn set_lane(entry: &mut [u8], lane: u32) {
+    entry[12..16].copy_from_slice(&lane.to_le_bytes());
+}
+
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {
     bytes.get(at..at + N).and_then(|part| part.try_into().ok()).ok_or(Garbled)
 }

@@ -175,13 +175,15 @@ impl<'a> Opening<'a> {
         journal.spares = ready;
         journal.salted_from = manifest.salted_from;
         let mut lanes = Lanes::default();
-        for line in &manifest.lanes {
+        for (line, place) in manifest.lanes.iter().zip(0..) {
             let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
-            let number = lanes.add(lane);
+            let number = line.number.unwrap_or(place);
+            lanes.add(number, lane);
             if let Some(state) = lanes.get_mut(number) {
                 state.paused = line.paused;
             }
         }
+        lanes.reserve(manifest.next_lane);
         let mut engine = Engine {
             now,
             opened: Opened(manifest.opened),
@@ -278,7 +280,8 @@ impl<'a> Opening<'a> {
 }
 
 fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> Shared {
-    let lanes = engine.lanes.iter().zip(0..).map(|(state, number)| (state.lane.clone(), number)).collect();
+    let numbers = engine.lanes.numbered().map(|(_, state)| &state.lane);
+    let lanes = numbers.filter_map(|lane| Some((lane.clone(), engine.lanes.number(lane)?))).collect();
     Shared {
         engine: Mutex::new(engine),
         committer: Condvar::new(),

@@ -160,20 +160,25 @@ impl Opening<'_> {
                 let place = Place::new(segment, record.offset);
                 self.apply_entry(place, record.body, counted && record.kind == Kind::Accepted)
             }
-            Kind::Ended => self.apply_end(record.body, counted),
+            Kind::Ended => self.apply_end(segment, record.body, counted),
             Kind::Lane => {
                 let (number, lane) =
                     read_lane(record.body).ok_or_else(|| damaged("a lane in the journal cannot be read"))?;
-                if number as usize == self.engine.lanes.len() {
-                    self.engine.lanes.add(lane);
+                // A smaller number that is not known is of a lane that was forgotten.
+                if self.engine.lanes.is_new(number) {
+                    self.engine.lanes.add(number, lane);
                 }
+                self.engine.lanes.named_in(number, segment);
                 Ok(())
             }
             Kind::Paused => {
                 let number =
                     record.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-                if let Some(state) = number.and_then(|number| self.engine.lanes.get_mut(number)) {
+                if let Some(number) = number
+                    && let Some(state) = self.engine.lanes.get_mut(number)
+                {
                     state.paused = record.body.get(4) == Some(&1);
+                    self.engine.lanes.named_in(number, segment);
                 }
                 Ok(())
             }
@@ -186,6 +191,15 @@ impl Opening<'_> {
         };
         let peek = Peek::framed(bytes).map_err(unread)?;
         let hash = hash_of(peek).ok_or_else(|| unread(entry::Garbled))?;
+        if self.engine.lanes.get(peek.lane()).is_none() {
+            return Err(damaged(format!(
+                "the entry at byte {} of journal-{} names lane {}, which is not known; restore the folder from a backup",
+                place.offset(),
+                place.file,
+                peek.lane()
+            )));
+        }
+        self.engine.lanes.named_in(peek.lane(), place.file);
         let version = peek.version();
         self.engine.next_version = self.engine.next_version.max(version + 1);
         self.engine.totals.accepted += u64::from(accepted);
@@ -211,10 +225,11 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn apply_end(&mut self, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
+    fn apply_end(&mut self, segment: u32, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
         let unread = || damaged("the end of a message in the journal cannot be read");
         let peek = EndPeek::at(bytes).map_err(|_| unread())?;
-        let (hash, _, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        let (hash, lane, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        self.engine.lanes.named_in(lane, segment);
         let id = peek
             .head()
             .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
