@@ -45,6 +45,11 @@ impl MessageId {
         Self(CompactString::from_utf8_lossy(&text))
     }
 
+    /// Makes an id from the number of its maker, which no other has, and a number that the maker has not used before.
+    pub fn numbered(maker: u64, number: u64) -> Self {
+        Self(compact_str::format_compact!("{maker:016x}-{number}"))
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -86,6 +91,9 @@ mod tests {
         assert!(early < late);
         assert_eq!(early.as_str().len(), 24);
         assert_eq!(MessageId::parse(early.as_str()), Ok(early));
+        let numbered = MessageId::numbered(10, u64::MAX);
+        assert_eq!(numbered.as_str(), "000000000000000a-18446744073709551615");
+        assert_eq!(MessageId::parse(numbered.as_str()), Ok(numbered));
     }
 
     #[test]

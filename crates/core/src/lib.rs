@@ -10,6 +10,7 @@
 //! 5. [`Clock`], the only door for time.
 
 mod budget;
+mod cause;
 mod clock;
 mod content;
 mod durability;
@@ -36,6 +37,7 @@ mod time;
 mod time_text;
 mod verdict;
 
+pub use cause::Cause;
 pub use clock::{Clock, Sleep};
 pub use content::{Body, ContentKind, Properties};
 pub use error_code::ErrorCode;

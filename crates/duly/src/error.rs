@@ -20,11 +20,12 @@ pub enum Error {
     Store(#[from] StoreError),
     /// The store gave no answer to a send: the message may have been accepted. Send it again with this id: if it was accepted, that is a
     /// duplicate and changes nothing.
-    #[error("message {id} may have been accepted: {error}; send it again with this id [store_unanswered]")]
+    #[error("message {id} may have been accepted; send it again with this id [store_unanswered]")]
     Unanswered {
         /// The id that the message has, given or made.
         id: MessageId,
-        /// What the store said.
+        /// What the store said. It is the source of this error, and its words are only there.
+        #[source]
         error: StoreError,
     },
     /// The queue has a handler already. Stop that one first.

@@ -114,8 +114,8 @@ pub use duly_core::StoredMessage;
 pub use duly_stores::{MemoryStore, sql::outbox};
 
 pub use duly_core::{
-    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, ErrorCode, Histogram, HistogramSnapshot, Invalid,
-    Key, Lane, Limits, MessageId, NodeStatus, Outcome, Priority, Properties, Record, RetryOverride,
+    Attempt, Backoff, Body, Cause, Clock, ContentKind, DeadReason, ErrorCode, Histogram, HistogramSnapshot,
+    Invalid, Key, Lane, Limits, MessageId, NodeStatus, Outcome, Priority, Properties, Record, RetryOverride,
     RetryPolicy, ShardOwner, ShardStatus, SinkName, State, Tag, Timestamp, Topic, TopicPatterns, Verdict,
     matches_pattern, parse_delay, parse_time,
     schedule::{BreakerState, LaneSnapshot, Rate, SweepSettings},

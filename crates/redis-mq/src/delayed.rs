@@ -6,7 +6,8 @@ use std::{
 };
 
 use duly::{
-    Body, Clock, ContentKind, Duly, SinkOptions, StoreError, StoreErrorKind, SweepSettings, SystemClock,
+    Body, Changed, Clock, ContentKind, Duly, IntoMessageId, MessageId, SinkOptions, StoreError,
+    StoreErrorKind, SweepSettings, SystemClock, Timestamp,
 };
 use duly_sinks::{RedisStreamsConfig, SinkConfig, Span};
 use duly_stores::{
@@ -23,8 +24,6 @@ use crate::{
     mq::Inner,
     settings::check_event,
 };
-
-pub use duly::{Changed, IntoMessageId, MessageId, Timestamp};
 
 /// The lane of all events.
 const SINK: &str = "streams";
@@ -306,8 +305,8 @@ impl RedisMq {
     /// Keeps the value in Redis and appends it to the stream that the event names when it is due, after a [`Duration`] or at a
     /// [`SystemTime`]: never before, and once, whichever process is killed meanwhile. Answers the id to [cancel](Self::cancel) it by.
     ///
-    /// If Redis gives no answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted, and so it may if this is
-    /// **dropped midway**. Who wants to repeat it sends a [`Message`] that has an [id](Message::id) by
+    /// If Redis gives no answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted.
+    /// Cancel safety: dropped midway, it may have been accepted, too. Who wants to repeat it sends a [`Message`] that has an [id](Message::id) by
     /// [`delay_send_message`](Self::delay_send_message).
     pub async fn delay_send<T: Serialize + ?Sized>(
         &self,
@@ -323,6 +322,9 @@ impl RedisMq {
     ///
     /// It must have a body, as [`Message::json`] makes one, and its other fields must be text. Its content type, if it has one, is
     /// `application/json`, `text/plain; charset=utf-8` or `application/octet-stream`.
+    ///
+    /// Cancel safety: dropped midway, it may have been accepted or not; send it again with the same [id](Message::id): what was accepted
+    /// already is the same message.
     pub async fn delay_send_message(
         &self,
         event: &str,
@@ -376,6 +378,9 @@ impl RedisMq {
 
     /// Takes back what was sent for later: done, too late (with the state), or unknown. It is named by its id, as text or as
     /// [`delay_send`](Self::delay_send) gave it.
+    ///
+    /// Cancel safety: dropped midway, it may have been cancelled or not; call it again: [`Changed::TooLate`] with
+    /// [`State::Cancelled`](crate::State::Cancelled) if it was.
     pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         self.check_open()?;
         let inner = &self.inner;

@@ -80,7 +80,7 @@ struct Open {
 impl Server {
     async fn open(&self, setting: Setting) -> Result<Open, Error> {
         let opening = tokio::time::timeout(OPEN_WITHIN, self.subscribe(setting)).await;
-        opening.unwrap_or_else(|_| Err(Error::Unreachable(format!("{} does not answer", self.name))))
+        opening.unwrap_or_else(|_| Err(Error::unreachable(format!("{} does not answer", self.name))))
     }
 
     async fn subscribe(&self, setting: Setting) -> Result<Open, Error> {

@@ -71,6 +71,8 @@ impl LockGuard {
     }
 
     /// Returns as soon as the lock is no longer certainly ours; never, as long as it is renewed. For `tokio::select!` beside the work.
+    ///
+    /// Cancel safety: it may be dropped and called again at any time.
     pub async fn lost(&self) {
         let mut holding = self.holding.clone();
         loop {
@@ -92,13 +94,14 @@ impl LockGuard {
     }
 
     /// Gives the lock back, if it is still ours, and says so.
+    ///
+    /// Cancel safety: dropped midway, the lock is given back all the same, in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
         let (answer, answered) = oneshot::channel();
         if let Some(end) = self.end.take() {
             let _ = end.send(answer);
         }
-        let gone =
-            || Error::Unanswered("the runtime that renewed the lock has ended; its lease ends, too".into());
+        let gone = || Error::unanswered("the runtime that renewed the lock has ended; its lease ends, too");
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }

@@ -107,9 +107,10 @@ impl From<Error> for Fault {
                 ),
             ),
             Error::Store(error) => Self::new(error.kind.code(), error.what),
-            unanswered @ Error::Unanswered { .. } => {
-                Self::new(ErrorCode::StoreUnanswered, unanswered.to_string())
-            }
+            Error::Unanswered { id, error } => Self::new(
+                ErrorCode::StoreUnanswered,
+                format!("message {id} may have been accepted: {error}; send it again with this id"),
+            ),
             Error::Closed => Self::new(
                 ErrorCode::ShuttingDown,
                 "this server is stopping; send it to another or try again soon",

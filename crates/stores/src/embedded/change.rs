@@ -262,7 +262,7 @@ impl Shared {
         let found = engine.ended.find(id.hash64(), id, lane_of).map_err(|error| {
             let bad = error.kind() == std::io::ErrorKind::InvalidData;
             let kind = if bad { StoreErrorKind::Damaged } else { StoreErrorKind::Unavailable };
-            StoreError::new(kind, format!("reading a finished message failed: {error}"))
+            StoreError::new(kind, format!("reading a finished message failed: {error}")).with_source(error)
         })?;
         let kept_ms = engine.ended.retention_ms();
         Ok(found.filter(|(record, _)| {

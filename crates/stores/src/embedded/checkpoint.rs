@@ -229,6 +229,7 @@ impl Shared {
                 StoreErrorKind::Unavailable,
                 format!("the last checkpoint failed: {error}; nothing is lost"),
             )
+            .with_source(error)
         })
     }
 }

@@ -220,7 +220,8 @@ impl Shared {
             self.take_back(&tokens);
             let full = super::keeper::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
-            return Err(StoreError::new(kind, format!("the claim could not be recorded: {error}")));
+            let what = format!("the claim could not be recorded: {error}");
+            return Err(StoreError::new(kind, what).with_source(error));
         }
         match failed.filter(|error| messages.is_empty() && error.kind != StoreErrorKind::Damaged) {
             Some(error) => Err(error),
@@ -326,7 +327,7 @@ impl Shared {
                     Some(Ok(bytes)) if hash_of(&bytes) == Some(hash) => Ok(Some(Bytes::from(bytes))),
                     Some(Err(error)) if error.kind() != std::io::ErrorKind::InvalidData => {
                         let what = format!("reading the data folder failed: {error}");
-                        Err(StoreError::new(StoreErrorKind::Unavailable, what))
+                        Err(StoreError::new(StoreErrorKind::Unavailable, what).with_source(error))
                     }
                     _ => Err(damaged(place)),
                 };

@@ -212,7 +212,7 @@ impl Shared {
             let bytes =
                 file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.place)).map_err(|error| {
                     let what = format!("reading a damaged message failed: {error}");
-                    StoreError::new(StoreErrorKind::Unavailable, what)
+                    StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
                 })?;
             let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
             self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;

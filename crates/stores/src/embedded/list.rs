@@ -63,6 +63,7 @@ impl Shared {
     pub(super) fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let unavailable = |error: io::Error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}; ask again"))
+                .with_source(error)
         };
         let mut rows = Rows::new(query);
         match query.state {

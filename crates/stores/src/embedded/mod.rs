@@ -237,6 +237,7 @@ impl EmbeddedStore {
         let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options.bounded(), now)).await;
         let (shared, lock) = opened.map_err(|error| {
             StoreError::new(StoreErrorKind::Damaged, format!("opening the data folder failed: {error}"))
+                .with_source(error)
         })??;
         let shared = Arc::new(shared);
         let (writer, keeper) = (shared.clone(), shared.clone());
@@ -247,12 +248,13 @@ impl EmbeddedStore {
         let threads = threads.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| {
             shared.close_because("its threads could not be started".into());
             StoreError::new(StoreErrorKind::Unavailable, format!("starting a thread failed: {error}"))
+                .with_source(error)
         })?;
         let store =
             Self { shared: shared.clone(), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
         let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
         let caught_up = caught_up.map_err(std::io::Error::other).flatten();
-        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", error))?;
         store.lose_claims(now).await?;
         Ok(store)
     }
@@ -355,6 +357,7 @@ impl Store for EmbeddedStore {
         let listed = tokio::task::spawn_blocking(move || shared.list(&query)).await;
         let page = listed.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}"))
+                .with_source(error)
         })??;
         self.shared.sync_barrier().await?;
         Ok(page)
@@ -411,6 +414,7 @@ impl Store for EmbeddedStore {
         self.abandon();
         finished.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("closing failed: {error}"))
+                .with_source(error)
         })?
     }
 }

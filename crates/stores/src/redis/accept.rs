@@ -37,7 +37,7 @@ impl RedisStore {
         answers.map_err(|error| match error.kind {
             // The disk of whoever asks is not full, and what is delivered makes room.
             StoreErrorKind::Full => {
-                let error = StoreError::new(StoreErrorKind::Unavailable, error.what);
+                let error = error.of_kind(StoreErrorKind::Unavailable);
                 if is_one_call { error } else { error.in_part() }
             }
             _ => error,

@@ -70,7 +70,7 @@ impl ShardFaults {
         if !is_alone {
             return Err(error);
         }
-        let error = StoreError::new(error.kind, format!("{part}: {}", error.what));
+        let error = error.in_words(|what| format!("{part}: {what}"));
         let untold = self.lock().get(&part).map_or(TELL_EVERY, |before| before.untold + 1);
         if untold >= TELL_EVERY {
             tracing::error!(%error, "part of the store failed");

@@ -37,7 +37,7 @@ impl Opening<'_> {
             (spill, Shared::spill),
         ];
         for (_, step) in steps.into_iter().filter(|(wanted, _)| *wanted) {
-            unless_full(step(&shared)).map_err(|error| io_error("writing what the journal holds", &error))?;
+            unless_full(step(&shared)).map_err(|error| io_error("writing what the journal holds", error))?;
         }
         let Shared { engine, claims, .. } = shared;
         let engine = engine.into_inner().unwrap_or_else(PoisonError::into_inner);

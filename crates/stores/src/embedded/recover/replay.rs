@@ -43,7 +43,7 @@ impl LastFrame {
     /// write and its sync; and after a failed sync a second one proves nothing, unless the bytes are written again.
     fn make_durable(&self) -> Result<(), StoreError> {
         let done = self.file.write_at(&self.bytes, self.start).and_then(|()| self.file.sync());
-        done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), &error))
+        done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), error))
     }
 }
 
@@ -54,14 +54,14 @@ impl Opening<'_> {
         let mut over: Option<String> = None;
         let mut last: Option<LastFrame> = None;
         let start = self.manifest.journal_start;
-        let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
+        let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", error))?;
         let numbers = numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number));
         for (at, number) in numbers.enumerate() {
             let name = format!("journal-{number}");
             let file = self.file(&name)?;
-            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), error))?;
             let bytes =
-                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
+                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), error))?;
             let segment = Segment { number, file: file.clone(), salt: 0, live: 0, first: next };
             self.engine.journal.segments.insert(at, segment);
             let found = self.replay_segment(number, &bytes, next)?;
@@ -148,9 +148,9 @@ impl Opening<'_> {
             let name = format!("journal-{number}");
             self.disk
                 .remove(&self.dir.join(&name))
-                .map_err(|error| io_error(&format!("removing {name}"), &error))?;
+                .map_err(|error| io_error(&format!("removing {name}"), error))?;
         }
-        self.disk.sync_dir(self.dir).map_err(|error| io_error("syncing the data folder", &error))
+        self.disk.sync_dir(self.dir).map_err(|error| io_error("syncing the data folder", error))
     }
 
     fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
@@ -272,7 +272,7 @@ impl Opening<'_> {
                     return Ok(Some((place, Vec::new())));
                 }
                 read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), error)
                 })?,
             };
             if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {
