@@ -218,8 +218,8 @@ impl Builder {
         self
     }
 
-    /// Checks the settings, opens the store and starts delivering. Must be called in a Tokio runtime. **Dropped midway**, nothing is
-    /// delivered.
+    /// Checks the settings, opens the store and starts delivering. Must be called in a Tokio runtime. Cancel safety: dropped
+    /// midway, nothing is delivered.
     pub async fn start(mut self) -> Result<Duly, Error> {
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.check()?;
@@ -312,6 +312,7 @@ impl Builder {
                 let detail = format!("the timeout, {timeout:?}, must be shorter than the lease, {lease:?}");
                 return Err(Invalid::new(ErrorCode::BadTimeout, format!("{path}.timeout"), detail));
             }
+            options.check(&path)?;
             let sink = TopicGuard::around(sink, &options.topics);
             if sinks.insert(name, (sink, options)).is_some() {
                 return Err(Invalid::new(ErrorCode::SinkTwice, path, "two sinks have this name"));

@@ -12,11 +12,11 @@ use crate::{minutes, seconds};
 /// How a sink is served.
 #[derive(Debug, Clone)]
 pub struct SinkOptions {
-    /// Messages claimed and not yet settled, at most: also the most duplicates that a crash can leave.
+    /// Messages claimed and not yet settled, at most: also the most duplicates that a crash can leave. Up to 10,000; more are refused.
     pub in_flight: usize,
     /// Calls of the sink at the same time.
     pub concurrency: usize,
-    /// Messages in one call.
+    /// Messages in one call. Up to 2,048; more are refused.
     pub batch: usize,
     /// Messages per second, if limited.
     pub rate: Option<Rate>,
@@ -44,6 +44,21 @@ impl Default for SinkOptions {
 }
 
 impl SinkOptions {
+    /// Refuses numbers beyond the most that a lane uses: nobody finds out later that fewer are in flight than was asked for.
+    pub(crate) fn check(&self, path: &str) -> Result<(), Invalid> {
+        let numbers = [
+            ("in_flight", self.in_flight, LaneSettings::IN_FLIGHT_MAX),
+            ("batch", self.batch, LaneSettings::BUFFERED_MAX),
+        ];
+        for (name, number, max) in numbers {
+            if number > max {
+                let detail = format!("it is {number}, and may be {max} at most");
+                return Err(Invalid::new(ErrorCode::BadLimit, format!("{path}.{name}"), detail));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
         LaneSettings {
             in_flight: self.in_flight,
@@ -125,6 +140,10 @@ impl HandlerOptions {
         ];
         if let Some((code, name, _, why)) = settings.into_iter().find(|(_, _, is_zero, _)| *is_zero) {
             return Err(Invalid::new(code, format!("handlers.{name}"), format!("it is 0: {why}")));
+        }
+        if self.batch > LaneSettings::BUFFERED_MAX {
+            let detail = format!("it is {}, and may be {} at most", self.batch, LaneSettings::BUFFERED_MAX);
+            return Err(Invalid::new(ErrorCode::BadHandler, "handlers.batch", detail));
         }
         for (name, first) in [("again", self.again), ("failed", self.failed)] {
             if first > self.max {

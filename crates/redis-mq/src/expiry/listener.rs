@@ -104,6 +104,8 @@ impl ExpiryListener {
 
     /// Turns the events on where they are off, subscribes on every server, and begins. What expires from here on is heard; or it is
     /// an error, such as [`Refused`](Error::Refused) if the events are off and this user may not turn them on.
+    ///
+    /// Cancel safety: dropped midway, nothing listens; the events may have been turned on.
     pub async fn start(self) -> Result<Expiring, Error> {
         let Self { mq, prefix, handler, setting, retry, gap } = self;
         mq.check_open()?;

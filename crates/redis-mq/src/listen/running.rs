@@ -158,6 +158,8 @@ impl Listener {
 
     /// Reads nothing more, and returns when running calls have finished, at the latest after the processing timeout. What was read
     /// and not begun is handed back, and others have it at once.
+    ///
+    /// Cancel safety: dropped midway, the listener stops all the same.
     pub async fn stop(self) {
         self.stopper.tell();
         self.stopper.gone().await;
