@@ -89,6 +89,8 @@ pub struct Accepted {
 
 impl Duly {
     /// Opens the store in `folder`, making it if it is not there, and starts delivering. Must be called in a Tokio runtime, as every call.
+    ///
+    /// Cancel safety: dropped midway, nothing is delivered; the folder stays locked until the opening that was begun has ended.
     pub async fn open(folder: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::builder().folder(folder).start().await
     }
@@ -148,7 +150,7 @@ impl Duly {
     /// Takes a message. Once this returns `Ok`, it is as durable as the store can make it.
     ///
     /// If the store gives no answer, the message may have been accepted: [`Error::Unanswered`] has its id, and whoever sends it again with
-    /// that id sends the same message. **Dropped midway**, it may have been accepted too; give it an id before
+    /// that id sends the same message. Cancel safety: dropped midway, it may have been accepted too; give it an id before
     /// ([`new_id`](Self::new_id), or one of your own) to be able to repeat it.
     ///
     /// ```
@@ -172,8 +174,8 @@ impl Duly {
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone. **Dropped midway**, any of them may have been
-    /// accepted.
+    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone. Cancel safety: dropped midway, any of them may have
+    /// been accepted.
     pub async fn send_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -299,18 +301,24 @@ impl Duly {
     }
 
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
         Ok(self.store()?.nodes().await?)
     }
 
     /// The shards of a store that nodes share, by number: who delivers what of each, and since when something waits there; none if
     /// the store is this process's alone.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn shards(&self) -> Result<Vec<ShardStatus>, Error> {
         let parts = &self.inner.parts;
         Ok(self.store()?.shards(parts.clock.now()).await?)
     }
 
     /// The lanes that other nodes serve and this one does not, by name: what waits in them waits for nobody here.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn served_elsewhere(&self) -> Result<BTreeSet<String>, Error> {
         let (this, others): (Vec<_>, Vec<_>) = self.nodes().await?.into_iter().partition(|node| node.this);
         let own: BTreeSet<String> = this.into_iter().flat_map(|node| node.lanes).collect();

@@ -168,7 +168,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` once Duly is shut down and all that happened before was told. **Dropped midway**, no event is lost.
+    /// The next event; `None` once Duly is shut down and all that happened before was told. Cancel safety: dropped midway, no event is lost.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let received = tokio::select! {

@@ -94,7 +94,7 @@ impl Duly {
     /// are handed back without counting a try. [`start_handling`](Self::start_handling) starts it again.
     ///
     /// **Called in a handler** of this Duly, of whichever queue, it starts the stop and returns at once, as the stop may wait for that
-    /// handler. **Dropped midway**, it goes on.
+    /// handler. Cancel safety: dropped midway, it goes on.
     pub async fn stop_handling(&self, queue: &str) -> Result<(), Error> {
         self.check_open()?;
         let topic = Topic::parse(queue)?;
@@ -111,6 +111,8 @@ impl Duly {
     }
 
     /// Starts the handler of a queue again that [`stop_handling`](Self::stop_handling) stopped.
+    ///
+    /// Cancel safety: dropped midway, no handler was started.
     pub async fn start_handling(&self, queue: &str) -> Result<(), Error> {
         self.check_open()?;
         let topic = Topic::parse(queue)?;
@@ -215,6 +217,8 @@ impl HandlerBuilder {
     }
 
     /// Starts it. One handler per queue and process.
+    ///
+    /// Cancel safety: dropped midway, no handler was started.
     pub async fn start(self) -> Result<(), Error> {
         let inner = &self.duly.inner;
         self.duly.check_open()?;

@@ -12,11 +12,15 @@ use crate::{Duly, Error, IntoMessageId, engine::Note, events::Event, into_messag
 
 impl Duly {
     /// All that is known of a message.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get(&self, id: impl IntoMessageId) -> Result<Option<Record>, Error> {
         Ok(self.store()?.get(&[id.id()?]).await?.pop().flatten())
     }
 
     /// All that is known of many; one answer each, in their order.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get_many(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
@@ -25,6 +29,8 @@ impl Duly {
     }
 
     /// The same without the bodies, for whoever decides by the rest.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get_many_without_bodies(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
@@ -35,6 +41,8 @@ impl Duly {
     }
 
     /// A page of messages in one state, by due time. Bodies are left out, and [`Record::body_left_out`] says so; [`get`](Self::get) has them.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
         let mut page = self.store()?.list(query).await?;
         page.records.iter_mut().for_each(body_left_out);
@@ -44,13 +52,16 @@ impl Duly {
     /// Cancels a message that waits. Done means: it will not be delivered, unless the answer says that an earlier try
     /// may have arrived.
     ///
-    /// **Dropped midway**, or after an error that [may have been done](Error::is_maybe_done), ask again: if it was cancelled, the answer is
-    /// [`Changed::TooLate`] with [`State::Cancelled`]. The same holds for every call below that changes something.
+    /// Cancel safety: dropped midway, or after an error that [may have been done](Error::is_maybe_done), ask again: if it was cancelled, the answer
+    /// is [`Changed::TooLate`] with [`State::Cancelled`].
     pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         one(self.cancel_many([id]).await?)
     }
 
     /// Cancels many; one answer each, in their order.
+    ///
+    /// Cancel safety: dropped midway, any of them may have been done; ask again for all: what was done already answers
+    /// [`Changed::TooLate`] with the state it is in.
     pub async fn cancel_many(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
@@ -69,6 +80,8 @@ impl Duly {
     }
 
     /// Gives a message that waits another due time.
+    ///
+    /// Cancel safety: dropped midway, it may have been done or not; ask again with the same time, which changes nothing if it was done.
     pub async fn reschedule(
         &self,
         id: impl IntoMessageId,
@@ -78,6 +91,9 @@ impl Duly {
     }
 
     /// Gives many another due time; one answer each, in their order.
+    ///
+    /// Cancel safety: dropped midway, any of them may have been done; ask again with the same times, which changes nothing where it was
+    /// done.
     pub async fn reschedule_many(
         &self,
         batch: impl IntoIterator<Item = (impl IntoMessageId, impl Into<Timestamp>)>,
@@ -100,11 +116,15 @@ impl Duly {
     }
 
     /// Delivers a message that waits now rather than later.
+    ///
+    /// Cancel safety: dropped midway, it may be due now or not; ask again.
     pub async fn fire(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         self.reschedule(id, self.now()).await
     }
 
     /// Delivers many now; one answer each, in their order.
+    ///
+    /// Cancel safety: dropped midway, any of them may be due now; ask again for all.
     pub async fn fire_many(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
@@ -114,11 +134,16 @@ impl Duly {
     }
 
     /// The first hundred dead letters, as [`list`](Self::list) gives them: without bodies.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn dead(&self) -> Result<Page, Error> {
         self.list(&Query::all(State::Dead)).await
     }
 
     /// Delivers dead letters afresh: due now, attempts from the beginning, same ids.
+    ///
+    /// Cancel safety: dropped midway, any of them may be pending again, found by the sweep at the latest; ask again for all: what was
+    /// done already answers [`Changed::TooLate`] with the state it is in.
     pub async fn replay(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
@@ -132,6 +157,8 @@ impl Duly {
     }
 
     /// Forgets dead letters for good.
+    ///
+    /// Cancel safety: dropped midway, any of them may be gone; ask again for all: what was done already answers [`Changed::Unknown`].
     pub async fn purge(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
@@ -171,21 +198,29 @@ impl Duly {
     }
 
     /// Stops deliveries of a sink, durably and on every node; what is under way finishes.
+    ///
+    /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn pause_sink(&self, sink: &str) -> Result<(), Error> {
         self.set_paused(Lane::Sink(SinkName::parse(sink)?), true).await
     }
 
     /// Lets a sink go on.
+    ///
+    /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn resume_sink(&self, sink: &str) -> Result<(), Error> {
         self.set_paused(Lane::Sink(SinkName::parse(sink)?), false).await
     }
 
     /// Stops a queue, durably and on every node: nothing is handled or received until it is resumed.
+    ///
+    /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn pause_queue(&self, queue: &str) -> Result<(), Error> {
         self.set_paused(Lane::Queue(Topic::parse(queue)?), true).await
     }
 
     /// Lets a queue go on.
+    ///
+    /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn resume_queue(&self, queue: &str) -> Result<(), Error> {
         self.set_paused(Lane::Queue(Topic::parse(queue)?), false).await
     }
@@ -216,6 +251,8 @@ impl Duly {
     }
 
     /// The sinks and queues that this process serves, each at a glance.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn served(&self) -> Result<Vec<(Lane, LaneSnapshot)>, Error> {
         self.store()?;
         let (answer, looks) = oneshot::channel();
@@ -227,17 +264,23 @@ impl Duly {
     }
 
     /// Every lane that holds something or is paused.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Error> {
         let parts = &self.inner.parts;
         Ok(self.store()?.lanes(parts.clock.now()).await?)
     }
 
     /// The totals since the store was made.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn totals(&self) -> Result<Totals, Error> {
         Ok(self.store()?.totals().await?)
     }
 
     /// How many messages come due in each of `buckets` equal parts of `from..to`.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, Error> {
         Ok(self.store()?.forecast(from, to, buckets).await?)
     }

@@ -67,16 +67,19 @@ impl From<Option<Duration>> for Nack {
 impl Duly {
     /// The messages were not worked on: they come again as `how` and their retry policies say. That counts as a try; after the
     /// last one they are dead letters. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of them may be given back; call it again: what was done already answers [`Settled::Lost`].
     pub async fn nack<R: AsRef<str>>(
         &self,
         receipts: &[R],
         how: impl Into<Nack> + Send,
     ) -> Result<Vec<Settled>, Error> {
+        let store = self.store()?;
         let (receipts, how) = (parse(receipts)?, how.into());
         let parts = &self.inner.parts;
         self.inner.handed.take(&receipts);
         let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
-        let records = self.store()?.get_without_bodies(&ids).await?;
+        let records = store.get_without_bodies(&ids).await?;
         let now = parts.clock.now();
         let settings = self.queue_settings();
         let mut settles = Vec::new();
@@ -111,7 +114,10 @@ impl Duly {
 
     /// The queue that each receipt is of: remembered, or else asked of the store. `None`: no message of that id is in flight, so
     /// that the receipt is lost, or it is of no queue.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn queues_of<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Option<Topic>>, Error> {
+        let store = self.store()?;
         let receipts = parse(receipts)?;
         let mut queues = self.inner.handed.topics(&receipts);
         let unknown =
@@ -120,7 +126,7 @@ impl Duly {
         if ids.is_empty() {
             return Ok(queues);
         }
-        let mut records = self.store()?.get_without_bodies(&ids).await?.into_iter();
+        let mut records = store.get_without_bodies(&ids).await?.into_iter();
         for queue in queues.iter_mut().filter(|queue| queue.is_none()) {
             let in_flight = records.next().flatten().filter(|record| record.state == State::InFlight);
             let lane = in_flight.map(|record| record.message.lane());

@@ -62,12 +62,16 @@ impl Received {
 
 impl Duly {
     /// Takes due messages of a queue, waiting up to [`Receive::wait`] for the first.
+    ///
+    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
     pub async fn receive(&self, queue: &str, want: Receive) -> Result<Vec<Received>, Error> {
         self.receive_any(&[queue], want).await
     }
 
     /// Takes due messages of several queues, at most 32, waiting up to [`Receive::wait`] for the first of any. Each has an equal share of
     /// [`Receive::max`] as long as it has so many, and each is as often the first to be looked at: none starves another.
+    ///
+    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
     pub async fn receive_any<Q: AsRef<str>>(
         &self,
         queues: &[Q],
@@ -231,6 +235,8 @@ impl Duly {
     }
 
     /// The messages were worked on: they are done. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of them may be done; call it again: what was done already answers [`Settled::Lost`].
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let done = Settlement::Delivered { receipt: None };
         let receipts = parse(receipts)?;
@@ -248,6 +254,8 @@ impl Duly {
 
     /// The messages were never begun, e.g. because the receiver went away before they reached it: they are ready at once,
     /// and no try is counted. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of them may be released; call it again: what was released already answers [`Settled::Lost`].
     pub async fn release<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &Settlement::Release).await?;
@@ -297,6 +305,8 @@ impl Duly {
     }
 
     /// Gives the receiver more time: the leases end `lease` from now. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of the leases may be extended; call it again.
     pub async fn extend<R: AsRef<str>>(
         &self,
         receipts: &[R],

@@ -135,6 +135,8 @@ impl Task {
     }
 
     /// Waits until the lease is lost. For work that should stop when its result no longer counts.
+    ///
+    /// Cancel safety: it may be dropped and called again at any time, as in `tokio::select!`.
     pub async fn lease_lost(&self) {
         let told = self.hold.told.notified();
         tokio::pin!(told);

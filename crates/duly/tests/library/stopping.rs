@@ -77,14 +77,39 @@ async fn after_shutdown_every_call_says_that_it_is_closed() {
     let (bench, _target) = Bench::with_target(Mood::Good, SinkOptions::default()).await;
     let duly = &bench.duly;
     duly.handle("order", |_| async {}).start().await.unwrap();
+    bench.send(Message::to("taken")).await;
+    let taken = duly.receive("taken", duly::Receive::default()).await.unwrap().remove(0).receipt;
     duly.shutdown().await.unwrap();
     let none: [&str; 0] = [];
+    // The queue of this one is remembered.
+    let taken = [taken];
     let now = duly.now();
     let answers = [
         duly.send(Message::to("order")).await.map(drop),
         duly.send_batch([Message::to("order")]).await.remove(0).map(drop),
         duly.prepare(Message::to("order")).map(drop),
         duly.cancel("x").await.map(drop),
+        duly.cancel_many(none).await.map(drop),
+        duly.reschedule_many([("x", now)]).await.map(drop),
+        duly.fire_many(none).await.map(drop),
+        duly.get_many_without_bodies(none).await.map(drop),
+        duly.served_elsewhere().await.map(drop),
+        duly.pause_sink("orders").await,
+        duly.resume_queue("order").await,
+        duly.receive_any(&["order", "other"], duly::Receive::default()).await.map(drop),
+        duly.nack(&none, duly::Nack::again()).await.map(drop),
+        duly.nack(&taken, duly::Nack::failed("no")).await.map(drop),
+        duly.ack(&taken).await.map(drop),
+        duly.release(&taken).await.map(drop),
+        duly.extend(&taken, seconds(1)).await.map(drop),
+        duly.queues_of(&none).await.map(drop),
+        duly.queues_of(&taken).await.map(drop),
+        duly.start_handling("order").await,
+        duly.add_task("order", "1", now).await.map(drop),
+        duly.add_task_with_delay("order", "1", seconds(1)).await.map(drop),
+        duly.cancel_task("order", "1").await.map(drop),
+        duly.ready_tasks("order", 1).await.map(drop),
+        duly.poll_ready_tasks("order", 1).await.map(drop),
         duly.reschedule("x", now).await.map(drop),
         duly.fire("x").await.map(drop),
         duly.replay(["x"]).await.map(drop),
@@ -114,6 +139,8 @@ async fn after_shutdown_every_call_says_that_it_is_closed() {
     for (place, answer) in answers.into_iter().enumerate() {
         assert_eq!(answer, Err(Error::Closed), "answer {place}");
     }
+    let said = duly.store_health().await.unwrap_err();
+    assert_eq!((said.kind, said.what), (duly::StoreErrorKind::Closed, Error::Closed.to_string()));
     assert_eq!(duly.shutdown().await, Ok(()), "it is shut down, as asked");
 }
 
