@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use duly_core::{Message, MessageId, Record, SinkName, State, Timestamp, Topic, store::Changed};
+use duly_core::{StoredMessage, MessageId, Record, SinkName, State, Timestamp, Topic, store::Changed};
 use stateright::{Checker, Model, Property};
 
 use crate::{
@@ -124,7 +124,7 @@ enum Action {
 impl Protocol {
     fn record(both: &Both) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, DUE), None);
+        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, DUE), None);
         let (state, ended) = match both.source {
             Source::Pending => (State::Pending, None),
             Source::InFlight => (State::InFlight, None),
@@ -263,7 +263,7 @@ impl Protocol {
         Tool::Apply { live, drop, retire: (!in_doubt).then_some(asked), then: Next::Books }
     }
 
-    fn books(&self, world: &World) -> Tool {
+    fn totals(&self, world: &World) -> Tool {
         let is_open = |both: &Both| matches!(both.source, Source::Pending | Source::InFlight);
         Tool::Finish { last: !world.messages.iter().any(is_open) }
     }

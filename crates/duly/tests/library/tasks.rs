@@ -34,7 +34,7 @@ async fn one_task_id_is_there_once_per_queue() {
     assert_eq!(first.id.as_str(), "order:42");
     assert!(bench.duly.add_task("order", "42", bench.in_ms(9_000)).await.unwrap().duplicate);
     assert!(!bench.duly.add_task("refund", "42", bench.in_ms(1_000)).await.unwrap().duplicate);
-    assert_eq!(bench.duly.books().await.unwrap().accepted, 2);
+    assert_eq!(bench.duly.totals().await.unwrap().accepted, 2);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             Full,
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
         ),
-        (Some("DULYGONE"), _) => return gone(error),
+        (Some("DULYGONE"), _) => return gone(error).with_source(error.clone()),
         (Some("WRONGTYPE"), _) => (
             Damaged,
             "a key of this store holds something of another type: something else wrote to it; find it by TYPE and remove it",
@@ -47,15 +47,16 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
         ),
         _ => (Unavailable, "Redis cannot be reached"),
     };
-    StoreError::new(kind, format!("{what} ({error})"))
+    StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
 }
 
 /// The same for a call that the connection itself may have repeated, of whose first try nothing is known.
 pub(super) fn repeated(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     if fault.kind == StoreErrorKind::Unavailable {
-        let what = format!("{}; an earlier try of the same call may have been done", fault.what);
-        return StoreError::new(StoreErrorKind::Unanswered, what);
+        return fault
+            .of_kind(StoreErrorKind::Unanswered)
+            .in_words(|what| format!("{what}; an earlier try of the same call may have been done"));
     }
     fault.when_under_way()
 }
@@ -66,6 +67,7 @@ pub(super) fn unconnected(error: &RedisError) -> StoreError {
     match fault.kind {
         StoreErrorKind::Unanswered => {
             StoreError::new(StoreErrorKind::Unavailable, format!("Redis cannot be reached ({error})"))
+                .with_source(error.clone())
         }
         _ => fault,
     }
@@ -121,5 +123,8 @@ mod tests {
         assert_eq!(repeated(&io).kind, StoreErrorKind::Unanswered, "the try before it may have been done");
         let gone = sorted(&server("DULYGONE gone")).in_part();
         assert!(gone.kind == StoreErrorKind::Damaged && gone.is_maybe_done() && is_gone(&gone));
+        for error in [sorted(&io), unconnected(&io), repeated(&io), gone] {
+            assert!(error.cause::<RedisError>().is_some(), "{error}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use duly_core::{
     Lane, MessageId, Now, Record, State, Timestamp,
-    store::{Books, LaneStatus, StoreError},
+    store::{LaneStatus, StoreError, Totals},
 };
 use futures_util::future::{try_join, try_join_all};
 
@@ -51,7 +51,7 @@ impl RedisStore {
         ids.iter().zip(said).map(|(id, said)| record(id, &said)).collect()
     }
 
-    pub(super) async fn all_books(&self) -> Result<Books, StoreError> {
+    pub(super) async fn all_books(&self) -> Result<Totals, StoreError> {
         const FIELDS: [&str; 7] =
             ["#accepted", "#pending", "#in_flight", "#delivered", "#cancelled", "#dead", "#purged"];
         let of_shard = |shard| async move {
@@ -67,7 +67,7 @@ impl RedisStore {
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.unwrap_or(0));
         }
         let [accepted, pending, in_flight, delivered, cancelled, dead, purged] = sums;
-        Ok(Books { accepted, pending, in_flight, delivered, cancelled, dead, purged })
+        Ok(Totals { accepted, pending, in_flight, delivered, cancelled, dead, purged })
     }
 
     pub(super) async fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {

@@ -117,8 +117,8 @@ impl RedisStore {
         store.begin_paused().await?;
         let there = store.join_anew(now).await?;
         store.recover(now, &there).await?;
-        let books = store.all_books().await?;
-        store.room.tell(store.room.ask(), books.pending + books.in_flight);
+        let totals = store.all_books().await?;
+        store.room.tell(store.room.ask(), totals.pending + totals.in_flight);
         Ok(store)
     }
 
@@ -262,7 +262,7 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
             tracing::error!(
                 prefix = options.prefix,
                 shard,
-                "this shard was gone from Redis and begins anew, empty; what was waiting in it is lost"
+                "shard missing in Redis; its messages are lost and it starts empty"
             );
         }
     }

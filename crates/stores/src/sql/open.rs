@@ -129,8 +129,8 @@ impl SqlStore {
         let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
         self.recover(now, &there).await?;
         let asked = self.room.ask();
-        let books = self.all_books().await?;
-        self.room.tell(asked, books.pending + books.in_flight);
+        let totals = self.all_books().await?;
+        self.room.tell(asked, totals.pending + totals.in_flight);
         Ok(())
     }
 }

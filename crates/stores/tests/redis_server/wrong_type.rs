@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use duly_core::{
-    Lane, Message, SinkName, Store,
-    store::{Claim, Holder, Settle, Settled, StoreErrorKind, Verdict},
+    Lane, SinkName, Store, StoredMessage,
+    store::{Claim, Holder, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::redis::{Options, StreamLimits};
 use testkit::{block_on, servers::redis};
@@ -94,7 +94,7 @@ fn a_sink_is_delivered_to_though_the_set_of_paused_lanes_is_no_set() {
         let store = Arc::new(open(&server.url(), Options::new(1)).await.unwrap());
         let sink = SinkName::parse("events").unwrap();
         let mover = store.mover(sink.clone(), StreamLimits::default()).unwrap();
-        insert(&store, vec![Message::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
+        insert(&store, vec![StoredMessage::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
             .await
             .unwrap();
         server.run::<()>(&["XADD", "duly:{main}:paused", "*", "a", "b"]);
@@ -203,10 +203,10 @@ fn another_verdict_than_the_one_that_was_recorded_comes_too_late() {
         server.run::<()>(&["SET", "duly:{main:3}:lease", "x"]);
         deliver(&store, 2, &held).await.unwrap_err();
         let recorded = held.iter().find(|leased| leased.receipt.shard != 3).unwrap();
-        let settle = |verdict| vec![Settle { receipt: recorded.receipt.clone(), verdict }];
-        let back = store.settle(now(2), settle(Verdict::HandBack)).await.unwrap();
+        let settle = |settlement| vec![Settle { receipt: recorded.receipt.clone(), settlement }];
+        let back = store.settle(now(2), settle(Settlement::Release)).await.unwrap();
         assert_eq!(back, [Settled::Lost], "it is delivered");
-        let again = store.settle(now(2), settle(Verdict::Delivered { receipt: None })).await.unwrap();
+        let again = store.settle(now(2), settle(Settlement::Delivered { receipt: None })).await.unwrap();
         assert_eq!(again, [Settled::Done], "the same again is answered as the first time");
     });
 }
@@ -225,7 +225,8 @@ fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
             let key = format!("duly:{{main}}:{name}");
             server.run::<()>(&["DEL", &key]);
             server.run::<()>(&["XADD", &key, "*", "a", "b"]);
-            let to = |text: &str| Message::new(id(text), sink.clone(), "orders".parse().unwrap(), ms(0));
+            let to =
+                |text: &str| StoredMessage::new(id(text), sink.clone(), "orders".parse().unwrap(), ms(0));
             insert(&store, vec![to("a"), to("b")]).await.unwrap();
             let swept = store.sweep(now(1), &lanes).await.unwrap();
             assert_eq!(swept.next, [(lanes[0].clone(), ms(0))], "{name}");

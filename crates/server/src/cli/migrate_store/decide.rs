@@ -67,9 +67,33 @@ pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
     }
 }
 
+/// What becomes of the copy of a dead letter at the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeadFate {
+    /// The source does not have it any more: the copy is the dead letter.
+    Moved,
+    /// The source still has it, or had it replayed: the copy is purged.
+    Withdraw,
+}
+
+/// After the source was asked to purge a dead letter.
+pub(super) fn after_purge(answer: Changed) -> DeadFate {
+    match answer {
+        // Nobody knows who purged what is unknown: a store may have asked twice, the first answer being lost. A dead letter too many
+        // is better than one too few.
+        Changed::Done { .. } | Changed::Unknown => DeadFate::Moved,
+        Changed::TooLate(_) => DeadFate::Withdraw,
+    }
+}
+
+/// Of the copy of a dead letter whose batch was cut short, by what the source knows of it, once no call can come late.
+pub(super) fn of_dead_copy(record: Option<&Record>) -> DeadFate {
+    if record.is_none() { DeadFate::Moved } else { DeadFate::Withdraw }
+}
+
 #[cfg(test)]
 mod tests {
-    use duly_core::{Message, MessageId, SinkName, Topic};
+    use duly_core::{MessageId, SinkName, StoredMessage, Topic};
 
     use super::*;
 
@@ -88,7 +112,7 @@ mod tests {
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, due), None);
+        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
         Record { state, ended, ..record }
     }
 
@@ -163,5 +187,16 @@ mod tests {
         assert_eq!(of_parked(None, &ours()), Fate::Forgotten);
         assert_eq!(of_parked(None, &Instants::unknown()), Fate::Forgotten);
         assert_eq!(after_cancel(Changed::Unknown, None, &ours(), READ), Fate::Forgotten);
+    }
+
+    #[test]
+    fn a_dead_letter_is_at_one_of_the_two() {
+        assert_eq!(after_purge(DONE), DeadFate::Moved);
+        assert_eq!(after_purge(Changed::Unknown), DeadFate::Moved, "better one too many than one too few");
+        assert_eq!(of_dead_copy(None), DeadFate::Moved);
+        for state in [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled] {
+            assert_eq!(after_purge(Changed::TooLate(state)), DeadFate::Withdraw, "{state:?}");
+            assert_eq!(of_dead_copy(Some(&record(state, READ, None))), DeadFate::Withdraw, "{state:?}");
+        }
     }
 }

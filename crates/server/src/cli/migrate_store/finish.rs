@@ -11,7 +11,7 @@ use super::{
 use crate::cli::clock;
 
 /// So many are looked up at the source at once: those that wait there come with their bodies.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 
 /// Which look at the parked copies it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
