@@ -59,7 +59,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ClaimsEarly,
         Self::ForgetsAnInsert,
         Self::LosesTheMessageOnRetry,

@@ -135,7 +135,7 @@ impl Follower {
                     if !self.alert_wanted(&alert) {
                         continue;
                     }
-                    Happened::Alert { alert }
+                    Happened::Alert { alert: Box::new(alert) }
                 }
                 () = self.app.stopped() => return None,
             };

@@ -4,7 +4,7 @@ use duly::{MessageId, Now, Record, State, Timestamp};
 use duly_core::store::{Changed, Insert, Inserted, Past};
 
 use super::{
-    decide::{Fate, Why, after_cancel},
+    decide::{Fate, Why, after_cancel, are_known_to_differ, is_another},
     end::Halt,
     moving::Move,
     parked::{park, unpark},
@@ -28,10 +28,12 @@ impl Carried {
         self.past.attempts > 0 || !self.past.history.is_empty()
     }
 
-    /// Whether a copy was made before its last try at the source.
+    /// Whether a copy was made before its last try at the source, or before it was cancelled there and sent again.
     fn is_ahead_of(&self, copy: &Record) -> bool {
-        let Past { attempts, history, maybe_delivered, .. } = &self.past;
-        (copy.attempts, &copy.history, copy.maybe_delivered) != (*attempts, history, *maybe_delivered)
+        let Past { accepted, attempts, history, maybe_delivered, .. } = &self.past;
+        let is_tried =
+            (copy.attempts, &copy.history, copy.maybe_delivered) != (*attempts, history, *maybe_delivered);
+        is_tried || are_known_to_differ(*accepted, copy.accepted)
     }
 }
 
@@ -47,11 +49,17 @@ enum Copy {
 impl Move<'_> {
     /// Carries these over, all of which were pending at some moment after `asked`. That is the instant they are cancelled at, so
     /// that nobody else can have cancelled one of them at the same.
-    pub(super) async fn carry(&mut self, asked: Now, records: Vec<Record>) -> Result<(), Halt> {
+    /// `may_come_late` says whether a call could come late when they were read: one may have cancelled some of them since.
+    pub(super) async fn carry(
+        &mut self,
+        asked: Now,
+        records: Vec<Record>,
+        may_come_late: bool,
+    ) -> Result<(), Halt> {
         self.presence.check()?;
         let marker = self.marker.of_batch(asked.wall()).map_err(Halt::Failed)?;
         let marker_id = marker.id.clone();
-        let carried = self.park(Insert::new(marker), records).await?;
+        let carried = self.park(Insert::new(marker), records, may_come_late).await?;
         if carried.is_empty() {
             return self.retire(marker_id).await;
         }
@@ -74,16 +82,11 @@ impl Move<'_> {
                 let maybe = answer == Changed::Done { maybe_delivered: true };
                 self.report.maybe_delivered += u64::from(maybe);
             }
-            // Cancelled and sent again since it was read: what was cancelled now is not what the copy was made of.
-            let is_another =
-                |record: &Record| record.ended == Some(asked.wall()) && record.accepted != each.past.accepted;
-            if is_done && record.as_ref().is_some_and(is_another) {
-                self.replaced.insert(each.id.clone());
-                fates.push((each.id, Fate::Forgotten));
-                continue;
-            }
             let fate = after_cancel(answer, record.as_ref(), &self.instants, each.due);
-            fates.push((each.id, self.by_now(fate)));
+            // Cancelled and sent again since it was read.
+            let is_gone = record.is_some_and(|record| is_another(&record, each.past.accepted));
+            let fate = if is_gone && matches!(fate, Fate::Live(_)) { Fate::Forgotten } else { fate };
+            fates.push((each.id, fate.by_now(may_come_late)));
         }
         let is_in_doubt = fates.iter().any(|(_, fate)| matches!(fate, Fate::Stay | Fate::Forgotten));
         self.apply(fates).await?;
@@ -110,7 +113,12 @@ impl Move<'_> {
     }
 
     /// Puts the marker of the batch and parked copies of these at the target. Gives those that may be cancelled at the source now.
-    async fn park(&mut self, marker: Insert, records: Vec<Record>) -> Result<Vec<Carried>, Halt> {
+    async fn park(
+        &mut self,
+        marker: Insert,
+        records: Vec<Record>,
+        may_come_late: bool,
+    ) -> Result<Vec<Carried>, Halt> {
         let mut copies = Vec::with_capacity(records.len() + 1);
         copies.push(marker);
         let mut carried = Vec::with_capacity(records.len());
@@ -149,14 +157,18 @@ impl Move<'_> {
                 Inserted::Conflict => conflicts.push(each.id),
             }
         }
-        self.part_conflicts(&conflicts).await?;
-        may_go.extend(self.part_outdated(parked_before).await?);
+        self.part_conflicts(&conflicts, may_come_late).await?;
+        may_go.extend(self.part_outdated(parked_before, may_come_late).await?);
         Ok(may_go)
     }
 
     /// Gives those whose copies, parked before, tell all that happened to them. A message that was tried at the source since waits for
     /// a later pass, which parks another copy: so no try and no doubt about a delivery is forgotten.
-    async fn part_outdated(&mut self, parked_before: Vec<Carried>) -> Result<Vec<Carried>, Halt> {
+    async fn part_outdated(
+        &mut self,
+        parked_before: Vec<Carried>,
+        may_come_late: bool,
+    ) -> Result<Vec<Carried>, Halt> {
         if parked_before.is_empty() {
             return Ok(parked_before);
         }
@@ -170,14 +182,14 @@ impl Move<'_> {
         let (outdated, may_go): (Vec<_>, Vec<_>) =
             parked_before.into_iter().zip(copies).partition(is_outdated);
         let outdated: Vec<_> = outdated.into_iter().map(|(each, _)| each.id).collect();
-        self.withdraw_outdated(&outdated).await?;
+        self.withdraw_outdated(&outdated, may_come_late).await?;
         Ok(may_go.into_iter().map(|(each, _)| each).collect())
     }
 
-    /// Withdraws copies so that a later pass parks others; not while a call of ours may come late, which might withdraw those, too.
-    /// Says whether it did.
-    async fn withdraw_outdated(&mut self, ids: &[MessageId]) -> Result<bool, Halt> {
-        if ids.is_empty() || self.may_come_late() {
+    /// Withdraws copies so that a later pass parks others. Not if a call of ours could come late when their messages were read: it
+    /// might withdraw the others, too, or have cancelled the messages since. Says whether it did.
+    async fn withdraw_outdated(&mut self, ids: &[MessageId], may_come_late: bool) -> Result<bool, Halt> {
+        if ids.is_empty() || may_come_late {
             return Ok(false);
         }
         self.presence.check()?;
@@ -192,7 +204,7 @@ impl Move<'_> {
 
     /// Parts ids that mean something else at the target from those whose copy there is our own, of what was cancelled at the source
     /// since and sent again with other content. Such a copy is withdrawn.
-    async fn part_conflicts(&mut self, ids: &[MessageId]) -> Result<(), Halt> {
+    async fn part_conflicts(&mut self, ids: &[MessageId], may_come_late: bool) -> Result<(), Halt> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -205,8 +217,7 @@ impl Move<'_> {
                 _ => self.conflict(id),
             }
         }
-        if self.withdraw_outdated(&outdated).await? {
-            outdated.iter().for_each(|id| _ = self.replaced.remove(id));
+        if self.withdraw_outdated(&outdated, may_come_late).await? {
             self.report.cancelled += outdated.len() as u64;
         }
         Ok(())

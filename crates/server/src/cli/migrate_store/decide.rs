@@ -21,6 +21,17 @@ pub(super) enum Fate {
     Forgotten,
 }
 
+impl Fate {
+    /// What becomes of the copy now. `may_come_late` is asked before the source is: a call may come late in between.
+    pub(super) fn by_now(self, may_come_late: bool) -> Self {
+        match self {
+            Self::Dead if may_come_late => Self::Stay,
+            Self::Dead => Self::Drop(Why::AtSource),
+            fate => fate,
+        }
+    }
+}
+
 /// Why a copy is withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
@@ -65,6 +76,17 @@ pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
         State::Cancelled if ours.may_be(record.ended) => Fate::Live(record.message.due),
         State::Cancelled => Fate::Drop(Why::Cancelled),
     }
+}
+
+/// Whether what was cancelled at the source is not what the copy was made of, which was `accepted` then: somebody cancelled that and
+/// sent something else, or the same, with the same id. The store drops the body of what is cancelled, so it is gone.
+pub(super) fn is_another(record: &Record, accepted: Option<Timestamp>) -> bool {
+    record.state == State::Cancelled && are_known_to_differ(record.accepted, accepted)
+}
+
+/// Whether two times of acceptance are known and not the same.
+pub(super) fn are_known_to_differ(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
 /// What becomes of the copy of a dead letter at the target.
@@ -198,5 +220,17 @@ mod tests {
             assert_eq!(after_purge(Changed::TooLate(state)), DeadFate::Withdraw, "{state:?}");
             assert_eq!(of_dead_copy(Some(&record(state, READ, None))), DeadFate::Withdraw, "{state:?}");
         }
+    }
+
+    #[test]
+    fn what_was_sent_again_is_known_by_when_it_was_accepted() {
+        let cancelled = |accepted| Record { accepted, ..record(State::Cancelled, READ, Some(ASKED)) };
+        assert!(is_another(&cancelled(Some(MOVED)), Some(READ)));
+        assert!(!is_another(&cancelled(Some(READ)), Some(READ)));
+        for (one, other) in [(None, Some(READ)), (Some(READ), None), (None, None)] {
+            assert!(!is_another(&cancelled(one), other), "not known");
+        }
+        let pending = Record { accepted: Some(MOVED), ..record(State::Pending, READ, None) };
+        assert!(!is_another(&pending, Some(READ)), "it still waits");
     }
 }

@@ -1,7 +1,6 @@
 //! The move as a whole: round after round, until nothing waits and nothing is under way at the source.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +12,6 @@ use duly::{MessageId, Timestamp};
 
 use super::{
     dead::Unfinished,
-    decide::{Fate, Why},
     end::{End, Halt},
     finish::Look,
     instants::Instants,
@@ -64,8 +62,6 @@ pub(super) struct Move<'a> {
     pub(super) retired: Vec<MessageId>,
     /// Until then a call whose answer was never heard may be done: one of this run, or of the run before it.
     pub(super) late_until: Timestamp,
-    /// Copies whose messages were cancelled and sent again at the source while they were carried over: not known there any more.
-    pub(super) replaced: BTreeSet<MessageId>,
     /// Dead letters of which a copy may be at the target and the source have its own.
     pub(super) unfinished: Unfinished,
     /// When the parked copies were last looked at.
@@ -106,7 +102,6 @@ impl<'a> Move<'a> {
             instants: Instants::unknown(),
             retired: Vec::new(),
             late_until: Timestamp::default(),
-            replaced: BTreeSet::new(),
             unfinished: Unfinished::default(),
             looked: clock::instant(),
             bodies: BODIES_FIRST,
@@ -197,15 +192,6 @@ impl<'a> Move<'a> {
 
     pub(super) fn may_come_late(&self) -> bool {
         self.source.now().wall() < self.late_until
-    }
-
-    /// What becomes of a copy now, as far as that depends on calls that may come late.
-    pub(super) fn by_now(&self, fate: Fate) -> Fate {
-        match fate {
-            Fate::Dead if self.may_come_late() => Fate::Stay,
-            Fate::Dead => Fate::Drop(Why::AtSource),
-            fate => fate,
-        }
     }
 
     fn say_why_it_waits(&mut self, pending: u64, in_flight: u64) {

@@ -45,10 +45,11 @@ impl Move<'_> {
                     self.finish_parked(Look::Between).await?;
                 }
                 let asked = a_while_before(self.source.now());
+                let may_come_late = self.may_come_late();
                 let (records, later) = self.read(rest, State::Pending, self.wishes.batch).await?;
                 rest = later;
                 if !records.is_empty() {
-                    self.carry(asked, records).await?;
+                    self.carry(asked, records, may_come_late).await?;
                 }
             }
             match page.next {

@@ -47,7 +47,7 @@ impl Server {
         let received: duly_server::wire::Received =
             self.json(&["receive", "order", "--wait", "10s", "--max", "1"]);
         assert_eq!(received.messages[0].id, id);
-        self.ok(&["nack", "order", &received.messages[0].receipt, "--after", "10h"]);
+        self.ok(&["nack", "order", &received.messages[0].receipt, "--in", "10h"]);
     }
 
     fn totals(&self) -> duly::Totals {
