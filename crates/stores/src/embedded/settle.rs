@@ -342,7 +342,10 @@ fn settle_one(
     if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
         return Settled::Lost;
     }
-    let is_rewritten = matches!(settle.settlement, Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. });
+    let is_rewritten = matches!(
+        settle.settlement,
+        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. }
+    );
     let is_large = engine.flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
     let is_delivered = matches!(settle.settlement, Settlement::Delivered { .. });
     if entry.is_none() && (is_rewritten || (is_delivered && is_large)) {
