@@ -35,12 +35,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Begins to take messages from all of them. A broker that is not there is waited for.
-    pub(crate) fn start(
-        config: &Config,
-        duly: &Duly,
-        topics: &Arc<Topics>,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    pub(crate) fn start(config: &Config, duly: &Duly, topics: &Arc<Topics>, clock: &Arc<dyn Clock>) -> Self {
         let (stopping, stopped) = watch::channel(false);
         #[cfg(feature = "rabbitmq")]
         let tasks = config.sources.iter().map(|(name, setup)| {

@@ -368,14 +368,16 @@ async fn a_topic_past_the_limit_is_refused_with_the_reason_and_those_that_there_
     .await;
     let exchange = "topics-in";
     let (none, declare) = (FieldTable::default(), ExchangeDeclareOptions::default());
-    let declared = bridge.channel.exchange_declare(exchange.into(), ExchangeKind::Fanout, declare, none.clone());
+    let declared =
+        bridge.channel.exchange_declare(exchange.into(), ExchangeKind::Fanout, declare, none.clone());
     declared.await.unwrap();
     let bind = Default::default();
     bridge.channel.queue_bind("topics".into(), exchange.into(), "".into(), bind, none).await.unwrap();
     for (key, body) in [("one", "1"), ("two", "2"), ("three", "3"), ("one", "4")] {
         let delayed = with_delay(AMQPValue::LongInt(3_600_000));
         let options = BasicPublishOptions::default();
-        let sent = bridge.channel.basic_publish(exchange.into(), key.into(), options, body.as_bytes(), delayed);
+        let sent =
+            bridge.channel.basic_publish(exchange.into(), key.into(), options, body.as_bytes(), delayed);
         assert!(sent.await.unwrap().await.unwrap().is_ack());
     }
     let kept = bridge.read("topics.refused", 1).await;

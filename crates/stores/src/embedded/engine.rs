@@ -200,7 +200,11 @@ impl Engine {
     }
 
     /// Sees to it that a new entry names its lane by a number that is in use: the one that its caller saw may be forgotten by now.
-    pub(super) fn renumber(&mut self, lane: impl FnOnce() -> Lane, entry: &mut [u8]) -> Result<(), StoreError> {
+    pub(super) fn renumber(
+        &mut self,
+        lane: impl FnOnce() -> Lane,
+        entry: &mut [u8],
+    ) -> Result<(), StoreError> {
         if Peek::framed(entry).is_ok_and(|peek| self.lanes.get(peek.lane()).is_some()) {
             return Ok(());
         }

@@ -58,7 +58,9 @@ impl RedisStore {
         if matches!(self.link, Link::Cluster(..)) {
             return self.check_writes().await;
         }
-        let shards = || (0..self.keys.shards()).flat_map(|shard| self.keys.of(shard).iter().map(move |key| (shard, key)));
+        let shards = || {
+            (0..self.keys.shards()).flat_map(|shard| self.keys.of(shard).iter().map(move |key| (shard, key)))
+        };
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(scripts::CHECK.get_hash()).arg(1 + shards().count()).arg(&self.keys.store);
         shards().for_each(|(_, key)| {
@@ -72,7 +74,9 @@ impl RedisStore {
         };
         let first = wrong.first().and_then(|place| shards().nth(usize::try_from(number(place)?).ok()?));
         first.map_or(Ok(()), |(shard, key)| {
-            let what = format!("shard {shard}: {key} holds something of another type: something else wrote to it; remove it");
+            let what = format!(
+                "shard {shard}: {key} holds something of another type: something else wrote to it; remove it"
+            );
             Err(StoreError::new(StoreErrorKind::Damaged, what))
         })
     }

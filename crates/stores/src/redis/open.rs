@@ -292,13 +292,16 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
             .query_async::<(bool, String)>(link)
             .await
             .map_err(|error| {
-                let repair = format!("DEL {key} and start again: the messages of shard {shard} are in other keys and stay");
+                let repair = format!(
+                    "DEL {key} and start again: the messages of shard {shard} are in other keys and stay"
+                );
                 of_key(&error, key, &repair)
             })?;
         if found != generation {
             return Err(garbled(&format!("shard {shard} of the store {:?}", options.prefix)));
         }
-        let holds_messages = redis::cmd("EXISTS").arg(keys.one(shard, "msg"));
+        let mut holds_messages = redis::cmd("EXISTS");
+        holds_messages.arg(keys.one(shard, "msg"));
         if new && known && holds_messages.query_async::<bool>(link).await.map_err(fault)? {
             tracing::warn!(prefix = options.prefix, shard, key, "key was gone from Redis and is made anew");
         } else if new && known {

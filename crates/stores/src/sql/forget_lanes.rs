@@ -62,7 +62,8 @@ impl SqlStore {
     }
 
     async fn lanes_in_flight(&self, session: &mut Session) -> Result<BTreeSet<i64>, Fault> {
-        let mut select = Statement::new(self.dialect(), "SELECT lane_no FROM delay_message WHERE queue_no = ");
+        let mut select =
+            Statement::new(self.dialect(), "SELECT lane_no FROM delay_message WHERE queue_no = ");
         select.bind(IN_FLIGHT).push(" GROUP BY lane_no");
         let mut lanes = BTreeSet::new();
         for row in session.rows(select).await? {
@@ -120,8 +121,11 @@ impl SqlStore {
 
     /// Removes the rows of lanes that still have no counter and no pause.
     async fn remove_lanes(&self, session: &mut Session, lanes: &[i64]) -> Result<(), Fault> {
-        let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_lane WHERE paused = 0 AND lane_no IN (");
-        delete.bind_all(lanes.iter().copied()).push(") AND NOT EXISTS (SELECT 1 FROM duly_count c WHERE c.kind IN (");
+        let mut delete =
+            Statement::new(self.dialect(), "DELETE FROM duly_lane WHERE paused = 0 AND lane_no IN (");
+        delete
+            .bind_all(lanes.iter().copied())
+            .push(") AND NOT EXISTS (SELECT 1 FROM duly_count c WHERE c.kind IN (");
         delete.bind_all([PENDING_OF_LANE, DEAD_OF_LANE]).push(") AND c.what = duly_lane.lane_no)");
         session.run(delete).await?;
         Ok(())
@@ -131,7 +135,9 @@ impl SqlStore {
     pub(super) async fn restore_lanes(&self) -> Result<(), StoreError> {
         let lost = look!(self, |session| self.lanes_without_rows(&mut session))?;
         for number in lost {
-            let Some(name) = look!(self, |session| self.name_by_message(&mut session, number))? else { continue };
+            let Some(name) = look!(self, |session| self.name_by_message(&mut session, number))? else {
+                continue;
+            };
             let lane = [(name, number)];
             transact!(self, |session| self.give_numbers(&mut session, &lane))?;
         }
@@ -149,7 +155,8 @@ impl SqlStore {
 
     /// The name of a lane, from a message that waits in it or is dead.
     async fn name_by_message(&self, session: &mut Session, number: i64) -> Result<Option<String>, Fault> {
-        let select = || Statement::new(self.dialect(), "SELECT sink, topic FROM delay_message WHERE queue_no ");
+        let select =
+            || Statement::new(self.dialect(), "SELECT sink, topic FROM delay_message WHERE queue_no ");
         let mut pending = select();
         pending.push("BETWEEN ").bind(queue_no(number, 0)).push(" AND ").bind(queue_no(number, 255));
         let mut dead = select();

@@ -250,7 +250,11 @@ impl SqlStore {
     }
 
     /// Gives lanes these numbers, as far as they have none and the numbers are free.
-    pub(super) async fn give_numbers(&self, session: &mut Session, lanes: &[(String, i64)]) -> Result<(), Fault> {
+    pub(super) async fn give_numbers(
+        &self,
+        session: &mut Session,
+        lanes: &[(String, i64)],
+    ) -> Result<(), Fault> {
         let mut insert = Statement::new(self.dialect(), "INSERT ");
         insert.push_as("IGNORE ", "").push("INTO duly_lane (lane_no, name) VALUES ");
         for (place, (name, number)) in lanes.iter().enumerate() {

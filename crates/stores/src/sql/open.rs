@@ -141,7 +141,8 @@ impl SqlStore {
                 }
             }
         };
-        match tokio::time::timeout(START_WITHIN, begun).await {
+        let begun = tokio::time::timeout(START_WITHIN, begun).await;
+        match begun {
             Ok(begun) => begun,
             Err(_) => Err(last.unwrap_or_else(|| super::fault::Fault::late(START_WITHIN).into())),
         }

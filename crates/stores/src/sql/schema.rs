@@ -26,7 +26,10 @@ pub(super) async fn prepare(link: &Link, options: &Options, indexed: bool) -> Re
                 Err(fault @ Fault::TakenBack(_)) => {
                     tracing::warn!(tries, "tables locked by another process; tried again: {fault:?}");
                     let wait = fault.wait(tries.min(10), options.instance).unwrap_or_default();
-                    #[expect(clippy::disallowed_methods, reason = "a moment for a real server to let go of its locks")]
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "a moment for a real server to let go of its locks"
+                    )]
                     tokio::time::sleep(wait).await;
                 }
                 prepared => return prepared?,
@@ -53,8 +56,7 @@ async fn prepare_once(
 }
 
 fn busy() -> StoreError {
-    let what =
-        "another process has been preparing the tables of this database for a minute; try again when it is done";
+    let what = "another process has been preparing the tables of this database for a minute; try again when it is done";
     StoreError::new(StoreErrorKind::Unavailable, what)
 }
 

@@ -218,7 +218,8 @@ pub async fn a_lane_without_messages_is_forgotten(lab: &Lab) {
         t.crash().await;
     }
     // Used again, before and after another crash.
-    t.accept([message_for("queue", "once-0", "again-0", 0), message_for("queue", "once-1", "again-1", 0)]).await;
+    t.accept([message_for("queue", "once-0", "again-0", 0), message_for("queue", "once-1", "again-1", 0)])
+        .await;
     assert_eq!(ids(&t.claim_from("once-0", 9).await), ["again-0"]);
     t.crash().await;
     assert_eq!(ids(&t.claim_from("once-1", 9).await), ["again-1"]);

@@ -279,7 +279,15 @@ impl Bridge {
                 Ok(kept) => {
                     // A channel that is gone ends the connection: kept again and again, it would be there many times.
                     delivery.ack(BasicAckOptions::default()).await?;
-                    tracing::error!(source = self.name, id, routing_key, bytes, error, ?kept, "message refused");
+                    tracing::error!(
+                        source = self.name,
+                        id,
+                        routing_key,
+                        bytes,
+                        error,
+                        ?kept,
+                        "message refused"
+                    );
                     return Ok(());
                 }
                 Err(failure) if !connection.status().connected() => return Err(End::Lost(failure)),
@@ -288,7 +296,12 @@ impl Bridge {
             // Said once, and not at each of the tries that follow.
             if is_first {
                 tracing::error!(
-                    source = self.name, id, routing_key, bytes, error, failure,
+                    source = self.name,
+                    id,
+                    routing_key,
+                    bytes,
+                    error,
+                    failure,
                     "refused message cannot be kept: the source waits"
                 );
             }
