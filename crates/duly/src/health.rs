@@ -15,8 +15,9 @@ use crate::{Duly, Error, engine::caught, millis, seconds};
 
 /// An answer of the store is used again for this long, unless a call of it failed meanwhile.
 const GOOD_FOR: Duration = seconds(1);
-/// The same for a store behind a network: every question costs somebody else something, and sweeps ask it all the time.
-const GOOD_FOR_FAR: Duration = seconds(10);
+/// The same for a store behind a network: every question costs somebody else something, and sweeps ask it all the time. What fails between
+/// two sweeps is known within this.
+const GOOD_FOR_FAR: Duration = seconds(2);
 /// One that says that something fails is asked again sooner.
 const FAILING_FOR: Duration = millis(200);
 /// A store that has not said by then how it is does not work.
@@ -71,7 +72,7 @@ impl Health {
 
 impl Duly {
     /// Whether a message could be accepted and delivered now: what the store says of itself, and how calls of it ended. The
-    /// store is asked at most once a second, or every ten seconds if it is behind a network, and when a call of it has
+    /// store is asked at most once a second, or every two seconds if it is behind a network, and when a call of it has
     /// failed; however often this is called.
     ///
     /// Cancel safety: dropped midway, nothing has changed; the question that was asked goes on, and its answer serves the next call.

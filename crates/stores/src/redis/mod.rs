@@ -75,6 +75,8 @@ pub struct RedisStore {
     faults: ShardFaults,
     replicas: Replicas,
     last_sweep: LastSweep,
+    /// This node was let in. Until then it comes as one that has just started.
+    joined: AtomicBool,
     closed: AtomicBool,
     shouted: AtomicBool,
 }

@@ -5,7 +5,7 @@
 //! what is its own as soon as nobody has it: the node before gave it back, or is there no more. Each taking has a fencing token that every
 //! claim is checked by, so a node that was away without knowing it gets nothing.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use duly_core::{
     NodeStatus, Now,
@@ -49,7 +49,9 @@ impl RedisStore {
     }
 
     async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
-        let there = self.be_there(now, Coming::Again, &serves).await?;
+        let coming = if self.joined.load(Relaxed) { Coming::Again } else { Coming::New };
+        let there = self.be_there(now, coming, &serves).await?;
+        self.joined.store(true, Relaxed);
         let instances: Vec<[u8; 8]> = there.iter().map(|member| member.instance.to_be_bytes()).collect();
         let wishes = self.nodes.lock().share_out(there, serves, self.keys.shards());
         let asked = wishes.iter().filter(|(shard, _)| !self.faults.is_failing(**shard));

@@ -253,3 +253,73 @@ fn a_store_that_another_node_took_the_name_of_says_so_though_a_shard_fails() {
         assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Closed);
     });
 }
+
+#[test]
+fn a_store_opens_though_the_counters_of_a_shard_are_damaged_and_serves_the_others() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        store.close().await.unwrap();
+        server.run::<()>(&["SET", "duly:{main:3}:count", "x"]);
+        let store = open(&server.url(), Options::new(2)).await.unwrap();
+        let error = store.health().await.whole().unwrap_err();
+        assert!(error.kind == StoreErrorKind::Damaged && error.what.contains("shard 3"), "{error}");
+        let is_damaged = |text: &str| id(text).hash64() % 16 == 3;
+        let others = (0..200).filter(|n| !is_damaged(&format!("m{n}"))).count();
+        let claimed = claim(&store, 1, 500).await.unwrap().messages;
+        assert_eq!(claimed.len(), others);
+        let fresh = (0..).map(|n| format!("f{n}")).find(|name| !is_damaged(name)).unwrap();
+        insert(&store, vec![message(&fresh, 0)]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_opens_though_the_list_of_nodes_is_damaged_and_joins_once_it_is_repaired() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, vec![message("held", 0), message("m", 1)]).await.unwrap();
+        let held = claim(&store, 0, 1).await.unwrap().messages.remove(0);
+        server.run::<()>(&["RENAME", "duly:{main}:nodes", "kept"]);
+        server.run::<()>(&["SET", "duly:{main}:nodes", "x"]);
+        let again = open(&server.url(), Options::new(2)).await.unwrap();
+        assert_eq!(again.health().await.whole(), Ok(()), "it accepts and delivers");
+        // Nobody knows whether the first process is there: what it holds stays its own.
+        let claimed = claim(&again, 1, 10).await.unwrap().messages;
+        assert_eq!(claimed.iter().map(|leased| leased.message.id.as_str()).collect::<Vec<_>>(), ["m"]);
+        deliver(&store, 1, &[held]).await.unwrap();
+        again.sweep(now(2), &[lane("work")]).await.unwrap();
+        server.run::<()>(&["RENAME", "kept", "duly:{main}:nodes"]);
+        // The process before had the same name, and has ended.
+        again.sweep(now(3), &[lane("work")]).await.unwrap();
+        assert_eq!(again.nodes().await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_store_whose_meta_key_is_damaged_names_it_and_how_to_repair_it() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        store.close().await.unwrap();
+        server.run::<()>(&["SET", "duly:{main:3}:meta", "x"]);
+        let error = open(&server.url(), Options::new(2)).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("DEL duly:{main:3}:meta"), "{error}");
+        server.run::<()>(&["DEL", "duly:{main:3}:meta"]);
+        let store = open(&server.url(), Options::new(2)).await.unwrap();
+        assert_eq!(claim(&store, 1, 500).await.unwrap().messages.len(), 200);
+        server.run::<()>(&["RENAME", "duly:{main}:store", "kept"]);
+        server.run::<()>(&["SET", "duly:{main}:store", "x"]);
+        let error = open(&server.url(), Options::new(3)).await.unwrap_err();
+        assert!(error.what.contains("the key duly:{main}:store is damaged"), "{error}");
+    });
+}
