@@ -12,8 +12,8 @@ async fn a_list_that_failed_shows_no_rows_of_the_one_before() {
     let browser = &bed.browser;
     bed.screen("#/messages?topic=later").await;
     browser.see("old-row").await;
-    // No topic is called so: the server refuses to list it.
-    browser.run("location.hash = '#/messages?topic=..'").await;
+    // There is no such state: the server refuses to list it.
+    browser.run("location.hash = '#/messages?state=sleeping'").await;
     browser.until("document.querySelector('main .note.bad')").await;
     browser.until("!document.querySelector('main [role=progressbar]')").await;
     let rows = "return document.querySelectorAll('main tbody tr').length";

@@ -16,10 +16,11 @@ use testkit::servers::{
 
 use crate::bed::Bed;
 
-/// What a tool may take. It aims at a third of this on a machine of its own.
+/// What a tool may take, by the clock. The fuzzer ends itself after half of it.
 const WITHIN: Duration = Duration::from_secs(120);
 
-async fn passes(tool: &Path, set: impl FnOnce(&mut Command)) {
+/// Runs a tool, which must end well and in time. Gives what it wrote.
+async fn passes(tool: &Path, set: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new(tool);
     set(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -37,6 +38,7 @@ async fn passes(tool: &Path, set: impl FnOnce(&mut Command)) {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(in_time, "not done within {WITHIN:?}: {text}");
     assert!(output.status.success(), "{text}\n{}", output.status);
+    text
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +69,7 @@ async fn a_schema_fuzzer_finds_nothing_that_the_openapi_file_does_not_say() {
     let bed = Bed::with(|config| drop(config.sinks.insert("streams".parse().unwrap(), setup))).await;
     let settings = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/http/schemathesis");
     let folder = tempfile::tempdir().unwrap();
-    passes(&schemathesis, |command| {
+    let text = passes(&schemathesis, |command| {
         command.arg("--config-file").arg(settings.join("schemathesis.toml"));
         command.arg("run").arg(format!("http://{}/openapi.json", bed.addr()));
         // What it finds out is written into the folder that it runs in.
@@ -75,4 +77,10 @@ async fn a_schema_fuzzer_finds_nothing_that_the_openapi_file_does_not_say() {
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("NO_COLOR", "1");
     })
     .await;
+    let number = |after: &str| -> u32 {
+        let rest = text.split(after).nth(1).unwrap_or_else(|| panic!("no {after}: {text}"));
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    };
+    let (selected, tested) = (number("Selected: "), number("Tested: "));
+    assert!(selected >= 36 && tested == selected, "not all operations were called: {text}");
 }
