@@ -84,6 +84,8 @@ pub(crate) fn is_certificate_fault(why: &rustls::Error) -> bool {
                 | Alert::UnknownCA
                 | Alert::AccessDenied
                 | Alert::CertificateRequired
+                // The signature of ours does not check out against the authority of that name.
+                | Alert::DecryptError
         ),
         _ => false,
     }

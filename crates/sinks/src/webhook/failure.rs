@@ -97,7 +97,12 @@ fn was_not_processed(why: &legacy::Error) -> bool {
 
 /// Whether the target ended TLS over our certificate. It does so before it reads the request.
 fn is_about_certificate(why: &legacy::Error) -> bool {
-    causes(why).filter_map(|cause| cause.downcast_ref()).any(is_certificate_io_fault)
+    let of_connection =
+        |cause: &&(dyn Error + 'static)| cause.downcast_ref().is_some_and(is_certificate_io_fault);
+    let of_http2 = |cause: &&(dyn Error + 'static)| {
+        cause.downcast_ref::<h2::Error>().and_then(h2::Error::get_io).is_some_and(is_certificate_io_fault)
+    };
+    causes(why).any(|cause| of_connection(&cause) || of_http2(&cause))
 }
 
 fn causes(why: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {

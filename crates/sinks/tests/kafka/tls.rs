@@ -43,8 +43,10 @@ async fn a_broker_that_wants_a_certificate_of_ours_gets_it() {
     };
     one(&with(&kafka.clients().settings()), &topic, "a").await.unwrap();
     for own in [String::new(), ClientCertificate::new().settings()] {
+        // librdkafka may see nothing but a connection that is closed.
         let error = one(&with(&own), &topic, "b").await.unwrap_err();
-        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{own}: {}", error.detail);
+        let costs_nothing = matches!(error.kind, SinkErrorKind::Misconfigured | SinkErrorKind::Unreachable);
+        assert!(costs_nothing, "{own}: {:?} {}", error.kind, error.detail);
     }
     assert_eq!(ids(kafka, &topic).await, ["a"]);
 }

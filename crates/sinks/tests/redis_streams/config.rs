@@ -30,7 +30,8 @@ fn an_authority_without_tls_is_told_to_be_of_no_use() {
 
 #[test]
 fn a_client_certificate_comes_with_its_key_and_by_tls() {
-    let made = testkit::tls::ClientCertificate::new().settings();
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
     let (cert, key) = made.split_once('\n').unwrap();
     let tls = "url = 'rediss://127.0.0.1'";
     assert_eq!(faults(&format!("{tls}\n{made}")), [""; 0]);

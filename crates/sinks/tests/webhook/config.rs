@@ -97,7 +97,8 @@ fn headers_without_an_address_of_the_sinks_own_would_go_nowhere() {
 
 #[test]
 fn a_client_certificate_is_for_an_address_of_the_sinks_own_by_tls() {
-    let made = testkit::tls::ClientCertificate::new().settings();
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
     let (cert, key) = made.split_once('\n').unwrap();
     let faults = |settings: &str| {
         let faults = read(settings).unwrap().check();

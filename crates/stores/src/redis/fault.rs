@@ -6,7 +6,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Sorts an error of a call to Redis. Whatever has no better name is tried again.
 pub(super) fn sorted(error: &RedisError) -> StoreError {
     use StoreErrorKind::{Damaged, Full, Unanswered, Unavailable};
-    let (kind, what) = match (error.code(), error.kind()) {
+    let code = code_of(error);
+    let (kind, what) = match (code.as_deref(), error.kind()) {
         (Some("OOM"), _) => (
             Full,
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
@@ -41,13 +42,19 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             (Unanswered, "Redis gave no answer in time; what it was asked for may have been done")
         }
         // A refusal by the server has a code. Anything else of a connection came after something was written to it.
-        _ if error.is_io_error() && error.code().is_none() => (
+        _ if error.is_io_error() && code.is_none() => (
             Unanswered,
             "the connection to Redis was lost before an answer came; what it was asked for may have been done",
         ),
         _ => (Unavailable, "Redis cannot be reached"),
     };
     StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
+}
+
+/// The code of the server's refusal; of a pipeline, that of the first command that was refused.
+fn code_of(error: &RedisError) -> Option<String> {
+    let own = error.code().map(str::to_owned);
+    own.or_else(|| Some(error.clone().into_server_errors()?.first()?.1.code().to_owned()))
 }
 
 /// The same for a call that the connection itself may have repeated, of whose first try nothing is known.

@@ -81,9 +81,9 @@ fn a_redis_that_cannot_write_its_snapshot_is_not_healthy_until_it_can() {
         store.health().await.whole().unwrap();
         // A folder in the place of the file: whoever runs Redis, root too, cannot write there.
         let folder: Vec<String> = server.run(&["CONFIG", "GET", "dir"]);
-        let in_the_way = std::path::Path::new(&folder[1]).join("in-the-way");
+        let in_the_way = std::path::Path::new(&folder[1]).join("dump.rdb");
+        let _ = std::fs::remove_file(&in_the_way);
         std::fs::create_dir(&in_the_way).unwrap();
-        server.run::<()>(&["CONFIG", "SET", "dbfilename", "in-the-way"]);
         snapshot(&server, "err");
         let error = insert(&store, vec![message("b", 0)]).await.unwrap_err();
         assert!(error.kind == StoreErrorKind::Unavailable && error.what.contains("its disk"), "{error}");
