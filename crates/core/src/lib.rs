@@ -18,6 +18,7 @@ mod health;
 mod histogram;
 mod id;
 mod in_store_delivery;
+mod insert;
 mod invalid;
 mod limits;
 mod message;
