@@ -19,6 +19,7 @@ mod health;
 mod histogram;
 mod id;
 mod in_store_delivery;
+mod insert;
 mod invalid;
 mod limits;
 mod message;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::{
     model::{Broken, Others, Protocol, Tool},
@@ -28,7 +28,9 @@ pub(crate) enum Action {
     /// The next step, with its answer heard.
     Step,
     /// The next call is sent and no answer is heard: of which messages it was done. The others' parts may be done late.
-    Lost { done: Vec<bool> },
+    Lost {
+        done: Vec<bool>,
+    },
 }
 
 impl Protocol {
@@ -44,7 +46,8 @@ impl Protocol {
             Source::Dead => actions.extend((!both.replayed).then_some(Action::Replay(i))),
             Source::Delivered | Source::Cancelled(_) => {
                 actions.extend(forget.then_some(Action::Forget(i)));
-                let may_send = send_again && both.source == Source::Cancelled(OTHERS) && both.content + 1 < CONTENTS;
+                let may_send =
+                    send_again && both.source == Source::Cancelled(OTHERS) && both.content + 1 < CONTENTS;
                 actions.extend(may_send.then_some(Action::SendAgain(i)));
             }
             Source::Unknown => {}
@@ -165,10 +168,17 @@ impl Model for Protocol {
                 world.may_come_late = true;
                 world.tool = Tool::FinishDead { last: false };
             }
-            Action::Claim(i) | Action::Deliver(i) | Action::Return(i) | Action::Die(i) | Action::Replay(i) => {
+            Action::Claim(i)
+            | Action::Deliver(i)
+            | Action::Return(i)
+            | Action::Die(i)
+            | Action::Replay(i) => {
                 world.messages[*i].act(&action);
             }
-            Action::CancelAtSource(i) | Action::Forget(i) | Action::SendAgain(i) | Action::DeliverAtTarget(i) => {
+            Action::CancelAtSource(i)
+            | Action::Forget(i)
+            | Action::SendAgain(i)
+            | Action::DeliverAtTarget(i) => {
                 world.messages[*i].act(&action);
             }
         }
@@ -185,7 +195,8 @@ impl Model for Protocol {
                 world.messages.iter().all(|both| (0..CONTENTS).all(|content| both.is_kept(content)))
             }),
             Property::always("none is deliverable in both", |_, world: &World| {
-                let is_twice = |both: &Both| both.is_open_at_source() && both.is_same() && both.target == Target::Live;
+                let is_twice =
+                    |both: &Both| both.is_open_at_source() && both.is_same() && both.target == Target::Live;
                 !world.messages.iter().any(is_twice)
             }),
             Property::always("none is delivered twice", |_, world: &World| {
@@ -195,20 +206,27 @@ impl Model for Protocol {
                 let is_out = |both: &Both| matches!(both.target, Target::Live | Target::Delivered);
                 !world.messages.iter().any(|both| both.messages[both.copy].is_cancelled && is_out(both))
             }),
-            Property::always("a finished move leaves nothing parked but what it tells", |_, world: &World| {
-                let is_open = |both: &Both| both.is_open_at_source() || both.source == Source::Dead;
-                let is_stuck = |both: &Both| both.target == Target::Parked && is_open(both);
-                world.tool != Tool::Done || !world.messages.iter().any(is_stuck)
-            }),
+            Property::always(
+                "a finished move leaves nothing parked but what it tells",
+                |_, world: &World| {
+                    let is_open = |both: &Both| both.is_open_at_source() || both.source == Source::Dead;
+                    let is_stuck = |both: &Both| both.target == Target::Parked && is_open(both);
+                    world.tool != Tool::Done || !world.messages.iter().any(is_stuck)
+                },
+            ),
             Property::always("a finished move leaves no dead letter with both", |_, world: &World| {
                 let is_twice = |both: &Both| both.target == Target::Dead && both.source == Source::Dead;
                 world.tool != Tool::Done || !world.messages.iter().any(is_twice)
             }),
-            Property::always("what is replayed at the source is not put back among the dead", |_, world: &World| {
-                let is_ours = |both: &Both| matches!(both.source, Source::Cancelled(at) if at != OTHERS);
-                let is_dead = |both: &Both| is_ours(both) && both.is_same() && both.target == Target::Dead;
-                !world.messages.iter().any(is_dead)
-            }),
+            Property::always(
+                "what is replayed at the source is not put back among the dead",
+                |_, world: &World| {
+                    let is_ours = |both: &Both| matches!(both.source, Source::Cancelled(at) if at != OTHERS);
+                    let is_dead =
+                        |both: &Both| is_ours(both) && both.is_same() && both.target == Target::Dead;
+                    !world.messages.iter().any(is_dead)
+                },
+            ),
             Property::sometimes("a move ends", |_, world: &World| {
                 world.tool == Tool::Done && world.messages.iter().all(|both| both.target == Target::Live)
             }),
@@ -216,19 +234,18 @@ impl Model for Protocol {
     }
 }
 
-fn check(protocol: Protocol) -> impl Checker<Protocol> {
-    protocol.checker().threads(2).spawn_bfs().join()
-}
-
 const ALL: Others = Others { die: true, forget: true, send_again: true };
 const DIE: Others = Others { die: true, forget: false, send_again: false };
+const NONE: Others = Others { die: false, forget: false, send_again: false };
 
 #[test]
 fn no_order_of_calls_crashes_and_late_commits_loses_a_message_or_leaves_it_with_both() {
     for (messages, faults, crashes, others) in
-        [(1, 3, 1, Others::default()), (2, 1, 1, Others::default()), (1, 2, 1, ALL), (1, 2, 1, DIE)]
+        [(1, 3, 1, NONE), (2, 1, 1, NONE), (1, 2, 1, DIE), (1, 2, 0, ALL), (1, 1, 1, ALL)]
     {
-        let checked = check(Protocol { messages, faults, crashes, others, broken: None });
+        let protocol = Protocol { messages, faults, crashes, others, broken: None };
+        let until = HasDiscoveries::AnyFailures;
+        let checked = protocol.checker().threads(2).finish_when(until).spawn_bfs().join();
         println!("{messages} messages, {others:?}: {} states", checked.unique_state_count());
         checked.assert_properties();
     }
@@ -238,15 +255,19 @@ fn no_order_of_calls_crashes_and_late_commits_loses_a_message_or_leaves_it_with_
 fn the_model_notices_each_rule_that_is_left_out() {
     let lost = "none is lost";
     for (broken, others, property) in [
-        (Broken::OneInstant, Others::default(), lost),
-        (Broken::DropsInFlight, Others::default(), lost),
+        (Broken::OneInstant, NONE, lost),
+        (Broken::DropsInFlight, NONE, lost),
         (Broken::MarksNoDead, DIE, "what is replayed at the source is not put back among the dead"),
         (Broken::IgnoresLatePurges, DIE, lost),
         (Broken::TakesAnother, ALL, "what is cancelled stays so"),
-        (Broken::WithdrawsWhileLate, Others::default(), lost),
-        (Broken::AsksLater, Others::default(), lost),
+        (Broken::WithdrawsWhileLate, NONE, lost),
+        (Broken::AsksLater, NONE, lost),
+        (Broken::ParksWhileLate, ALL, lost),
     ] {
-        let checked = check(Protocol { messages: 1, faults: 3, crashes: 1, others, broken: Some(broken) });
+        let protocol = Protocol { messages: 1, faults: 3, crashes: 1, others, broken: Some(broken) };
+        let until = HasDiscoveries::AnyOf([property].into());
+        let checked = protocol.checker().threads(2).finish_when(until).spawn_bfs().join();
         assert!(checked.discovery(property).is_some(), "{broken:?} breaks nothing in the model");
+        println!("{broken:?}: {} states", checked.unique_state_count());
     }
 }

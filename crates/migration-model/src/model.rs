@@ -49,6 +49,8 @@ pub(crate) enum Broken {
     WithdrawsWhileLate,
     /// Whether a call may come late is asked after the source is.
     AsksLater,
+    /// A copy is parked in the place of one that was withdrawn, although a call may come late.
+    ParksWhileLate,
 }
 
 /// Where the process is. Reads are part of the step that follows them.
@@ -56,21 +58,43 @@ pub(crate) enum Broken {
 pub(crate) enum Tool {
     Off,
     /// Batches of dead letters that were cut short.
-    FinishDead { last: bool },
-    WithdrawDead { ids: Vec<usize>, last: bool },
-    UnmarkDead { ids: Vec<usize>, last: bool },
-    Finish { last: bool },
+    FinishDead {
+        last: bool,
+    },
+    WithdrawDead {
+        ids: Vec<usize>,
+        last: bool,
+    },
+    UnmarkDead {
+        ids: Vec<usize>,
+        last: bool,
+    },
+    Finish {
+        last: bool,
+    },
     Read,
     /// And whether a call could come late when they were read.
     Park(Vec<Seen>, bool),
-    Outdate { ids: Vec<usize>, then: Vec<Seen>, late: bool },
+    Outdate {
+        ids: Vec<usize>,
+        then: Vec<Seen>,
+        late: bool,
+    },
     Cancel(Vec<Seen>, bool),
     Decide(Vec<(Seen, Changed)>, bool),
-    Apply { live: Vec<usize>, drop: Vec<usize>, retire: Option<u8>, then: Next },
+    Apply {
+        live: Vec<usize>,
+        drop: Vec<usize>,
+        retire: Option<u8>,
+        then: Next,
+    },
     ReadDead,
     MarkDead(Vec<Seen>),
     CopyDead(Vec<Seen>),
-    Purge { ids: Vec<Seen>, new: Vec<usize> },
+    Purge {
+        ids: Vec<Seen>,
+        new: Vec<usize>,
+    },
     SettleDead(Vec<usize>),
     Unmark(Vec<usize>),
     Done,
@@ -151,7 +175,9 @@ impl Protocol {
         }
         world.tool = match world.tool.clone() {
             Tool::FinishDead { last } => self.finish_dead(world, last),
-            Tool::WithdrawDead { last, .. } => Tool::UnmarkDead { ids: world.unfinished.iter().copied().collect(), last },
+            Tool::WithdrawDead { last, .. } => {
+                Tool::UnmarkDead { ids: world.unfinished.iter().copied().collect(), last }
+            }
             Tool::UnmarkDead { last, .. } => {
                 world.unfinished.clear();
                 Tool::Finish { last }
@@ -159,7 +185,9 @@ impl Protocol {
             Tool::Finish { last } => self.finish(world, last),
             Tool::Read => {
                 let late = world.may_come_late;
-                Self::read(world, Source::Pending, |seen| Tool::Park(seen, late), Tool::ReadDead)
+                let waits = late && self.broken != Some(Broken::ParksWhileLate);
+                let skips = |both: &Both| waits && both.target == Target::Withdrawn;
+                Self::read(world, Source::Pending, skips, |seen| Tool::Park(seen, late), Tool::ReadDead)
             }
             Tool::Park(ids, late) => {
                 world.markers.insert(asked);
@@ -178,8 +206,9 @@ impl Protocol {
             }
             Tool::ReadDead => {
                 let books = Self::books(world);
-                let mark = if self.broken == Some(Broken::MarksNoDead) { Tool::CopyDead } else { Tool::MarkDead };
-                Self::read(world, Source::Dead, mark, books)
+                let mark =
+                    if self.broken == Some(Broken::MarksNoDead) { Tool::CopyDead } else { Tool::MarkDead };
+                Self::read(world, Source::Dead, |_| false, mark, books)
             }
             Tool::MarkDead(ids) => {
                 world.unfinished.extend(ids.iter().map(|(i, ..)| *i).filter(|i| was_free[*i]));
@@ -208,9 +237,16 @@ impl Protocol {
     }
 
     /// What is in a state at the source, unless its batch was cut short.
-    fn read(world: &World, state: Source, some: impl Fn(Vec<Seen>) -> Tool, none: Tool) -> Tool {
+    fn read(
+        world: &World,
+        state: Source,
+        skips: impl Fn(&Both) -> bool,
+        some: impl Fn(Vec<Seen>) -> Tool,
+        none: Tool,
+    ) -> Tool {
         let messages = world.messages.iter().enumerate();
-        let wanted = messages.filter(|(i, both)| both.source == state && !world.unfinished.contains(i));
+        let held = |i: &usize| world.unfinished.contains(i);
+        let wanted = messages.filter(|(i, both)| both.source == state && !held(i) && !skips(both));
         let seen: Vec<_> = wanted.map(|(i, both)| (i, both.content, both.tried)).collect();
         if seen.is_empty() { none } else { some(seen) }
     }

@@ -99,7 +99,9 @@ impl World {
         match call {
             Call::Mark(i) => _ = self.marked.insert(i),
             Call::Unmark(i) => _ = self.marked.remove(&i),
-            Call::Park(i, ..) | Call::Cancel(i, ..) | Call::Live(i) | Call::Drop(i) => self.messages[i].do_it(call),
+            Call::Park(i, ..) | Call::Cancel(i, ..) | Call::Live(i) | Call::Drop(i) => {
+                self.messages[i].do_it(call)
+            }
             Call::CopyDead(i, _) | Call::Purge(i, _) | Call::PurgeCopy(i) => self.messages[i].do_it(call),
         }
     }
@@ -183,8 +185,10 @@ impl Both {
     /// Whether a message with this id is over or somewhere, or was met by a call that was about another.
     pub(crate) fn is_kept(&self, content: usize) -> bool {
         let Told { deliveries, is_cancelled, was_mistaken } = self.messages[content];
-        let is_at_source = content == self.content && (self.is_open_at_source() || self.source == Source::Dead);
-        let is_at_target = content == self.copy && matches!(self.target, Target::Parked | Target::Live | Target::Dead);
+        let is_at_source =
+            content == self.content && (self.is_open_at_source() || self.source == Source::Dead);
+        let is_at_target =
+            content == self.copy && matches!(self.target, Target::Parked | Target::Live | Target::Dead);
         let is_sent = content <= self.content;
         !is_sent || is_cancelled || deliveries > 0 || was_mistaken || is_at_source || is_at_target
     }

@@ -299,9 +299,10 @@ impl Found {
 fn bind_past(insert: &mut Statement, row: &Row) {
     let record = &row.record;
     let accepted = record.accepted.map(|at| (at.as_millis() as i64).clamp(ACCEPTED_MS.0, ACCEPTED_MS.1));
-    // Both are exact to the millisecond. sqlx sets the time zone of MySQL's sessions to UTC, where each instant has one name.
+    // Both are exact to the millisecond: of a quotient MySQL keeps as many digits as a setting says, of a product all. sqlx sets the
+    // time zone of MySQL's sessions to UTC, where each instant has one name.
     insert.push_as(", COALESCE(FROM_UNIXTIME(", ", COALESCE(to_timestamp(").bind(accepted);
-    insert.push_as(" / 1000)", " / 1000.0)").push(", CURRENT_TIMESTAMP(3)), ");
+    insert.push(" * 0.001), CURRENT_TIMESTAMP(3)), ");
     insert.bind(row.status()).push(", ").bind_all([
         Some(i64::from(record.attempts)),
         Some(i64::from(record.maybe_delivered)),

@@ -142,6 +142,11 @@ pub async fn the_history_is_bounded(lab: &Lab) {
     let record = t.record("a").await;
     assert_eq!((record.attempts, record.history.len()), (tries, Attempt::KEPT_MAX));
     assert_eq!(record.history.last().unwrap().at, ms(u64::from(tries) - 1));
+    let leased = t.claim_one("a").await;
+    t.deliver(&leased).await;
+    let record = t.record("a").await;
+    assert_eq!((record.attempts, record.history.len()), (tries + 1, Attempt::KEPT_MAX));
+    assert_eq!(record.history.last().unwrap().outcome, Outcome::Delivered);
 }
 
 /// Once the history is full, a deferral takes the place of the latest one before it: what was tried stays known.

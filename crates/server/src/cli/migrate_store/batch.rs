@@ -1,5 +1,7 @@
 //! One batch on its way: a parked copy at the target, a cancel at the source, then the copy comes to life.
 
+use std::collections::BTreeSet;
+
 use duly::{MessageId, Now, Record, State, Timestamp};
 use duly_core::store::{Changed, Insert, Inserted, Past};
 
@@ -119,6 +121,7 @@ impl Move<'_> {
         records: Vec<Record>,
         may_come_late: bool,
     ) -> Result<Vec<Carried>, Halt> {
+        let withdrawn = if may_come_late { self.withdrawn(&records).await? } else { BTreeSet::new() };
         let mut copies = Vec::with_capacity(records.len() + 1);
         copies.push(marker);
         let mut carried = Vec::with_capacity(records.len());
@@ -127,6 +130,9 @@ impl Move<'_> {
             let (id, due) = (record.message.id.clone(), record.message.due);
             if self.marker.has_id(&id) {
                 self.conflict(&id);
+                continue;
+            }
+            if withdrawn.contains(&id) {
                 continue;
             }
             let mut copy = Insert::moved(record);
@@ -160,6 +166,16 @@ impl Move<'_> {
         self.part_conflicts(&conflicts, may_come_late).await?;
         may_go.extend(self.part_outdated(parked_before, may_come_late).await?);
         Ok(may_go)
+    }
+
+    /// Those of which a copy was withdrawn from the target. The same call may come again, late, and withdraw another: so no other is
+    /// parked before that cannot be.
+    async fn withdrawn(&self, records: &[Record]) -> Result<BTreeSet<MessageId>, Halt> {
+        let ids: Vec<_> = records.iter().map(|record| record.message.id.clone()).collect();
+        let known = self.target.get_without_bodies(&ids).await?;
+        let is_withdrawn =
+            |known: &Option<Record>| known.as_ref().is_some_and(|known| known.state == State::Cancelled);
+        Ok(ids.into_iter().zip(known).filter(|(_, known)| is_withdrawn(known)).map(|(id, _)| id).collect())
     }
 
     /// Gives those whose copies, parked before, tell all that happened to them. A message that was tried at the source since waits for

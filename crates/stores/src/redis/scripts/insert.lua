@@ -5,15 +5,16 @@
 -- ARGV    id and packed message, in pairs, no id twice; pending, or a dead letter that was moved here
 -- result  per pair: "a" accepted; "d" duplicate with the first one's state (1 byte) and due time (6); "c" conflict
 local IN_FLIGHT = 1
-local ids, packed = {}, {}
+local ids, packed, some_dead = {}, {}, false
 for i = FIRST, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   packed[#packed + 1] = ARGV[i + 1]
+  some_dead = some_dead or ARGV[i + 1]:byte(1) % ACCEPTED == DEAD
 end
 -- A key of another type ends the script here, before anything is written: Redis takes nothing back, and a message without its
 -- place among those that wait would be a duplicate for ever and never be delivered.
 call('ZCARD', wait)
-call('ZCARD', dead)
+if some_dead then call('ZCARD', dead) end
 call('HLEN', count)
 local known = call('HMGET', msg, unpack(ids))
 local answers = {}
