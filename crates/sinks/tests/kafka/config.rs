@@ -26,7 +26,8 @@ fn every_fault_is_told_at_once() {
 #[cfg(feature = "kafka-tls")]
 #[test]
 fn a_client_certificate_comes_with_its_key_and_by_tls() {
-    let made = testkit::tls::ClientCertificate::new().settings();
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
     let (cert, key) = made.split_once('\n').unwrap();
     let with = |more: &str| faults(&format!("brokers = 'a:1'\n{more}"));
     assert_eq!(with(&format!("tls = true\n{cert}")), ["client_key"]);

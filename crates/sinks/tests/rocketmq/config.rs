@@ -22,7 +22,8 @@ fn every_fault_is_told_at_once() {
 
 #[test]
 fn a_client_certificate_comes_with_its_key_and_by_tls() {
-    let made = testkit::tls::ClientCertificate::new().settings();
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
     let (cert, key) = made.split_once('\n').unwrap();
     let with = |more: &str| faults(&format!("namesrv = 'a:1'\n{more}"));
     assert_eq!(with(&format!("tls = true\n{made}")), [""; 0]);

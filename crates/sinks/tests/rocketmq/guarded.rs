@@ -77,7 +77,8 @@ async fn by_tls_both_ends_prove_who_they_are() {
     trusting.probe().await.unwrap();
     one(&trusting, THERE, "a").await.unwrap();
 
-    let stranger = format!("{ca}\n{}", ClientCertificate::new().settings());
+    let unknown = ClientCertificate::new();
+    let stranger = format!("{ca}\n{}", unknown.settings());
     for (settings, what) in
         [(&own, "theirs is not trusted"), (&ca, "ours is missing"), (&stranger, "ours is not known")]
     {
