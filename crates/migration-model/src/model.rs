@@ -124,14 +124,14 @@ enum Action {
 impl Protocol {
     fn record(both: &Both) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, DUE), None);
-        let (state, ended) = match both.source {
+        let mut record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, DUE), None);
+        (record.state, record.ended) = match both.source {
             Source::Pending => (State::Pending, None),
             Source::InFlight => (State::InFlight, None),
             Source::Delivered => (State::Delivered, Some(DUE)),
             Source::Cancelled(at) => (State::Cancelled, Some(Timestamp::from_millis(at.into()))),
         };
-        Record { state, ended, ..record }
+        record
     }
 
     fn instants(&self, world: &World) -> Instants {

@@ -6,10 +6,7 @@ use std::{
     thread::Builder,
 };
 
-use duly_core::{
-    Lane,
-    store::{Holder, StoreError, StoreErrorKind},
-};
+use duly_core::store::{Holder, StoreError, StoreErrorKind};
 
 use super::{
     Shared,
@@ -331,11 +328,8 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
 }
 
 fn lane_line(state: &super::lanes::LaneState) -> LaneLine {
-    let (queue, name) = match &state.lane {
-        Lane::Queue(topic) => (true, topic.as_str()),
-        Lane::Sink(sink) => (false, sink.as_str()),
-    };
-    LaneLine { queue, name: name.to_owned(), paused: state.paused }
+    let (_, name) = state.lane.parts();
+    LaneLine { queue: state.lane.queue().is_some(), name: name.to_owned(), paused: state.paused }
 }
 
 /// What is claimed now, for the next claims log.

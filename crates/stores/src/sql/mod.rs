@@ -249,11 +249,10 @@ impl Store for SqlStore {
     }
 
     fn metrics(&self) -> StoreMetrics {
-        StoreMetrics {
-            full: self.writes.is_full(),
-            clock_skew_us: self.time.skew_us(),
-            ..StoreMetrics::default()
-        }
+        let mut metrics = StoreMetrics::default();
+        metrics.full = self.writes.is_full();
+        metrics.clock_skew_us = self.time.skew_us();
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

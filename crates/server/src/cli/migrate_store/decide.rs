@@ -47,11 +47,12 @@ pub(super) fn after_cancel(
             Some(record) => of_parked(Some(record), ours),
             None => Fate::Live(due),
         },
-        // It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is all there would be.
-        Changed::TooLate(State::Pending | State::InFlight) => Fate::Stay,
         Changed::TooLate(State::Delivered) => Fate::Drop(Why::AtSource),
         Changed::TooLate(State::Dead) => Fate::Dead,
         Changed::Unknown => Fate::Forgotten,
+        // It is pending or in flight. It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is all there
+        // would be.
+        _ => Fate::Stay,
     }
 }
 
@@ -59,11 +60,12 @@ pub(super) fn after_cancel(
 pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
     let Some(record) = record else { return Fate::Forgotten };
     match record.state {
-        State::Pending | State::InFlight => Fate::Stay,
         State::Delivered => Fate::Drop(Why::AtSource),
         State::Dead => Fate::Dead,
         State::Cancelled if ours.may_be(record.ended) => Fate::Live(record.message.due),
         State::Cancelled => Fate::Drop(Why::Cancelled),
+        // Pending or in flight.
+        _ => Fate::Stay,
     }
 }
 
@@ -88,8 +90,9 @@ mod tests {
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
-        Record { state, ended, ..record }
+        let mut record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
+        (record.state, record.ended) = (state, ended);
+        record
     }
 
     #[test]

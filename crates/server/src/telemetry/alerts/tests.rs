@@ -158,7 +158,7 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
 #[test]
 fn books_that_do_not_balance_are_told() {
     let mut bench = Bench::new(AlertRules::default());
-    let books = |accepted| Totals { accepted, pending: 2, ..Totals::default() };
+    let books = |accepted| Totals::ever(accepted, 0, 0, 0).now(2, 0, 0);
     assert_eq!(bench.look(0, &Seen { books: Some(books(2)), ..Seen::default() }), [""; 0]);
     assert_eq!(bench.look(0, &Seen { books: Some(books(3)), ..Seen::default() }), ["+books"]);
 }

@@ -79,9 +79,10 @@ fn ids(count: usize) -> impl Iterator<Item = String> {
 }
 
 /// A store has accepted a message when it came there: what moves has the time of its move.
-fn as_moved(record: Record) -> Record {
+fn as_moved(mut record: Record) -> Record {
     assert!(record.accepted.is_some());
-    Record { accepted: None, ..record }
+    record.accepted = None;
+    record
 }
 
 #[test]
