@@ -9,10 +9,9 @@ use std::{
 };
 
 use duly_core::{
-    Attempt, DeadReason, Lane, MessageId, Outcome, Record, SinkName, State, Store, StoredMessage, Timestamp,
-    Topic,
+    Attempt, DeadReason, Lane, Message, MessageId, Outcome, Record, SinkName, State, Store, Timestamp, Topic,
     schedule::Random,
-    store::{Claim, Holder, Insert, Query, Settle, Settlement},
+    store::{Claim, Holder, Insert, Query, Settle, Verdict},
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
 use testkit::disk::Traffic;
@@ -37,9 +36,9 @@ fn below(random: &mut Random, limit: u64) -> u64 {
 }
 
 /// One of three lanes, two of them of topics.
-fn message(number: u64, due: Timestamp) -> StoredMessage {
+fn message(number: u64, due: Timestamp) -> Message {
     let (sink, topic) = [("queue", "one"), ("queue", "two"), ("web", "one")][number as usize % 3];
-    StoredMessage::new(id(number), SinkName::parse(sink).unwrap(), Topic::parse(topic).unwrap(), due)
+    Message::new(id(number), SinkName::parse(sink).unwrap(), Topic::parse(topic).unwrap(), due)
 }
 
 fn lanes() -> [Lane; 3] {
@@ -59,7 +58,7 @@ async fn insert(
     let one = |number| {
         let reach = REACH[below(random, 6) as usize];
         let due = now.saturating_add(Duration::from_millis(below(random, reach)));
-        Insert::new(message(number, due))
+        Insert { message: message(number, due), made_id: false }
     };
     let batch: Vec<_> = numbers.map(one).collect();
     store.insert(traffic.now(), batch).await.unwrap();
@@ -74,16 +73,16 @@ async fn work(store: &dyn Store, traffic: &Traffic, random: &mut Random) {
         let tried = |outcome| Attempt::new(now, outcome, "no");
         let mut batch = Vec::new();
         for leased in claimed {
-            let settlement = match below(random, 6) {
+            let verdict = match below(random, 6) {
                 0 => continue,
-                1 => Settlement::Delivered { receipt: None },
-                2 => Settlement::Dead { reason: DeadReason::Refused, attempt: Some(tried(Outcome::Refused)) },
+                1 => Verdict::Delivered { receipt: None },
+                2 => Verdict::Dead { reason: DeadReason::Refused, attempt: Some(tried(Outcome::Refused)) },
                 _ => {
                     let wait = Duration::from_millis(below(random, 100 * HOUR));
-                    Settlement::Retry { at: now.saturating_add(wait), attempt: tried(Outcome::Failed) }
+                    Verdict::Retry { at: now.saturating_add(wait), attempt: tried(Outcome::Failed) }
                 }
             };
-            batch.push(Settle { receipt: leased.receipt, settlement });
+            batch.push(Settle { receipt: leased.receipt, verdict });
         }
         store.settle(traffic.now(), batch).await.unwrap();
     }
@@ -171,7 +170,7 @@ async fn insert_kept(store: &dyn Store, traffic: &Traffic, from: u64) -> Vec<Mes
         |number| traffic.now().wall().saturating_add(Duration::from_millis((500 + number % 900) * HOUR));
     let kept: Vec<_> = (from..from + 20).map(|number| message(3 * number + 1, due(number))).collect();
     let ids = kept.iter().map(|message| message.id.clone()).collect();
-    let batch = kept.into_iter().map(Insert::new).collect();
+    let batch = kept.into_iter().map(|message| Insert { message, made_id: false }).collect();
     store.insert(traffic.now(), batch).await.unwrap();
     ids
 }

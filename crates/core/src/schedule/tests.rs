@@ -2,14 +2,14 @@
 
 mod bench;
 
-mod breaker;
-mod claim;
+mod breaking;
+mod claiming;
 mod clock;
-mod deliver;
+mod delivering;
 mod destination;
-mod in_store_delivery;
 mod isolation;
-mod lease;
-mod settle;
-mod stop;
-mod suspect;
+mod leasing;
+mod moving;
+mod settling;
+mod stopping;
+mod suspecting;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use duly::{
-    DeadReason, ManualClock, Message, SinkErrorKind, SinkOptions, State, SweepSettings, days, millis,
-    minutes, seconds,
+    DeadReason, ManualClock, Message, Pace, SinkErrorKind, SinkOptions, State, days, millis, minutes, seconds,
 };
 use duly_stores::MemoryStore;
 
@@ -17,7 +16,7 @@ async fn a_sink_that_is_down_for_two_days_loses_nothing_and_dead_letters_nothing
         let target = Target::new(&clock, Mood::Bad(kind));
         let sink = target.clone();
         let bench = Bench::on(Arc::new(MemoryStore::new()), clock, |builder| {
-            let pace = SweepSettings { idle_max: minutes(5), max: minutes(5), ..SweepSettings::default() };
+            let pace = Pace { idle_max: minutes(5), max: minutes(5), ..Pace::default() };
             builder.sink("orders", sink, SinkOptions::default()).scan(pace)
         })
         .await;
@@ -26,12 +25,8 @@ async fn a_sink_that_is_down_for_two_days_loses_nothing_and_dead_letters_nothing
             ids.push(bench.send(Message::to("orders/x").after(seconds(n))).await.to_string());
         }
         bench.pass(days(2)).await;
-        let totals = bench.duly.totals().await.unwrap();
-        assert_eq!(
-            (totals.dead, totals.delivered, totals.pending + totals.in_flight),
-            (0, 0, 500),
-            "{kind:?}"
-        );
+        let books = bench.duly.books().await.unwrap();
+        assert_eq!((books.dead, books.delivered, books.pending + books.in_flight), (0, 0, 500), "{kind:?}");
         target.set(Mood::Good);
         bench.pass(minutes(2)).await;
         let mut arrived = target.ids();
@@ -132,13 +127,13 @@ async fn a_target_that_is_away_shows_at_a_glance_and_an_operator_may_try_it_now(
     bench.send(Message::to("orders/x")).await;
     bench.pass(minutes(10)).await;
     let (lane, look) = bench.duly.served().await.unwrap().remove(0);
-    assert_eq!((lane.to_string().as_str(), look.target), ("orders", duly::BreakerState::Open));
+    assert_eq!((lane.to_string().as_str(), look.target), ("orders", duly::Target::Away));
     assert_eq!(look.last_error.as_deref(), Some("as told"));
     target.set(Mood::Good);
     bench.duly.probe("orders").unwrap();
     bench.calm().await;
     assert_eq!(target.arrivals().len(), 1);
-    assert_eq!(bench.duly.served().await.unwrap()[0].1.target, duly::BreakerState::Closed);
+    assert_eq!(bench.duly.served().await.unwrap()[0].1.target, duly::Target::Here);
 }
 
 #[tokio::test]

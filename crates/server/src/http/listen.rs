@@ -1,6 +1,5 @@
 //! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
 
-use duly::ErrorCode;
 use std::{
     convert::Infallible,
     io,
@@ -127,7 +126,7 @@ impl Door {
             match accepted {
                 Ok((stream, from)) => self.take(stream, from.ip(), graceful.watcher()),
                 Err(error) => {
-                    tracing::warn!(%error, "accept failed; check the limit of open files");
+                    tracing::warn!(%error, "a connection could not be taken; is the limit of open files too low?");
                     // Not a busy loop while the cause lasts.
                     if let Ok(grace) = timeout(ACCEPT_PAUSE, &mut stopped).await {
                         break grace.unwrap_or_default();
@@ -138,7 +137,7 @@ impl Door {
         drop(listener);
         if timeout(grace, graceful.shutdown()).await.is_err() {
             close.send_replace(true);
-            tracing::warn!("connections closed at the shutdown deadline");
+            tracing::warn!("some connections did not end in time and were closed");
         }
     }
 
@@ -173,8 +172,8 @@ impl Door {
             None => self.converse(stream, watcher).await,
             Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
                 Ok(Ok(stream)) => self.converse(stream, watcher).await,
-                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                Err(_) => tracing::debug!("TLS handshake timed out"),
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
             },
         }
     }
@@ -187,7 +186,7 @@ impl Door {
         let stream = Patient::new(stream, UNREAD_MAX);
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "connection ended early");
+            tracing::debug!(%error, "a connection ended early");
         }
     }
 
@@ -230,7 +229,7 @@ impl Refused {
 /// The whole answer, as bytes.
 async fn refusal(limit: &str) -> Vec<u8> {
     let detail = format!("as many connections are open as {limit}; close some, or raise it");
-    let fault = Fault::new(ErrorCode::TooManyConnections, detail);
+    let fault = Fault::new("too_many_connections", detail);
     let (parts, body) = fault.into_response().into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut text =

@@ -32,7 +32,6 @@ mod topics;
 mod trace;
 mod whoami;
 
-use duly::ErrorCode;
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
@@ -40,11 +39,9 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use app::{App, Parts, SinkEntry};
-pub use fault::Fault;
+pub use fault::{CODES, Fault};
 pub use front::Front;
 pub use listen::{Listening, listen};
-pub use pages::{console_paths, page_paths};
-pub(crate) use topics::Topics;
 
 /// What the OpenAPI file says of the whole.
 #[derive(OpenApi)]
@@ -137,15 +134,12 @@ fn router(app: Arc<App>) -> Router {
 }
 
 async fn no_such_route(uri: http::Uri) -> Fault {
-    Fault::new(
-        ErrorCode::NoSuchRoute,
-        format!("nothing is at {:?}; /openapi.json lists what there is", uri.path()),
-    )
+    Fault::new("no_such_route", format!("nothing is at {:?}; /openapi.json lists what there is", uri.path()))
 }
 
 async fn no_such_method(method: http::Method, uri: http::Uri) -> Fault {
     Fault::new(
-        ErrorCode::MethodNotAllowed,
+        "method_not_allowed",
         format!("{:?} does not take {method}; /openapi.json lists what it takes", uri.path()),
     )
 }

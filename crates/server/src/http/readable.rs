@@ -1,6 +1,5 @@
 //! What no route could read is refused before any of them is asked.
 
-use duly::ErrorCode;
 use http::{HeaderMap, header};
 
 use super::fault::{Answer, Fault};
@@ -26,7 +25,7 @@ fn utf8(path: &str) -> Answer<()> {
     match std::str::from_utf8(&bytes) {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::new(
-            ErrorCode::NoSuchRoute,
+            "no_such_route",
             format!("{path:?} is not UTF-8; write names as UTF-8, then with %"),
         )),
     }
@@ -37,7 +36,7 @@ fn plain(headers: &HeaderMap) -> Answer<()> {
     match headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !identity(value)) {
         None => Ok(()),
         Some(value) => Err(Fault::new(
-            ErrorCode::BadEncoding,
+            "bad_encoding",
             format!("Content-Encoding is {value:?}; send the body as it is, without"),
         )),
     }

@@ -13,7 +13,6 @@ mod pair;
 mod patience;
 mod ready;
 mod redis;
-mod rights;
 mod schema;
 mod secure;
 mod sources;

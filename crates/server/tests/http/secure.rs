@@ -142,7 +142,8 @@ async fn one_address_does_not_take_the_connections_of_all() {
         held.push(stream);
     }
     let Some(own) = own_address() else {
-        return testkit::servers::skip("connections per address", "this machine has no address but loopback");
+        println!("skipped: this machine has no address but loopback");
+        return;
     };
     let far = SocketAddr::from((own, bed.addr().port()));
     let two = [connection(far).await, connection(far).await];

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{NatsSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Hidden, OneOrMany, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -59,14 +59,9 @@ impl NatsConfig {
     }
 
     /// What works and is odd all the same. A message whose outcome is unknown is tried again within `again`.
-    pub(crate) async fn inspect(
-        &self,
-        clock: Arc<dyn Clock>,
-        again: Duration,
-        topics: &[&str],
-    ) -> Vec<Finding> {
+    pub(crate) async fn look(&self, clock: Arc<dyn Clock>, again: Duration) -> Vec<Remark> {
         match self.build(clock) {
-            Ok(sink) => sink.inspect(again, topics).await,
+            Ok(sink) => sink.look(again).await,
             Err(_) => Vec::new(),
         }
     }

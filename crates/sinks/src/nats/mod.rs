@@ -11,9 +11,7 @@ mod settings;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly_core::{
-    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
-};
+use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 
 use self::core::Core;
 pub use config::{NatsConfig, NatsMode};
@@ -22,7 +20,7 @@ use link::{Link, Wire};
 use publish::{Parcel, Pause, Publication};
 use settings::Settings;
 
-use crate::Finding;
+use crate::Remark;
 
 /// The part of a call's time in which the server is asked whether it lives, if a message got no answer.
 const MARGIN: u32 = 8;
@@ -98,9 +96,9 @@ impl NatsSink {
     }
 
     /// What works and is odd all the same.
-    async fn inspect(&self, again: Duration, topics: &[&str]) -> Vec<Finding> {
+    async fn look(&self, again: Duration) -> Vec<Remark> {
         if self.settings.mode == NatsMode::Core {
-            return vec![Finding {
+            return vec![Remark {
                 detail:
                     "core NATS is at-most-once: whoever does not listen at that moment never gets the message"
                         .into(),
@@ -109,7 +107,7 @@ impl NatsSink {
         }
         let (begin_until, end) = self.ends();
         match self.wire(begin_until).await {
-            Ok(wire) => self.within(end, ask::inspect(&wire, again, topics)).await.unwrap_or_default(),
+            Ok(wire) => self.within(end, ask::look(&wire, again)).await.unwrap_or_default(),
             Err(_) => Vec::new(),
         }
     }
@@ -132,7 +130,7 @@ impl Sink for NatsSink {
         }
     }
 
-    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
         publish::check(message)
     }
 

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RabbitmqSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Hidden, OneOrMany, Remark, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -47,9 +47,9 @@ impl RabbitmqConfig {
     }
 
     /// What works and is odd all the same.
-    pub(crate) async fn inspect(&self, clock: Arc<dyn Clock>, topics: &[&str]) -> Vec<Finding> {
+    pub(crate) async fn look(&self, clock: Arc<dyn Clock>) -> Vec<Remark> {
         match self.build(clock) {
-            Ok(sink) => sink.inspect(topics).await,
+            Ok(sink) => sink.look().await,
             Err(_) => Vec::new(),
         }
     }

@@ -85,11 +85,10 @@ impl Wire {
         self.0.connection.create_channel().await
     }
 
-    /// Says why the broker closes a channel, from now on.
-    pub(super) fn channel_errors(&self) -> watch::Receiver<Option<lapin::Error>> {
+    /// Why the broker closed a channel, when it does.
+    pub(super) async fn channel_error(&self) -> Option<lapin::Error> {
         let mut errors = self.0.errors.clone();
-        errors.mark_unchanged();
-        errors
+        errors.wait_for(Option::is_some).await.ok()?.clone()
     }
 
     /// Whether the broker answers at all, whatever became of a message.

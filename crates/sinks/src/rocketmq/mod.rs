@@ -22,9 +22,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{
-    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
-};
+use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use brokers::Brokers;
@@ -102,7 +100,7 @@ impl Sink for RocketmqSink {
         Call { sink: self, outcomes, begin_until, end }.run(batch).await;
     }
 
-    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
+    fn check(&self, message: &Message) -> Result<(), Invalid> {
         message::check(message)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Body, MessageId, Properties, Sink, StoredMessage, Timestamp};
+use duly_core::{Message, MessageId, Properties, Sink, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
     Connection, ConnectionProperties,
@@ -16,10 +16,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use testkit::{
-    servers::{
-        proxy::Proxy,
-        rabbitmq::{MESSAGE_BYTES_MAX, shared},
-    },
+    servers::{proxy::Proxy, rabbitmq::shared},
     sink::{Arrival, Target},
 };
 use tokio::sync::Mutex;
@@ -55,8 +52,8 @@ impl Queue {
         channel
     }
 
-    fn to(&self, topic: &str, id: MessageId) -> StoredMessage {
-        StoredMessage { topic: topic.parse().unwrap(), ..self.good(id) }
+    fn to(&self, topic: &str, id: MessageId) -> Message {
+        Message { topic: topic.parse().unwrap(), ..self.good(id) }
     }
 }
 
@@ -94,22 +91,16 @@ impl Target for Queue {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> StoredMessage {
+    fn good(&self, id: MessageId) -> Message {
         let topic = self.name.parse().unwrap();
-        StoredMessage::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
+        Message::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
     }
 
     /// It asks RabbitMQ to send copies elsewhere.
-    fn bad(&self, id: MessageId) -> StoredMessage {
+    fn bad(&self, id: MessageId) -> Message {
         let mut properties = Properties::default();
         properties.set("CC", "elsewhere").unwrap();
-        StoredMessage { properties, ..self.good(id) }
-    }
-
-    /// It closes the channel over it.
-    fn refused_there(&self, id: MessageId) -> Option<StoredMessage> {
-        let body = Body::bytes(vec![b'x'; MESSAGE_BYTES_MAX + 1]);
-        Some(StoredMessage { body, ..self.good(id) })
+        Message { properties, ..self.good(id) }
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {
@@ -117,12 +108,12 @@ impl Target for Queue {
     }
 
     /// Only the broker itself publishes there.
-    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
         Some(self.to("amq.rabbitmq.trace/x", id))
     }
 
     /// There is no room in it.
-    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
+    async fn full(&self, id: MessageId) -> Option<Message> {
         let name = format!("{}-full", self.name);
         let overflow = AMQPValue::LongString("reject-publish".into());
         let full = [("x-max-length", AMQPValue::LongInt(0)), ("x-overflow", overflow)];

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, LeaseLoss, Now, Outcome, Receipt, State, Timestamp,
-    store::{Settle, Settled, Settlement, StoreError, StoreErrorKind},
+    Attempt, Lost, Now, Outcome, Receipt, State, Timestamp,
+    store::{Settle, Settled, StoreError, StoreErrorKind, Verdict},
 };
 
 use super::{
@@ -36,7 +36,7 @@ impl Shared {
             last = Some(settled.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
         if let Some(commit) = last
-            && batch.iter().any(|settle| settle.settlement != Settlement::Release)
+            && batch.iter().any(|settle| settle.verdict != Verdict::HandBack)
         {
             self.committed(&commit).await?;
         }
@@ -46,12 +46,12 @@ impl Shared {
     /// About what a batch adds to the journal.
     fn bytes_to_settle(&self, batch: &[Settle]) -> usize {
         let engine = self.engine();
-        let bytes = |settle: &Settle| match settle.settlement {
-            Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => engine
+        let bytes = |settle: &Settle| match settle.verdict {
+            Verdict::Retry { .. } | Verdict::Dead { .. } => engine
                 .flight
                 .get(settle.receipt.token, &settle.receipt.id)
                 .map_or(0, |held| held.bytes as usize),
-            Settlement::Delivered { .. } | Settlement::Release => 0,
+            Verdict::Delivered { .. } | Verdict::HandBack => 0,
         };
         batch.iter().map(|settle| bytes(settle) + SETTLE_GUESS).sum()
     }
@@ -81,7 +81,7 @@ impl Shared {
         };
         if let Err(error) = self.claims.write(released) {
             // Only the count of a try is at stake, and only if the process dies now.
-            tracing::warn!(%error, "release failed");
+            tracing::warn!(%error, "a hand-back could not be recorded");
         }
         Ok(commit)
     }
@@ -95,10 +95,10 @@ impl Shared {
                 let held = engine.flight.get(receipt.token, &receipt.id);
                 held.is_some_and(|held| held.head.is_empty())
             };
-            let needs = |settle: &Settle| match &settle.settlement {
-                Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => true,
-                Settlement::Delivered { .. } => large(&settle.receipt),
-                Settlement::Release => false,
+            let needs = |settle: &Settle| match &settle.verdict {
+                Verdict::Retry { .. } | Verdict::Dead { .. } => true,
+                Verdict::Delivered { .. } => large(&settle.receipt),
+                Verdict::HandBack => false,
             };
             batch.iter().map(needs).collect()
         };
@@ -118,7 +118,7 @@ impl Shared {
                 }
                 // Its claim is lost, and it comes again when the lease ends: the others do not wait for the disk.
                 Err(error) => {
-                    tracing::warn!(id = %settle.receipt.id, %error, "message unreadable; claim lost");
+                    tracing::warn!(id = %settle.receipt.id, %error, "message could not be read; its claim is lost");
                     None
                 }
                 Ok(entry) => {
@@ -136,26 +136,24 @@ impl Shared {
         };
         let note = |stored: &mut Stored, attempt: &Attempt| {
             if attempt.outcome.counts() {
-                stored.attempts = stored.attempts.saturating_add(1);
+                stored.attempts += 1;
             }
             stored.remember(attempt.clone());
         };
-        match &settle.settlement {
-            Settlement::Retry { at, attempt } => {
+        stored.lost = Lost::No;
+        match &settle.verdict {
+            Verdict::Retry { at, attempt } => {
                 note(&mut stored, attempt);
-                stored.lost = LeaseLoss::None;
                 stored.ready = (*at).max(stored.message.due);
             }
-            Settlement::Defer { at } => stored.ready = (*at).max(stored.message.due),
-            Settlement::Dead { reason, attempt } => {
+            Verdict::Dead { reason, attempt } => {
                 if let Some(attempt) = attempt {
                     note(&mut stored, attempt);
                 }
-                stored.lost = LeaseLoss::None;
                 stored.dead = Some((*reason, now.wall()));
             }
             // As it is stored: the end of a message must carry the version that it ends.
-            Settlement::Delivered { .. } | Settlement::Release => {
+            Verdict::Delivered { .. } | Verdict::HandBack => {
                 return Ok(Peek::framed(&data).ok().map(|peek| peek.head().to_vec()));
             }
         }
@@ -295,7 +293,7 @@ impl Shared {
         engine.check_open()?;
         for token in unsent {
             if let Some(held) = engine.let_go(token) {
-                engine.release(&held);
+                engine.hand_back(&held);
             }
         }
         for (token, mut entry) in entries {
@@ -321,11 +319,11 @@ fn lost_entry(mut stored: Stored, at: Timestamp, held: &Held) -> Vec<u8> {
         Loss::ProcessByOther => None,
     };
     if let Some(why) = why {
-        stored.attempts = stored.attempts.saturating_add(1);
+        stored.attempts += 1;
         stored.remember(Attempt::new(at, Outcome::Lost, why));
     }
     stored.maybe_delivered = true;
-    stored.lost = if held.alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
+    stored.lost = if held.alone { Lost::Alone } else { Lost::InCompany };
     let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
     entry::encode(&stored, held.lane, &mut bytes);
     bytes
@@ -342,27 +340,24 @@ fn settle_one(
     if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
         return Settled::Lost;
     }
-    let is_rewritten = matches!(
-        settle.settlement,
-        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. }
-    );
+    let is_rewritten = matches!(settle.verdict, Verdict::Retry { .. } | Verdict::Dead { .. });
     let is_large = engine.flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
-    let is_delivered = matches!(settle.settlement, Settlement::Delivered { .. });
+    let is_delivered = matches!(settle.verdict, Verdict::Delivered { .. });
     if entry.is_none() && (is_rewritten || (is_delivered && is_large)) {
         return Settled::Lost;
     }
     let Some(held) = engine.let_go(receipt.token) else { return Settled::Lost };
-    match &settle.settlement {
-        Settlement::Delivered { receipt } => {
+    match &settle.verdict {
+        Verdict::Delivered { receipt } => {
             let head = if held.head.is_empty() { entry.as_deref().unwrap_or_default() } else { &held.head };
             let bytes = u64::from(held.bytes);
             engine.end(held.hash, held.place, bytes, State::Delivered, receipt.as_deref(), head);
         }
-        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => {
+        Verdict::Retry { .. } | Verdict::Dead { .. } => {
             engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
         }
-        Settlement::Release => {
-            engine.release(&held);
+        Verdict::HandBack => {
+            engine.hand_back(&held);
             released.push(Note::released(receipt.token, &held));
         }
     }

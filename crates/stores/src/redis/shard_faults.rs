@@ -70,10 +70,10 @@ impl ShardFaults {
         if !is_alone {
             return Err(error);
         }
-        let error = error.in_words(|what| format!("{part}: {what}"));
+        let error = StoreError::new(error.kind, format!("{part}: {}", error.what));
         let untold = self.lock().get(&part).map_or(TELL_EVERY, |before| before.untold + 1);
         if untold >= TELL_EVERY {
-            tracing::error!(%error, "store part failed");
+            tracing::error!(%error, "part of the store failed");
         }
         self.lock().insert(part, Failing { error, untold: untold % TELL_EVERY });
         Ok(())
@@ -83,7 +83,7 @@ impl ShardFaults {
     pub(super) fn works(&self, part: impl Into<Part>) {
         let part = part.into();
         if self.lock().remove(&part).is_some() {
-            tracing::info!(%part, "store part recovered");
+            tracing::info!(%part, "part of the store works again");
         }
     }
 
@@ -171,10 +171,7 @@ mod tests {
         faults.note(Part::Nodes, gone("x")).unwrap_err();
         assert_eq!((faults.any(), faults.first_shard()), (true, None));
         faults.note(0, gone("x")).unwrap();
-        assert!(
-            faults.first_shard().is_some_and(|error| is_gone(&error)),
-            "also with the part named before it"
-        );
+        assert!(faults.first_shard().is_some_and(|error| is_gone(&error)), "also with the part named before it");
         let said = vec![(0u16, Err(gone("x"))), (1, Ok(7))];
         assert_eq!(faults.answered(said, |shard| *shard).unwrap(), [(1, 7)]);
         let said = vec![(0u16, Err::<u8, _>(gone("x"))), (1, Err(gone("x")))];

@@ -79,12 +79,12 @@ impl SqlStore {
             if doubts.is_empty() {
                 return Ok(());
             }
-            transact!(self, |session| self.release(&mut session, now, &doubts))?;
+            transact!(self, |session| self.hand_back(&mut session, now, &doubts))?;
             self.doubts.clear(&doubts);
         }
     }
 
-    async fn release(
+    async fn hand_back(
         &self,
         session: &mut Session,
         now: Now,

@@ -12,7 +12,6 @@ mod count;
 mod deliver;
 mod doubts;
 mod fault;
-mod forget_lanes;
 mod hints;
 mod indexed;
 mod inspect;
@@ -50,8 +49,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
+        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
+        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
     },
 };
 
@@ -221,7 +220,7 @@ impl Store for SqlStore {
         self.lane_statuses(now).await
     }
 
-    async fn totals(&self) -> Result<Totals, StoreError> {
+    async fn books(&self) -> Result<Books, StoreError> {
         self.all_books().await
     }
 
@@ -249,13 +248,8 @@ impl Store for SqlStore {
         self.by_part().await
     }
 
-    fn metrics(&self) -> StoreMetrics {
-        StoreMetrics {
-            full: self.writes.is_full(),
-            lanes: self.lanes.len() as u64,
-            clock_skew_us: self.time.skew_us(),
-            ..StoreMetrics::default()
-        }
+    fn measures(&self) -> Measures {
+        Measures { full: self.writes.is_full(), clock_skew_us: self.time.skew_us(), ..Measures::default() }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -12,5 +12,4 @@ mod plans;
 mod pool;
 mod receipts;
 mod server;
-mod starting;
 mod writes;

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Delivery, MessageId, Outcomes, Sink, SinkError, SinkErrorKind, SinkName, StoredMessage, Timestamp,
+    Delivery, Message, MessageId, Outcomes, Sink, SinkError, SinkErrorKind, SinkName, Timestamp,
 };
 
 use tokio::sync::watch;
@@ -65,9 +65,9 @@ impl Recorder {
     }
 }
 
-fn to(topic: &str, id: MessageId) -> StoredMessage {
+fn to(topic: &str, id: MessageId) -> Message {
     let sink: SinkName = "target".parse().unwrap();
-    StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1))
+    Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1))
 }
 
 #[async_trait]
@@ -98,11 +98,11 @@ impl Target for Recorder {
         Arc::new(self.clone())
     }
 
-    fn bad(&self, id: MessageId) -> StoredMessage {
+    fn bad(&self, id: MessageId) -> Message {
         to(REFUSED, id)
     }
 
-    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
+    async fn slow(&self, id: MessageId) -> Option<Message> {
         Some(to(SLOW, id))
     }
 
@@ -110,15 +110,15 @@ impl Target for Recorder {
         self.released.send_replace(true);
     }
 
-    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
+    async fn silent(&self, id: MessageId) -> Option<Message> {
         Some(to(SILENT, id))
     }
 
-    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
+    async fn forbidden(&self, id: MessageId) -> Option<Message> {
         Some(to(FORBIDDEN, id))
     }
 
-    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
+    async fn full(&self, id: MessageId) -> Option<Message> {
         Some(to(FULL, id))
     }
 

@@ -5,45 +5,45 @@ use duly_core::{Invalid, MessageId};
 use crate::Accepted;
 
 /// What names a message: its id as text or as a [`MessageId`], or what [`Duly::send`](crate::Duly::send) gave.
-pub trait IntoMessageId {
+pub trait Named {
     /// The id, checked.
     fn id(&self) -> Result<MessageId, Invalid>;
 }
 
-impl IntoMessageId for MessageId {
+impl Named for MessageId {
     fn id(&self) -> Result<MessageId, Invalid> {
         Ok(self.clone())
     }
 }
 
-impl IntoMessageId for Accepted {
+impl Named for Accepted {
     fn id(&self) -> Result<MessageId, Invalid> {
         Ok(self.id.clone())
     }
 }
 
-impl IntoMessageId for str {
+impl Named for str {
     fn id(&self) -> Result<MessageId, Invalid> {
         MessageId::parse(self)
     }
 }
 
-impl IntoMessageId for String {
+impl Named for String {
     fn id(&self) -> Result<MessageId, Invalid> {
         MessageId::parse(self)
     }
 }
 
-impl<T: IntoMessageId + ?Sized> IntoMessageId for &T {
+impl<T: Named + ?Sized> Named for &T {
     fn id(&self) -> Result<MessageId, Invalid> {
         (**self).id()
     }
 }
 
 /// All of them, checked. `path` of an error says which one it is.
-pub(crate) fn ids(named: impl IntoIterator<Item = impl IntoMessageId>) -> Result<Vec<MessageId>, Invalid> {
+pub(crate) fn ids(named: impl IntoIterator<Item = impl Named>) -> Result<Vec<MessageId>, Invalid> {
     let check = |(place, named): (usize, _)| {
-        IntoMessageId::id(&named).map_err(|bad| Invalid::new(bad.code, format!("ids[{place}]"), bad.detail))
+        Named::id(&named).map_err(|bad| Invalid::new(bad.code, format!("ids[{place}]"), bad.detail))
     };
     named.into_iter().enumerate().map(check).collect()
 }
