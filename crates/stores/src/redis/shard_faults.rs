@@ -171,7 +171,10 @@ mod tests {
         faults.note(Part::Nodes, gone("x")).unwrap_err();
         assert_eq!((faults.any(), faults.first_shard()), (true, None));
         faults.note(0, gone("x")).unwrap();
-        assert!(faults.first_shard().is_some_and(|error| is_gone(&error)), "also with the part named before it");
+        assert!(
+            faults.first_shard().is_some_and(|error| is_gone(&error)),
+            "also with the part named before it"
+        );
         let said = vec![(0u16, Err(gone("x"))), (1, Ok(7))];
         assert_eq!(faults.answered(said, |shard| *shard).unwrap(), [(1, 7)]);
         let said = vec![(0u16, Err::<u8, _>(gone("x"))), (1, Err(gone("x")))];
