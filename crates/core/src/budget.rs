@@ -1,6 +1,6 @@
 //! How many bytes one claim gives.
 
-use crate::{Message, store::Claim};
+use crate::{StoredMessage, store::Claim};
 
 impl Claim {
     /// Bytes of bodies and properties that one claim gives at most, unless a single message has more. A limit on their number alone
@@ -26,7 +26,7 @@ impl ClaimBudget {
     }
 }
 
-impl Message {
+impl StoredMessage {
     /// Bytes of its body and its properties.
     pub fn bytes(&self) -> usize {
         let properties = self.properties.iter().map(|(name, value)| name.len() + value.len());

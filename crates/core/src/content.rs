@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use compact_str::CompactString;
 
-use crate::Invalid;
+use crate::{ErrorCode, Invalid};
 
 /// What the producer said the body is; it becomes the content type at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,7 +49,7 @@ impl Body {
     /// A body of JSON.
     pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, Invalid> {
         let bytes = serde_json::to_vec(value).map_err(|e| {
-            Invalid::new("bad_json", "json", format!("the value cannot be written as JSON: {e}"))
+            Invalid::new(ErrorCode::BadJson, "json", format!("the value cannot be written as JSON: {e}"))
         })?;
         Ok(Self { kind: ContentKind::Json, bytes: bytes.into() })
     }
@@ -119,21 +119,21 @@ impl Properties {
         if name.is_empty() || name.len() > Self::NAME_MAX || value.len() > Self::VALUE_MAX {
             let (names, values) = (Self::NAME_MAX, Self::VALUE_MAX);
             return fault(
-                "bad_property",
+                ErrorCode::BadProperty,
                 format!("a name has 1 to {names} bytes and a value up to {values}"),
             );
         }
         if name.chars().any(|c| c.is_control() || c == ':')
             || value.chars().any(|c| c.is_control() && c != '\t')
         {
-            return fault("bad_property", "no control characters, and no colon in a name".into());
+            return fault(ErrorCode::BadProperty, "no control characters, and no colon in a name".into());
         }
         let lower = name.to_ascii_lowercase();
         if Self::RESERVED.contains(&lower.as_str())
             || Self::RESERVED_PREFIXES.iter().any(|p| lower.starts_with(p))
         {
             return fault(
-                "reserved_property",
+                ErrorCode::ReservedProperty,
                 "Duly sets it itself, or the broker would delay a second time; leave it out".into(),
             );
         }

@@ -1,6 +1,6 @@
 //! Whether a store can do its work, and what it measures of itself.
 
-use crate::{Spread, store::StoreError};
+use crate::{HistogramSnapshot, store::StoreError};
 
 /// Whether a store can do its work now, by part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +41,11 @@ impl Health {
 
 /// What a store measures of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Measures {
+pub struct StoreMetrics {
     /// How long it takes to make changes durable once they are being written: write and sync.
-    pub commit: Spread,
+    pub commit: HistogramSnapshot,
     /// How long the sync of them takes.
-    pub sync: Spread,
+    pub sync: HistogramSnapshot,
     /// Bytes of its files.
     pub disk_bytes: u64,
     /// Bytes that wait to be made durable.
@@ -54,15 +54,17 @@ pub struct Measures {
     pub full: bool,
     /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
     pub damaged: u64,
+    /// Lanes that it keeps in memory: those that hold something, and those that held something a while ago.
+    pub lanes: u64,
     /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.
     pub clock_skew_us: Option<i64>,
     /// How it is with the index beside the store, if it has one.
-    pub index: Option<IndexMeasures>,
+    pub index: Option<IndexMetrics>,
 }
 
 /// How it is with an index that can be built again from the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct IndexMeasures {
+pub struct IndexMetrics {
     /// Whether messages are found by it at the moment; if not, they are found in the store itself.
     pub is_used: bool,
     /// Entries that matched nothing in the store and were dropped.

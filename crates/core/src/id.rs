@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use compact_str::CompactString;
 
-use crate::{Invalid, Timestamp};
+use crate::{ErrorCode, Invalid, Timestamp};
 
 /// 1–128 of `A-Za-z0-9._:-`, unique in one Duly. Given by the client (then it de-duplicates) or made.
 ///
@@ -30,7 +30,7 @@ impl MessageId {
                 text.len(),
                 if text.bytes().all(good) { "" } else { " with others among them" },
             );
-            return Err(Invalid::new("bad_id", "id", detail));
+            return Err(Invalid::new(ErrorCode::BadId, "id", detail));
         }
         Ok(Self(CompactString::new(text)))
     }
@@ -43,6 +43,11 @@ impl MessageId {
             *byte = ALPHABET[(bits >> (5 * (23 - place)) & 31) as usize];
         }
         Self(CompactString::from_utf8_lossy(&text))
+    }
+
+    /// Makes an id from the number of its maker, which no other has, and a number that the maker has not used before.
+    pub fn numbered(maker: u64, number: u64) -> Self {
+        Self(compact_str::format_compact!("{maker:016x}-{number}"))
     }
 
     /// The id as text.
@@ -86,6 +91,9 @@ mod tests {
         assert!(early < late);
         assert_eq!(early.as_str().len(), 24);
         assert_eq!(MessageId::parse(early.as_str()), Ok(early));
+        let numbered = MessageId::numbered(10, u64::MAX);
+        assert_eq!(numbered.as_str(), "000000000000000a-18446744073709551615");
+        assert_eq!(MessageId::parse(numbered.as_str()), Ok(numbered));
     }
 
     #[test]

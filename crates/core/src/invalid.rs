@@ -1,11 +1,14 @@
 //! Bad input, said so that a person can mend it.
 
+use crate::ErrorCode;
+
 /// A value that Duly does not take: a stable code, where it stands, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {detail} [{code}]")]
+#[non_exhaustive]
 pub struct Invalid {
-    /// Stable, for programs: `bad_id`, `bad_time`, `body_too_large` …
-    pub code: &'static str,
+    /// Stable, for programs.
+    pub code: ErrorCode,
     /// Where in the input the fault is, e.g. `properties.tenant`.
     pub path: String,
     /// What is wrong and what would be right.
@@ -15,11 +18,11 @@ pub struct Invalid {
 impl Invalid {
     /// A property that the sink cannot carry.
     pub fn property(name: &str, detail: impl Into<String>) -> Self {
-        Self::new("bad_property", format!("properties.{name}"), detail)
+        Self::new(ErrorCode::BadProperty, format!("properties.{name}"), detail)
     }
 
     /// A fault of `code` at `path`.
-    pub fn new(code: &'static str, path: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { code, path: path.into(), detail: detail.into() }
     }
 }

@@ -3,23 +3,26 @@
 //! Nothing in this crate does I/O, reads a clock or draws a random number. Read it in the order of a
 //! message's life:
 //!
-//! 1. [`Message`] and its validated parts ([`MessageId`], [`SinkName`], [`Topic`], [`Body`] …), bounded by [`Limits`];
+//! 1. [`StoredMessage`] and its validated parts ([`MessageId`], [`SinkName`], [`Topic`], [`Body`] …), bounded by [`Limits`];
 //! 2. [`Store`], the port behind which it waits, divided in [`Lane`]s;
 //! 3. [`schedule`], the pure value that decides when to claim, deliver, retry or give up;
 //! 4. [`Sink`], the port through which it leaves;
 //! 5. [`Clock`], the only door for time.
 
 mod budget;
+mod cause;
 mod clock;
 mod content;
 mod durability;
+mod error_code;
 mod health;
+mod histogram;
 mod id;
+mod in_store_delivery;
+mod insert;
 mod invalid;
 mod limits;
-mod measure;
 mod message;
-mod mover;
 mod names;
 mod node;
 mod pattern;
@@ -27,7 +30,7 @@ mod receipt;
 mod record;
 mod retry;
 pub mod schedule;
-mod share;
+mod shard_assignment;
 mod sink;
 pub mod store;
 mod store_error;
@@ -35,21 +38,23 @@ mod time;
 mod time_text;
 mod verdict;
 
+pub use cause::Cause;
 pub use clock::{Clock, Sleep};
 pub use content::{Body, ContentKind, Properties};
+pub use error_code::ErrorCode;
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use id::MessageId;
+pub use in_store_delivery::{InStoreDelivered, InStoreDelivery, InStoreMessage, Remaining};
 pub use invalid::Invalid;
 pub use limits::Limits;
-pub use measure::{Histogram, Spread};
-pub use message::{Message, Priority};
-pub use mover::{Left, Moved, MovedMessage, Mover};
+pub use message::{Priority, StoredMessage};
 pub use names::{Key, Lane, SinkName, Tag, Topic};
 pub use node::{NodeStatus, ShardOwner, ShardStatus};
 pub use pattern::{TopicPatterns, matches_pattern};
 pub use receipt::Receipt;
-pub use record::{Attempt, DeadReason, Lost, Outcome, Record, State};
+pub use record::{Attempt, DeadReason, LeaseLoss, Outcome, Record, State};
 pub use retry::{Backoff, RetryOverride, RetryPolicy};
-pub use share::share;
+pub use shard_assignment::assign_shards;
 pub use sink::{Delivery, DeliveryResult, ErrorScope, Fence, Outcomes, Sink, SinkError, SinkErrorKind};
 pub use store::Store;
 pub use time::{Monotonic, Now, Timestamp};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Body, Invalid, Key, Lane, Limits, MessageId, Properties, RetryOverride, SinkName, Tag, Timestamp, Topic,
+    Body, ErrorCode, Invalid, Key, Lane, Limits, MessageId, Properties, RetryOverride, SinkName, Tag,
+    Timestamp, Topic,
 };
 
 /// 0–9; among messages of one lane and one due millisecond the higher goes first.
@@ -15,7 +16,7 @@ impl Priority {
     pub fn new(value: u8) -> Result<Self, Invalid> {
         if value > 9 {
             return Err(Invalid::new(
-                "bad_priority",
+                ErrorCode::BadPriority,
                 "priority",
                 format!("a priority is 0 to 9, this one is {value}"),
             ));
@@ -42,7 +43,7 @@ fn is_dots(name: &str) -> bool {
 
 /// A message as accepted: every field checked, its due time decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct StoredMessage {
     /// Its name, unique in one Duly.
     pub id: MessageId,
     /// Where it goes.
@@ -67,7 +68,7 @@ pub struct Message {
     pub retry: Option<Box<RetryOverride>>,
 }
 
-impl Message {
+impl StoredMessage {
     /// A message with nothing but the necessary.
     pub fn new(id: MessageId, sink: SinkName, topic: Topic, due: Timestamp) -> Self {
         Self {
@@ -124,24 +125,28 @@ impl Message {
     pub fn check(&self, now: Timestamp, limits: &Limits) -> Result<(), Invalid> {
         // Here and not where names are read: what was stored before must still be read.
         if is_dots(self.id.as_str()) {
-            return Err(Invalid::new("bad_id", "id", "an id is not . or ..: no URL could name it"));
+            return Err(Invalid::new(ErrorCode::BadId, "id", "an id is not . or ..: no URL could name it"));
         }
         if is_dots(self.topic.as_str()) {
-            return Err(Invalid::new("bad_topic", "topic", "a topic is not . or ..: no URL could name it"));
+            return Err(Invalid::new(
+                ErrorCode::BadTopic,
+                "topic",
+                "a topic is not . or ..: no URL could name it",
+            ));
         }
         if self.body.len() > limits.body_bytes_max {
             let detail =
                 format!("the body has {} bytes, the limit is {}", self.body.len(), limits.body_bytes_max);
-            return Err(Invalid::new("body_too_large", "body", detail));
+            return Err(Invalid::new(ErrorCode::BodyTooLarge, "body", detail));
         }
         if self.properties.len() > limits.properties_max {
             let detail =
                 format!("{} properties, the limit is {}", self.properties.len(), limits.properties_max);
-            return Err(Invalid::new("too_many_properties", "properties", detail));
+            return Err(Invalid::new(ErrorCode::TooManyProperties, "properties", detail));
         }
         if self.due > now.saturating_add(limits.delay_max) {
             let detail = format!("due more than {} days from now", limits.delay_max.as_secs() / 86_400);
-            return Err(Invalid::new("too_far", "deliver_at", detail));
+            return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail));
         }
         Ok(())
     }
@@ -151,14 +156,14 @@ impl Message {
 mod tests {
     use super::*;
 
-    fn message(id: &str, topic: &str) -> Message {
+    fn message(id: &str, topic: &str) -> StoredMessage {
         let (id, topic) = (MessageId::parse(id).unwrap(), Topic::parse(topic).unwrap());
-        Message::new(id, SinkName::queue(), topic, Timestamp::default())
+        StoredMessage::new(id, SinkName::queue(), topic, Timestamp::default())
     }
 
     #[test]
     fn names_that_no_url_can_hold_are_refused() {
-        let check = |message: Message| message.check(Timestamp::default(), &Limits::default());
+        let check = |message: StoredMessage| message.check(Timestamp::default(), &Limits::default());
         for dots in [".", ".."] {
             assert_eq!(check(message(dots, "a")).unwrap_err().code, "bad_id");
             assert_eq!(check(message("a", dots)).unwrap_err().code, "bad_topic");

@@ -4,10 +4,10 @@ use std::{fmt, str::FromStr};
 
 use compact_str::CompactString;
 
-use crate::Invalid;
+use crate::{ErrorCode, Invalid};
 
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident, $field:literal, $code:literal, $max:literal $(, without $bad:literal)?) => {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $code:expr, $max:literal $(, without $bad:literal)?) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(CompactString);
@@ -53,7 +53,7 @@ macro_rules! name {
     };
 }
 
-fn check(text: &str, field: &str, code: &'static str, max: usize) -> Result<(), Invalid> {
+fn check(text: &str, field: &str, code: ErrorCode, max: usize) -> Result<(), Invalid> {
     if text.is_empty() || text.len() > max {
         let detail = format!("a {field} has 1 to {max} bytes, this one has {}", text.len());
         return Err(Invalid::new(code, field, detail));
@@ -67,19 +67,19 @@ fn check(text: &str, field: &str, code: &'static str, max: usize) -> Result<(), 
 
 name!(
     /// Where messages go: the name of a configured sink, or `queue`, the built-in queue.
-    SinkName, "sink", "bad_sink", 64, without '/'
+    SinkName, "sink", ErrorCode::BadSink, 64, without '/'
 );
 name!(
     /// The topic, stream, queue, subject or path at the sink.
-    Topic, "topic", "bad_topic", 255
+    Topic, "topic", ErrorCode::BadTopic, 255
 );
 name!(
     /// A tag: RocketMQ's tag, AMQP routing, a header elsewhere.
-    Tag, "tag", "bad_tag", 255
+    Tag, "tag", ErrorCode::BadTag, 255
 );
 name!(
     /// A partition or ordering key.
-    Key, "key", "bad_key", 255
+    Key, "key", ErrorCode::BadKey, 255
 );
 
 impl SinkName {
@@ -113,7 +113,7 @@ impl Lane {
     }
 
     /// Whether `message` travels in this lane: [`of`](Self::of) without making a name.
-    pub fn carries(&self, message: &crate::Message) -> bool {
+    pub fn carries(&self, message: &crate::StoredMessage) -> bool {
         match self {
             Self::Queue(topic) => message.sink.is_queue() && message.topic == *topic,
             Self::Sink(sink) => message.sink == *sink,

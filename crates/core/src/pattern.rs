@@ -1,6 +1,6 @@
 //! Patterns with `*`, and the topics that they allow.
 
-use crate::Invalid;
+use crate::{ErrorCode, Invalid};
 
 /// Whether `text` is what `pattern` describes: `*` stands for any text, also none; everything else for itself.
 ///
@@ -40,7 +40,7 @@ impl TopicPatterns {
         match patterns.iter().find(|pattern| pattern.is_empty() || pattern.len() > Self::LEN_MAX) {
             Some(pattern) => {
                 let detail = format!("{pattern:?} is not a pattern: it has 1 to {} bytes", Self::LEN_MAX);
-                Err(Invalid::new("bad_topic", "topics", detail))
+                Err(Invalid::new(ErrorCode::BadTopic, "topics", detail))
             }
             None => Ok(Self(patterns)),
         }

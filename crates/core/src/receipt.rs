@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Invalid, MessageId};
+use crate::{ErrorCode, Invalid, MessageId};
 
 /// Who holds a message: self-contained, so that any node can settle it, also after a restart.
 ///
@@ -39,7 +39,7 @@ impl FromStr for Receipt {
         };
         parse().ok_or_else(|| {
             Invalid::new(
-                "bad_receipt",
+                ErrorCode::BadReceipt,
                 "receipt",
                 "not a receipt: give back the one that came with the message",
             )

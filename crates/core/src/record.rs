@@ -1,6 +1,6 @@
 //! The life of a message as a store remembers it.
 
-use crate::{Body, Message, Timestamp};
+use crate::{Body, StoredMessage, Timestamp};
 
 /// Where a message stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,11 +118,29 @@ impl Attempt {
     pub const KEPT_MAX: usize = 16;
 
     /// How the words begin of a try that was put off, as its destination takes nothing now.
-    pub(crate) const DEFERRED: &str = "not sent, ";
+    pub const DEFERRED: &str = "not sent, ";
 
     /// Whether nothing was sent: the message was put off and waits for its destination.
     pub fn is_deferral(&self) -> bool {
         !self.outcome.counts() && self.detail.starts_with(Self::DEFERRED)
+    }
+
+    /// Adds a try to a history, which keeps the latest [`KEPT_MAX`](Self::KEPT_MAX). A message may be put off every few seconds for
+    /// days: once the history is full, a deferral takes the place of the latest deferral before it, so that what was tried stays known.
+    pub fn remember(history: &mut Vec<Self>, attempt: Self) {
+        if history.len() >= Self::KEPT_MAX {
+            let before = history.iter().rposition(Self::is_deferral).filter(|_| attempt.is_deferral());
+            match before {
+                Some(place) => _ = history.remove(place),
+                None => _ = history.drain(..=history.len() - Self::KEPT_MAX),
+            }
+        }
+        history.push(attempt);
+    }
+
+    /// When the last claim of a message with this history was lost, if nothing was tried since.
+    pub fn lost_at(history: &[Self]) -> Option<Timestamp> {
+        history.last().filter(|last| last.outcome == Outcome::Lost).map(|last| last.at)
     }
 
     /// A try; a longer detail is cut at a character.
@@ -172,12 +190,12 @@ impl DeadReason {
 /// A message that kills its process takes everything claimed beside it along. So that only the culprit is
 /// blamed, what was lost is claimed alone the next time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Lost {
+pub enum LeaseLoss {
     /// It was settled, or there was none.
     #[default]
-    No,
+    None,
     /// Lost together with others: any of them may be the cause.
-    InCompany,
+    InBatch,
     /// Lost while it was claimed alone: it is the suspect.
     Alone,
 }
@@ -186,7 +204,7 @@ pub enum Lost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The message. Delivered and cancelled ones have lost their body.
-    pub message: Message,
+    pub message: StoredMessage,
     /// The body is stored and is left out here, as lists do: an empty body that is not left out is empty.
     pub body_left_out: bool,
     /// Where it stands.
@@ -218,7 +236,7 @@ impl Record {
     }
 
     /// The record of a message that was accepted at `accepted`, as far as that is known, and to which nothing has happened since.
-    pub fn accepted(message: Message, accepted: Option<Timestamp>) -> Self {
+    pub fn accepted(message: StoredMessage, accepted: Option<Timestamp>) -> Self {
         Self {
             ready: message.due,
             message,
@@ -232,5 +250,45 @@ impl Record {
             receipt: None,
             reason: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(at: u64, deferral: bool) -> Attempt {
+        let at = Timestamp::from_millis(at);
+        if deferral {
+            Attempt::new(at, Outcome::Unreachable, format!("{}its destination is away", Attempt::DEFERRED))
+        } else {
+            Attempt::new(at, Outcome::Failed, "no")
+        }
+    }
+
+    fn times(history: &[Attempt]) -> Vec<u64> {
+        history.iter().map(|attempt| attempt.at.as_millis()).collect()
+    }
+
+    #[test]
+    fn a_deferral_pushes_out_nothing_but_the_one_before_it() {
+        let mut history = Vec::new();
+        let last = Attempt::KEPT_MAX as u64 - 1;
+        (0..last).for_each(|at| Attempt::remember(&mut history, attempt(at, false)));
+        (100..200).for_each(|at| Attempt::remember(&mut history, attempt(at, true)));
+        assert_eq!(times(&history), (0..last).chain([199]).collect::<Vec<_>>());
+        // What was tried pushes out the oldest, and the next deferral still finds the one before.
+        Attempt::remember(&mut history, attempt(200, false));
+        Attempt::remember(&mut history, attempt(201, true));
+        assert_eq!(times(&history), (1..last).chain([200, 201]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_first_deferral_of_a_full_history_pushes_out_the_oldest() {
+        let mut history = Vec::new();
+        let full = Attempt::KEPT_MAX as u64;
+        (0..full).for_each(|at| Attempt::remember(&mut history, attempt(at, false)));
+        Attempt::remember(&mut history, attempt(100, true));
+        assert_eq!(times(&history), (1..full).chain([100]).collect::<Vec<_>>());
     }
 }

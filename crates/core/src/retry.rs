@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Invalid;
+use crate::{ErrorCode, Invalid};
 
 /// How the longest wait grows from try to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl RetryPolicy {
             return Ok(());
         }
         let detail = format!("it is {:?}, longer than max, which is {:?}", self.min, self.max);
-        Err(Invalid::new("bad_retry", format!("{path}.min"), detail))
+        Err(Invalid::new(ErrorCode::BadRetry, format!("{path}.min"), detail))
     }
 
     /// This policy with what the message says instead.

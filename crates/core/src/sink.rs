@@ -8,13 +8,13 @@ use std::{
 
 use async_trait::async_trait;
 
-use crate::{Invalid, Message, Outcome};
+use crate::{Invalid, Outcome, StoredMessage};
 
 /// One message on its way out.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// What to deliver. Its id travels as `duly-id`, its due time as `duly-due`.
-    pub message: Message,
+    pub message: StoredMessage,
     /// The number of this try, from 1; travels as `duly-attempt`.
     pub attempt: u32,
     /// The right by which it is delivered, where several nodes share a store.
@@ -23,7 +23,7 @@ pub struct Delivery {
 
 impl Delivery {
     /// A try of a store that no other node delivers from.
-    pub fn new(message: Message, attempt: u32) -> Self {
+    pub fn new(message: StoredMessage, attempt: u32) -> Self {
         Self { message, attempt, fence: None }
     }
 }
@@ -113,7 +113,7 @@ pub trait Sink: Send + Sync + 'static {
     ///
     /// Messages to one destination share its pacing and its breaker; a destination that is silent, full or forbidden holds
     /// up no other of the same sink. Asks the target nothing.
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         Cow::Borrowed(message.topic.as_str())
     }
 
@@ -122,7 +122,7 @@ pub trait Sink: Send + Sync + 'static {
 
     /// Whether the sink can take this message at all: its topic, its properties, its body. Asked before one is accepted, so that
     /// what it would refuse for ever is refused at once; asks the target nothing.
-    fn check(&self, _message: &Message) -> Result<(), Invalid> {
+    fn check(&self, _message: &StoredMessage) -> Result<(), Invalid> {
         Ok(())
     }
 

@@ -5,14 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Attempt, DeadReason, Fence, Lane, Lost, Message, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
-    ShardStatus, SinkName, State, Timestamp, Topic,
+    Attempt, DeadReason, Fence, Lane, LeaseLoss, MessageId, Monotonic, NodeStatus, Now, Receipt, Record,
+    ShardStatus, SinkName, State, StoredMessage, Timestamp, Topic,
 };
 
 pub use crate::budget::ClaimBudget;
 pub use crate::{
     durability::Durability,
-    health::{Health, IndexMeasures, Measures},
+    health::{Health, IndexMetrics, StoreMetrics},
+    insert::{Insert, Inserted, Past},
     store_error::{StoreError, StoreErrorKind},
 };
 
@@ -27,12 +28,13 @@ pub use crate::{
 /// - `delivered_and_dead_ids_are_duplicates`.
 /// - `equal_payloads_stay_two_messages`.
 /// - `insert_into_the_past_is_due_at_once`.
+/// - `an_insert_may_carry_its_past`: with a [`Past`], the record begins with what happened to the message elsewhere, and a dead letter is one.
 ///
 /// **Claiming** — the one point of decision between delivery and cancel
 /// - `claim_is_ordered_and_never_early`: results ascend by `(ready, priority descending, id)`, all `ready <= now`.
 /// - `claim_takes_one_lane_only`, and `a_full_lane_does_not_hide_another`.
 /// - `claim_hides_until_the_lease_ends`: no other claim sees the message before that.
-/// - `a_lost_lease_counts_an_attempt`, and its history says so.
+/// - `a_lost_lease_counts_an_attempt`, and its history says so. The time of the loss is told to who claims it next; when it is ready does not change.
 /// - `tokens_grow`: a later claim has the larger fencing token.
 /// - `what_was_lost_is_claimed_alone`: a claim gives either messages never lost, or exactly one that was.
 /// - `claim_says_when_to_look_again`: nothing of the lane is due before [`Claimed::next`].
@@ -44,7 +46,9 @@ pub use crate::{
 /// - `settle_with_a_lost_lease_changes_nothing`: the caller is told [`Settled::Lost`].
 /// - `settle_twice_is_lost_the_second_time`.
 /// - `a_retry_waits_and_counts`, `an_outage_counts_nothing`, `a_hand_back_counts_nothing_and_is_ready_at_once`.
+/// - `a_deferral_waits_and_changes_nothing_else`: a suspect stays one.
 /// - `a_retry_keeps_the_due_time`.
+/// - `a_deferral_replaces_the_one_before_once_the_history_is_full`: it does not push out what was tried, see [`Attempt::remember`].
 /// - `dead_letters_keep_their_bodies`, `delivered_ones_lose_them`.
 /// - `extend_keeps_the_lease`, and with a lost lease says so.
 ///
@@ -60,6 +64,7 @@ pub use crate::{
 /// - `books_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
 /// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
 /// - `pause_is_durable`.
+/// - `a_lane_without_messages_is_forgotten`: in a while, unless it is paused. If it is used again, it is as one that is new.
 ///
 /// A store never reads a clock: every instant it needs is an argument. Batches are answered in their order.
 #[async_trait]
@@ -125,7 +130,7 @@ pub trait Store: Send + Sync + 'static {
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError>;
 
     /// The totals.
-    async fn books(&self) -> Result<Books, StoreError>;
+    async fn totals(&self) -> Result<Totals, StoreError>;
 
     /// How many pending messages come due in each of `buckets` equal parts of `from..to`. From counters, never a scan:
     /// exact to the width of the store's own buckets.
@@ -152,14 +157,14 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Whether it could take a message and give out what is due, now. Cheap: from what it knows, or by one small question to the
-    /// server behind it. Unless a store knows better, it is as well as [`books`](Self::books) answers.
+    /// server behind it. Unless a store knows better, it is as well as [`totals`](Self::totals) answers.
     async fn health(&self) -> Health {
-        self.books().await.map_or_else(Health::failing, |_| Health::good())
+        self.totals().await.map_or_else(Health::failing, |_| Health::good())
     }
 
     /// What it measures of itself; a store that measures nothing says so.
-    fn measures(&self) -> Measures {
-        Measures::default()
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics::default()
     }
 
     /// Finishes background work and lets go of what is open. Nothing is lost without it.
@@ -168,31 +173,6 @@ pub trait Store: Send + Sync + 'static {
 
 /// So many bodies are in memory at once when records are read for the sake of everything else.
 const BODIES_AT_ONCE: usize = 16;
-
-/// One message to take.
-#[derive(Debug, Clone)]
-pub struct Insert {
-    /// The message.
-    pub message: Message,
-    /// Whether Duly made the id: then it is new, and need not be looked for.
-    pub made_id: bool,
-}
-
-/// What became of an insert.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Inserted {
-    /// Durable.
-    Accepted,
-    /// Known with the same content: nothing changed. The first one's time and state.
-    Duplicate {
-        /// When the first one is or was due.
-        due: Timestamp,
-        /// Where the first one stands.
-        state: State,
-    },
-    /// The id is known with other content: nothing changed.
-    Conflict,
-}
 
 /// A wish to lease what is due.
 #[derive(Debug, Clone)]
@@ -220,16 +200,16 @@ pub enum Holder {
 #[derive(Debug, Clone, Default)]
 pub struct Claimed {
     /// The leased messages, in order.
-    pub messages: Vec<Leased>,
+    pub messages: Vec<LeasedMessage>,
     /// Nothing else of this lane is due before then; `None`: nothing is known to come.
     pub next: Option<Timestamp>,
 }
 
 /// A message in hand.
 #[derive(Debug, Clone)]
-pub struct Leased {
+pub struct LeasedMessage {
     /// The message.
-    pub message: Message,
+    pub message: StoredMessage,
     /// The proof of the claim.
     pub receipt: Receipt,
     /// When it became claimable: its due time or the end of its last wait.
@@ -237,7 +217,9 @@ pub struct Leased {
     /// The number of this try, from 1: tries that counted before, plus one.
     pub attempt: u32,
     /// Whether its last claim was lost.
-    pub lost: Lost,
+    pub lost: LeaseLoss,
+    /// When its last claim was lost, if nothing was tried since: [`Attempt::lost_at`] of its history.
+    pub lost_at: Option<Timestamp>,
     /// The right by which this node claimed it, where several nodes share the store.
     pub fence: Option<Fence>,
 }
@@ -248,12 +230,12 @@ pub struct Settle {
     /// The proof of the claim.
     pub receipt: Receipt,
     /// How it ended.
-    pub verdict: Verdict,
+    pub settlement: Settlement,
 }
 
 /// How a claim ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Settlement {
     /// The target took it.
     Delivered {
         /// What the target gave as proof.
@@ -274,7 +256,12 @@ pub enum Verdict {
         attempt: Option<Attempt>,
     },
     /// Never begun: as it was before the claim.
-    HandBack,
+    Release,
+    /// Never begun, and not to be claimed before `at`; else as it was before the claim, with all that it is suspected of.
+    Defer {
+        /// Not before then.
+        at: Timestamp,
+    },
 }
 
 /// Whether a claim was still the caller's to settle or extend.
@@ -329,7 +316,7 @@ impl Query {
     }
 
     /// Whether `message` is one of those asked for, the state and the page aside.
-    pub fn matches(&self, message: &Message) -> bool {
+    pub fn matches(&self, message: &StoredMessage) -> bool {
         self.sink.as_ref().is_none_or(|sink| *sink == message.sink)
             && self.topic.as_ref().is_none_or(|topic| *topic == message.topic)
             && self.due_from.is_none_or(|from| message.due >= from)
@@ -368,7 +355,7 @@ pub struct LaneStatus {
 
 /// The totals since the store was made. Always balanced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct Totals {
     /// Taken, duplicates aside.
     pub accepted: u64,
     /// Waiting now.
@@ -385,7 +372,7 @@ pub struct Books {
     pub purged: u64,
 }
 
-impl Books {
+impl Totals {
     /// Whether nothing is missing and nothing is there twice.
     pub fn balance(&self) -> bool {
         self.accepted

@@ -1,7 +1,13 @@
 //! Why a store could not do its work.
 
+use crate::{Cause, ErrorCode};
+
 /// Why a store could not do its work, sorted by what the caller does next.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+///
+/// Its `Display` is one line with all that a person needs, the words of the cause included, because logs and HTTP answers show nothing else. Its
+/// `source()` is the [`Cause`], which repeats none of these words and gives the error below to programs. Two errors are equal if they say the
+/// same, whatever the cause.
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
     /// What to do next.
@@ -10,7 +16,16 @@ pub struct StoreError {
     pub what: String,
     /// See [`is_maybe_done`](Self::is_maybe_done).
     maybe_done: bool,
+    source: Option<Cause>,
 }
+
+impl PartialEq for StoreError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind, &self.what, self.maybe_done) == (other.kind, &other.what, other.maybe_done)
+    }
+}
+
+impl Eq for StoreError {}
 
 /// Why a store could not do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +49,20 @@ pub enum StoreErrorKind {
 }
 
 impl StoreErrorKind {
+    /// The code by which programs know it.
+    pub const fn code(self) -> ErrorCode {
+        match self {
+            Self::Unavailable => ErrorCode::StoreUnavailable,
+            Self::Unanswered => ErrorCode::StoreUnanswered,
+            Self::Full => ErrorCode::DiskFull,
+            Self::TooMany => ErrorCode::TooManyPending,
+            Self::TooManyInFlight => ErrorCode::TooManyInFlight,
+            Self::TooLarge => ErrorCode::BodyTooLarge,
+            Self::Damaged => ErrorCode::StoreDamaged,
+            Self::Closed => ErrorCode::StoreClosed,
+        }
+    }
+
     /// Whether the same call may succeed a little later, when the store is back.
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::Unanswered)
@@ -43,7 +72,31 @@ impl StoreErrorKind {
 impl StoreError {
     /// An error of `kind`.
     pub fn new(kind: StoreErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), maybe_done: kind == StoreErrorKind::Unanswered }
+        Self { kind, what: what.into(), maybe_done: kind == StoreErrorKind::Unanswered, source: None }
+    }
+
+    /// The same error with what is behind it: the error of a disk, a client or a driver, whose words `what` has.
+    #[must_use]
+    pub fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Cause::new(source)), ..self }
+    }
+
+    /// The error behind it, if it is of this type.
+    pub fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.source.as_ref().and_then(Cause::downcast_ref)
+    }
+
+    /// The same error in other words.
+    #[must_use]
+    pub fn in_words(self, words: impl FnOnce(&str) -> String) -> Self {
+        Self { what: words(&self.what), ..self }
+    }
+
+    /// The same error, of another kind.
+    #[must_use]
+    pub fn of_kind(self, kind: StoreErrorKind) -> Self {
+        let maybe_done = self.maybe_done || kind == StoreErrorKind::Unanswered;
+        Self { kind, maybe_done, ..self }
     }
 
     /// Whether what was asked may have been done, all of it or a part: the caller repeats it with the same ids. So it is with every
@@ -76,7 +129,7 @@ impl StoreError {
             other => other,
         };
         let what = format!("{}; other parts of the batch may have been done", self.what);
-        Self { kind, what, maybe_done: true }
+        Self { kind, what, maybe_done: true, ..self }
     }
 }
 
@@ -99,5 +152,30 @@ mod tests {
             assert!(under_way.kind == kind && under_way.is_maybe_done());
         }
         assert!(StoreError::new(Unanswered, "no answer").is_maybe_done());
+    }
+
+    #[test]
+    fn a_chain_says_each_thing_once_and_keeps_the_cause() {
+        let io = || std::io::Error::other("the disk hangs");
+        let plain = StoreError::new(StoreErrorKind::Unavailable, format!("reading failed: {}", io()));
+        let error = plain.clone().with_source(io());
+        assert_eq!(error, plain, "the cause says nothing new");
+        let unanswered = error.clone().of_kind(StoreErrorKind::Unanswered);
+        assert!(unanswered.is_maybe_done() && unanswered.kind == StoreErrorKind::Unanswered);
+        let changed = [
+            error.clone(),
+            error.clone().when_under_way(),
+            error.clone().in_part(),
+            error.clone().in_words(|what| format!("shard 3: {what}")),
+            unanswered,
+        ];
+        for error in changed {
+            let texts: Vec<_> = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source())
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(texts.len(), 2, "{texts:?}");
+            assert_eq!(texts.concat().matches("the disk hangs").count(), 1, "{texts:?}");
+            assert!(error.cause::<std::io::Error>().is_some() && error.cause::<std::fmt::Error>().is_none());
+        }
     }
 }

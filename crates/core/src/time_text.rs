@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Span, civil};
 
-use crate::{Invalid, Timestamp};
+use crate::{ErrorCode, Invalid, Timestamp};
 
 /// The longest delay that can be written down; [`Limits::delay_max`](crate::Limits) is usually shorter.
 const DELAY_MAX: Duration = Duration::from_millis(Timestamp::MAX.as_millis());
@@ -17,7 +17,7 @@ pub fn parse_delay(text: &str) -> Result<Duration, Invalid> {
     let fault = |why: &str| {
         let detail =
             format!("{text:?} is not a delay: {why}; write 15m, 1h30m, PT15M or integer milliseconds");
-        Invalid::new("bad_delay", "delay", detail)
+        Invalid::new(ErrorCode::BadDelay, "delay", detail)
     };
     let trimmed = text.trim();
     if trimmed.is_empty() {
@@ -62,7 +62,7 @@ pub fn parse_time(text: &str) -> Result<Timestamp, Invalid> {
         let detail = format!(
             "{text:?} is not a time: {why}; write 2026-11-15T18:15:00Z or integer epoch milliseconds"
         );
-        Invalid::new("bad_time", "deliver_at", detail)
+        Invalid::new(ErrorCode::BadTime, "deliver_at", detail)
     })
 }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, Mover, RetryPolicy, Sink, SinkName, Store, Topic,
-    schedule::{LaneSettings, Pace, Settings},
+    Clock, ErrorCode, InStoreDelivery, Invalid, Lane, Limits, RetryPolicy, Sink, SinkName, Store, Topic,
+    schedule::{LaneSettings, Settings, SweepSettings},
 };
 use duly_stores::{MemoryStore, memory, sql};
 
@@ -28,12 +28,12 @@ pub struct Builder {
     place: Option<Place>,
     clock: Option<Arc<dyn Clock>>,
     sinks: Vec<(String, Arc<dyn Sink>, SinkOptions)>,
-    movers: BTreeMap<String, Arc<dyn Mover>>,
+    movers: BTreeMap<String, Arc<dyn InStoreDelivery>>,
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
     pub(crate) retry: RetryPolicy,
     pub(crate) handlers: HandlerOptions,
-    pace: Pace,
+    pace: SweepSettings,
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
@@ -62,7 +62,7 @@ impl Default for Builder {
             limits: Limits::default(),
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
-            pace: Pace::default(),
+            pace: SweepSettings::default(),
             lease: seconds(10),
             grace: seconds(20),
             deliver: true,
@@ -152,7 +152,7 @@ impl Builder {
     }
 
     /// The store takes messages to the sink `name` by itself, where it can; the sink takes the rest.
-    pub fn mover(mut self, name: impl Into<String>, mover: Arc<dyn Mover>) -> Self {
+    pub fn mover(mut self, name: impl Into<String>, mover: Arc<dyn InStoreDelivery>) -> Self {
         self.movers.insert(name.into(), mover);
         self
     }
@@ -182,7 +182,7 @@ impl Builder {
     }
 
     /// How often the sweep looks that backs up wake-ups.
-    pub fn scan(mut self, pace: Pace) -> Self {
+    pub fn scan(mut self, pace: SweepSettings) -> Self {
         self.pace = pace;
         self
     }
@@ -218,8 +218,8 @@ impl Builder {
         self
     }
 
-    /// Checks the settings, opens the store and starts delivering. Must be called in a Tokio runtime. **Dropped midway**, nothing is
-    /// delivered.
+    /// Checks the settings, opens the store and starts delivering. Must be called in a Tokio runtime. Cancel safety: dropped
+    /// midway, nothing is delivered.
     pub async fn start(mut self) -> Result<Duly, Error> {
         tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.check()?;
@@ -245,7 +245,7 @@ impl Builder {
             }
             None => {
                 let detail = "nowhere to keep messages: call folder(...), redis(...), mysql(...), postgres(...), memory() or store(...)";
-                return Err(Invalid::new("no_store", "store", detail).into());
+                return Err(Invalid::new(ErrorCode::NoStore, "store", detail).into());
             }
         };
         let (notes, inbox) = tokio::sync::mpsc::unbounded_channel();
@@ -276,7 +276,7 @@ impl Builder {
         let leases = LaneSettings::LEASE_MIN..=LaneSettings::LEASE_MAX;
         if !leases.contains(&self.lease) {
             let detail = format!("it is {:?}, and must be within {leases:?}", self.lease);
-            return Err(Invalid::new("bad_lease", "lease", detail));
+            return Err(Invalid::new(ErrorCode::BadLease, "lease", detail));
         }
         self.retry.check("retry")?;
         self.handlers.check()?;
@@ -284,7 +284,7 @@ impl Builder {
             [("limits.batch", self.limits.batch_max as u64), ("limits.pending", self.limits.pending_max)]
         {
             if limit == 0 {
-                return Err(Invalid::new("bad_limit", path, "it is 0: no message could be accepted"));
+                return Err(Invalid::new(ErrorCode::BadLimit, path, "it is 0: no message could be accepted"));
             }
         }
         Ok(())
@@ -298,29 +298,30 @@ impl Builder {
             let name = SinkName::parse(&name).map_err(|bad| Invalid::new(bad.code, &path, bad.detail))?;
             if name.is_queue() {
                 let detail = "this name is the built-in queue's; choose another";
-                return Err(Invalid::new("reserved_sink", path, detail));
+                return Err(Invalid::new(ErrorCode::ReservedSink, path, detail));
             }
             if let Some(retry) = &options.retry {
                 retry.check(&format!("{path}.retry"))?;
             }
             if options.timeout.is_zero() {
                 let detail = "it is 0: every call would be given up as it begins";
-                return Err(Invalid::new("bad_timeout", format!("{path}.timeout"), detail));
+                return Err(Invalid::new(ErrorCode::BadTimeout, format!("{path}.timeout"), detail));
             }
             if options.timeout >= self.lease {
                 let (timeout, lease) = (options.timeout, self.lease);
                 let detail = format!("the timeout, {timeout:?}, must be shorter than the lease, {lease:?}");
-                return Err(Invalid::new("bad_timeout", format!("{path}.timeout"), detail));
+                return Err(Invalid::new(ErrorCode::BadTimeout, format!("{path}.timeout"), detail));
             }
+            options.check(&path)?;
             let sink = TopicGuard::around(sink, &options.topics);
             if sinks.insert(name, (sink, options)).is_some() {
-                return Err(Invalid::new("sink_twice", path, "two sinks have this name"));
+                return Err(Invalid::new(ErrorCode::SinkTwice, path, "two sinks have this name"));
             }
         }
         let unknown = |name: &&String| !sinks.keys().any(|known: &SinkName| known.as_str() == name.as_str());
         if let Some(name) = self.movers.keys().find(unknown) {
             let detail = "a mover was given and no sink of this name: what is not moved would stay for ever";
-            return Err(Invalid::new("unknown_sink", format!("sinks.{name}"), detail));
+            return Err(Invalid::new(ErrorCode::UnknownSink, format!("sinks.{name}"), detail));
         }
         Ok(sinks)
     }

@@ -11,15 +11,15 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Invalid, Lane, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State, Store,
-    Timestamp, Topic,
+    Clock, ErrorCode, Invalid, Lane, Limits, MessageId, NodeStatus, Now, ShardStatus, Sink, SinkName, State,
+    Store, Timestamp, Topic,
     schedule::Random,
     store::{Insert, Inserted},
 };
 use tokio::runtime::Handle;
 
 use crate::{
-    Builder, Error, Events, HandlerOptions, Levels, Measures, Message, Prepared, Stats,
+    Builder, Error, Events, HandlerOptions, Levels, Message, Metrics, Stats, StoredMessage,
     engine::{Parts, caught},
     events::Event,
     expiry,
@@ -89,6 +89,8 @@ pub struct Accepted {
 
 impl Duly {
     /// Opens the store in `folder`, making it if it is not there, and starts delivering. Must be called in a Tokio runtime, as every call.
+    ///
+    /// Cancel safety: dropped midway, nothing is delivered; the folder stays locked until the opening that was begun has ended.
     pub async fn open(folder: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::builder().folder(folder).start().await
     }
@@ -148,7 +150,7 @@ impl Duly {
     /// Takes a message. Once this returns `Ok`, it is as durable as the store can make it.
     ///
     /// If the store gives no answer, the message may have been accepted: [`Error::Unanswered`] has its id, and whoever sends it again with
-    /// that id sends the same message. **Dropped midway**, it may have been accepted too; give it an id before
+    /// that id sends the same message. Cancel safety: dropped midway, it may have been accepted too; give it an id before
     /// ([`new_id`](Self::new_id), or one of your own) to be able to repeat it.
     ///
     /// ```
@@ -172,8 +174,8 @@ impl Duly {
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone. **Dropped midway**, any of them may have been
-    /// accepted.
+    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone. Cancel safety: dropped midway, any of them may have
+    /// been accepted.
     pub async fn send_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -186,7 +188,7 @@ impl Duly {
                 self.check_open().and_then(|()| self.accept(now, message))
             } else {
                 let detail = format!("a batch has at most {max} messages; send the rest in another");
-                Err(Invalid::new("batch_too_large", format!("[{place}]"), detail).into())
+                Err(Invalid::new(ErrorCode::BatchTooLarge, format!("[{place}]"), detail).into())
             };
             match checked {
                 Ok(insert) => {
@@ -209,28 +211,28 @@ impl Duly {
 
     /// An id that no other message has, made as [`send`](Self::send) makes one: for whoever must know it before the call.
     pub fn new_id(&self) -> MessageId {
-        self.made_id(self.inner.parts.clock.now())
+        self.id_is_generated(self.inner.parts.clock.now())
     }
 
-    fn made_id(&self, now: Now) -> MessageId {
+    fn id_is_generated(&self, now: Now) -> MessageId {
         MessageId::made(now.wall(), u128::from(self.draw()) << 64 | u128::from(self.draw()))
     }
 
     /// A message as [`send`](Self::send) would take it, with its id, its time and its limits decided, and not sent: for a
     /// [transaction of one's own](crate::outbox).
-    pub fn prepare(&self, message: Message) -> Result<Prepared, Error> {
+    pub fn prepare(&self, message: Message) -> Result<StoredMessage, Error> {
         self.check_accepting()?;
         Ok(self.accept(self.inner.parts.clock.now(), message)?.message)
     }
 
     fn accept(&self, now: Now, message: Message) -> Result<Insert, Error> {
         let inner = &*self.inner;
-        let insert = message.accept(now, &inner.levels, &inner.limits, || self.made_id(now))?;
+        let insert = message.accept(now, &inner.levels, &inner.limits, || self.id_is_generated(now))?;
         let name = &insert.message.sink;
         if !name.is_queue() {
             let Some(sink) = inner.sinks.get(name) else {
                 let detail = format!("no sink {:?} is configured", name.as_str());
-                return Err(Invalid::new("unknown_sink", "sink", detail).into());
+                return Err(Invalid::new(ErrorCode::UnknownSink, "sink", detail).into());
             };
             sink.check(&insert.message)?;
         }
@@ -293,24 +295,30 @@ impl Duly {
     }
 
     /// Everything that this process measures: counts, and lateness and calls per lane.
-    pub fn measures(&self) -> Measures {
+    pub fn metrics(&self) -> Metrics {
         let parts = &self.inner.parts;
-        parts.bell.tally.measures(parts.store.measures())
+        parts.bell.tally.metrics(parts.store.metrics())
     }
 
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
         Ok(self.store()?.nodes().await?)
     }
 
     /// The shards of a store that nodes share, by number: who delivers what of each, and since when something waits there; none if
     /// the store is this process's alone.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn shards(&self) -> Result<Vec<ShardStatus>, Error> {
         let parts = &self.inner.parts;
         Ok(self.store()?.shards(parts.clock.now()).await?)
     }
 
     /// The lanes that other nodes serve and this one does not, by name: what waits in them waits for nobody here.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn served_elsewhere(&self) -> Result<BTreeSet<String>, Error> {
         let (this, others): (Vec<_>, Vec<_>) = self.nodes().await?.into_iter().partition(|node| node.this);
         let own: BTreeSet<String> = this.into_iter().flat_map(|node| node.lanes).collect();

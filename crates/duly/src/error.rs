@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do about it.
 
-use duly_core::{Invalid, MessageId, Topic, store::StoreError};
+use duly_core::{ErrorCode, Invalid, MessageId, Topic, store::StoreError};
 
 /// Why a call of the library did not do what it was asked. [`is_maybe_done`](Self::is_maybe_done) says whether it may have been done all the
 /// same.
@@ -20,11 +20,12 @@ pub enum Error {
     Store(#[from] StoreError),
     /// The store gave no answer to a send: the message may have been accepted. Send it again with this id: if it was accepted, that is a
     /// duplicate and changes nothing.
-    #[error("message {id} may have been accepted: {error}; send it again with this id [store_unanswered]")]
+    #[error("message {id} may have been accepted; send it again with this id [store_unanswered]")]
     Unanswered {
         /// The id that the message has, given or made.
         id: MessageId,
-        /// What the store said.
+        /// What the store said. It is the source of this error, and its words are only there.
+        #[source]
         error: StoreError,
     },
     /// The queue has a handler already. Stop that one first.
@@ -48,19 +49,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// A stable word for programs.
-    pub fn code(&self) -> &'static str {
+    /// The code by which programs know it.
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::Invalid(invalid) => invalid.code,
-            Self::IdConflict(_) => "id_conflict",
-            Self::Store(_) => "store",
-            Self::Unanswered { .. } => "store_unanswered",
-            Self::AlreadyHandling(_) => "already_handling",
-            Self::NotHandling(_) => "not_handling",
-            Self::Closed => "closed",
-            Self::Stopped(_) => "delivery_stopped",
-            Self::NoThread(_) => "no_thread",
-            Self::NoRuntime => "no_runtime",
+            Self::IdConflict(_) => ErrorCode::IdConflict,
+            Self::Store(error) => error.kind.code(),
+            Self::Unanswered { .. } => ErrorCode::StoreUnanswered,
+            Self::AlreadyHandling(_) => ErrorCode::AlreadyHandling,
+            Self::NotHandling(_) => ErrorCode::NotHandling,
+            Self::Closed => ErrorCode::Closed,
+            Self::Stopped(_) => ErrorCode::DeliveryStopped,
+            Self::NoThread(_) => ErrorCode::NoThread,
+            Self::NoRuntime => ErrorCode::NoRuntime,
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use duly_core::{
     DeadReason, Lane, MessageId, Now, Outcome, Timestamp, Topic,
-    store::{StoreError, Verdict},
+    store::{Settlement, StoreError},
 };
 use tokio::sync::{
     broadcast::{
@@ -168,7 +168,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` once Duly is shut down and all that happened before was told. **Dropped midway**, no event is lost.
+    /// The next event; `None` once Duly is shut down and all that happened before was told. Cancel safety: dropped midway, no event is lost.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let received = tokio::select! {
@@ -236,24 +236,24 @@ impl Bell {
     pub(crate) fn settled(
         &self,
         lane: &LaneTally,
-        message: &duly_core::Message,
+        message: &duly_core::StoredMessage,
         attempt: u32,
         lateness: Duration,
-        verdict: &Verdict,
+        settlement: &Settlement,
     ) {
-        self.tally.settled(lane, &message.topic, verdict);
+        self.tally.settled(lane, &message.topic, settlement);
         if !self.heard() {
             return;
         }
         let (id, lane) = (message.id.clone(), message.lane());
-        self.ring(match verdict {
-            Verdict::Delivered { .. } => Event::Delivered { id, lane, attempt, lateness },
-            Verdict::Retry { at, attempt: tried } => {
+        self.ring(match settlement {
+            Settlement::Delivered { .. } => Event::Delivered { id, lane, attempt, lateness },
+            Settlement::Retry { at, attempt: tried } => {
                 let (outcome, detail) = (tried.outcome, tried.detail.clone());
                 Event::Failed { id, lane, attempt, outcome, detail, retry_at: *at }
             }
-            Verdict::Dead { reason, .. } => Event::Dead { id, lane, reason: *reason },
-            Verdict::HandBack => return,
+            Settlement::Dead { reason, .. } => Event::Dead { id, lane, reason: *reason },
+            Settlement::Release | Settlement::Defer { .. } => return,
         });
     }
 
@@ -261,11 +261,11 @@ impl Bell {
     pub(crate) fn moved(
         &self,
         (lane, tally): (&Lane, &LaneTally),
-        message: duly_core::MovedMessage,
+        message: duly_core::InStoreMessage,
         late_us: u64,
     ) {
         self.tally.began(tally, &message.topic, late_us);
-        self.tally.settled(tally, &message.topic, &Verdict::Delivered { receipt: None });
+        self.tally.settled(tally, &message.topic, &Settlement::Delivered { receipt: None });
         if self.heard() {
             let (lane, lateness) = (lane.clone(), Duration::from_micros(late_us));
             self.ring(Event::Delivered { id: message.id, lane, attempt: 1, lateness });

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use duly_core::{
     Clock, DeadReason, MessageId, Record, State, Store, Timestamp,
-    store::{Changed, Query, StoreError, Verdict},
+    store::{Changed, Query, Settlement, StoreError},
 };
 
 use crate::{engine::caught, events::Bell, seconds};
@@ -66,7 +66,7 @@ async fn expire_overdue(
         let done = late.iter().zip(changed).filter(|(_, changed)| matches!(changed, Changed::Done { .. }));
         for (record, _) in done {
             let tally = bell.tally.lane(&record.message.lane());
-            let dead = Verdict::Dead { reason: DeadReason::Expired, attempt: None };
+            let dead = Settlement::Dead { reason: DeadReason::Expired, attempt: None };
             bell.settled(&tally, &record.message, record.attempts, Duration::ZERO, &dead);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use duly_core::{Invalid, Lane, RetryPolicy, Topic};
+use duly_core::{ErrorCode, Invalid, Lane, RetryPolicy, Topic};
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
@@ -21,11 +21,11 @@ pub(crate) struct Known {
 }
 
 impl Duly {
-    /// Sets a handler for a queue; it runs once [`start`](Handling::start) is called.
+    /// Sets a handler for a queue; it runs once [`start`](HandlerBuilder::start) is called.
     ///
     /// The handler returns a [`Verdict`], nothing (done), or a `Result` of either. An error and a panic are failures: the task
-    /// is tried again as its [retry policy](Handling::retry) says. While the handler runs, its lease is renewed.
-    pub fn handle<F, R>(&self, queue: &str, handler: F) -> Handling
+    /// is tried again as its [retry policy](HandlerBuilder::retry) says. While the handler runs, its lease is renewed.
+    pub fn handle<F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         F: Fn(Task) -> R + Send + Sync + 'static,
         R: Future<Output: HandlerResult> + Send + 'static,
@@ -35,7 +35,7 @@ impl Duly {
             let work = handler(task);
             Box::pin(async move { end_of(work.await, &hold) }) as _
         };
-        Handling {
+        HandlerBuilder {
             duly: self.clone(),
             queue: queue.to_owned(),
             worker: Worker::Handler(Arc::new(handler)),
@@ -54,7 +54,7 @@ impl Duly {
     /// duly.handle_json("order", |order: Order, _task| async move { println!("order {} is due", order.id) }).start().await
     /// # }
     /// ```
-    pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> Handling
+    pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         T: DeserializeOwned + Send + 'static,
         F: Fn(T, Task) -> R + Send + Sync + 'static,
@@ -94,7 +94,7 @@ impl Duly {
     /// are handed back without counting a try. [`start_handling`](Self::start_handling) starts it again.
     ///
     /// **Called in a handler** of this Duly, of whichever queue, it starts the stop and returns at once, as the stop may wait for that
-    /// handler. **Dropped midway**, it goes on.
+    /// handler. Cancel safety: dropped midway, it goes on.
     pub async fn stop_handling(&self, queue: &str) -> Result<(), Error> {
         self.check_open()?;
         let topic = Topic::parse(queue)?;
@@ -111,6 +111,8 @@ impl Duly {
     }
 
     /// Starts the handler of a queue again that [`stop_handling`](Self::stop_handling) stopped.
+    ///
+    /// Cancel safety: dropped midway, no handler was started.
     pub async fn start_handling(&self, queue: &str) -> Result<(), Error> {
         self.check_open()?;
         let topic = Topic::parse(queue)?;
@@ -120,7 +122,7 @@ impl Duly {
         if is_running {
             return Err(Error::AlreadyHandling(topic));
         }
-        Handling { duly: self.clone(), queue: queue.to_owned(), worker, options }.start().await
+        HandlerBuilder { duly: self.clone(), queue: queue.to_owned(), worker, options }.start().await
     }
 
     /// Whether a handler of this process takes the tasks of a queue.
@@ -139,7 +141,7 @@ pub struct WithState<S> {
 
 impl<S: Clone + Send + Sync + 'static> WithState<S> {
     /// As [`Duly::handle`], with the state as the first argument.
-    pub fn handle<F, R>(&self, queue: &str, handler: F) -> Handling
+    pub fn handle<F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         F: Fn(S, Task) -> R + Send + Sync + 'static,
         R: Future<Output: HandlerResult> + Send + 'static,
@@ -149,7 +151,7 @@ impl<S: Clone + Send + Sync + 'static> WithState<S> {
     }
 
     /// As [`Duly::handle_json`], with the state as the first argument.
-    pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> Handling
+    pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         T: DeserializeOwned + Send + 'static,
         F: Fn(S, T, Task) -> R + Send + Sync + 'static,
@@ -162,14 +164,14 @@ impl<S: Clone + Send + Sync + 'static> WithState<S> {
 
 /// A handler about to start.
 #[must_use = "a handler does nothing until it is started"]
-pub struct Handling {
+pub struct HandlerBuilder {
     duly: Duly,
     queue: String,
     worker: Worker,
     options: HandlerOptions,
 }
 
-impl Handling {
+impl HandlerBuilder {
     /// Tasks handled at the same time.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.options.concurrency = tasks;
@@ -215,12 +217,14 @@ impl Handling {
     }
 
     /// Starts it. One handler per queue and process.
+    ///
+    /// Cancel safety: dropped midway, no handler was started.
     pub async fn start(self) -> Result<(), Error> {
         let inner = &self.duly.inner;
         self.duly.check_open()?;
         if !inner.deliver {
             let detail = "this Duly only accepts; handle the queue in a process that delivers";
-            return Err(Invalid::new("only_accepts", "deliver", detail).into());
+            return Err(Invalid::new(ErrorCode::OnlyAccepts, "deliver", detail).into());
         }
         self.options.check()?;
         let topic = Topic::parse(&self.queue)?;

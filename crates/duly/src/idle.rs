@@ -14,7 +14,7 @@ impl Duly {
     /// delivered. What is due later, or waits for its next try, does not count; neither do paused lanes and queues that nobody handles here.
     ///
     /// For tests, where it takes the place of a sleep; it asks the store again and again. It does not return while a target is away.
-    /// **Dropped midway**, nothing happens.
+    /// Cancel safety: dropped midway, nothing has changed.
     ///
     /// ```
     /// use duly::{Duly, ManualClock, Message, minutes};

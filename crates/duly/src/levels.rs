@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 
 use crate::minutes;
 
@@ -49,7 +49,11 @@ impl Levels {
         known.or_else(|| self.fallback.as_ref().and_then(|name| self.delays.get(name))).copied().ok_or_else(
             || {
                 let names = self.delays.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                Invalid::new("unknown_level", "level", format!("no level {name:?}; there are: {names}"))
+                Invalid::new(
+                    ErrorCode::UnknownLevel,
+                    "level",
+                    format!("no level {name:?}; there are: {names}"),
+                )
             },
         )
     }

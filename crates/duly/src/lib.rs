@@ -59,7 +59,7 @@
 //! | handle in this process | [`Duly::handle`], [`Duly::handle_json`], [`Duly::with_state`], [`Task`], [`Verdict`] |
 //! | take by hand | [`Duly::receive`], [`Duly::ack`], [`Duly::nack`], [`Duly::extend`] |
 //! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
-//! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::books`], [`Duly::forecast`] |
+//! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::totals`], [`Duly::forecast`] |
 //! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
 //! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::measures`], [`Duly::health`], [`Duly::failed`] |
 //! | test without waiting | [`ManualClock`], [`Builder::memory`], [`Duly::idle`] |
@@ -76,11 +76,11 @@ mod handed;
 mod handle;
 mod health;
 mod idle;
+mod into_message_id;
 mod levels;
 mod manage;
 mod message;
 mod nack;
-mod named;
 mod observed;
 mod open;
 mod options;
@@ -98,28 +98,28 @@ pub use clock::{ManualClock, SystemClock};
 pub use duly::{Accepted, Duly};
 pub use error::Error;
 pub use events::{Event, Events};
-pub use handle::{Handling, WithState};
+pub use handle::{HandlerBuilder, WithState};
 pub use health::Health;
+pub use into_message_id::IntoMessageId;
 pub use levels::Levels;
 pub use message::Message;
 pub use nack::Nack;
-pub use named::Named;
 pub use options::{HandlerOptions, SinkOptions};
 pub use queue::{Receive, Received};
 pub use spans::{days, hours, millis, minutes, seconds};
-pub use stats::{LaneMeasures, Measures, Quantiles, Stats};
+pub use stats::{LaneMetrics, Metrics, Quantiles, Stats};
 pub use task::{HandlerResult, Task};
 
-pub use duly_core::Message as Prepared;
+pub use duly_core::StoredMessage;
 pub use duly_stores::{MemoryStore, sql::outbox};
 
 pub use duly_core::{
-    Attempt, Backoff, Body, Clock, ContentKind, DeadReason, Histogram, Invalid, Key, Lane, Limits, MessageId,
-    NodeStatus, Outcome, Priority, Properties, Record, RetryOverride, RetryPolicy, ShardOwner, ShardStatus,
-    SinkName, Spread, State, Tag, Timestamp, Topic, TopicPatterns, Verdict, matches_pattern, parse_delay,
-    parse_time,
-    schedule::{LaneLook, Pace, Rate, Target},
-    store::{Books, Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind},
+    Attempt, Backoff, Body, Cause, Clock, ContentKind, DeadReason, ErrorCode, Histogram, HistogramSnapshot,
+    Invalid, Key, Lane, Limits, MessageId, NodeStatus, Outcome, Priority, Properties, Record, RetryOverride,
+    RetryPolicy, ShardOwner, ShardStatus, SinkName, State, Tag, Timestamp, Topic, TopicPatterns, Verdict,
+    matches_pattern, parse_delay, parse_time,
+    schedule::{BreakerState, LaneSnapshot, Rate, SweepSettings},
+    store::{Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind, Totals},
 };
 
 /// For authors: the ports behind which stores, sinks and clocks stand, and the types that they speak in.
@@ -127,13 +127,14 @@ pub use duly_core::{
 /// Who only uses Duly needs none of it. The types of calls and answers that a store takes are in [`ports::store`].
 pub mod ports {
     pub use duly_core::{
-        Clock, Delivery, DeliveryResult, ErrorScope, Fence, Left, Monotonic, Moved, MovedMessage, Mover, Now,
-        Outcomes, Receipt, Sink, SinkError, SinkErrorKind, Sleep, Store, store,
+        Clock, Delivery, DeliveryResult, ErrorScope, Fence, InStoreDelivered, InStoreDelivery,
+        InStoreMessage, Monotonic, Now, Outcomes, Receipt, Remaining, Sink, SinkError, SinkErrorKind, Sleep,
+        Store, store,
     };
 }
 
 #[doc(hidden)]
 pub use ports::{
-    Delivery, DeliveryResult, ErrorScope, Fence, Left, Monotonic, Moved, MovedMessage, Mover, Now, Outcomes,
-    Sink, SinkError, SinkErrorKind, Sleep, Store,
+    Delivery, DeliveryResult, ErrorScope, Fence, InStoreDelivered, InStoreDelivery, InStoreMessage,
+    Monotonic, Now, Outcomes, Remaining, Sink, SinkError, SinkErrorKind, Sleep, Store,
 };

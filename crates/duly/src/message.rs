@@ -8,7 +8,7 @@ use duly_core::{
     Timestamp, Topic, store::Insert,
 };
 
-use crate::{Levels, Named};
+use crate::{IntoMessageId, Levels};
 
 /// A message to send, written down step by step and checked when it is sent.
 ///
@@ -73,7 +73,7 @@ impl Message {
     }
 
     /// Its id, 1–128 of `A-Za-z0-9._:-`: sent again with the same content it is a duplicate. Without, Duly makes one.
-    pub fn id(mut self, id: impl Named) -> Self {
+    pub fn id(mut self, id: impl IntoMessageId) -> Self {
         self.id = Some(id.id());
         self
     }
@@ -171,13 +171,13 @@ impl Message {
             When::After(delay) => after(now, delay),
             When::Level(name) => after(now, levels.delay(&name)?),
         };
-        let made_id = self.id.is_none();
+        let id_is_generated = self.id.is_none();
         let id = self.id.unwrap_or_else(|| Ok(made()))?;
         let mut properties = Properties::default();
         for (name, value) in &self.properties {
             properties.set(name, value)?;
         }
-        let message = duly_core::Message {
+        let message = duly_core::StoredMessage {
             tag: self.tag.as_deref().map(Tag::parse).transpose()?,
             key: self.key.as_deref().map(Key::parse).transpose()?,
             body: self.body,
@@ -185,12 +185,12 @@ impl Message {
             priority: Priority::new(self.priority)?,
             max_lateness: self.max_lateness,
             retry: self.retry.map(Box::new),
-            ..duly_core::Message::new(id, sink, topic, due)
+            ..duly_core::StoredMessage::new(id, sink, topic, due)
         };
         // Where the delay runs from, so that one of exactly the limit is accepted.
         let latest = Timestamp::from_millis(now.latest_micros().div_ceil(1_000));
         message.check(latest, limits)?;
-        Ok(Insert { message, made_id })
+        Ok(Insert { id_is_generated, ..Insert::new(message) })
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use duly_core::Monotonic;
 
-    fn accept(message: Message) -> Result<duly_core::Message, Invalid> {
+    fn accept(message: Message) -> Result<duly_core::StoredMessage, Invalid> {
         let now = Now::new(10_000_500, Monotonic::default());
         let made = || MessageId::made(now.wall(), 1);
         message.accept(now, &Levels::default(), &Limits::default(), made).map(|insert| insert.message)

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use duly_core::{
-    ErrorScope, Lane, Lost, Outcome, Receipt, Record, State, Topic,
-    schedule::{End, Random, Terms, verdict},
-    store::{Settle, Settled, Verdict},
+    ErrorScope, Lane, LeaseLoss, Outcome, Receipt, Record, State, Topic,
+    schedule::{AttemptResult, DeliveryTerms, Random, settlement_of},
+    store::{Settle, Settled, Settlement},
 };
 
 use crate::{Duly, Error, observed::Call, queue::parse};
@@ -47,14 +47,14 @@ impl Nack {
         Self { delay: Some(delay), ..self }
     }
 
-    fn end(&self) -> End {
+    fn end(&self) -> AttemptResult {
         let (outcome, otherwise) = match (self.dead, &self.error) {
             (true, _) => (Outcome::Refused, "the receiver gave it up"),
             (false, Some(_)) => (Outcome::Failed, ""),
             (false, None) => (Outcome::Again, "the receiver said: again"),
         };
         let detail = self.error.clone().unwrap_or_else(|| otherwise.into());
-        End::Not { outcome, detail, retry_after: self.delay, scope: ErrorScope::Target }
+        AttemptResult::Failed { outcome, detail, retry_after: self.delay, scope: ErrorScope::Target }
     }
 }
 
@@ -67,41 +67,45 @@ impl From<Option<Duration>> for Nack {
 impl Duly {
     /// The messages were not worked on: they come again as `how` and their retry policies say. That counts as a try; after the
     /// last one they are dead letters. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of them may be given back; call it again: what was done already answers [`Settled::Lost`].
     pub async fn nack<R: AsRef<str>>(
         &self,
         receipts: &[R],
         how: impl Into<Nack> + Send,
     ) -> Result<Vec<Settled>, Error> {
+        let store = self.store()?;
         let (receipts, how) = (parse(receipts)?, how.into());
         let parts = &self.inner.parts;
         self.inner.handed.take(&receipts);
         let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
-        let records = self.store()?.get_without_bodies(&ids).await?;
+        let records = store.get_without_bodies(&ids).await?;
         let now = parts.clock.now();
         let settings = self.queue_settings();
         let mut settles = Vec::new();
         for (receipt, record) in receipts.iter().zip(&records) {
             let Some(record) = record else { continue };
             let random = Random::new(receipt.token).draw();
-            let verdict = verdict(now.wall(), &settings, &terms(record), how.end(), now.wall(), random);
-            settles.push(Settle { receipt: receipt.clone(), verdict });
+            let settlement =
+                settlement_of(now.wall(), &settings, &terms(record), how.end(), now.wall(), random);
+            settles.push(Settle { receipt: receipt.clone(), settlement });
         }
-        let verdicts: Vec<_> = settles.iter().map(|settle| settle.verdict.clone()).collect();
+        let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
         let results = parts.store.settle(now, settles).await;
-        let mut results = parts.bell.observe(Call::Settle, now, results)?.into_iter().zip(verdicts);
+        let mut results = parts.bell.observe(Call::Settle, now, results)?.into_iter().zip(settlements);
         let answer = |record: Option<Record>| {
-            let (Some(record), Some((settled, verdict))) =
+            let (Some(record), Some((settled, settlement))) =
                 (record.as_ref(), record.as_ref().and_then(|_| results.next()))
             else {
                 return Settled::Lost;
             };
             if settled == Settled::Done {
                 // Not before: whoever looks too early finds nothing, and waits.
-                if let Verdict::Retry { at, .. } = &verdict {
+                if let Settlement::Retry { at, .. } = &settlement {
                     parts.hints.tell(record.message.lane(), *at);
                 }
                 let tally = parts.bell.tally.lane(&record.message.lane());
-                parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &verdict);
+                parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &settlement);
             }
             settled
         };
@@ -110,7 +114,10 @@ impl Duly {
 
     /// The queue that each receipt is of: remembered, or else asked of the store. `None`: no message of that id is in flight, so
     /// that the receipt is lost, or it is of no queue.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn queues_of<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Option<Topic>>, Error> {
+        let store = self.store()?;
         let receipts = parse(receipts)?;
         let mut queues = self.inner.handed.topics(&receipts);
         let unknown =
@@ -119,7 +126,7 @@ impl Duly {
         if ids.is_empty() {
             return Ok(queues);
         }
-        let mut records = self.store()?.get_without_bodies(&ids).await?.into_iter();
+        let mut records = store.get_without_bodies(&ids).await?.into_iter();
         for queue in queues.iter_mut().filter(|queue| queue.is_none()) {
             let in_flight = records.next().flatten().filter(|record| record.state == State::InFlight);
             let lane = in_flight.map(|record| record.message.lane());
@@ -129,13 +136,14 @@ impl Duly {
     }
 }
 
-fn terms(record: &Record) -> Terms {
-    Terms {
+fn terms(record: &Record) -> DeliveryTerms {
+    DeliveryTerms {
         message: 0,
         destination: 0,
         due: record.message.due,
         attempt: record.attempts + 1,
-        lost: Lost::No,
+        lost: LeaseLoss::None,
+        lost_at: None,
         max_lateness: record.message.max_lateness,
         retry: record.message.retry.clone(),
         bytes: record.message.body.len(),

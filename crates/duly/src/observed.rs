@@ -186,7 +186,7 @@ impl Observed {
 }
 
 fn told(error: Option<&StoreError>, what: &str) -> Result<(), StoreError> {
-    error.map_or(Ok(()), |error| Err(StoreError::new(error.kind, format!("{what} fail: {error}"))))
+    error.map_or(Ok(()), |error| Err(error.clone().in_words(|said| format!("{what} fail: {said}"))))
 }
 
 /// Whether an error means that the store does not do its work. A limit that is reached is none, nor a message too large.

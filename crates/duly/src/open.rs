@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use duly_core::{Clock, Invalid, Limits, Store, store::StoreError};
+use duly_core::{Clock, ErrorCode, Invalid, Limits, Store, store::StoreError};
 use duly_stores::{
     EmbeddedStore, RedisStore, ServerClock, SqlStore, TieredStore, embedded, redis, sql, tiered,
 };
@@ -77,7 +77,7 @@ fn sql_options(
     node: String,
     builder: &Builder,
 ) -> Result<sql::Options, Invalid> {
-    let refused = |detail: String| Invalid::new("bad_address", "store", detail);
+    let refused = |detail: String| Invalid::new(ErrorCode::BadAddress, "store", detail);
     let named = sql::check_address(url).map_err(refused)?;
     if named != server {
         return Err(refused(format!("this is an address of {named}, and {server} was asked for")));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Backoff, Invalid, RetryPolicy, TopicPatterns,
+    Backoff, ErrorCode, Invalid, RetryPolicy, TopicPatterns,
     schedule::{LaneSettings, Rate, Work},
 };
 
@@ -12,11 +12,11 @@ use crate::{minutes, seconds};
 /// How a sink is served.
 #[derive(Debug, Clone)]
 pub struct SinkOptions {
-    /// Messages claimed and not yet settled, at most: also the most duplicates that a crash can leave.
+    /// Messages claimed and not yet settled, at most: also the most duplicates that a crash can leave. Up to 10,000; more are refused.
     pub in_flight: usize,
     /// Calls of the sink at the same time.
     pub concurrency: usize,
-    /// Messages in one call.
+    /// Messages in one call. Up to 2,048; more are refused.
     pub batch: usize,
     /// Messages per second, if limited.
     pub rate: Option<Rate>,
@@ -44,6 +44,21 @@ impl Default for SinkOptions {
 }
 
 impl SinkOptions {
+    /// Refuses numbers beyond the most that a lane uses: nobody finds out later that fewer are in flight than was asked for.
+    pub(crate) fn check(&self, path: &str) -> Result<(), Invalid> {
+        let numbers = [
+            ("in_flight", self.in_flight, LaneSettings::IN_FLIGHT_MAX),
+            ("batch", self.batch, LaneSettings::BUFFERED_MAX),
+        ];
+        for (name, number, max) in numbers {
+            if number > max {
+                let detail = format!("it is {number}, and may be {max} at most");
+                return Err(Invalid::new(ErrorCode::BadLimit, format!("{path}.{name}"), detail));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn lane(&self, lease: Duration, retry: &RetryPolicy) -> LaneSettings {
         LaneSettings {
             in_flight: self.in_flight,
@@ -74,7 +89,7 @@ pub struct HandlerOptions {
     pub timeout: Duration,
     /// The first wait after a handler or receiver said "not now".
     pub again: Duration,
-    /// The first wait after a handler failed or panicked, or a receiver gave an error.
+    /// The first wait after a handler failed or panicked, a receiver gave an error, or a lease ended with nobody's word.
     pub failed: Duration,
     /// The longest wait.
     pub max: Duration,
@@ -113,18 +128,27 @@ impl HandlerOptions {
 
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         let settings = [
-            ("bad_timeout", "timeout", self.timeout.is_zero(), "every task would be given up as it begins"),
-            ("bad_handler", "concurrency", self.concurrency == 0, "no task would ever be handled"),
-            ("bad_handler", "batch", self.batch == 0, "no task would ever be taken"),
-            ("bad_retry", "attempts", self.attempts == 0, "every task would be a dead letter"),
+            (
+                ErrorCode::BadTimeout,
+                "timeout",
+                self.timeout.is_zero(),
+                "every task would be given up as it begins",
+            ),
+            (ErrorCode::BadHandler, "concurrency", self.concurrency == 0, "no task would ever be handled"),
+            (ErrorCode::BadHandler, "batch", self.batch == 0, "no task would ever be taken"),
+            (ErrorCode::BadRetry, "attempts", self.attempts == 0, "every task would be a dead letter"),
         ];
         if let Some((code, name, _, why)) = settings.into_iter().find(|(_, _, is_zero, _)| *is_zero) {
             return Err(Invalid::new(code, format!("handlers.{name}"), format!("it is 0: {why}")));
         }
+        if self.batch > LaneSettings::BUFFERED_MAX {
+            let detail = format!("it is {}, and may be {} at most", self.batch, LaneSettings::BUFFERED_MAX);
+            return Err(Invalid::new(ErrorCode::BadHandler, "handlers.batch", detail));
+        }
         for (name, first) in [("again", self.again), ("failed", self.failed)] {
             if first > self.max {
                 let detail = format!("it is {first:?}, longer than max, which is {:?}", self.max);
-                return Err(Invalid::new("bad_retry", format!("handlers.{name}"), detail));
+                return Err(Invalid::new(ErrorCode::BadRetry, format!("handlers.{name}"), detail));
             }
         }
         Ok(())
@@ -155,9 +179,9 @@ impl HandlerOptions {
 #[cfg(test)]
 mod tests {
     use duly_core::{
-        ErrorScope, Lost, Outcome, Timestamp,
-        schedule::{End, Terms, verdict},
-        store::Verdict,
+        ErrorScope, LeaseLoss, Outcome, Timestamp,
+        schedule::{AttemptResult, DeliveryTerms, settlement_of},
+        store::Settlement,
     };
 
     use super::*;
@@ -167,10 +191,11 @@ mod tests {
         let settings = HandlerOptions::default().lane(seconds(10));
         let now = Timestamp::from_millis(1_000_000);
         let wait = |attempt, random| {
-            let (lost, scope) = (Lost::No, ErrorScope::Target);
-            let terms = Terms {
+            let (lost, scope) = (LeaseLoss::None, ErrorScope::Target);
+            let terms = DeliveryTerms {
                 attempt,
                 lost,
+                lost_at: None,
                 due: now,
                 max_lateness: None,
                 retry: None,
@@ -178,9 +203,9 @@ mod tests {
                 message: 0,
                 destination: 0,
             };
-            let end = End::Not { outcome, detail: String::new(), retry_after: None, scope };
-            match verdict(now, &settings, &terms, end, now, random) {
-                Verdict::Retry { at, .. } => at.since(now),
+            let end = AttemptResult::Failed { outcome, detail: String::new(), retry_after: None, scope };
+            match settlement_of(now, &settings, &terms, end, now, random) {
+                Settlement::Retry { at, .. } => at.since(now),
                 other => panic!("try {attempt} is the last: {other:?}"),
             }
         };

@@ -3,9 +3,9 @@
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use duly_core::{
-    Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
-    schedule::{LaneSettings, Terms, Triage, triage},
-    store::{Claim, Holder, Leased, Settle, Settled, Verdict},
+    ErrorCode, Invalid, Lane, MessageId, Monotonic, Now, Receipt, Topic,
+    schedule::{DeliveryTerms, LaneSettings, Triage, triage, wait_after_loss},
+    store::{Claim, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
 use tokio::{
@@ -46,7 +46,7 @@ impl Default for Receive {
 #[derive(Debug, Clone)]
 pub struct Received {
     /// The message.
-    pub message: duly_core::Message,
+    pub message: duly_core::StoredMessage,
     /// The proof, for [`Duly::ack`], [`Duly::nack`] and [`Duly::extend`]. Good in any process on the same store.
     pub receipt: String,
     /// The number of this try, from 1.
@@ -62,12 +62,16 @@ impl Received {
 
 impl Duly {
     /// Takes due messages of a queue, waiting up to [`Receive::wait`] for the first.
+    ///
+    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
     pub async fn receive(&self, queue: &str, want: Receive) -> Result<Vec<Received>, Error> {
         self.receive_any(&[queue], want).await
     }
 
     /// Takes due messages of several queues, at most 32, waiting up to [`Receive::wait`] for the first of any. Each has an equal share of
     /// [`Receive::max`] as long as it has so many, and each is as often the first to be looked at: none starves another.
+    ///
+    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
     pub async fn receive_any<Q: AsRef<str>>(
         &self,
         queues: &[Q],
@@ -75,7 +79,8 @@ impl Duly {
     ) -> Result<Vec<Received>, Error> {
         let topics = topics(queues)?;
         let parts = &self.inner.parts;
-        let end = parts.clock.now().mono().saturating_add(want.wait);
+        let begin = parts.clock.now().mono();
+        let end = begin.saturating_add(want.wait);
         let turns: Vec<_> = topics.iter().map(|topic| Turn(parts.hints.listen(topic))).collect();
         loop {
             self.check_open()?;
@@ -84,7 +89,9 @@ impl Duly {
             told.iter_mut().for_each(|told| _ = told.as_mut().enable());
             let look_again = match self.take_surely(&topics, &want).await? {
                 Taken::Some(mut transit) => return Ok(std::mem::take(&mut transit.received)),
-                Taken::OnlyDead => continue,
+                // There may be more of them than a receiver has time for.
+                Taken::NotOne if parts.clock.now().mono() < end.max(begin.saturating_add(LOOK)) => continue,
+                Taken::NotOne => return Ok(Vec::new()),
                 Taken::None(look_again) => look_again,
             };
             let now = parts.clock.now().mono();
@@ -123,7 +130,7 @@ impl Duly {
         let mut transit = Transit { duly: self.clone(), runtime: Handle::current(), received: Vec::new() };
         let clock = &self.inner.parts.clock;
         let half = clock.now().mono().saturating_add(want.lease / 2);
-        let (mut look_again, mut died, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
+        let (mut look_again, mut is_more, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
         for shares in [share, max] {
             let mut more = Vec::new();
             for topic in topics {
@@ -140,7 +147,7 @@ impl Duly {
                         }
                         transit.received.append(&mut taken.received);
                     }
-                    Ok(Taken::OnlyDead) => died = true,
+                    Ok(Taken::NotOne) => is_more = true,
                     Ok(Taken::None(next)) => look_again = look_again.min(next),
                     // The others may have something all the same.
                     Err(error) => failed = Some(error),
@@ -151,7 +158,7 @@ impl Duly {
         match failed {
             _ if !transit.received.is_empty() => Ok(Taken::Some(transit)),
             Some(error) => Err(error),
-            None if died => Ok(Taken::OnlyDead),
+            None if is_more => Ok(Taken::NotOne),
             None => Ok(Taken::None(look_again)),
         }
     }
@@ -172,25 +179,25 @@ impl Duly {
         let handed_out = parts.clock.now().mono();
         if handed_out >= now.mono().saturating_add(lease) {
             // The process stood still during the claim: somebody else may hold them by now.
-            tracing::warn!(
-                count = claimed.messages.len(),
-                "leases ended before the messages could be handed out"
-            );
+            tracing::warn!(count = claimed.messages.len(), "lease lost before receive");
             return Ok(Taken::None(handed_out.saturating_add(Duration::from_millis(1))));
         }
         self.hand_out(now, claimed.messages).await
     }
 
     /// Gives the receiver those that are still worth a try.
-    async fn hand_out(&self, now: Now, messages: Vec<Leased>) -> Result<Taken, Error> {
+    async fn hand_out(&self, now: Now, messages: Vec<LeasedMessage>) -> Result<Taken, Error> {
         let parts = &self.inner.parts;
-        let policy = self.queue_settings().retry;
-        let Some(first) = messages.first() else { return Ok(Taken::OnlyDead) };
+        let settings = self.queue_settings();
+        let Some(first) = messages.first() else { return Ok(Taken::NotOne) };
         let tally = parts.bell.tally.lane(&first.message.lane());
         let (mut received, mut handed, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
         for leased in messages {
-            let verdict = match triage(now.wall(), &Terms::of(&leased), &policy) {
-                Triage::Deliver => {
+            let terms = DeliveryTerms::of(&leased);
+            let wait_end = wait_after_loss(now.wall(), &terms, &settings, || self.draw());
+            let settlement = match (triage(now.wall(), &terms, &settings.retry), wait_end) {
+                (Triage::Deliver, Some(at)) => Settlement::Defer { at },
+                (Triage::Deliver, None) => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
                     let topic = leased.message.topic.clone();
                     parts.bell.tally.began(&tally, &topic, late);
@@ -200,11 +207,11 @@ impl Duly {
                     received.push(in_hand(leased));
                     continue;
                 }
-                Triage::Dead(reason) => Verdict::Dead { reason, attempt: None },
-                Triage::Early => Verdict::HandBack,
+                (Triage::Dead(reason), _) => Settlement::Dead { reason, attempt: None },
+                (Triage::Early, _) => Settlement::Release,
             };
-            settles.push(Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() });
-            over.push((leased, verdict));
+            settles.push(Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() });
+            over.push((leased, settlement));
         }
         if !settles.is_empty() {
             let settled = parts.store.settle(now, settles).await;
@@ -218,21 +225,26 @@ impl Duly {
                 Err(error) => return Err(error.into()),
             };
             let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
-            for ((leased, verdict), _) in done {
-                parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, verdict);
+            for ((leased, settlement), _) in done {
+                if let Settlement::Defer { at } = settlement {
+                    parts.hints.tell(leased.message.lane(), *at);
+                }
+                parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, settlement);
             }
         }
         add(&parts.bell.tally.handed_out, received.len());
         self.inner.handed.remember(handed);
         if received.is_empty() {
-            return Ok(Taken::OnlyDead);
+            return Ok(Taken::NotOne);
         }
         Ok(Taken::Some(Transit { duly: self.clone(), runtime: Handle::current(), received }))
     }
 
     /// The messages were worked on: they are done. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of them may be done; call it again: what was done already answers [`Settled::Lost`].
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
-        let done = Verdict::Delivered { receipt: None };
+        let done = Settlement::Delivered { receipt: None };
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &done).await?;
         let bell = &self.inner.parts.bell;
@@ -248,9 +260,11 @@ impl Duly {
 
     /// The messages were never begun, e.g. because the receiver went away before they reached it: they are ready at once,
     /// and no try is counted. One answer per receipt.
-    pub async fn hand_back<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
+    ///
+    /// Cancel safety: dropped midway, any of them may be released; call it again: what was released already answers [`Settled::Lost`].
+    pub async fn release<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let receipts = parse(receipts)?;
-        let results = self.settle_all(&receipts, &Verdict::HandBack).await?;
+        let results = self.settle_all(&receipts, &Settlement::Release).await?;
         let now = self.now();
         for (_, hand) in self.known(&receipts, &results).await {
             self.inner.parts.hints.tell(Lane::Queue(hand.topic), now);
@@ -258,9 +272,9 @@ impl Duly {
         Ok(results)
     }
 
-    async fn settle_all(&self, receipts: &[Receipt], verdict: &Verdict) -> Result<Vec<Settled>, Error> {
+    async fn settle_all(&self, receipts: &[Receipt], settlement: &Settlement) -> Result<Vec<Settled>, Error> {
         let parts = &self.inner.parts;
-        let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), verdict: verdict.clone() };
+        let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), settlement: settlement.clone() };
         let settles = receipts.iter().map(settle).collect();
         let now = parts.clock.now();
         let settled = self.store()?.settle(now, settles).await;
@@ -297,6 +311,8 @@ impl Duly {
     }
 
     /// Gives the receiver more time: the leases end `lease` from now. One answer per receipt.
+    ///
+    /// Cancel safety: dropped midway, any of the leases may be extended; call it again.
     pub async fn extend<R: AsRef<str>>(
         &self,
         receipts: &[R],
@@ -345,19 +361,20 @@ impl Drop for Transit {
         let duly = self.duly.clone();
         self.runtime.spawn(async move {
             // If even this fails, they come again when their leases end.
-            let _ = duly.hand_back(&receipts).await;
+            let _ = duly.release(&receipts).await;
         });
     }
 }
 
 enum Taken {
     Some(Transit),
-    OnlyDead,
+    /// Those that were due are dead, or wait: there may be others.
+    NotOne,
     /// Nothing is due before then.
     None(Monotonic),
 }
 
-fn in_hand(leased: Leased) -> Received {
+fn in_hand(leased: LeasedMessage) -> Received {
     Received { receipt: leased.receipt.to_string(), attempt: leased.attempt, message: leased.message }
 }
 
@@ -366,7 +383,7 @@ fn topics<Q: AsRef<str>>(queues: &[Q]) -> Result<Vec<Topic>, Invalid> {
     if queues.is_empty() || queues.len() > Receive::QUEUES_MAX {
         let detail =
             format!("one call receives from 1 to {} queues, not {}", Receive::QUEUES_MAX, queues.len());
-        return Err(Invalid::new("too_many", "topics", detail));
+        return Err(Invalid::new(ErrorCode::TooMany, "topics", detail));
     }
     let mut topics =
         queues.iter().map(|queue| Topic::parse(queue.as_ref())).collect::<Result<Vec<_>, _>>()?;
@@ -386,7 +403,7 @@ async fn any(told: &mut [Pin<Box<Notified<'_>>>]) {
 
 pub(crate) fn parse<R: AsRef<str>>(receipts: &[R]) -> Result<Vec<Receipt>, Invalid> {
     let parse = |(index, receipt): (usize, &R)| {
-        let at = |fault| Invalid { path: format!("receipts[{index}]"), ..fault };
+        let at = |fault: Invalid| Invalid::new(fault.code, format!("receipts[{index}]"), fault.detail);
         receipt.as_ref().parse().map_err(at)
     };
     receipts.iter().enumerate().map(parse).collect()

@@ -53,7 +53,7 @@ impl Duly {
     /// It may be called any number of times, at the same time or later: all calls wait for the one shutdown, and get its result. From then on
     /// every other call answers [`Error::Closed`], and [`Events::next`](crate::Events::next) gives `None`.
     ///
-    /// It runs in a task of the runtime that this Duly was started in. **Dropped midway**, that task goes on. If that runtime has ended, the
+    /// It runs in a task of the runtime that this Duly was started in. Cancel safety: dropped midway, that task goes on. If that runtime has ended, the
     /// caller closes the store at once; if nobody drives it, when the grace and a few seconds are over.
     ///
     /// **Called in a handler** of this Duly, it starts the shutdown and returns at once, as the shutdown waits for that handler.
@@ -168,7 +168,7 @@ impl Duly {
             biased;
             _ = waiting => Waited::Done,
             () = clock.sleep_until(grace_end.saturating_add(RECORDING)) => {
-                tracing::warn!("not everything could be handed back in time; it comes again when its lease ends");
+                tracing::warn!("release timed out at shutdown; messages return when their leases end");
                 Waited::Done
             }
             () = standstill(clock.runs_by_itself(), STANDSTILL) => Waited::Standstill,

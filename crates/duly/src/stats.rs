@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly_core::{Lane, Spread, Topic, store};
+use duly_core::{HistogramSnapshot, Lane, Topic, store};
 
 /// The counts of what happened in this process since it started.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -52,8 +52,8 @@ pub struct Quantiles {
     pub max: Duration,
 }
 
-impl From<&Spread> for Quantiles {
-    fn from(spread: &Spread) -> Self {
+impl From<&HistogramSnapshot> for Quantiles {
+    fn from(spread: &HistogramSnapshot) -> Self {
         Self {
             count: spread.count(),
             p50: spread.quantile(0.5),
@@ -67,25 +67,25 @@ impl From<&Spread> for Quantiles {
 /// Everything that this process measures, at one moment.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct Measures {
+pub struct Metrics {
     /// The counts.
     pub stats: Stats,
     /// How late tries began.
-    pub lateness: Spread,
+    pub lateness: HistogramSnapshot,
     /// Per sink and queue, in order; those past the [most](crate::Builder::LANES_MEASURED_MAX) are in `other`.
-    pub lanes: Vec<(Lane, LaneMeasures)>,
+    pub lanes: Vec<(Lane, LaneMetrics)>,
     /// The rest of the lanes together.
-    pub other: LaneMeasures,
+    pub other: LaneMetrics,
     /// Per topic that is [watched](crate::Builder::watch_topics), whichever sinks it goes to, in order.
-    pub topics: Vec<(Topic, LaneMeasures)>,
+    pub topics: Vec<(Topic, LaneMetrics)>,
     /// What the store measures.
-    pub store: store::Measures,
+    pub store: store::StoreMetrics,
 }
 
 /// What is measured of one lane or topic.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct LaneMeasures {
+pub struct LaneMetrics {
     /// Messages delivered.
     pub delivered: u64,
     /// Tries that failed and are followed by another.
@@ -93,7 +93,7 @@ pub struct LaneMeasures {
     /// Messages given up.
     pub dead: u64,
     /// How late tries began.
-    pub lateness: Spread,
+    pub lateness: HistogramSnapshot,
     /// How long calls of the sink or handler took. Nothing for receivers, whose work nobody sees, and for topics.
-    pub calls: Spread,
+    pub calls: HistogramSnapshot,
 }

@@ -8,9 +8,9 @@ use std::{
     },
 };
 
-use duly_core::{Histogram, Lane, Spread, Topic, store::Verdict};
+use duly_core::{Histogram, HistogramSnapshot, Lane, Topic, store::Settlement};
 
-use crate::{LaneMeasures, Measures, Stats};
+use crate::{LaneMetrics, Metrics, Stats};
 
 /// So many lanes are counted by name. Topics of the queue are free text: without a bound they would fill the memory.
 pub(crate) const LANES_MAX: usize = 1_000;
@@ -85,14 +85,14 @@ impl Tally {
     }
 
     /// A claim was settled.
-    pub(crate) fn settled(&self, lane: &LaneTally, topic: &Topic, verdict: &Verdict) {
-        let (all, one): (_, fn(&LaneTally) -> &AtomicU64) = match verdict {
-            Verdict::Delivered { .. } => (&self.delivered, |tally| &tally.delivered),
+    pub(crate) fn settled(&self, lane: &LaneTally, topic: &Topic, settlement: &Settlement) {
+        let (all, one): (_, fn(&LaneTally) -> &AtomicU64) = match settlement {
+            Settlement::Delivered { .. } => (&self.delivered, |tally| &tally.delivered),
             // Nothing was tried.
-            Verdict::Retry { attempt, .. } if attempt.is_deferral() => return,
-            Verdict::Retry { .. } => (&self.failed, |tally| &tally.failed),
-            Verdict::Dead { .. } => (&self.dead, |tally| &tally.dead),
-            Verdict::HandBack => return,
+            Settlement::Retry { attempt, .. } if attempt.is_deferral() => return,
+            Settlement::Retry { .. } => (&self.failed, |tally| &tally.failed),
+            Settlement::Dead { .. } => (&self.dead, |tally| &tally.dead),
+            Settlement::Release | Settlement::Defer { .. } => return,
         };
         add(all, 1);
         add(one(lane), 1);
@@ -111,10 +111,10 @@ impl Tally {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.stats_with(&self.lateness.spread())
+        self.stats_with(&self.lateness.snapshot())
     }
 
-    fn stats_with(&self, lateness: &Spread) -> Stats {
+    fn stats_with(&self, lateness: &HistogramSnapshot) -> Stats {
         Stats {
             accepted: self.accepted.load(Relaxed),
             duplicates: self.duplicates.load(Relaxed),
@@ -132,30 +132,30 @@ impl Tally {
         }
     }
 
-    pub(crate) fn measures(&self, store: duly_core::store::Measures) -> Measures {
-        let lateness = self.lateness.spread();
+    pub(crate) fn metrics(&self, store: duly_core::store::StoreMetrics) -> Metrics {
+        let lateness = self.lateness.snapshot();
         let known: Vec<_> = self.lanes().iter().map(|(lane, tally)| (lane.clone(), tally.clone())).collect();
-        let mut lanes: Vec<_> = known.into_iter().map(|(lane, tally)| (lane, tally.measures())).collect();
+        let mut lanes: Vec<_> = known.into_iter().map(|(lane, tally)| (lane, tally.metrics())).collect();
         lanes.sort_unstable_by(|(one, _), (two, _)| one.cmp(two));
-        Measures {
+        Metrics {
             stats: self.stats_with(&lateness),
             lateness,
             lanes,
-            other: self.other.measures(),
-            topics: self.topics.iter().map(|(topic, tally)| (topic.clone(), tally.measures())).collect(),
+            other: self.other.metrics(),
+            topics: self.topics.iter().map(|(topic, tally)| (topic.clone(), tally.metrics())).collect(),
             store,
         }
     }
 }
 
 impl LaneTally {
-    fn measures(&self) -> LaneMeasures {
-        LaneMeasures {
+    fn metrics(&self) -> LaneMetrics {
+        LaneMetrics {
             delivered: self.delivered.load(Relaxed),
             failed: self.failed.load(Relaxed),
             dead: self.dead.load(Relaxed),
-            lateness: self.lateness.spread(),
-            calls: self.calls.spread(),
+            lateness: self.lateness.snapshot(),
+            calls: self.calls.snapshot(),
         }
     }
 }
@@ -174,9 +174,9 @@ mod tests {
         let topic = Topic::parse("any").unwrap();
         for number in 0..5_000 {
             tally.began(&tally.lane(&queue(number)), &topic, 10);
-            tally.settled(&tally.lane(&queue(number)), &topic, &Verdict::Delivered { receipt: None });
+            tally.settled(&tally.lane(&queue(number)), &topic, &Settlement::Delivered { receipt: None });
         }
-        let measures = tally.measures(Default::default());
+        let measures = tally.metrics(Default::default());
         assert_eq!(measures.lanes.len(), LANES_MAX);
         assert_eq!(measures.other.delivered, 4_000);
         assert_eq!((measures.stats.delivered, measures.lateness.count()), (5_000, 5_000));
@@ -186,12 +186,12 @@ mod tests {
     fn a_watched_topic_is_counted_whichever_lane_it_travels_in() {
         let topic = Topic::parse("order").unwrap();
         let tally = Tally::watching([topic.clone()]);
-        let dead = Verdict::Dead { reason: duly_core::DeadReason::Refused, attempt: None };
+        let dead = Settlement::Dead { reason: duly_core::DeadReason::Refused, attempt: None };
         tally.settled(&tally.lane(&queue(1)), &topic, &dead);
-        tally.settled(&tally.lane(&queue(2)), &topic, &Verdict::HandBack);
+        tally.settled(&tally.lane(&queue(2)), &topic, &Settlement::Release);
         tally.settled(&tally.lane(&queue(2)), &topic, &dead);
         tally.settled(&tally.lane(&queue(2)), &Topic::parse("mail").unwrap(), &dead);
-        let measures = tally.measures(Default::default());
+        let measures = tally.metrics(Default::default());
         assert_eq!((measures.topics[0].1.dead, measures.stats.dead), (2, 3));
     }
 }

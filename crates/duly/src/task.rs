@@ -9,8 +9,8 @@ use std::{
 };
 
 use duly_core::{
-    Body, ErrorScope, Invalid, MessageId, Outcome, Properties, Timestamp, Topic, Verdict, schedule::End,
-    store::Leased,
+    Body, ErrorCode, ErrorScope, Invalid, MessageId, Outcome, Properties, Timestamp, Topic, Verdict,
+    schedule::AttemptResult, store::LeasedMessage,
 };
 use tokio::sync::Notify;
 
@@ -41,32 +41,37 @@ impl<V: Into<Verdict>, E: Display> HandlerResult for Result<V, E> {
 }
 
 /// How a try ended by what its handler returned.
-pub(crate) fn end_of(result: impl HandlerResult, hold: &Hold) -> End {
+pub(crate) fn end_of(result: impl HandlerResult, hold: &Hold) -> AttemptResult {
     match result.verdict() {
-        Ok(Verdict::Done) => End::Done { receipt: None },
+        Ok(Verdict::Done) => AttemptResult::Delivered { receipt: None },
         Ok(Verdict::Retry { after, reason }) => {
             let detail = reason.unwrap_or_else(|| "the handler said: again".into());
-            End::Not { outcome: Outcome::Again, detail, retry_after: after, scope: ErrorScope::Target }
+            AttemptResult::Failed {
+                outcome: Outcome::Again,
+                detail,
+                retry_after: after,
+                scope: ErrorScope::Target,
+            }
         }
-        Ok(Verdict::GiveUp(reason)) => End::not(Outcome::Refused, reason),
+        Ok(Verdict::GiveUp(reason)) => AttemptResult::failed(Outcome::Refused, reason),
         // The next try would read the same bytes.
-        Err(words) if hold.is_unreadable(&words) => End::not(Outcome::Refused, words),
-        Err(words) => End::not(Outcome::Failed, words),
+        Err(words) if hold.is_unreadable(&words) => AttemptResult::failed(Outcome::Refused, words),
+        Err(words) => AttemptResult::failed(Outcome::Failed, words),
         // A verdict of a later version: nothing is given up on a guess.
-        Ok(other) => End::not(Outcome::Failed, format!("the handler said {other:?}")),
+        Ok(other) => AttemptResult::failed(Outcome::Failed, format!("the handler said {other:?}")),
     }
 }
 
 /// One message in a handler's hands, leased to it while it runs.
 #[derive(Debug)]
 pub struct Task {
-    message: duly_core::Message,
+    message: duly_core::StoredMessage,
     attempt: u32,
     hold: Arc<Hold>,
 }
 
 impl Task {
-    pub(crate) fn new(leased: &Leased, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(leased: &LeasedMessage, hold: Arc<Hold>) -> Self {
         Self { message: leased.message.clone(), attempt: leased.attempt, hold }
     }
 
@@ -100,7 +105,7 @@ impl Task {
         serde_json::from_slice(self.message.body.as_bytes()).map_err(|error| {
             let detail = format!("the body is not the JSON expected: {error}");
             self.hold.unreadable(detail.clone());
-            Invalid::new("bad_json", "body", detail)
+            Invalid::new(ErrorCode::BadJson, "body", detail)
         })
     }
 
@@ -120,7 +125,7 @@ impl Task {
     }
 
     /// The whole message.
-    pub fn message(&self) -> &duly_core::Message {
+    pub fn message(&self) -> &duly_core::StoredMessage {
         &self.message
     }
 
@@ -130,6 +135,8 @@ impl Task {
     }
 
     /// Waits until the lease is lost. For work that should stop when its result no longer counts.
+    ///
+    /// Cancel safety: it may be dropped and called again at any time, as in `tokio::select!`.
     pub async fn lease_lost(&self) {
         let told = self.hold.told.notified();
         tokio::pin!(told);

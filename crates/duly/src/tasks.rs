@@ -10,13 +10,18 @@ use duly_core::{
 use crate::{Accepted, Duly, Error, Message, Receive, Received, queue};
 
 impl Duly {
-    /// Adds a task that is due at a time. One task id once per queue: adding it again changes nothing and is a
+    /// Adds a task that is due at a [`Timestamp`] or a [`SystemTime`](std::time::SystemTime). One task id once per queue: adding it again changes nothing and is a
     /// duplicate.
-    pub async fn add_task(&self, queue: &str, id: &str, at: Timestamp) -> Result<Accepted, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may have been added or not; add it again: what was added already is a duplicate.
+    pub async fn add_task(&self, queue: &str, id: &str, at: impl Into<Timestamp>) -> Result<Accepted, Error> {
         self.send(task(queue, id)?.at(at)).await
     }
 
     /// Adds a task that is due after a delay.
+    ///
+    /// Cancel safety: dropped midway, it may have been added or not; add it again: what was added already is a duplicate, and the first
+    /// time stands.
     pub async fn add_task_with_delay(
         &self,
         queue: &str,
@@ -27,11 +32,16 @@ impl Duly {
     }
 
     /// Takes a task back before it is due.
+    ///
+    /// Cancel safety: dropped midway, it may have been done or not; ask again: what was done already answers [`Changed::TooLate`] with
+    /// the state it is in.
     pub async fn cancel_task(&self, queue: &str, id: &str) -> Result<Changed, Error> {
         self.cancel(task_id(queue, id)?).await
     }
 
     /// Looks at the ids of up to `max` tasks that are due and wait to be taken. Changes nothing.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn ready_tasks(&self, queue: &str, max: usize) -> Result<Vec<String>, Error> {
         let topic = Topic::parse(queue)?;
         let now = self.now();
@@ -58,6 +68,8 @@ impl Duly {
 
     /// Takes up to `max` tasks that are due, leased: each is to be acknowledged with its receipt, or comes again when
     /// its lease ends.
+    ///
+    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
     pub async fn poll_ready_tasks(&self, queue: &str, max: usize) -> Result<Vec<Received>, Error> {
         self.receive(queue, Receive { max, ..queue::Receive::default() }).await
     }

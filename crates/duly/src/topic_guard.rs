@@ -3,7 +3,10 @@
 use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
-use duly_core::{Delivery, Invalid, Message, Outcomes, Sink, SinkError, SinkErrorKind, Topic, TopicPatterns};
+use duly_core::{
+    Delivery, ErrorCode, Invalid, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage, Topic,
+    TopicPatterns,
+};
 
 /// Refuses what its patterns do not allow, when it is sent and once more before it is delivered: what is stored may have been accepted
 /// under other settings, or by another way than [`send`](crate::Duly::send).
@@ -50,7 +53,7 @@ impl Sink for TopicGuard {
         }
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         self.sink.destination(message)
     }
 
@@ -58,9 +61,9 @@ impl Sink for TopicGuard {
         self.sink.probe().await
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         match self.fault(&message.topic) {
-            Some(detail) => Err(Invalid::new("topic_not_allowed", "topic", detail)),
+            Some(detail) => Err(Invalid::new(ErrorCode::TopicNotAllowed, "topic", detail)),
             None => self.sink.check(message),
         }
     }

@@ -4,9 +4,11 @@
 #![cfg(test)]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod check;
 #[path = "../../server/src/cli/migrate_store/decide.rs"]
 mod decide;
 #[path = "../../server/src/cli/migrate_store/instants.rs"]
 #[expect(dead_code, reason = "the model keeps its own account of what is known")]
 mod instants;
 mod model;
+mod world;

@@ -3,137 +3,114 @@
 
 use std::collections::BTreeSet;
 
-use duly_core::{Message, MessageId, Record, SinkName, State, Timestamp, Topic, store::Changed};
-use stateright::{Checker, Model, Property};
+use duly_core::{State, Timestamp, store::Changed};
 
 use crate::{
-    decide::{Fate, after_cancel, of_parked},
+    decide::{DeadFate, Fate, Why, after_cancel, after_purge, is_another, of_dead_copy, of_parked},
     instants::Instants,
+    world::{Both, Call, DUE, Source, Target, World, accepted},
 };
-
-const DUE: Timestamp = Timestamp::from_millis(1_000);
-/// The instant of every cancel by somebody else.
-const OTHERS: u8 = 100;
 
 /// What is checked, and which rule is left out to see that the model would notice.
 #[derive(Debug, Clone, Copy)]
-struct Protocol {
-    messages: usize,
+pub(crate) struct Protocol {
+    pub(crate) messages: usize,
     /// Answers that get lost, whatever became of the calls.
-    faults: u8,
-    crashes: u8,
-    broken: Option<Broken>,
+    pub(crate) faults: u8,
+    pub(crate) crashes: u8,
+    pub(crate) others: Others,
+    pub(crate) broken: Option<Broken>,
+}
+
+/// What others do beside claims, deliveries and cancels.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Others {
+    /// Messages die at the source, and are replayed there once.
+    pub(crate) die: bool,
+    /// The source forgets what was delivered or cancelled.
+    pub(crate) forget: bool,
+    /// What was cancelled by somebody is sent again with other content.
+    pub(crate) send_again: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Broken {
+pub(crate) enum Broken {
     /// Only the instant of the latest cancel counts as the move's own.
     OneInstant,
     /// The copy of what is under way at the source is withdrawn.
     DropsInFlight,
-}
-
-/// One message at both stores.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Both {
-    source: Source,
-    target: Target,
-    deliveries: u8,
-    /// Somebody was told that it is cancelled.
-    is_cancelled: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Source {
-    Pending,
-    InFlight,
-    Delivered,
-    Cancelled(u8),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Target {
-    None,
-    Parked,
-    Live,
-    Delivered,
-    Withdrawn,
-}
-
-/// A call of the move about one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Call {
-    Park(usize),
-    Cancel(usize, u8),
-    Live(usize),
-    Drop(usize),
+    /// No marker names dead letters before they are copied.
+    MarksNoDead,
+    /// Dead letters of a batch that was cut short are decided although a call may come late.
+    IgnoresLatePurges,
+    /// What was cancelled by the move is brought to life, whatever the copy was made of.
+    TakesAnother,
+    /// A copy that was made before the last try is withdrawn although a call may come late.
+    WithdrawsWhileLate,
+    /// Whether a call may come late is asked after the source is.
+    AsksLater,
+    /// A copy is parked in the place of one that was withdrawn, although a call may come late.
+    ParksWhileLate,
 }
 
 /// Where the process is. Reads are part of the step that follows them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Tool {
+pub(crate) enum Tool {
     Off,
-    Finish { last: bool },
+    /// Batches of dead letters that were cut short.
+    FinishDead {
+        last: bool,
+    },
+    WithdrawDead {
+        ids: Vec<usize>,
+        last: bool,
+    },
+    UnmarkDead {
+        ids: Vec<usize>,
+        last: bool,
+    },
+    Finish {
+        last: bool,
+    },
     Read,
-    Park(Vec<usize>),
-    Cancel(Vec<usize>),
-    Decide(Vec<(usize, Changed)>),
-    Apply { live: Vec<usize>, drop: Vec<usize>, retire: Option<u8>, then: Next },
+    /// And whether a call could come late when they were read.
+    Park(Vec<Seen>, bool),
+    Outdate {
+        ids: Vec<usize>,
+        then: Vec<Seen>,
+        late: bool,
+    },
+    Cancel(Vec<Seen>, bool),
+    Decide(Vec<(Seen, Changed)>, bool),
+    Apply {
+        live: Vec<usize>,
+        drop: Vec<usize>,
+        retire: Option<u8>,
+        then: Next,
+    },
+    ReadDead,
+    MarkDead(Vec<Seen>),
+    CopyDead(Vec<Seen>),
+    Purge {
+        ids: Vec<Seen>,
+        new: Vec<usize>,
+    },
+    SettleDead(Vec<usize>),
+    Unmark(Vec<usize>),
     Done,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Next {
+pub(crate) enum Next {
     Read,
-    Books,
+    ReadDead,
     End,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct World {
-    messages: Vec<Both>,
-    /// The instants that markers at the target stand for.
-    markers: BTreeSet<u8>,
-    /// The instant of the next batch.
-    next: u8,
-    tool: Tool,
-    /// Calls that nobody heard of any more: each may still be done, or never.
-    late: BTreeSet<Call>,
-    faults: u8,
-    crashes: u8,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Action {
-    Claim(usize),
-    Deliver(usize),
-    Return(usize),
-    CancelAtSource(usize),
-    DeliverAtTarget(usize),
-    DoneLate(Call),
-    Start,
-    Crash,
-    /// The next step, with its answer heard.
-    Step,
-    /// The next call is sent and no answer is heard: of which messages it was done. The others' parts may be done late.
-    Lost {
-        done: Vec<bool>,
-    },
-}
+/// A message as it was read at the source.
+pub(crate) type Seen = (usize, usize, bool);
 
 impl Protocol {
-    fn record(both: &Both) -> Record {
-        let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, DUE), None);
-        let (state, ended) = match both.source {
-            Source::Pending => (State::Pending, None),
-            Source::InFlight => (State::InFlight, None),
-            Source::Delivered => (State::Delivered, Some(DUE)),
-            Source::Cancelled(at) => (State::Cancelled, Some(Timestamp::from_millis(at.into()))),
-        };
-        Record { state, ended, ..record }
-    }
-
     fn instants(&self, world: &World) -> Instants {
         let mut ours = Instants::default();
         let latest = world.markers.last().copied();
@@ -143,293 +120,227 @@ impl Protocol {
         ours
     }
 
-    fn do_it(world: &mut World, call: Call) {
-        match call {
-            Call::Park(i) if matches!(world.messages[i].target, Target::None | Target::Withdrawn) => {
-                world.messages[i].target = Target::Parked;
-            }
-            Call::Cancel(i, at) if world.messages[i].source == Source::Pending => {
-                world.messages[i].source = Source::Cancelled(at);
-            }
-            Call::Live(i) if world.messages[i].target == Target::Parked => {
-                world.messages[i].target = Target::Live;
-            }
-            Call::Drop(i) if matches!(world.messages[i].target, Target::Parked | Target::Live) => {
-                world.messages[i].target = Target::Withdrawn;
-            }
-            _ => {}
-        }
-    }
-
-    /// The store's answer to a cancel, before it is done.
-    fn answer(both: &Both) -> Changed {
-        match both.source {
-            Source::Pending => Changed::Done { maybe_delivered: false },
-            Source::InFlight => Changed::TooLate(State::InFlight),
-            Source::Delivered => Changed::TooLate(State::Delivered),
-            Source::Cancelled(_) => Changed::TooLate(State::Cancelled),
-        }
-    }
-
     /// The calls of the next step, if it is one with calls.
-    fn calls(world: &World) -> Vec<Call> {
+    pub(crate) fn calls(world: &World) -> Vec<Call> {
+        let each = |ids: &[usize], call: fn(usize) -> Call| ids.iter().map(|i| call(*i)).collect();
+        let seen = |ids: &[Seen], call: &dyn Fn(Seen) -> Call| ids.iter().map(|seen| call(*seen)).collect();
         let asked = world.next;
         match &world.tool {
-            Tool::Park(ids) => ids.iter().map(|i| Call::Park(*i)).collect(),
-            Tool::Cancel(ids) => ids.iter().map(|i| Call::Cancel(*i, asked)).collect(),
-            Tool::Apply { live, drop, .. } if !live.is_empty() || !drop.is_empty() => {
+            Tool::Park(ids, _) => seen(ids, &|(i, content, tried)| Call::Park(i, content, tried)),
+            Tool::Outdate { ids, .. } => each(ids, Call::Drop),
+            Tool::Cancel(ids, _) => seen(ids, &|(i, content, _)| Call::Cancel(i, asked, content)),
+            Tool::Apply { live, drop, .. } => {
                 live.iter().map(|i| Call::Live(*i)).chain(drop.iter().map(|i| Call::Drop(*i))).collect()
             }
+            Tool::MarkDead(ids) => {
+                let free = ids.iter().filter(|(i, ..)| world.messages[*i].is_free());
+                free.map(|(i, ..)| Call::Mark(*i)).collect()
+            }
+            Tool::CopyDead(ids) => seen(ids, &|(i, content, _)| Call::CopyDead(i, content)),
+            Tool::Purge { ids, .. } => seen(ids, &|(i, content, _)| Call::Purge(i, content)),
+            Tool::SettleDead(ids) | Tool::WithdrawDead { ids, .. } => each(ids, Call::PurgeCopy),
+            Tool::Unmark(ids) | Tool::UnmarkDead { ids, .. } => each(ids, Call::Unmark),
             _ => Vec::new(),
         }
     }
 
     fn may_drop(&self, both: &Both, fate: Fate) -> bool {
         match fate {
-            Fate::Drop(_) => true,
+            Fate::Drop(Why::AtSource | Why::Cancelled) => true,
             Fate::Stay => self.broken == Some(Broken::DropsInFlight) && both.source == Source::InFlight,
             Fate::Live(_) | Fate::Dead | Fate::Forgotten => false,
         }
     }
 
-    fn step(&self, world: &mut World) {
+    /// Not brought to life if what was cancelled is not what the copy, or what was read, was made of.
+    fn checked(&self, both: &Both, fate: Fate, content: usize) -> Fate {
+        let is_gone = both.record().is_some_and(|record| is_another(&record, accepted(content)));
+        let is_told = self.broken != Some(Broken::TakesAnother);
+        if is_gone && is_told && matches!(fate, Fate::Live(_)) { Fate::Forgotten } else { fate }
+    }
+
+    pub(crate) fn step(&self, world: &mut World) {
         let asked = world.next;
-        let answers: Vec<_> = match &world.tool {
-            Tool::Cancel(ids) => ids.iter().map(|i| (*i, Self::answer(&world.messages[*i]))).collect(),
+        let answers = |ids: &[Seen], from: State| -> Vec<(Seen, Changed)> {
+            ids.iter().map(|seen| (*seen, world.messages[seen.0].answer(from))).collect()
+        };
+        let answers = match &world.tool {
+            Tool::Cancel(ids, _) => answers(ids, State::Pending),
+            Tool::Purge { ids, .. } => answers(ids, State::Dead),
             _ => Vec::new(),
         };
+        let was_free: Vec<_> = world.messages.iter().map(Both::is_free).collect();
         for call in Self::calls(world) {
-            Self::do_it(world, call);
+            world.do_it(call);
         }
         world.tool = match world.tool.clone() {
-            Tool::Finish { last } => {
-                let ours = self.instants(world);
-                let (mut live, mut drop) = (Vec::new(), Vec::new());
-                for (i, both) in
-                    world.messages.iter().enumerate().filter(|(_, both)| both.target == Target::Parked)
-                {
-                    match of_parked(Some(&Self::record(both)), &ours) {
-                        Fate::Live(_) => live.push(i),
-                        fate if self.may_drop(both, fate) => drop.push(i),
-                        _ => {}
-                    }
-                }
-                Tool::Apply { live, drop, retire: None, then: if last { Next::End } else { Next::Read } }
+            Tool::FinishDead { last } => self.finish_dead(world, last),
+            Tool::WithdrawDead { last, .. } => {
+                Tool::UnmarkDead { ids: world.unfinished.iter().copied().collect(), last }
             }
+            Tool::UnmarkDead { last, .. } => {
+                world.unfinished.clear();
+                Tool::Finish { last }
+            }
+            Tool::Finish { last } => self.finish(world, last),
             Tool::Read => {
-                let pending = |both: &Both| both.source == Source::Pending;
-                let ids: Vec<_> =
-                    (0..world.messages.len()).filter(|i| pending(&world.messages[*i])).collect();
-                let is_idle = ids.is_empty();
-                if is_idle { self.books(world) } else { Tool::Park(ids) }
+                let late = world.may_come_late;
+                let waits = late && self.broken != Some(Broken::ParksWhileLate);
+                let skips = |both: &Both| waits && both.target == Target::Withdrawn;
+                Self::read(world, Source::Pending, skips, |seen| Tool::Park(seen, late), Tool::ReadDead)
             }
-            Tool::Park(ids) => {
+            Tool::Park(ids, late) => {
                 world.markers.insert(asked);
-                Tool::Cancel(ids)
+                self.parked(world, ids, late)
             }
-            Tool::Cancel(_) => Tool::Decide(answers),
-            Tool::Decide(answers) => self.decide(world, &answers),
+            Tool::Outdate { then, late, .. } => Self::cancel(then, late),
+            Tool::Cancel(_, late) => Tool::Decide(answers, late),
+            Tool::Decide(answers, late) => self.decide(world, &answers, late),
             Tool::Apply { retire, then, .. } => {
                 retire.iter().for_each(|at| _ = world.markers.remove(at));
                 match then {
                     Next::Read => Tool::Read,
-                    Next::Books => self.books(world),
+                    Next::ReadDead => Tool::ReadDead,
                     Next::End => Self::end(world),
                 }
+            }
+            Tool::ReadDead => {
+                let books = Self::books(world);
+                let mark =
+                    if self.broken == Some(Broken::MarksNoDead) { Tool::CopyDead } else { Tool::MarkDead };
+                Self::read(world, Source::Dead, |_| false, mark, books)
+            }
+            Tool::MarkDead(ids) => {
+                world.unfinished.extend(ids.iter().map(|(i, ..)| *i).filter(|i| was_free[*i]));
+                Tool::CopyDead(ids)
+            }
+            Tool::CopyDead(ids) => {
+                let is_there = |(i, content, _): &Seen| {
+                    let both = &world.messages[*i];
+                    both.copy == *content && both.target != Target::Parked
+                };
+                let new = ids.iter().map(|(i, ..)| *i).filter(|i| was_free[*i]).collect();
+                Tool::Purge { ids: ids.into_iter().filter(is_there).collect(), new }
+            }
+            Tool::Purge { new, .. } => {
+                let is_back = |answer: &Changed| after_purge(*answer) == DeadFate::Withdraw;
+                let back = answers.iter().filter(|((i, ..), answer)| new.contains(i) && is_back(answer));
+                Tool::SettleDead(back.map(|((i, ..), _)| *i).collect())
+            }
+            Tool::SettleDead(_) => Tool::Unmark(world.unfinished.iter().copied().collect()),
+            Tool::Unmark(_) => {
+                world.unfinished.clear();
+                Self::books(world)
             }
             tool @ (Tool::Off | Tool::Done) => tool,
         };
     }
 
+    /// What is in a state at the source, unless its batch was cut short.
+    fn read(
+        world: &World,
+        state: Source,
+        skips: impl Fn(&Both) -> bool,
+        some: impl Fn(Vec<Seen>) -> Tool,
+        none: Tool,
+    ) -> Tool {
+        let messages = world.messages.iter().enumerate();
+        let held = |i: &usize| world.unfinished.contains(i);
+        let wanted = messages.filter(|(i, both)| both.source == state && !held(i) && !skips(both));
+        let seen: Vec<_> = wanted.map(|(i, both)| (i, both.content, both.tried)).collect();
+        if seen.is_empty() { none } else { some(seen) }
+    }
+
+    fn finish_dead(&self, world: &World, last: bool) -> Tool {
+        let waits = world.may_come_late && self.broken != Some(Broken::IgnoresLatePurges);
+        if world.unfinished.is_empty() || waits {
+            return Tool::Finish { last };
+        }
+        let is_withdrawn = |i: &usize| {
+            let both = &world.messages[*i];
+            both.target == Target::Dead && of_dead_copy(both.record().as_ref()) == DeadFate::Withdraw
+        };
+        Tool::WithdrawDead { ids: world.unfinished.iter().copied().filter(is_withdrawn).collect(), last }
+    }
+
+    fn finish(&self, world: &World, last: bool) -> Tool {
+        let ours = self.instants(world);
+        let (mut live, mut drop) = (Vec::new(), Vec::new());
+        for (i, both) in world.messages.iter().enumerate().filter(|(_, both)| both.target == Target::Parked) {
+            match self.checked(both, of_parked(both.record().as_ref(), &ours), both.copy) {
+                Fate::Live(_) => live.push(i),
+                fate if self.may_drop(both, fate.by_now(world.may_come_late)) => drop.push(i),
+                _ => {}
+            }
+        }
+        Tool::Apply { live, drop, retire: None, then: if last { Next::End } else { Next::Read } }
+    }
+
+    /// After the copies were answered for: those that tell of something else, or not of the last try, are withdrawn for another pass.
+    fn parked(&self, world: &World, ids: Vec<Seen>, late: bool) -> Tool {
+        let copy = |i: usize| (world.messages[i].copy, world.messages[i].copy_tried);
+        let is_parked = |i: usize| world.messages[i].target == Target::Parked;
+        let (outdated, then): (Vec<_>, Vec<_>) =
+            ids.into_iter().partition(|(i, content, tried)| is_parked(*i) && copy(*i) != (*content, *tried));
+        let then: Vec<_> = then.into_iter().filter(|(i, content, _)| copy(*i).0 == *content).collect();
+        let waits = match self.broken {
+            Some(Broken::WithdrawsWhileLate) => false,
+            Some(Broken::AsksLater) => world.may_come_late,
+            _ => late,
+        };
+        if outdated.is_empty() || waits {
+            return Self::cancel(then, late);
+        }
+        Tool::Outdate { ids: outdated.into_iter().map(|(i, ..)| i).collect(), then, late }
+    }
+
+    fn cancel(ids: Vec<Seen>, late: bool) -> Tool {
+        if ids.is_empty() { Tool::ReadDead } else { Tool::Cancel(ids, late) }
+    }
+
     /// After the cancel was answered, and the records read again.
-    fn decide(&self, world: &mut World, answers: &[(usize, Changed)]) -> Tool {
+    fn decide(&self, world: &mut World, answers: &[(Seen, Changed)], late: bool) -> Tool {
         let asked = world.next;
         world.next += 1;
         let ours = self.instants(world);
         let (mut live, mut drop, mut in_doubt) = (Vec::new(), Vec::new(), false);
-        for (i, answer) in answers {
+        for ((i, content, _), answer) in answers {
             let both = &world.messages[*i];
             // The target has it by other ways than a parked copy.
             if both.target != Target::Parked {
                 continue;
             }
-            let fate = after_cancel(*answer, Some(&Self::record(both)), &ours, DUE);
+            let fate = after_cancel(*answer, both.record().as_ref(), &ours, DUE);
+            let fate = self.checked(both, fate, *content);
             match fate {
                 Fate::Live(_) => live.push(*i),
-                _ if self.may_drop(both, fate) => drop.push(*i),
-                _ => in_doubt |= matches!(fate, Fate::Stay),
+                _ if self.may_drop(both, fate.by_now(late)) => drop.push(*i),
+                _ => in_doubt = true,
             }
         }
-        Tool::Apply { live, drop, retire: (!in_doubt).then_some(asked), then: Next::Books }
+        Tool::Apply { live, drop, retire: (!in_doubt).then_some(asked), then: Next::ReadDead }
     }
 
-    fn books(&self, world: &World) -> Tool {
-        let is_open = |both: &Both| matches!(both.source, Source::Pending | Source::InFlight);
-        Tool::Finish { last: !world.messages.iter().any(is_open) }
+    fn books(world: &World) -> Tool {
+        let is_open = |both: &Both| both.is_open_at_source() || both.source == Source::Dead;
+        Tool::FinishDead { last: !world.messages.iter().any(is_open) }
     }
 
+    /// What the source does not know, or has no body of any more, stays parked and is told.
     fn end(world: &mut World) -> Tool {
-        let is_parked = world.messages.iter().any(|both| both.target == Target::Parked);
-        if is_parked {
-            return Tool::Finish { last: false };
+        let is_told = |both: &Both| {
+            let is_forgotten = both.source == Source::Unknown;
+            is_forgotten || both.record().is_some_and(|record| is_another(&record, accepted(both.copy)))
+        };
+        let stays = |both: &Both| both.target == Target::Parked && !is_told(both);
+        if !world.unfinished.is_empty() || world.messages.iter().any(stays) {
+            return Tool::FinishDead { last: false };
         }
-        world.markers.clear();
+        if !world.messages.iter().any(|both| both.target == Target::Parked) {
+            world.markers.clear();
+            world.marked = BTreeSet::new();
+            world.has_begun = false;
+        }
         Tool::Done
-    }
-}
-
-impl Model for Protocol {
-    type State = World;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<World> {
-        let fresh =
-            Both { source: Source::Pending, target: Target::None, deliveries: 0, is_cancelled: false };
-        vec![World {
-            messages: vec![fresh; self.messages],
-            markers: BTreeSet::new(),
-            next: 0,
-            tool: Tool::Off,
-            late: BTreeSet::new(),
-            faults: self.faults,
-            crashes: self.crashes,
-        }]
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        for (i, both) in world.messages.iter().enumerate() {
-            match both.source {
-                Source::Pending => actions.extend([Action::Claim(i), Action::CancelAtSource(i)]),
-                Source::InFlight => actions.extend([Action::Deliver(i), Action::Return(i)]),
-                Source::Delivered | Source::Cancelled(_) => {}
-            }
-            if both.target == Target::Live {
-                actions.push(Action::DeliverAtTarget(i));
-            }
-        }
-        actions.extend(world.late.iter().map(|call| Action::DoneLate(*call)));
-        match world.tool {
-            Tool::Off => actions.push(Action::Start),
-            Tool::Done => return,
-            _ => actions.push(Action::Step),
-        }
-        if world.tool != Tool::Off && world.crashes > 0 {
-            actions.push(Action::Crash);
-        }
-        let calls = Self::calls(world).len();
-        if calls > 0 && world.faults > 0 {
-            let ways = (0..1_usize << calls).map(|bits| (0..calls).map(|i| bits >> i & 1 == 1).collect());
-            actions.extend(ways.map(|done| Action::Lost { done }));
-        }
-    }
-
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        let mut world = world.clone();
-        match action {
-            Action::Claim(i) => world.messages[i].source = Source::InFlight,
-            Action::Return(i) => world.messages[i].source = Source::Pending,
-            Action::Deliver(i) => {
-                world.messages[i].source = Source::Delivered;
-                world.messages[i].deliveries += 1;
-            }
-            Action::CancelAtSource(i) => {
-                world.messages[i].source = Source::Cancelled(OTHERS);
-                world.messages[i].is_cancelled = true;
-            }
-            Action::DeliverAtTarget(i) => {
-                world.messages[i].target = Target::Delivered;
-                world.messages[i].deliveries += 1;
-            }
-            Action::DoneLate(call) => {
-                world.late.remove(&call);
-                Self::do_it(&mut world, call);
-            }
-            Action::Start => world.tool = Tool::Finish { last: false },
-            Action::Crash => {
-                world.crashes -= 1;
-                // The instants that it used are never used again: a new run reads the clock.
-                world.next += 1;
-                world.tool = Tool::Off;
-            }
-            Action::Step => self.step(&mut world),
-            Action::Lost { done } => {
-                world.faults -= 1;
-                // The marker goes out before the copies, in the same call.
-                if matches!(world.tool, Tool::Park(_)) {
-                    world.markers.insert(world.next);
-                }
-                for (call, is_done) in Self::calls(&world).into_iter().zip(done) {
-                    if is_done { Self::do_it(&mut world, call) } else { _ = world.late.insert(call) }
-                }
-                world.next += 1;
-                world.tool = Tool::Finish { last: false };
-            }
-        }
-        Some(world)
-    }
-
-    fn within_boundary(&self, world: &World) -> bool {
-        world.next < 5
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("none is lost", |_, world: &World| {
-                world.messages.iter().all(Both::is_somewhere)
-            }),
-            Property::always("none is deliverable in both", |_, world: &World| {
-                world.messages.iter().all(|both| !(both.is_open_at_source() && both.target == Target::Live))
-            }),
-            Property::always("none is delivered twice", |_, world: &World| {
-                world.messages.iter().all(|both| both.deliveries <= 1)
-            }),
-            Property::always("what is cancelled stays so", |_, world: &World| {
-                let is_out = |both: &Both| matches!(both.target, Target::Live | Target::Delivered);
-                world.messages.iter().all(|both| !(both.is_cancelled && is_out(both)))
-            }),
-            Property::always("a finished move leaves nothing parked", |_, world: &World| {
-                let is_stuck = |both: &Both| both.target == Target::Parked && !both.is_over();
-                world.tool != Tool::Done || !world.messages.iter().any(is_stuck)
-            }),
-            Property::sometimes("a move ends", |_, world: &World| {
-                world.tool == Tool::Done && world.messages.iter().all(|both| both.target == Target::Live)
-            }),
-        ]
-    }
-}
-
-impl Both {
-    fn is_open_at_source(&self) -> bool {
-        matches!(self.source, Source::Pending | Source::InFlight)
-    }
-
-    /// Delivered, or cancelled by somebody who was told so.
-    fn is_over(&self) -> bool {
-        self.is_cancelled || self.deliveries > 0
-    }
-
-    fn is_somewhere(&self) -> bool {
-        self.is_over() || self.is_open_at_source() || matches!(self.target, Target::Parked | Target::Live)
-    }
-}
-
-fn check(protocol: Protocol) -> impl Checker<Protocol> {
-    protocol.checker().threads(2).spawn_bfs().join()
-}
-
-#[test]
-fn no_order_of_calls_crashes_and_late_commits_loses_a_message_or_leaves_it_with_both() {
-    for (messages, faults, crashes) in [(1, 3, 1), (2, 1, 1)] {
-        let checked = check(Protocol { messages, faults, crashes, broken: None });
-        checked.assert_properties();
-        println!("{messages} messages: {} states", checked.unique_state_count());
-    }
-}
-
-#[test]
-fn the_model_notices_each_rule_that_is_left_out() {
-    for broken in [Broken::OneInstant, Broken::DropsInFlight] {
-        let checked = check(Protocol { messages: 1, faults: 3, crashes: 1, broken: Some(broken) });
-        assert!(checked.discovery("none is lost").is_some(), "{broken:?} loses nothing in the model");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{
-    Client, ConnectionInfo, RedisResult, TlsCertificates, TlsMode,
+    Client, ClientTlsConfig, ConnectionInfo, RedisResult, TlsCertificates, TlsMode,
     cluster::ClusterClient,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
@@ -25,6 +25,24 @@ pub struct Reach {
     pub redirect_within: Option<Duration>,
     /// The certificate authorities, PEM, that are trusted instead of those of the system.
     pub authorities: Option<Vec<u8>>,
+    /// By what we prove who we are to a server that asks.
+    pub identity: Option<ClientIdentity>,
+}
+
+/// A client certificate, the client's own first in its chain, and its key, both PEM.
+#[derive(Clone)]
+pub struct ClientIdentity {
+    /// The chain.
+    pub cert: Vec<u8>,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+/// Never the key.
+impl std::fmt::Debug for ClientIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl Reach {
@@ -34,12 +52,19 @@ impl Reach {
     /// Calls that may take so long.
     pub const fn within(answer_within: Duration) -> Self {
         let connect_within = Duration::from_secs(2);
-        Self { connect_within, answer_within, redirect_within: Some(answer_within), authorities: None }
+        let redirect_within = Some(answer_within);
+        Self { connect_within, answer_within, redirect_within, authorities: None, identity: None }
     }
 
     fn certificates(&self) -> Option<TlsCertificates> {
-        let pem = self.authorities.as_ref()?;
-        Some(TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) })
+        if self.authorities.is_none() && self.identity.is_none() {
+            return None;
+        }
+        let client_tls = self
+            .identity
+            .clone()
+            .map(|ClientIdentity { cert, key }| ClientTlsConfig { client_cert: cert, client_key: key });
+        Some(TlsCertificates { client_tls, root_cert: self.authorities.clone() })
     }
 
     /// For one server.

@@ -9,7 +9,7 @@ mod parts;
 mod reserved;
 
 pub use address::Address;
-pub use clients::{Clients, Reach};
+pub use clients::{ClientIdentity, Clients, Reach};
 pub use link::{Link, Master, Server};
 pub use parts::Part;
 pub use reserved::reserved_for;

@@ -19,6 +19,8 @@ impl RedisMq {
     /// Starts consumers, and answers their listeners in the same order.
     ///
     /// If one does not start, those before it are stopped again, and the error is that of the one.
+    ///
+    /// Cancel safety: dropped midway, those that were started run until [`shutdown`](Self::shutdown).
     pub async fn start(&self, consumers: &[&(dyn Consumer + Sync)]) -> Result<Vec<Listener>, Error> {
         let mut running = Vec::with_capacity(consumers.len());
         for consumer in consumers {

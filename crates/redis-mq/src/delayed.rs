@@ -5,7 +5,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use duly::{Body, Clock, ContentKind, Duly, Pace, SinkOptions, StoreError, StoreErrorKind, SystemClock};
+use duly::{
+    Body, Changed, Clock, ContentKind, Duly, IntoMessageId, MessageId, SinkOptions, StoreError,
+    StoreErrorKind, SweepSettings, SystemClock, Timestamp,
+};
 use duly_sinks::{RedisStreamsConfig, SinkConfig, Span};
 use duly_stores::{
     RedisStore,
@@ -21,8 +24,6 @@ use crate::{
     mq::Inner,
     settings::check_event,
 };
-
-pub use duly::{Changed, MessageId, Named, Timestamp};
 
 /// The lane of all events.
 const SINK: &str = "streams";
@@ -272,10 +273,10 @@ async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
 }
 
 /// No pause is longer than the interval; and every sweep says that this process is there, so a few fit into the lease.
-fn pace(interval: Duration, lease: Duration) -> Pace {
+fn pace(interval: Duration, lease: Duration) -> SweepSettings {
     let most = interval.min(lease / 5);
-    let usual = Pace::default();
-    Pace {
+    let usual = SweepSettings::default();
+    SweepSettings {
         initial: usual.initial.min(most),
         min: usual.min.min(most),
         max: usual.max.min(most),
@@ -304,8 +305,8 @@ impl RedisMq {
     /// Keeps the value in Redis and appends it to the stream that the event names when it is due, after a [`Duration`] or at a
     /// [`SystemTime`]: never before, and once, whichever process is killed meanwhile. Answers the id to [cancel](Self::cancel) it by.
     ///
-    /// If Redis gives no answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted, and so it may if this is
-    /// **dropped midway**. Who wants to repeat it sends a [`Message`] that has an [id](Message::id) by
+    /// If Redis gives no answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted.
+    /// Cancel safety: dropped midway, it may have been accepted, too. Who wants to repeat it sends a [`Message`] that has an [id](Message::id) by
     /// [`delay_send_message`](Self::delay_send_message).
     pub async fn delay_send<T: Serialize + ?Sized>(
         &self,
@@ -321,6 +322,9 @@ impl RedisMq {
     ///
     /// It must have a body, as [`Message::json`] makes one, and its other fields must be text. Its content type, if it has one, is
     /// `application/json`, `text/plain; charset=utf-8` or `application/octet-stream`.
+    ///
+    /// Cancel safety: dropped midway, it may have been accepted or not; send it again with the same [id](Message::id): what was accepted
+    /// already is the same message.
     pub async fn delay_send_message(
         &self,
         event: &str,
@@ -374,7 +378,10 @@ impl RedisMq {
 
     /// Takes back what was sent for later: done, too late (with the state), or unknown. It is named by its id, as text or as
     /// [`delay_send`](Self::delay_send) gave it.
-    pub async fn cancel(&self, id: impl Named) -> Result<Changed, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may have been cancelled or not; call it again: [`Changed::TooLate`] with
+    /// [`State::Cancelled`](crate::State::Cancelled) if it was.
+    pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         self.check_open()?;
         let inner = &self.inner;
         let (_, duly) = inner.delayed.get(&inner.settings, &inner.consumer).await?;

@@ -25,6 +25,18 @@ impl fmt::Display for EntryId {
     }
 }
 
+impl AsRef<str> for EntryId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for EntryId {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl From<&str> for EntryId {
     fn from(text: &str) -> Self {
         Self(text.to_owned())

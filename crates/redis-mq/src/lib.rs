@@ -82,8 +82,7 @@
 //! # Futures that are dropped
 //!
 //! What was asked of Redis by a future that is dropped midway may have been done or not, as after
-//! [`Unanswered`](Error::Unanswered). Calls that only look change nothing. Those that settle ([`Group`], [`DeadLetters::remove`], `RedisMq::cancel`) may be
-//! repeated. A listener that is being started may run, until [`shutdown`](RedisMq::shutdown), which goes on by itself.
+//! [`Unanswered`](Error::Unanswered). Every method says under "Cancel safety" what that means for it.
 //!
 //! # What stands in Redis
 //!
@@ -140,8 +139,13 @@ mod settings;
 pub use consumer::Consumer;
 pub use dead::{DeadLetter, DeadLetters, Replay, ReplayFor, Replayed};
 #[cfg(feature = "delayed")]
-pub use delayed::{Changed, MessageId, Named, Timestamp, When};
-pub use duly_core::Verdict;
+pub use delayed::When;
+#[cfg(feature = "delayed")]
+pub use duly::{
+    Changed, Error as DelayedError, ErrorCode, IntoMessageId, Invalid, State, StoreError, StoreErrorKind,
+    Timestamp,
+};
+pub use duly_core::{Cause, MessageId, RetryPolicy, Verdict};
 pub use entry::{Entry, EntryId};
 pub use error::Error;
 pub use expiry::{

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use duly_core::MessageId;
 use redis_link::{Address, Link, Reach};
 
 use tokio::{runtime::Handle, sync::watch};
@@ -53,16 +54,22 @@ pub(crate) struct Inner {
 
 impl RedisMq {
     /// Connects to `redis://host`, `rediss://host`, `redis-cluster://a,b,c` or `redis-sentinel://a,b,c/name`.
+    ///
+    /// Cancel safety: dropped midway, nothing is left running.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(url, Settings::default()).await
     }
 
     /// The same, with settings of one's own; `url` stands above the one in them.
+    ///
+    /// Cancel safety: dropped midway, nothing is left running.
     pub async fn connect_with(url: &str, settings: Settings) -> Result<Self, Error> {
         Self::open(Settings { url: url.into(), ..settings }).await
     }
 
     /// Connects to the Redis that the settings name.
+    ///
+    /// Cancel safety: dropped midway, nothing is left running.
     pub async fn open(settings: Settings) -> Result<Self, Error> {
         let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
         settings.check()?;
@@ -104,7 +111,7 @@ impl RedisMq {
 
     /// An id that no other message has, made as a send makes one: for whoever must [know it](crate::Message::id) before the call.
     pub fn new_id(&self) -> String {
-        self.inner.next_id()
+        self.inner.next_id().to_string()
     }
 
     /// Stops cleanly: reads nothing more, lets handlers finish within the processing timeout, and takes no more to send.
@@ -113,7 +120,7 @@ impl RedisMq {
     /// It may be called any number of times: all calls wait for the one shutdown, and get its result. From then on every other call answers
     /// [`Error::Closed`].
     ///
-    /// It runs in a task of the runtime that this one was connected in. **Dropped midway**, that task goes on. If that runtime has ended, the
+    /// It runs in a task of the runtime that this one was connected in. Cancel safety: dropped midway, that task goes on. If that runtime has ended, the
     /// caller does what is left at once; if nobody drives it, when the processing timeout and a minute are over.
     ///
     /// **Called in a handler** of this one, it starts the shutdown and returns at once, as the shutdown waits for that handler. A task that the
@@ -202,9 +209,8 @@ impl Inner {
     }
 
     /// A message's own id.
-    pub(crate) fn next_id(&self) -> String {
-        let serial = self.sent.fetch_add(1, Ordering::Relaxed);
-        format!("{:016x}-{serial}", self.identity)
+    pub(crate) fn next_id(&self) -> MessageId {
+        MessageId::numbered(self.identity, self.sent.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<(String, Stopper)>> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
-use duly::{Clock, Duly, Pace, SystemClock};
+use duly::{Clock, Duly, SweepSettings, SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -44,7 +44,7 @@ impl StartError {
 pub async fn start(mut config: Config) -> Result<Running, StartError> {
     auth::listen_allowed(config.listen, &config.tokens, config.insecure_no_auth).map_err(StartError)?;
     for overlap in config.tokens.overlaps() {
-        tracing::warn!("tokens overlap: {overlap}");
+        tracing::warn!(%overlap, "tokens of different tenants overlap");
     }
     let tls = config.tls.as_ref().map(|files| files.load()).transpose();
     let tls = tls.map_err(|fault| StartError(fault.to_string()))?.map(TlsAcceptor::from);
@@ -71,10 +71,10 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     let (stopping, stopped) = watch::channel(false);
     let telemetry = Telemetry::start(duly.clone(), config.alerts.clone());
     let app = App::new(&config, Parts { duly: duly.clone(), sinks, telemetry, stopping: stopped });
-    let secure = tls.is_some();
+    let (secure, topics) = (tls.is_some(), app.topics());
     let listening = http::listen(listener, tls, Front::new(app), &config.http)
         .map_err(|error| StartError(format!("cannot listen on {}: {error}", config.listen)))?;
-    let sources = Sources::start(&config, &duly, &clock);
+    let sources = Sources::start(&config, &duly, &topics, &clock);
     Ok(Running { duly, listening, sources, stopping, secure })
 }
 
@@ -104,10 +104,10 @@ pub(crate) fn effective(config: &Config) -> Vec<(String, serde_json::Value)> {
 }
 
 /// The pace as it is used: a node says that it is there with every sweep, so that none may come later than the heartbeat.
-fn pace(config: &Config) -> Pace {
+fn pace(config: &Config) -> SweepSettings {
     let idle_max = config.scan.idle_max.min(config.heartbeat);
     let max = config.scan.max.min(idle_max);
-    Pace { idle_max, max, min: config.scan.min.min(max), ..config.scan.clone() }
+    SweepSettings { idle_max, max, min: config.scan.min.min(max), ..config.scan.clone() }
 }
 
 async fn engine(

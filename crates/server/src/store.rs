@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duly::{Clock, Mover, SinkName, Store};
+use duly::{Clock, InStoreDelivery, SinkName, Store};
 #[cfg(feature = "redis_streams")]
 use duly_sinks::SinkConfig;
 use duly_stores::{EmbeddedStore, RedisStore, SqlStore, TieredStore, embedded, redis, sql, tiered};
@@ -27,13 +27,13 @@ pub(crate) struct Opened {
 impl Opened {
     /// Without sinks into streams there is nothing that the store could move there.
     #[cfg(not(feature = "redis_streams"))]
-    pub(crate) fn mover(&self, _: &Config, _: &SinkName) -> Option<Arc<dyn Mover>> {
+    pub(crate) fn mover(&self, _: &Config, _: &SinkName) -> Option<Arc<dyn InStoreDelivery>> {
         None
     }
 
     /// What takes messages of the sink `name` to their target within the store, if both are in one Redis.
     #[cfg(feature = "redis_streams")]
-    pub(crate) fn mover(&self, config: &Config, name: &SinkName) -> Option<Arc<dyn Mover>> {
+    pub(crate) fn mover(&self, config: &Config, name: &SinkName) -> Option<Arc<dyn InStoreDelivery>> {
         let (StoreKind::Redis(setup), Some(store)) = (&config.store.kind, &self.redis) else { return None };
         let SinkConfig::RedisStreams(streams) = &config.sinks.get(name)?.config else { return None };
         if !redis::same_place(setup.url.reveal(), streams.url.as_ref()?.reveal()) {

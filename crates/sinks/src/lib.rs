@@ -20,6 +20,7 @@ pub mod redis_streams;
 pub mod rocketmq;
 #[cfg(any(
     feature = "webhook",
+    feature = "redis_streams",
     feature = "rabbitmq",
     feature = "kafka",
     feature = "rocketmq",
@@ -151,39 +152,55 @@ impl SinkConfig {
         each!(self, config => config.request_timeout())
     }
 
+    /// What no target of this kind can be asked before a message is sent, if there is something.
+    pub fn cannot_be_asked(&self) -> Option<&'static str> {
+        match self.kind() {
+            "webhook" => Some("what its paths answer"),
+            "kafka" | "rocketmq" => Some("whether this user may write to a topic"),
+            "nats" | "mqtt" | "activemq" => Some("what this user may publish to"),
+            _ => None,
+        }
+    }
+
     /// The sink. It tells the time by `clock`.
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, Invalid> {
         each!(self, config => Ok(Arc::new(config.build(clock)?)))
     }
 
-    /// What works at the target and is odd all the same, such as what would let copies pass. Delivers nothing. A message whose
-    /// outcome is unknown is tried again within `again`.
-    pub async fn look(&self, clock: Arc<dyn Clock>, again: Duration) -> Vec<Remark> {
+    /// What would bite at a target that answers: what would let copies pass, and which of `topics` it would not take. Delivers
+    /// nothing. A message whose outcome is unknown is tried again within `again`.
+    pub async fn inspect(&self, clock: Arc<dyn Clock>, again: Duration, topics: &[&str]) -> Vec<Finding> {
+        let topics = &topics[..topics.len().min(INSPECTED_TOPICS_MAX)];
         match self {
             #[cfg(feature = "nats")]
-            Self::Nats(config) => config.look(clock, again).await,
+            Self::Nats(config) => config.inspect(clock, again, topics).await,
             #[cfg(feature = "kafka")]
-            Self::Kafka(config) => config.look().await,
+            Self::Kafka(config) => config.inspect(topics).await,
             #[cfg(feature = "rabbitmq")]
-            Self::Rabbitmq(config) => config.look(clock).await,
+            Self::Rabbitmq(config) => config.inspect(clock, topics).await,
+            #[cfg(feature = "redis_streams")]
+            Self::RedisStreams(config) => config.inspect(clock, topics).await,
             #[cfg(feature = "activemq")]
-            Self::Activemq(config) => config.look(),
+            Self::Activemq(config) => config.inspect(),
             #[cfg(feature = "mqtt")]
-            Self::Mqtt(config) => config.look(),
+            Self::Mqtt(config) => config.inspect(),
             #[cfg(feature = "rocketmq")]
-            Self::Rocketmq(config) => config.look(clock).await,
+            Self::Rocketmq(config) => config.inspect(clock, topics).await,
             _ => {
                 // The others have nothing to say, and no use for these.
-                let _ = (clock, again);
+                let _ = (clock, again, topics);
                 Vec::new()
             }
         }
     }
 }
 
+/// Topics that a target is asked about, at most: each may be a question of its own.
+const INSPECTED_TOPICS_MAX: usize = 64;
+
 /// Something at a target that works and is odd all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
+pub struct Finding {
     /// What it is.
     pub detail: String,
     /// What to do about it.

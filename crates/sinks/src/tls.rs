@@ -1,10 +1,10 @@
 //! How a target proves who it is, and how we prove who we are.
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rustls::{
-    ClientConfig, RootCertStore,
+    AlertDescription as Alert, ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
@@ -35,8 +35,14 @@ pub(crate) struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
+/// Never the key.
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
 /// Reads `client_cert` and `client_key`, two PEM files that come together or not at all. A fault names the setting it is about.
-#[cfg(any(feature = "rabbitmq", feature = "activemq", feature = "mqtt", feature = "nats"))]
 pub(crate) fn identity(
     client_cert: Option<&Path>,
     client_key: Option<&Path>,
@@ -61,21 +67,50 @@ pub(crate) fn identity(
     }
 }
 
-/// Trusts `roots` and these besides.
-pub(crate) fn trusting(
-    roots: RootCertStore,
-    besides: &[CertificateDer<'static>],
-) -> Result<ClientConfig, Invalid> {
-    proving(roots, besides, None)
+/// Whether a certificate is the reason: theirs does not check out, or they refuse ours or miss one.
+///
+/// By TLS 1.3 a target says the latter after the client takes the connection for open, in place of its first answer. It has not acted on
+/// anything by then.
+pub(crate) fn is_certificate_fault(why: &rustls::Error) -> bool {
+    match why {
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => true,
+        rustls::Error::AlertReceived(alert) => matches!(
+            alert,
+            Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::CertificateRequired
+                // The signature of ours does not check out against the authority of that name.
+                | Alert::DecryptError
+        ),
+        _ => false,
+    }
 }
 
-/// The same, and proves who we are to a target that asks.
+/// The same of a connection's error, which wraps the one of TLS once or more.
+pub(crate) fn is_certificate_io_fault(why: &io::Error) -> bool {
+    let mut inside = why.get_ref();
+    while let Some(cause) = inside {
+        if let Some(why) = cause.downcast_ref() {
+            return is_certificate_fault(why);
+        }
+        inside = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    }
+    false
+}
+
+/// Trusts `roots` and these besides, and proves who we are to a target that asks.
 pub(crate) fn proving(
     mut roots: RootCertStore,
     besides: &[CertificateDer<'static>],
     own: Option<&Identity>,
 ) -> Result<ClientConfig, Invalid> {
-    let fault = |why: rustls::Error| Invalid::new("bad_sink", "ca", format!("TLS cannot be set up: {why}"));
+    let fault =
+        |why: rustls::Error| Invalid::new(ErrorCode::BadSink, "ca", format!("TLS cannot be set up: {why}"));
     for certificate in besides {
         roots.add(certificate.clone()).map_err(fault)?;
     }
@@ -87,7 +122,8 @@ pub(crate) fn proving(
     match own {
         None => Ok(builder.with_no_client_auth()),
         Some(own) => {
-            let wrong = |why| Invalid::new("bad_sink", "client_cert", format!("it cannot be used: {why}"));
+            let wrong =
+                |why| Invalid::new(ErrorCode::BadSink, "client_cert", format!("it cannot be used: {why}"));
             builder.with_client_auth_cert(own.chain.clone(), own.key.clone_key()).map_err(wrong)
         }
     }

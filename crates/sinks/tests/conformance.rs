@@ -33,3 +33,24 @@ fn what_each_target_shows_is_in_its_documentation_and_every_test_named_there_exi
         assert_eq!(table.len(), ROWS.len(), "{column:?}: {table:?}");
     }
 }
+
+#[test]
+fn every_test_that_a_table_of_answers_names_exists_and_every_answer_has_one() {
+    use targets::shown::{COLUMNS, answers, has_answer_test};
+    let sinks: std::collections::BTreeSet<_> = COLUMNS.iter().map(|(sink, _)| *sink).collect();
+    for sink in sinks {
+        let answers = answers(sink);
+        assert!(answers.len() >= 8, "{sink}: {} answers", answers.len());
+        for answer in answers {
+            let missing: Vec<_> = answer.tests.iter().filter(|name| !has_answer_test(sink, name)).collect();
+            assert!(missing.is_empty(), "{sink}: there is no {missing:?} of: {}", answer.row);
+            // RocketMQ's are all cases of one test, which stands above the table.
+            let refers = ["the same", "before |"].iter().any(|words| answer.row.contains(words));
+            assert!(
+                !answer.tests.is_empty() || refers || sink == "rocketmq",
+                "{sink}: no test of: {}",
+                answer.row
+            );
+        }
+    }
+}

@@ -16,7 +16,7 @@ use std::{
 use duly_core::{
     Attempt, DeadReason, Lane, MessageId, Monotonic, Now, Outcome, Receipt, SinkName, State, Store,
     Timestamp, Topic,
-    store::{Changed, Claim, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
+    store::{Changed, Claim, Holder, Insert, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::{
     EmbeddedStore,
@@ -71,7 +71,7 @@ fn a_copy_of_a_stopped_folder_has_all_of_it_and_the_folder_is_left_alone() {
         for number in 1_000..1_300 {
             insert(&store, message(number, 60_000, 200)).await;
         }
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
         store.close().await.unwrap();
         assert!(reads_as(to.path(), &records, "the copy, again").await);
     });
@@ -149,8 +149,8 @@ fn a_copy_gives_out_no_token_that_the_original_gave_out() {
         let copy = open(to.path()).await.unwrap();
         let again = copy.claim(now(1), claim(Holder::Client)).await.unwrap().messages.remove(0);
         assert!(again.receipt.token > given.receipt.token);
-        let verdict = Verdict::Delivered { receipt: None };
-        let stale = Settle { receipt: given.receipt, verdict };
+        let settlement = Settlement::Delivered { receipt: None };
+        let stale = Settle { receipt: given.receipt, settlement };
         assert_eq!(copy.settle(now(1), vec![stale]).await.unwrap(), [Settled::Lost]);
     });
 }
@@ -216,9 +216,10 @@ async fn work(store: Arc<EmbeddedStore>, ledger: Arc<Ledger>, worker: usize) {
         let batch = ids.iter().zip(0u64..).map(|(id, n)| {
             let due = now.wall().as_millis() + [0, 3, 40, 3_000, 100_000_000][n as usize % 5];
             let due = Timestamp::from_millis(due);
-            let mut message = duly_core::Message::new(id.clone(), SinkName::queue(), topic.clone(), due);
+            let mut message =
+                duly_core::StoredMessage::new(id.clone(), SinkName::queue(), topic.clone(), due);
             message.body = duly_core::Body::text("x".repeat(20 + (n as usize * 37) % 200));
-            Insert { message, made_id: false }
+            Insert::new(message)
         });
         store.insert(now, batch.collect()).await.unwrap();
         ledger.answered(&ids, State::Pending);
@@ -259,12 +260,12 @@ async fn settle_some(
     let now = ledger.now();
     let settle = |(receipt, state): &(Receipt, State)| {
         let attempt = Attempt::new(now.wall(), Outcome::Failed, "as told");
-        let verdict = match state {
-            State::Delivered => Verdict::Delivered { receipt: Some("proof".into()) },
-            State::Dead => Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
-            _ => Verdict::Retry { at: now.wall().saturating_add(Duration::from_secs(86_400)), attempt },
+        let settlement = match state {
+            State::Delivered => Settlement::Delivered { receipt: Some("proof".into()) },
+            State::Dead => Settlement::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
+            _ => Settlement::Retry { at: now.wall().saturating_add(Duration::from_secs(86_400)), attempt },
         };
-        Settle { receipt: receipt.clone(), verdict }
+        Settle { receipt: receipt.clone(), settlement }
     };
     let ids: Vec<_> = over.iter().map(|(receipt, _)| receipt.id.clone()).collect();
     ledger.asking(&ids);
@@ -285,8 +286,12 @@ async fn check(
     let store = EmbeddedStore::open(copy, Options { pending_max: 10_000_000, ..small() }, ledger.now())
         .await
         .unwrap();
-    let books = store.books().await.unwrap();
-    assert!(books.balance() && books.accepted >= before.len() as u64, "{books:?}, told of {}", before.len());
+    let totals = store.totals().await.unwrap();
+    assert!(
+        totals.balance() && totals.accepted >= before.len() as u64,
+        "{totals:?}, told of {}",
+        before.len()
+    );
     let ids: Vec<_> = before.keys().cloned().collect();
     let mut exact = 0;
     for (id, record) in ids.iter().zip(store.get(&ids).await.unwrap()) {
@@ -334,11 +339,11 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
         while ledger.told.lock().unwrap().len() < 1_000 {
             tokio::task::yield_now().await;
         }
-        let (books, end) = (store.clone(), ledger.clone());
-        let books = tokio::spawn(async move {
+        let (totals, end) = (store.clone(), ledger.clone());
+        let totals = tokio::spawn(async move {
             while !end.stop.load(SeqCst) {
-                let books = books.books().await.unwrap();
-                assert!(books.balance(), "in the middle of everything: {books:?}");
+                let totals = totals.totals().await.unwrap();
+                assert!(totals.balance(), "in the middle of everything: {totals:?}");
                 tokio::task::yield_now().await;
             }
         });
@@ -364,12 +369,12 @@ fn a_copy_made_under_load_has_everything_that_was_answered_before() {
             exact += check(to.path(), &before, &after, &ledger).await;
         }
         ledger.stop.store(true, SeqCst);
-        for worker in workers.into_iter().chain([books]) {
+        for worker in workers.into_iter().chain([totals]) {
             worker.await.unwrap();
         }
         assert!(exact > 1_000, "only {exact} messages could be compared");
         assert!(passes >= 8, "the folder never changed while it was copied: nothing was tested");
         println!("{exact} messages compared, in {passes} passes");
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
     });
 }

@@ -197,6 +197,17 @@ fn files(folder: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     names(folder).into_iter().map(read).collect()
 }
 
+/// How many of the first `count` messages cannot be read; `None` if the folder does not open.
+async fn unreadable(folder: &Path, count: u64) -> Option<u64> {
+    let store = open(folder).await.ok()?;
+    let mut unreadable = 0;
+    for number in 0..count {
+        unreadable += u64::from(store.get(&[id(number)]).await.is_err());
+    }
+    store.abandon();
+    Some(unreadable)
+}
+
 #[test]
 fn a_look_that_changes_nothing_finds_damage_in_a_message() {
     testkit::block_on(async {
@@ -207,23 +218,34 @@ fn a_look_that_changes_nothing_finds_damage_in_a_message() {
         assert_eq!(files(whole.path()), before, "nothing has changed on disk");
         let cut = embedded::verify(whole.path(), now(10), &mut |_| false).await.unwrap();
         assert!(cut.is_cut && cut.messages == 0);
-        let mut found = 0;
+        let mut worst = 0;
         for (name, bytes) in before.iter().filter(|(name, _)| name.ends_with(".data")) {
             for at in (0..bytes.len()).step_by(61) {
                 let folder = copy(whole.path());
                 flip(&folder.path().join(name), at);
                 let damaged = files(folder.path());
+                // On a copy of its own, as an ordinary store writes.
+                let unreadable = unreadable(copy(folder.path()).path(), count).await;
+                let what = format!("byte {at} of {name}");
                 match embedded::verify(folder.path(), now(10), &mut |_| true).await {
-                    Ok(seen) => found += usize::from(!seen.is_sound()),
+                    Ok(seen) => {
+                        let lost = unreadable.expect("both open it or none");
+                        assert_eq!((seen.messages, seen.damaged), (count - lost, lost), "{what}: {seen:?}");
+                        assert_eq!((seen.is_sound(), seen.is_cut), (lost == 0, false), "{what}: {seen:?}");
+                        worst = worst.max(lost);
+                    }
                     Err(error) => {
-                        assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
-                        found += 1;
+                        assert_eq!(
+                            (error.kind, unreadable),
+                            (StoreErrorKind::Damaged, None),
+                            "{what}: {error}"
+                        );
                     }
                 }
                 assert_eq!(files(folder.path()), damaged, "nothing is mended, either");
             }
         }
-        assert!(found > 0, "no flipped bit was seen");
+        assert!(worst > 0, "no flipped bit has made a message unreadable");
     });
 }
 

@@ -11,11 +11,11 @@ use std::{
 };
 
 use duly_core::{
-    Body, Lane, Message, MessageId, SinkName, Store, Topic,
+    Body, Lane, MessageId, SinkName, Store, StoredMessage, Topic,
     schedule::Random,
     store::{
-        Changed, Claim, Holder, Insert, Inserted, Leased, Settle, Settled, StoreError, StoreErrorKind,
-        Verdict,
+        Changed, Claim, Holder, Insert, Inserted, LeasedMessage, Settle, Settled, Settlement, StoreError,
+        StoreErrorKind,
     },
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
@@ -52,9 +52,9 @@ fn id(number: u64) -> MessageId {
 async fn insert(store: &dyn Store, traffic: &Traffic, number: u64, wait_ms: u64) -> Result<(), StoreError> {
     let due = traffic.now().wall().saturating_add(Duration::from_millis(wait_ms));
     let topic = Topic::parse("work").unwrap();
-    let mut message = Message::new(id(number), SinkName::parse("queue").unwrap(), topic, due);
+    let mut message = StoredMessage::new(id(number), SinkName::parse("queue").unwrap(), topic, due);
     message.body = Body::text("abcdefgh".repeat(40));
-    let answer = store.insert(traffic.now(), vec![Insert { message, made_id: false }]).await?;
+    let answer = store.insert(traffic.now(), vec![Insert::new(message)]).await?;
     assert_eq!(answer, [Inserted::Accepted]);
     Ok(())
 }
@@ -83,15 +83,15 @@ async fn insert_when_there_is_room(store: &dyn Store, traffic: &Traffic, number:
     .await;
 }
 
-async fn claim(store: &dyn Store, traffic: &Traffic, limit: usize) -> Result<Vec<Leased>, StoreError> {
+async fn claim(store: &dyn Store, traffic: &Traffic, limit: usize) -> Result<Vec<LeasedMessage>, StoreError> {
     let claim = Claim { lane: lane(), limit, lease: Duration::from_secs(60), holder: Holder::Process };
     Ok(store.claim(traffic.now(), claim).await?.messages)
 }
 
-async fn deliver(store: &dyn Store, traffic: &Traffic, claimed: &[Leased]) -> Result<(), StoreError> {
+async fn deliver(store: &dyn Store, traffic: &Traffic, claimed: &[LeasedMessage]) -> Result<(), StoreError> {
     let batch = claimed.iter().map(|leased| Settle {
         receipt: leased.receipt.clone(),
-        verdict: Verdict::Delivered { receipt: None },
+        settlement: Settlement::Delivered { receipt: None },
     });
     let settled = store.settle(traffic.now(), batch.collect()).await?;
     assert!(settled.iter().all(|settled| *settled == Settled::Done));
@@ -124,9 +124,9 @@ fn a_full_disk_refuses_the_new_and_lets_the_old_go() {
         }
         let error = insert(&*store, &traffic, 20_000, 0).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
-        let books = store.books().await.unwrap();
-        assert!(books.balance(), "{books:?}");
-        assert_eq!((books.accepted, books.delivered, books.cancelled), (taken, delivered, 2));
+        let totals = store.totals().await.unwrap();
+        assert!(totals.balance(), "{totals:?}");
+        assert_eq!((totals.accepted, totals.delivered, totals.cancelled), (taken, delivered, 2));
         // Room is made, and it goes on by itself.
         disk.set_room(None);
         insert_when_there_is_room(&*store, &traffic, 20_000).await;
@@ -135,8 +135,8 @@ fn a_full_disk_refuses_the_new_and_lets_the_old_go() {
         assert_eq!(delivered, taken - 2 + 1, "everything comes in the end");
         store.close().await.unwrap();
         let store = open(&disk, &traffic).await;
-        let books = store.books().await.unwrap();
-        assert_eq!((books.pending, books.delivered, books.cancelled), (0, delivered, 2));
+        let totals = store.totals().await.unwrap();
+        assert_eq!((totals.pending, totals.delivered, totals.cancelled), (0, delivered, 2));
     });
 }
 
@@ -144,7 +144,7 @@ fn a_full_disk_refuses_the_new_and_lets_the_old_go() {
 async fn drain(store: &dyn Store, traffic: &Traffic) -> u64 {
     let mut delivered = 0;
     for _ in 0..LOOKS_MAX {
-        if store.books().await.unwrap().pending == 0 {
+        if store.totals().await.unwrap().pending == 0 {
             return delivered;
         }
         store.sweep(traffic.now(), &[lane()]).await.unwrap();
@@ -152,7 +152,7 @@ async fn drain(store: &dyn Store, traffic: &Traffic) -> u64 {
         once_there_is_room(async || deliver(store, traffic, &claimed).await).await;
         delivered += claimed.len() as u64;
     }
-    panic!("{:?} never came", store.books().await.unwrap());
+    panic!("{:?} never came", store.totals().await.unwrap());
 }
 
 #[test]
@@ -179,10 +179,10 @@ fn delivery_stops_rather_than_repeats_when_the_reserve_is_used_up() {
                 }
                 let attempt = duly_core::Attempt::new(traffic.now().wall(), duly_core::Outcome::Again, "no");
                 let at = traffic.now().wall().saturating_add(Duration::from_secs(3600));
-                let verdict = Verdict::Retry { at, attempt };
+                let settlement = Settlement::Retry { at, attempt };
                 let batch = claimed
                     .iter()
-                    .map(|leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() });
+                    .map(|leased| Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() });
                 match store.settle(traffic.now(), batch.collect()).await {
                     Ok(settled) => assert!(settled.iter().all(|settled| *settled == Settled::Done)),
                     // They stay claimed, and are settled when there is room.

@@ -1,6 +1,6 @@
 //! Folders written by earlier versions open as they always did.
 //!
-//! `golden/format-1` and `golden/format-2` were written by [`write`], each by the version of its time. If a format is ever
+//! `golden/format-1` and those after it were written by [`write`], each by the version of its time. If a format is ever
 //! changed, its folder stays, and the new one gets a folder of its own: remove the folder that is to be written anew and run
 //! this test once.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
@@ -15,7 +15,7 @@ use std::{
 
 use duly_core::{
     Body, DeadReason, Lane, Outcome, State, Store, Topic,
-    store::{Claim, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
+    store::{Claim, Holder, Insert, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::{
     EmbeddedStore,
@@ -42,7 +42,11 @@ fn other() -> Lane {
     Lane::Queue(Topic::parse("other").unwrap())
 }
 
-async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::Leased> {
+fn forgotten() -> Lane {
+    Lane::Queue(Topic::parse("forgotten").unwrap())
+}
+
+async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::LeasedMessage> {
     let lease = std::time::Duration::from_secs(3600);
     let claim = Claim { lane, limit: 1, lease, holder: Holder::Client };
     store.claim(now(10), claim).await.unwrap().messages
@@ -52,6 +56,9 @@ async fn claim(store: &EmbeddedStore, lane: Lane) -> Vec<duly_core::store::Lease
 /// of the one that is in flight.
 async fn write(folder: &Path) -> String {
     let store = open(folder).await.unwrap();
+    // A lane that is forgotten when the folder is opened again: from format 3 on, the others keep their numbers.
+    store.set_paused(&forgotten(), true).await.unwrap();
+    store.set_paused(&forgotten(), false).await.unwrap();
     // Delivered: m0. Dead: m1.
     insert(&store, message(0, 0, 30)).await;
     insert(&store, message(1, 5, 30)).await;
@@ -83,10 +90,10 @@ async fn write(folder: &Path) -> String {
 /// `tells_acceptance`: whether it was written by a version that writes down when a message was accepted.
 async fn check(folder: &Path, receipt: &str, tells_acceptance: bool) {
     let store = open(folder).await.unwrap();
-    let books = store.books().await.unwrap();
-    assert!(books.balance(), "{books:?}");
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance(), "{totals:?}");
     let counted =
-        [books.accepted, books.delivered, books.dead, books.cancelled, books.in_flight, books.pending];
+        [totals.accepted, totals.delivered, totals.dead, totals.cancelled, totals.in_flight, totals.pending];
     assert_eq!(counted, [13, 1, 1, 2, 1, 8]);
     let states = [
         (0, State::Delivered),
@@ -125,7 +132,8 @@ async fn check(folder: &Path, receipt: &str, tells_acceptance: bool) {
     store.set_paused(&other(), false).await.unwrap();
     assert_eq!(claim(&store, other()).await[0].message.id, id(12));
     assert_eq!(claim(&store, work()).await[0].message.id, id(2));
-    let settle = Settle { receipt: receipt.parse().unwrap(), verdict: Verdict::Delivered { receipt: None } };
+    let settle =
+        Settle { receipt: receipt.parse().unwrap(), settlement: Settlement::Delivered { receipt: None } };
     assert_eq!(store.settle(now(10), vec![settle]).await.unwrap(), [Settled::Done]);
     store.close().await.unwrap();
 }
@@ -141,14 +149,24 @@ fn a_folder_of_format_1_opens_with_everything_in_it() {
 #[test]
 fn a_folder_of_format_2_opens_with_everything_in_it() {
     testkit::block_on(async {
-        let golden = golden(2);
+        let (folder, receipt) = golden_copy(2);
+        check(folder.path(), &receipt, true).await;
+    });
+}
+
+#[test]
+fn a_folder_of_format_3_opens_with_everything_in_it() {
+    testkit::block_on(async {
+        let golden = golden(3);
         if !golden.exists() {
             std::fs::create_dir_all(&golden).unwrap();
             let receipt = write(&golden).await;
             std::fs::write(golden.with_extension("receipt"), receipt).unwrap();
             panic!("{} was written anew: look at it, check it in, and run this again", golden.display());
         }
-        let (folder, receipt) = golden_copy(2);
+        let manifest = std::fs::read_to_string(golden.join("manifest")).unwrap();
+        assert!(!manifest.contains("forgotten") && manifest.contains(r#""number":1"#), "{manifest}");
+        let (folder, receipt) = golden_copy(3);
         check(folder.path(), &receipt, true).await;
     });
 }
@@ -159,22 +177,22 @@ fn a_folder_of_format_1_becomes_one_of_today_before_anything_is_written_to_it() 
         let (folder, _) = golden_copy(1);
         let store = open(folder.path()).await.unwrap();
         let manifest = std::fs::read_to_string(folder.path().join("manifest")).unwrap();
-        assert!(manifest.contains(r#""format":2,"#), "an older version must not open it: {manifest}");
+        assert!(manifest.contains(r#""format":3,"#), "an older version must not open it: {manifest}");
         // The journal now has segments of both formats.
         insert(&store, message(20, 99_000, 30)).await;
         store.abandon();
         for _ in 0..2 {
             let store = open(folder.path()).await.unwrap();
-            let books = store.books().await.unwrap();
-            assert!(books.balance(), "{books:?}");
-            assert_eq!((books.accepted, books.pending), (14, 9));
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance(), "{totals:?}");
+            assert_eq!((totals.accepted, totals.pending), (14, 9));
             let record = store.get(&[id(20)]).await.unwrap().remove(0).unwrap();
             assert_eq!(record.message, message(20, 99_000, 30));
             store.abandon();
         }
         open(folder.path()).await.unwrap().close().await.unwrap();
         let store = open(folder.path()).await.unwrap();
-        assert_eq!(store.books().await.unwrap().pending, 9);
+        assert_eq!(store.totals().await.unwrap().pending, 9);
         let old = folder::names(&golden(1)).into_iter().filter(|name| name.starts_with("journal-"));
         for name in old {
             assert!(!folder.path().join(&name).exists(), "{name} has no header and is not used again");
@@ -206,16 +224,16 @@ fn a_power_cut_while_a_folder_of_format_1_is_taken_over_loses_nothing() {
             let opened = EmbeddedStore::open("/data", options(&disk), now(0)).await;
             let is_through = opened.is_ok();
             if let Ok(store) = opened {
-                let insert = Insert { message: message(20, 99_000, 30), made_id: false };
+                let insert = Insert::new(message(20, 99_000, 30));
                 accepted += u64::from(store.insert(now(0), vec![insert]).await.is_ok());
                 store.abandon();
             }
             for left in [disk.cut(change), disk.survive()] {
                 let store = EmbeddedStore::open("/data", options(&left), now(0)).await.unwrap();
-                let books = store.books().await.unwrap();
-                assert!(books.balance(), "{books:?}");
-                let kept = books.accepted == accepted || books.accepted == 14;
-                assert!(kept && books.pending == books.accepted - 5, "change {change}: {books:?}");
+                let totals = store.totals().await.unwrap();
+                assert!(totals.balance(), "{totals:?}");
+                let kept = totals.accepted == accepted || totals.accepted == 14;
+                assert!(kept && totals.pending == totals.accepted - 5, "change {change}: {totals:?}");
                 store.abandon();
             }
             if is_through && accepted == 14 {
@@ -260,7 +278,7 @@ fn another_format_is_refused_with_words() {
         let error = open(folder.path()).await.err().unwrap();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
         let words =
-            "manifest has format 99, this version reads 1 to 2; open it with the version that wrote it";
+            "manifest has format 99, this version reads 1 to 3; open it with the version that wrote it";
         assert!(error.what.contains(words), "{error}");
     });
 }

@@ -9,9 +9,10 @@ use std::{
 };
 
 use duly_core::{
-    Attempt, DeadReason, Lane, Message, MessageId, Outcome, Record, SinkName, State, Store, Timestamp, Topic,
+    Attempt, DeadReason, Lane, MessageId, Outcome, Record, SinkName, State, Store, StoredMessage, Timestamp,
+    Topic,
     schedule::Random,
-    store::{Claim, Holder, Insert, Query, Settle, Verdict},
+    store::{Claim, Holder, Insert, Query, Settle, Settlement},
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
 use testkit::disk::Traffic;
@@ -36,9 +37,9 @@ fn below(random: &mut Random, limit: u64) -> u64 {
 }
 
 /// One of three lanes, two of them of topics.
-fn message(number: u64, due: Timestamp) -> Message {
+fn message(number: u64, due: Timestamp) -> StoredMessage {
     let (sink, topic) = [("queue", "one"), ("queue", "two"), ("web", "one")][number as usize % 3];
-    Message::new(id(number), SinkName::parse(sink).unwrap(), Topic::parse(topic).unwrap(), due)
+    StoredMessage::new(id(number), SinkName::parse(sink).unwrap(), Topic::parse(topic).unwrap(), due)
 }
 
 fn lanes() -> [Lane; 3] {
@@ -58,7 +59,7 @@ async fn insert(
     let one = |number| {
         let reach = REACH[below(random, 6) as usize];
         let due = now.saturating_add(Duration::from_millis(below(random, reach)));
-        Insert { message: message(number, due), made_id: false }
+        Insert::new(message(number, due))
     };
     let batch: Vec<_> = numbers.map(one).collect();
     store.insert(traffic.now(), batch).await.unwrap();
@@ -73,16 +74,16 @@ async fn work(store: &dyn Store, traffic: &Traffic, random: &mut Random) {
         let tried = |outcome| Attempt::new(now, outcome, "no");
         let mut batch = Vec::new();
         for leased in claimed {
-            let verdict = match below(random, 6) {
+            let settlement = match below(random, 6) {
                 0 => continue,
-                1 => Verdict::Delivered { receipt: None },
-                2 => Verdict::Dead { reason: DeadReason::Refused, attempt: Some(tried(Outcome::Refused)) },
+                1 => Settlement::Delivered { receipt: None },
+                2 => Settlement::Dead { reason: DeadReason::Refused, attempt: Some(tried(Outcome::Refused)) },
                 _ => {
                     let wait = Duration::from_millis(below(random, 100 * HOUR));
-                    Verdict::Retry { at: now.saturating_add(wait), attempt: tried(Outcome::Failed) }
+                    Settlement::Retry { at: now.saturating_add(wait), attempt: tried(Outcome::Failed) }
                 }
             };
-            batch.push(Settle { receipt: leased.receipt, verdict });
+            batch.push(Settle { receipt: leased.receipt, settlement });
         }
         store.settle(traffic.now(), batch).await.unwrap();
     }
@@ -170,7 +171,7 @@ async fn insert_kept(store: &dyn Store, traffic: &Traffic, from: u64) -> Vec<Mes
         |number| traffic.now().wall().saturating_add(Duration::from_millis((500 + number % 900) * HOUR));
     let kept: Vec<_> = (from..from + 20).map(|number| message(3 * number + 1, due(number))).collect();
     let ids = kept.iter().map(|message| message.id.clone()).collect();
-    let batch = kept.into_iter().map(|message| Insert { message, made_id: false }).collect();
+    let batch = kept.into_iter().map(Insert::new).collect();
     store.insert(traffic.now(), batch).await.unwrap();
     ids
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
-        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
     },
 };
 use tokio::sync::Notify;
@@ -27,6 +27,8 @@ mod tests;
 pub enum Call {
     /// Inserts.
     Insert,
+    /// Inserts: done, and their answer is lost.
+    InsertAnswer,
     /// Claims.
     Claim,
     /// Settles and extends.
@@ -37,6 +39,8 @@ pub enum Call {
     Looks,
     /// The question how the store is: never answered.
     HealthHangs,
+    /// The question how the store is: the thread that asks is blocked until it is told to fail no more.
+    HealthBlocks,
     /// The question which lanes there are: answered once it is told to fail no more.
     LanesWait,
 }
@@ -48,6 +52,7 @@ pub struct FailingStore {
     said: Mutex<Option<Health>>,
     asked: AtomicU64,
     changed: Notify,
+    unblocked: Condvar,
 }
 
 impl FailingStore {
@@ -60,6 +65,7 @@ impl FailingStore {
             said: Mutex::new(None),
             asked: AtomicU64::new(0),
             changed: Notify::new(),
+            unblocked: Condvar::new(),
         })
     }
 
@@ -77,6 +83,12 @@ impl FailingStore {
     pub fn fail(&self, calls: impl IntoIterator<Item = Call>, kind: StoreErrorKind) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = (calls.into_iter().collect(), kind);
         self.changed.notify_one();
+        self.unblocked.notify_all();
+    }
+
+    fn block_while(&self, call: Call) {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _failing = self.unblocked.wait_while(failing, |failing| failing.0.contains(&call));
     }
 
     fn may(&self, call: Call) -> Result<&dyn Store, StoreError> {
@@ -95,7 +107,9 @@ impl Store for FailingStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        self.may(Call::Insert)?.insert(now, batch).await
+        let inserted = self.may(Call::Insert)?.insert(now, batch).await?;
+        self.may(Call::InsertAnswer)?;
+        Ok(inserted)
     }
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
@@ -158,8 +172,8 @@ impl Store for FailingStore {
         self.may(Call::Looks)?.lanes(now).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        self.may(Call::Looks)?.books().await
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.may(Call::Looks)?.totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
@@ -184,6 +198,7 @@ impl Store for FailingStore {
 
     async fn health(&self) -> Health {
         self.asked.fetch_add(1, SeqCst);
+        self.block_while(Call::HealthBlocks);
         if self.may(Call::HealthHangs).is_err() {
             return std::future::pending().await;
         }
@@ -197,8 +212,8 @@ impl Store for FailingStore {
         }
     }
 
-    fn measures(&self) -> Measures {
-        self.inner.measures()
+    fn metrics(&self) -> StoreMetrics {
+        self.inner.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

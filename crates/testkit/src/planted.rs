@@ -11,10 +11,10 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Attempt, Lane, Lost, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
+    Attempt, Lane, LeaseLoss, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Holder, Insert, Inserted, LaneStatus, Leased, Page,
-        Query, Settle, Settled, StoreError, Sweep, Verdict,
+        Changed, Claim, Claimed, Durability, Hint, Holder, Insert, Inserted, LaneStatus, LeasedMessage, Page,
+        Query, Settle, Settled, Settlement, StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -51,11 +51,15 @@ pub enum Bug {
     NeverDoubts,
     /// Does not pause.
     IgnoresPause,
+    /// Takes a message that comes from another store as a new one.
+    ForgetsThePast,
+    /// Never forgets a lane.
+    RemembersEveryLane,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::ClaimsEarly,
         Self::ForgetsAnInsert,
         Self::LosesTheMessageOnRetry,
@@ -71,6 +75,8 @@ impl Bug {
         Self::ForgetsSuspicion,
         Self::NeverDoubts,
         Self::IgnoresPause,
+        Self::ForgetsThePast,
+        Self::RemembersEveryLane,
     ];
 }
 
@@ -80,9 +86,11 @@ pub struct Planted {
     bug: Option<Bug>,
     inserts: AtomicU64,
     bodies_read: AtomicU64,
-    repeat: Mutex<Vec<Leased>>,
+    repeat: Mutex<Vec<LeasedMessage>>,
     repeated: Mutex<BTreeSet<u64>>,
     first_seen: OnceLock<Monotonic>,
+    /// Every lane that a message came for.
+    lanes: Mutex<BTreeSet<Lane>>,
 }
 
 impl Planted {
@@ -96,6 +104,7 @@ impl Planted {
             repeat: Mutex::default(),
             repeated: Mutex::default(),
             first_seen: OnceLock::new(),
+            lanes: Mutex::default(),
         }
     }
 
@@ -127,14 +136,14 @@ impl Planted {
     /// Ends the claim as the bug would have it.
     async fn settle_one(&self, now: Now, mut settle: Settle) -> Result<Settled, StoreError> {
         let mut lose = false;
-        if let Verdict::Retry { attempt, .. } = &mut settle.verdict {
+        if let Settlement::Retry { attempt, .. } = &mut settle.settlement {
             if self.has(Bug::CountsAnOutage) && !attempt.outcome.counts() {
                 *attempt = Attempt { outcome: Outcome::Failed, ..attempt.clone() };
             }
             lose = self.has(Bug::LosesTheMessageOnRetry);
         }
         if lose {
-            settle.verdict = Verdict::Delivered { receipt: None };
+            settle.settlement = Settlement::Delivered { receipt: None };
         }
         let settled = self.inner.settle(now, vec![settle]).await?;
         let answer = settled.first().copied().unwrap_or(Settled::Lost);
@@ -161,7 +170,11 @@ impl Store for Planted {
         self.inner.durability()
     }
 
-    async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+    async fn insert(&self, now: Now, mut batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        if self.has(Bug::ForgetsThePast) {
+            batch.iter_mut().for_each(|insert| insert.past = None);
+        }
+        self.lanes.lock().unwrap().extend(batch.iter().map(|insert| insert.message.lane()));
         if !self.has(Bug::ForgetsAnInsert) {
             return self.inner.insert(self.told(now), batch).await;
         }
@@ -192,7 +205,7 @@ impl Store for Planted {
             Some(Bug::ForgetsToWake) => claimed.next = None,
             Some(Bug::IgnoresTheOrder) => claimed.messages.reverse(),
             Some(Bug::ForgetsSuspicion) => {
-                claimed.messages.iter_mut().for_each(|leased| leased.lost = Lost::No);
+                claimed.messages.iter_mut().for_each(|leased| leased.lost = LeaseLoss::None);
             }
             _ => {}
         }
@@ -282,8 +295,8 @@ impl Store for Planted {
         self.inner.lanes(self.told(now)).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        self.inner.books().await
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.inner.totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
@@ -300,6 +313,14 @@ impl Store for Planted {
 
     async fn hint(&self) -> Hint {
         self.inner.hint().await
+    }
+
+    fn metrics(&self) -> StoreMetrics {
+        let metrics = self.inner.metrics();
+        if self.has(Bug::RemembersEveryLane) {
+            return StoreMetrics { lanes: self.lanes.lock().unwrap().len() as u64, ..metrics };
+        }
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -354,7 +375,7 @@ mod tests {
         duly.nack(&[&held[0].receipt], None).await.unwrap();
         // Another process does not remember what was handed out, and asks.
         other.ack(&[&held[1].receipt]).await.unwrap();
-        other.hand_back(&[&held[2].receipt]).await.unwrap();
+        other.release(&[&held[2].receipt]).await.unwrap();
         let ids = [held[0].message.id.clone(), held[2].message.id.clone()];
         duly.fire_many(&ids).await.unwrap();
         assert_eq!(store.bodies_read(), 0);

@@ -57,6 +57,11 @@ fn no_path_of_one_machine_is_written_down() {
 }
 
 #[test]
+fn every_async_method_says_what_a_dropped_call_leaves() {
+    assert_none(&complaints(rules::dropped_midway));
+}
+
+#[test]
 fn the_readme_names_tests_that_exist() {
     let sources = sources();
     let tests: BTreeSet<&str> = sources.iter().flat_map(rules::functions).collect();
@@ -108,6 +113,13 @@ fn the_rules_see_what_they_are_there_for() {
     let manifest = |text: &str| rules::own_lints(&Source::new("crates/a/Cargo.toml", text.into())).len();
     assert_eq!(manifest("[package]\nname = \"a\"\n"), 1);
     assert_eq!(manifest("[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n"), 0);
+
+    let dropped = |path: &str, text: &str| rules::dropped_midway(&rust(path, text.into())).len();
+    let (duly, said) = ("crates/duly/src/a.rs", "/// It is.\n/// Cancel safety: it is.\n");
+    assert_eq!(dropped(duly, "/// It is.\npub async fn a() {}"), 1);
+    assert_eq!(dropped(duly, &format!("{said}#[must_use]\npub async fn a() {{}}")), 0);
+    assert_eq!(dropped(duly, &format!("{said}pub async fn a() {{}}\n\npub async fn b() {{}}")), 1);
+    assert_eq!(dropped("crates/core/src/a.rs", "pub async fn a() {}"), 0, "it is not what users call");
 
     assert_eq!(rules::machine_paths(&src(concat!("\"/ho", "me/somebody/x\""))).len(), 1);
     assert_eq!(rules::machine_paths(&src(concat!("see crates/ho", "me/x"))).len(), 0);

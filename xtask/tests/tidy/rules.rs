@@ -93,6 +93,35 @@ pub(crate) fn machine_paths(source: &Source) -> Vec<String> {
         .collect()
 }
 
+/// What becomes of a future that is dropped midway stands at every `async` method that users call.
+pub(crate) fn dropped_midway(source: &Source) -> Vec<String> {
+    let is_library =
+        ["crates/duly/src", "crates/redis-mq/src"].iter().any(|lib| source.path.starts_with(lib));
+    if !is_library || !source.is_rust() {
+        return Vec::new();
+    }
+    let mut is_said = false;
+    let mut found = Vec::new();
+    for (number, line) in lines(source) {
+        let line = line.trim();
+        match line {
+            _ if line.starts_with("///") => is_said |= line.contains("Cancel safety: "),
+            _ if line.starts_with("#[") => {}
+            _ => {
+                if line.starts_with("pub async fn ") && !is_said {
+                    found.push(at(
+                        source,
+                        number,
+                        "say under \"Cancel safety: \" what a dropped call leaves",
+                    ));
+                }
+                is_said = false;
+            }
+        }
+    }
+    found
+}
+
 /// The names of all functions of a Rust file.
 pub(crate) fn functions(source: &Source) -> impl Iterator<Item = &str> {
     let text = if source.is_rust() { source.text.as_str() } else { "" };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{DeliveryKey, Job, LaneKey};
-use crate::{Monotonic, store::Verdict};
+use crate::{Monotonic, store::Settlement};
 
 /// Something to do. Each is answered by an [`Event`](super::Event), unless it says otherwise.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub enum Action {
         /// The settle's name.
         settle: u64,
         /// What ends, and how.
-        batch: Arc<[(Job, Verdict)]>,
+        batch: Arc<[(Job, Settlement)]>,
     },
     /// Renew these leases.
     Extend {
@@ -61,7 +61,7 @@ pub enum Action {
         lane: LaneKey,
     },
     /// The lane is served no more and holds nothing. Unanswered.
-    LaneGone {
+    LaneRemoved {
         /// Which.
         lane: LaneKey,
     },
@@ -95,7 +95,7 @@ pub enum Report {
     DestinationOpened {
         /// The message that showed it, still in hand.
         job: Job,
-        /// Which destination, by its [key](super::Terms::destination).
+        /// Which destination, by its [key](super::DeliveryTerms::destination).
         destination: u64,
         /// When it is tried again.
         until: Monotonic,
@@ -106,7 +106,7 @@ pub enum Report {
     DestinationClosed {
         /// The message that showed it, still in hand.
         job: Job,
-        /// Which destination, by its [key](super::Terms::destination).
+        /// Which destination, by its [key](super::DeliveryTerms::destination).
         destination: u64,
     },
     /// Leases ended while the messages were being worked on, or before their outcomes could be recorded: they come

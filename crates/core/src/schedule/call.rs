@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{End, Job};
+use super::{AttemptResult, Job};
 use crate::{Monotonic, Outcome};
 
 /// A call without any outcome counts against the lane's concurrency for so long. After that, or after its first outcome, only
@@ -21,7 +21,7 @@ const REFUSED_TIME: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) job: Job,
-    /// The message and its destination, by [`Terms`](super::Terms): they are needed also when its lease is lost.
+    /// The message and its destination, by [`DeliveryTerms`](super::DeliveryTerms): they are needed also when its lease is lost.
     pub(super) message: u64,
     pub(super) destination: u64,
     /// Its destination is being tried with it.
@@ -34,7 +34,7 @@ struct Call {
     sent: Vec<Option<Sent>>,
     left: usize,
     /// Failures that may turn out to be those of the whole call.
-    failed: Vec<(Sent, End)>,
+    failed: Vec<(Sent, AttemptResult)>,
     /// Whether a message of it ended otherwise than the whole call might.
     is_mixed: bool,
 }
@@ -43,13 +43,13 @@ struct Call {
 #[derive(Debug)]
 pub(super) enum Ended {
     /// Each for itself.
-    Each(Vec<(Sent, End)>),
+    Each(Vec<(Sent, AttemptResult)>),
     /// The whole call failed in the same words, for no reason of connection: one message may have failed all.
-    Whole(Vec<(Sent, End)>),
+    Whole(Vec<(Sent, AttemptResult)>),
 }
 
 impl Ended {
-    pub(super) fn into_ends(self) -> Vec<(Sent, End)> {
+    pub(super) fn into_ends(self) -> Vec<(Sent, AttemptResult)> {
         match self {
             Self::Each(ends) | Self::Whole(ends) => ends,
         }
@@ -117,26 +117,27 @@ impl Calls {
     pub(super) fn ended(
         &mut self,
         serial: u64,
-        ends: Vec<(usize, End)>,
+        ends: Vec<(usize, AttemptResult)>,
         is_over: bool,
         now: Monotonic,
     ) -> Ended {
         let Some(call) = self.running.get_mut(&serial) else { return Ended::Each(Vec::new()) };
-        let mut known: Vec<(Sent, End)> = ends
+        let mut known: Vec<(Sent, AttemptResult)> = ends
             .into_iter()
             .filter_map(|(index, end)| Some((call.sent.get_mut(index)?.take()?, end)))
             .collect();
         self.messages -= known.len();
         call.left -= known.len();
         if is_over {
-            let missing = || End::not(Outcome::Unknown, "the sink gave no outcome for this message");
+            let missing =
+                || AttemptResult::failed(Outcome::Unknown, "the sink gave no outcome for this message");
             self.messages -= call.left;
             known.extend(call.sent.iter_mut().filter_map(Option::take).map(|sent| (sent, missing())));
             call.left = 0;
         }
         let is_first = call.failed.is_empty();
         known.splice(0..0, call.failed.drain(..));
-        let is_alike = |(_, end): &(Sent, End)| is_common(end) && end.says_the_same(&known[0].1);
+        let is_alike = |(_, end): &(Sent, AttemptResult)| is_common(end) && end.says_the_same(&known[0].1);
         let may_be_whole = !call.is_mixed && call.sent.len() > 1 && known.iter().all(is_alike);
         if !may_be_whole {
             call.is_mixed = true;
@@ -154,7 +155,7 @@ impl Calls {
     }
 
     /// Refusals that have waited long enough for the rest of their calls: each is about its own message.
-    pub(super) fn overdue_refusals(&mut self, now: Monotonic) -> Vec<(Sent, End)> {
+    pub(super) fn overdue_refusals(&mut self, now: Monotonic) -> Vec<(Sent, AttemptResult)> {
         let mut overdue = Vec::new();
         while let Some((_, serial)) =
             self.refused.pop_front_if(|(since, _)| since.saturating_add(REFUSED_TIME) <= now)
@@ -175,7 +176,7 @@ impl Calls {
     }
 
     /// Ends a call before its time: `end` for every message without one.
-    pub(super) fn give_up(&mut self, serial: u64, end: &End, now: Monotonic) -> Ended {
+    pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, now: Monotonic) -> Ended {
         let count = self.running.get(&serial).map_or(0, |call| call.sent.len());
         self.ended(serial, (0..count).map(|index| (index, end.clone())).collect(), true, now)
     }
@@ -192,10 +193,10 @@ impl Calls {
 }
 
 /// Whether it may be the failure of a whole call.
-fn is_common(end: &End) -> bool {
-    matches!(end, End::Not { outcome: Outcome::Unknown | Outcome::Refused, .. })
+fn is_common(end: &AttemptResult) -> bool {
+    matches!(end, AttemptResult::Failed { outcome: Outcome::Unknown | Outcome::Refused, .. })
 }
 
-fn is_refused(end: &End) -> bool {
-    matches!(end, End::Not { outcome: Outcome::Refused, .. })
+fn is_refused(end: &AttemptResult) -> bool {
+    matches!(end, AttemptResult::Failed { outcome: Outcome::Refused, .. })
 }

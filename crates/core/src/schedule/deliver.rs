@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    Action, DeliveryKey, End, Job, Report, Terms, Triage, Work,
+    Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, Report, Triage, Work,
     breaker::Allow,
     call::{Ended, Sent},
     destination::{Admission, CROWDED, Candidate},
     lane::{Lane, Step, Timer},
-    triage, verdict,
+    settlement_of, triage,
 };
-use crate::{Attempt, ErrorScope, Lost, Monotonic, Now, Outcome, Timestamp, store::Verdict};
+use crate::{Attempt, ErrorScope, Monotonic, Now, Outcome, Timestamp, store::Settlement};
 
 impl Lane {
     /// Hands over as much as the limits allow.
@@ -36,7 +36,7 @@ impl Lane {
             step.shared.serial += 1;
             let serial = step.shared.serial;
             let end = step.mono().saturating_add(self.settings.timeout);
-            self.timeouts.push_back((end, serial));
+            self.timeouts.push(end, serial);
             self.arm_timeout(step);
             let delivery = DeliveryKey { lane: self.key, serial };
             let jobs = call.iter().map(|sent| sent.job).collect();
@@ -47,7 +47,7 @@ impl Lane {
     }
 
     fn has_waiting(&self) -> bool {
-        !self.buffer.is_empty() || self.destinations.parked() > 0
+        !self.claims.waiting.is_empty() || self.destinations.parked() > 0
     }
 
     /// Takes the next call's messages, deciding about each at the last moment. None, if nothing that waits can go now.
@@ -62,34 +62,33 @@ impl Lane {
             }
             // What waited for its destination came first.
             if let Some(job) = self.destinations.unpark(free, step.mono()) {
-                self.buffer.push_front(job);
+                self.claims.waiting.push_front(job);
             }
-            let Some(&job) = self.buffer.front() else { break };
-            let Some(held) = self.held.get(&job.serial) else {
-                self.buffer.pop_front();
+            let Some(&job) = self.claims.waiting.front() else { break };
+            let Some(claim) = self.claims.get(job) else {
+                self.claims.waiting.pop_front();
                 continue;
             };
-            if held.alone && !call.is_empty() {
+            if claim.alone && !call.is_empty() {
                 break;
             }
-            let Terms { message, destination, .. } = held.terms;
-            let alone = held.alone;
-            let is_suspect = held.terms.lost != Lost::No;
-            let decision = triage(step.now.wall(), &held.terms, &self.settings.retry);
-            let lease_ends = held.lease_end <= lease_end_min;
-            let attempt = held.unknown_at(step.now.wall());
-            self.buffer.pop_front();
+            let DeliveryTerms { message, destination, .. } = claim.terms;
+            let (alone, is_suspect) = (claim.alone, claim.is_suspect());
+            let decision = triage(step.now.wall(), &claim.terms, &self.settings.retry);
+            let lease_ends = claim.lease_end <= lease_end_min;
+            let attempt = claim.unknown_at(step.now.wall());
+            self.claims.waiting.pop_front();
             match decision {
                 Triage::Dead(reason) => {
-                    step.shared.settling.push(job, Verdict::Dead { reason, attempt });
+                    step.shared.settle_queue.push(job, Settlement::Dead { reason, attempt });
                     continue;
                 }
                 Triage::Early => {
-                    self.hand_back(job, step);
+                    self.release(job, step);
                     continue;
                 }
                 Triage::Deliver if lease_ends => {
-                    self.hand_back(job, step);
+                    self.release(job, step);
                     continue;
                 }
                 Triage::Deliver => {}
@@ -107,7 +106,7 @@ impl Lane {
                 Admission::Defer { at, outcome, detail } => self.defer(job, at, outcome, detail, step),
                 Admission::Deny { detail } => {
                     self.give_back_token(job);
-                    self.judge(job, End::not(Outcome::Denied, detail), step);
+                    self.judge(job, AttemptResult::failed(Outcome::Denied, detail), step);
                 }
             }
         }
@@ -125,15 +124,15 @@ impl Lane {
     /// Puts a message back that was not tried. What an earlier call within the claim left open is recorded.
     fn defer(&mut self, job: Job, at: Timestamp, outcome: Outcome, detail: String, step: &mut Step<'_>) {
         let now = step.now.wall();
-        let unknown = self.held.get(&job.serial).and_then(|held| held.unknown_at(now));
+        let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
         self.give_back_token(job);
-        step.shared.settling.push(job, Verdict::Retry { at, attempt });
+        step.shared.settle_queue.push(job, Settlement::Retry { at, attempt });
     }
 
     /// What was parked for too long is deferred: its destination is too slow for all that is meant for it.
     pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
-        self.parked_armed = false;
+        self.destinations.is_timer_armed = false;
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
             self.defer(job, at, Outcome::Throttled, CROWDED.to_owned(), step);
@@ -142,11 +141,11 @@ impl Lane {
     }
 
     fn arm_parked(&mut self, step: &mut Step<'_>) {
-        if self.parked_armed {
+        if self.destinations.is_timer_armed {
             return;
         }
         if let Some(at) = self.destinations.parked_until() {
-            self.parked_armed = true;
+            self.destinations.is_timer_armed = true;
             step.shared.wheel.set(at, Timer::Parked(self.key));
         }
     }
@@ -155,15 +154,13 @@ impl Lane {
     pub(super) fn delivered(
         &mut self,
         serial: u64,
-        ends: Vec<(usize, End)>,
+        ends: Vec<(usize, AttemptResult)>,
         is_over: bool,
         step: &mut Step<'_>,
     ) {
         let ended = self.calls.ended(serial, ends, is_over, step.mono());
         self.ended(ended, step);
-        while self.timeouts.front().is_some_and(|(_, serial)| !self.calls.contains(*serial)) {
-            self.timeouts.pop_front();
-        }
+        self.timeouts.drop_ended(|serial| self.calls.contains(serial));
     }
 
     /// Refusals do not wait for what is silent beside them.
@@ -179,13 +176,12 @@ impl Lane {
 
     /// Gives up the calls whose time is over.
     pub(super) fn time_out(&mut self, step: &mut Step<'_>) {
-        self.timeout_armed = false;
-        while self.timeouts.front().is_some_and(|&(end, _)| end <= step.mono()) {
-            let Some((_, serial)) = self.timeouts.pop_front() else { break };
+        self.timeouts.disarm();
+        while let Some(serial) = self.timeouts.pop_overdue(step.mono()) {
             let detail = format!("no answer within {:?}", self.settings.timeout);
             let end = match self.settings.work {
-                Work::Sink => End::silent(detail),
-                Work::Handler { .. } => End::not(Outcome::Failed, detail),
+                Work::Sink => AttemptResult::silent(detail),
+                Work::Handler { .. } => AttemptResult::failed(Outcome::Failed, detail),
             };
             self.give_up(serial, &end, step);
         }
@@ -193,7 +189,7 @@ impl Lane {
     }
 
     /// Ends a call before its time: `end` for every message without one.
-    pub(super) fn give_up(&mut self, serial: u64, end: &End, step: &mut Step<'_>) {
+    pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, step: &mut Step<'_>) {
         if self.calls.contains(serial) {
             step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
             let ended = self.calls.give_up(serial, end, step.mono());
@@ -202,15 +198,14 @@ impl Lane {
     }
 
     /// The same, and no message is tried again alone.
-    pub(super) fn give_up_each(&mut self, serial: u64, end: &End, step: &mut Step<'_>) {
+    pub(super) fn give_up_each(&mut self, serial: u64, end: &AttemptResult, step: &mut Step<'_>) {
         step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
         let ends = self.calls.give_up(serial, end, step.mono()).into_ends();
         self.ended(Ended::Each(ends), step);
     }
 
     fn arm_timeout(&mut self, step: &mut Step<'_>) {
-        if let (false, Some(&(end, _))) = (self.timeout_armed, self.timeouts.front()) {
-            self.timeout_armed = true;
+        if let Some(end) = self.timeouts.arm() {
             step.shared.wheel.set(end, Timer::Timeout(self.key));
         }
     }
@@ -233,9 +228,9 @@ impl Lane {
     }
 
     /// When a message is tried again whose failure counts for nothing: when its destination, or the whole target, is.
-    fn retry_at(&mut self, sent: Sent, end: &End, outage_end: Timestamp, now: Now) -> Timestamp {
+    fn retry_at(&mut self, sent: Sent, end: &AttemptResult, outage_end: Timestamp, now: Now) -> Timestamp {
         match end {
-            End::Not { outcome, scope: ErrorScope::Destination, .. } if !outcome.counts() => {
+            AttemptResult::Failed { outcome, scope: ErrorScope::Destination, .. } if !outcome.counts() => {
                 let until = self.destinations.open_until(sent.destination);
                 self.destinations.defer_to(sent.destination, until, now)
             }
@@ -243,65 +238,77 @@ impl Lane {
         }
     }
 
-    fn judge(&mut self, job: Job, end: End, step: &mut Step<'_>) {
+    fn judge(&mut self, job: Job, end: AttemptResult, step: &mut Step<'_>) {
         self.judge_at(job, end, step.now.wall(), step);
     }
 
     /// Decides what a message's end means.
-    fn judge_at(&mut self, job: Job, end: End, outage_end: Timestamp, step: &mut Step<'_>) {
+    fn judge_at(&mut self, job: Job, end: AttemptResult, outage_end: Timestamp, step: &mut Step<'_>) {
         // A lost lease: the message comes again, this result means nothing.
-        let Some(held) = self.held.get(&job.serial) else { return };
+        let Some(claim) = self.claims.get(job) else { return };
         let wall = step.now.wall();
-        let verdict = match (&end, held.unknown_at(wall)) {
-            (End::Not { outcome, .. }, Some(attempt)) if !outcome.counts() => {
-                Verdict::Retry { at: outage_end, attempt }
+        let settlement = match (&end, claim.unknown_at(wall)) {
+            (AttemptResult::Failed { outcome, .. }, Some(attempt)) if !outcome.counts() => {
+                Settlement::Retry { at: outage_end, attempt }
             }
-            (End::Not { outcome: Outcome::Denied, detail, .. }, Some(attempt)) => {
+            (AttemptResult::Failed { outcome: Outcome::Denied, detail, .. }, Some(attempt)) => {
                 let random = step.shared.random.draw();
-                let end = End::not(Outcome::Unknown, format!("{}; then denied: {detail}", attempt.detail));
-                verdict(wall, &self.settings, &held.terms, end, outage_end, random)
+                let end = AttemptResult::failed(
+                    Outcome::Unknown,
+                    format!("{}; then denied: {detail}", attempt.detail),
+                );
+                settlement_of(wall, &self.settings, &claim.terms, end, outage_end, random)
             }
             _ => {
                 let random = step.shared.random.draw();
-                verdict(wall, &self.settings, &held.terms, end, outage_end, random)
+                settlement_of(wall, &self.settings, &claim.terms, end, outage_end, random)
             }
         };
-        step.shared.settling.push(job, verdict);
+        step.shared.settle_queue.push(job, settlement);
     }
 
     /// One bad message may have failed all: each tries alone before any attempt counts.
-    fn again_one_by_one(&mut self, ends: Vec<(Sent, End)>) {
+    fn again_one_by_one(&mut self, ends: Vec<(Sent, AttemptResult)>) {
         for (Sent { job, .. }, end) in ends.into_iter().rev() {
-            let Some(held) = self.held.get_mut(&job.serial) else { continue };
-            held.alone = true;
-            if let End::Not { outcome: Outcome::Unknown, detail, .. } = end {
-                held.unknown = Some(detail);
+            let Some(claim) = self.claims.get_mut(job) else { continue };
+            claim.alone = true;
+            if let AttemptResult::Failed { outcome: Outcome::Unknown, detail, .. } = end {
+                claim.unknown = Some(detail);
             }
-            self.buffer.push_front(job);
+            self.claims.waiting.push_front(job);
         }
     }
 
     /// Lets the destinations see how their messages ended.
-    fn watch_destinations(&mut self, ends: &[(Sent, End)], step: &mut Step<'_>) {
+    fn watch_destinations(&mut self, ends: &[(Sent, AttemptResult)], step: &mut Step<'_>) {
         if self.settings.work != Work::Sink {
             return;
         }
         for (sent, end) in ends {
             let Sent { job, message, destination: key, is_trial } = *sent;
             let cause = match end {
-                End::Not { outcome: Outcome::Unknown, detail, scope: ErrorScope::Destination, .. } => {
+                AttemptResult::Failed {
+                    outcome: Outcome::Unknown,
+                    detail,
+                    scope: ErrorScope::Destination,
+                    ..
+                } => {
                     let is_enough = self.destinations.was_silent(key, message, is_trial);
                     is_enough.then(|| (Outcome::Unreachable, detail.clone()))
                 }
-                End::Not { outcome, detail, scope: ErrorScope::Destination, .. }
+                AttemptResult::Failed { outcome, detail, scope: ErrorScope::Destination, .. }
                     if !matches!(outcome, Outcome::Refused) =>
                 {
                     let is_told = self.destinations.is_told_by(key, is_trial);
                     is_told.then(|| (*outcome, detail.clone()))
                 }
                 // The connection's fault, or nobody's: it says nothing of the destination.
-                End::Not { outcome, .. } if !outcome.counts() || *outcome == Outcome::Unknown => None,
-                End::Done { .. } | End::Not { .. } => {
+                AttemptResult::Failed { outcome, .. }
+                    if !outcome.counts() || *outcome == Outcome::Unknown =>
+                {
+                    None
+                }
+                AttemptResult::Delivered { .. } | AttemptResult::Failed { .. } => {
                     if self.destinations.answered(key) {
                         let report = Report::DestinationClosed { job, destination: key };
                         step.actions.push(Action::Report(report));
@@ -334,20 +341,21 @@ impl Lane {
     }
 
     /// Lets the breaker see how a call went. Gives the time at which an absent target is tried again.
-    fn watch_target(&mut self, ends: &[(Sent, End)], step: &mut Step<'_>) -> Timestamp {
+    fn watch_target(&mut self, ends: &[(Sent, AttemptResult)], step: &mut Step<'_>) -> Timestamp {
         let wall = step.now.wall();
         if self.settings.work != Work::Sink || ends.is_empty() {
             return wall;
         }
         let ends = || ends.iter().map(|(_, end)| end);
-        let outage = |end: &&End| matches!(end, End::Not { outcome, scope: ErrorScope::Target, .. } if !outcome.counts());
-        let unknown = |end: &End| matches!(end, End::Not { outcome: Outcome::Unknown, .. });
+        let outage = |end: &&AttemptResult| matches!(end, AttemptResult::Failed { outcome, scope: ErrorScope::Target, .. } if !outcome.counts());
+        let unknown =
+            |end: &AttemptResult| matches!(end, AttemptResult::Failed { outcome: Outcome::Unknown, .. });
         let trying = self.breaker.allows() == Allow::One;
         let culprit = ends()
             .filter(outage)
             .max_by_key(|end| wish(end))
             .or_else(|| ends().next().filter(|_| trying && ends().all(unknown)));
-        if let Some(culprit @ End::Not { detail, .. }) = culprit {
+        if let Some(culprit @ AttemptResult::Failed { detail, .. }) = culprit {
             let until = self.trip(wish(culprit), detail.clone(), step);
             return wall.saturating_add(until.since(step.mono()));
         }
@@ -388,9 +396,9 @@ impl Lane {
     }
 }
 
-fn wish(end: &End) -> Option<Duration> {
+fn wish(end: &AttemptResult) -> Option<Duration> {
     match end {
-        End::Not { retry_after, .. } => *retry_after,
-        End::Done { .. } => None,
+        AttemptResult::Failed { retry_after, .. } => *retry_after,
+        AttemptResult::Delivered { .. } => None,
     }
 }

@@ -114,6 +114,8 @@ pub(super) struct Destinations {
     /// Destinations whose breaker is not closed.
     open: usize,
     uses: u64,
+    /// A timer for the message that is parked longest is set.
+    pub(super) is_timer_armed: bool,
 }
 
 impl Destinations {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DeliveryKey, Job, LaneKey, LaneSettings, Terms};
+use super::{DeliveryKey, DeliveryTerms, Job, LaneKey, LaneSettings};
 use crate::{ErrorScope, Monotonic, Outcome, SinkError, Timestamp};
 
 /// Something happened.
@@ -43,7 +43,7 @@ pub enum Event {
         /// For whom.
         lane: LaneKey,
         /// What came, in order.
-        taken: Vec<Taken>,
+        taken: Vec<ClaimedJob>,
         /// How many more were due and are delivered already: the store moved them by itself.
         moved: usize,
         /// Nothing else is due before then.
@@ -61,7 +61,7 @@ pub enum Event {
         /// Which.
         delivery: DeliveryKey,
         /// How messages ended, each with its index among the jobs of the delivery. The first end of a message stands.
-        ends: Vec<(usize, End)>,
+        ends: Vec<(usize, AttemptResult)>,
         /// Whether the delivery is over: what has no end yet gets none.
         is_over: bool,
     },
@@ -127,23 +127,23 @@ pub enum Event {
 
 /// A claimed message, as much of it as the scheduler needs.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct ClaimedJob {
     /// Its name between scheduler and runtime.
     pub job: Job,
     /// What decides about it.
-    pub terms: Terms,
+    pub terms: DeliveryTerms,
 }
 
 /// How the delivery of one message ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum AttemptResult {
     /// The target or handler took it.
-    Done {
+    Delivered {
         /// What the target gave as proof.
         receipt: Option<String>,
     },
     /// It did not.
-    Not {
+    Failed {
         /// Why, by kind. Never [`Outcome::Delivered`].
         outcome: Outcome,
         /// Why, in words.
@@ -155,17 +155,17 @@ pub enum End {
     },
 }
 
-impl End {
+impl AttemptResult {
     /// A failure with no wish for a time.
-    pub fn not(outcome: Outcome, detail: impl Into<String>) -> Self {
+    pub fn failed(outcome: Outcome, detail: impl Into<String>) -> Self {
         let scope = if outcome == Outcome::Denied { ErrorScope::Destination } else { ErrorScope::Target };
-        Self::Not { outcome, detail: detail.into(), retry_after: None, scope }
+        Self::Failed { outcome, detail: detail.into(), retry_after: None, scope }
     }
 
     /// Whether both failed in the same words.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Not { outcome, detail, .. }, Self::Not { outcome: other, detail: words, .. }) => {
+            (Self::Failed { outcome, detail, .. }, Self::Failed { outcome: other, detail: words, .. }) => {
                 outcome == other && detail == words
             }
             _ => false,
@@ -175,13 +175,13 @@ impl End {
     /// No answer from the destination in time.
     pub(super) fn silent(detail: impl Into<String>) -> Self {
         let scope = ErrorScope::Destination;
-        Self::Not { outcome: Outcome::Unknown, detail: detail.into(), retry_after: None, scope }
+        Self::Failed { outcome: Outcome::Unknown, detail: detail.into(), retry_after: None, scope }
     }
 }
 
-impl From<SinkError> for End {
+impl From<SinkError> for AttemptResult {
     fn from(error: SinkError) -> Self {
         let SinkError { kind, detail, retry_after, scope } = error;
-        Self::Not { outcome: kind.outcome(), detail, retry_after, scope }
+        Self::Failed { outcome: kind.outcome(), detail, retry_after, scope }
     }
 }

@@ -1,7 +1,7 @@
 //! Leases are renewed while a message is in hand; a lost one is told.
 
 use super::{
-    Action, End, Job, Report, Work,
+    Action, AttemptResult, Job, Report, Work,
     lane::{Lane, Shared, Step, Timer},
 };
 use crate::{Monotonic, Outcome};
@@ -11,8 +11,8 @@ const LOOKS: u32 = 4;
 
 impl Lane {
     pub(super) fn arm_renewal(&mut self, step: &mut Step<'_>) {
-        if !self.renew_armed && !self.held.is_empty() {
-            self.renew_armed = true;
+        if !self.claims.is_renewal_armed && !self.claims.is_empty() {
+            self.claims.is_renewal_armed = true;
             let at = step.mono().saturating_add(self.settings.lease / LOOKS);
             step.shared.wheel.set(at, Timer::Renew(self.key));
         }
@@ -20,21 +20,12 @@ impl Lane {
 
     /// Renews what has been in hand for a while, and lets go of what is surely lost.
     pub(super) fn renew(&mut self, step: &mut Step<'_>) {
-        self.renew_armed = false;
+        self.claims.is_renewal_armed = false;
         let now = step.mono();
         let fresh = now.saturating_add(self.settings.lease - self.settings.lease / LOOKS);
-        let (mut lost, mut old) = (Vec::new(), Vec::new());
-        for (&serial, held) in &self.held {
-            let job = Job { lane: self.key, serial };
-            if held.lease_end <= now {
-                lost.push(job);
-            } else if held.lease_end <= fresh {
-                old.push(job);
-            }
-        }
-        // The order of a map differs from run to run; a simulation must not.
-        old.sort_unstable();
-        lost.sort_unstable();
+        let lost = self.claims.ending_by(self.key, now);
+        let mut old = self.claims.ending_by(self.key, fresh);
+        old.retain(|job| lost.binary_search(job).is_err());
         self.lose(lost, step);
         if !old.is_empty() {
             step.actions.push(Action::Extend { jobs: old, lease: self.settings.lease });
@@ -51,9 +42,12 @@ impl Lane {
         }
         // Until the next look they would have ended.
         let soon = step.mono().saturating_add(self.settings.lease / LOOKS);
-        let ending = |job: &Job| self.held.get(&job.serial).is_some_and(|held| held.lease_end <= soon);
+        let ending = |job: &Job| self.claims.get(*job).is_some_and(|claim| claim.lease_end <= soon);
         let serials = self.calls.with(ending);
-        let end = End::not(Outcome::Unknown, "its lease could not be renewed before the target answered");
+        let end = AttemptResult::failed(
+            Outcome::Unknown,
+            "its lease could not be renewed before the target answered",
+        );
         for serial in serials {
             self.give_up(serial, &end, step);
         }
@@ -63,18 +57,15 @@ impl Lane {
     pub(super) fn extended(&mut self, jobs: &[Job], lost: &[Job], asked: Monotonic, step: &mut Step<'_>) {
         let end = asked.saturating_add(self.settings.lease);
         for job in jobs {
-            if let Some(held) = self.held.get_mut(&job.serial) {
-                held.lease_end = held.lease_end.max(end);
+            if let Some(claim) = self.claims.get_mut(*job) {
+                claim.lease_end = claim.lease_end.max(end);
             }
         }
         // What is being settled at the same time may be answered "lost" here, although it is just done.
-        let lost = lost.iter().filter(|job| self.holds(**job) && !step.shared.settling.has(**job));
+        let lost =
+            lost.iter().filter(|job| self.claims.contains(**job) && !step.shared.settle_queue.has(**job));
         let lost = lost.copied().collect();
         self.lose(lost, step);
-    }
-
-    fn holds(&self, job: Job) -> bool {
-        self.held.contains_key(&job.serial)
     }
 
     fn lose(&mut self, lost: Vec<Job>, step: &mut Step<'_>) {
@@ -89,7 +80,7 @@ impl Lane {
     /// These are somebody else's now.
     pub(super) fn forget(&mut self, jobs: Vec<Job>, shared: &mut Shared, actions: &mut Vec<Action>) {
         for job in &jobs {
-            self.let_go(*job, shared);
+            self.remove_claim(*job, shared);
         }
         actions.push(Action::Forget { jobs });
     }

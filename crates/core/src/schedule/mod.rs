@@ -5,12 +5,15 @@
 //! day of traffic runs in a millisecond of test.
 //!
 //! The scheduler knows, per lane, only a lower bound of the next due time. When it comes it asks the store,
-//! which alone knows what is due. Wake-ups are hints; the [sweep](Pace) is the truth.
+//! which alone knows what is due. Wake-ups are hints; the [sweep](SweepSettings) is the truth.
 
 mod action;
 mod breaker;
 mod budget;
 mod call;
+mod call_timeouts;
+mod claim_timing;
+mod claims;
 mod deliver;
 mod destination;
 mod event;
@@ -20,26 +23,26 @@ mod random;
 mod rate;
 mod scheduler;
 mod settings;
-mod settling;
+mod settle_queue;
+mod settlement;
 mod stop;
 mod suspect;
 mod sweep;
 mod triage;
-mod verdict;
 mod wheel;
 
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, Report};
-pub use event::{End, Event, Taken};
-pub use lane::{LaneLook, Target};
+pub use event::{AttemptResult, ClaimedJob, Event};
+pub use lane::{BreakerState, LaneSnapshot};
 pub use random::Random;
 pub use scheduler::Scheduler;
 pub use settings::{LaneSettings, Rate, Settings, Work};
-pub use sweep::Pace;
-pub use triage::{Terms, Triage, triage};
-pub use verdict::verdict;
+pub use settlement::settlement_of;
+pub use sweep::SweepSettings;
+pub use triage::{DeliveryTerms, Triage, triage, wait_after_loss};
 
 /// A lane, as the scheduler and its runtime name it between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Action, Event, LaneKey, LaneLook, Random, Report, Settings,
+    Action, Event, LaneKey, LaneSnapshot, Random, Report, Settings,
     lane::{Lane, Shared, Step, Timer},
-    settling::{Settling, store_wait},
+    settle_queue::{SettleQueue, store_wait},
     suspect::Suspect,
     sweep::{Found, Sweeper},
     wheel::Wheel,
@@ -37,7 +37,7 @@ impl Scheduler {
         let shared = Shared {
             wheel: Wheel::new(),
             random: Random::new(settings.seed),
-            settling: Settling::default(),
+            settle_queue: SettleQueue::default(),
             suspect: Suspect::default(),
             serial: 0,
             unblocked: Vec::new(),
@@ -64,33 +64,33 @@ impl Scheduler {
         self.lanes.contains_key(&lane)
     }
 
-    /// A lane at a glance.
-    pub fn look(&self, lane: LaneKey) -> Option<LaneLook> {
-        Some(self.lanes.get(&lane)?.look())
+    /// The state of a lane.
+    pub fn snapshot(&self, lane: LaneKey) -> Option<LaneSnapshot> {
+        Some(self.lanes.get(&lane)?.snapshot())
     }
 
-    /// Takes note of `event` as [`step`](Self::step) does, except that timers and the ends of claims wait for the next
-    /// step: for many events at once, so that those ends leave as one batch.
-    pub fn hear(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
+    /// Applies `event` as [`step`](Self::step) does, but leaves timers and settles to the next step: of many events at once, the settles
+    /// then leave as one batch.
+    pub fn apply(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
         let Some(mut shared) = self.shared.take() else { return };
         let mut step = Step { now, shared: &mut shared, actions };
         self.watch_clock(&mut step);
-        self.take_note(event, &mut step);
+        self.handle_event(event, &mut step);
         self.advance_touched(&mut step);
         self.shared = Some(shared);
     }
 
-    /// Takes note of `event` at `now` and pushes what is to be done.
+    /// Applies `event` at `now` and pushes what is to be done.
     pub fn step(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
         // Lent to the step as a whole, so that lanes and what they share can be used side by side.
         let Some(mut shared) = self.shared.take() else { return };
         let mut step = Step { now, shared: &mut shared, actions };
         self.watch_clock(&mut step);
-        self.take_note(event, &mut step);
+        self.handle_event(event, &mut step);
         self.fire(&mut step);
         self.advance_touched(&mut step);
         if self.sweeper.begin(now.mono()) {
-            let lanes = self.lanes.iter().filter(|(_, lane)| !lane.stopping).map(|(key, _)| *key);
+            let lanes = self.lanes.iter().filter(|(_, lane)| !lane.gate.is_stopping).map(|(key, _)| *key);
             step.actions.push(Action::Sweep { lanes: lanes.collect() });
         }
         self.flush(&mut step);
@@ -118,7 +118,7 @@ impl Scheduler {
         }
     }
 
-    fn take_note(&mut self, event: Event, step: &mut Step<'_>) {
+    fn handle_event(&mut self, event: Event, step: &mut Step<'_>) {
         match event {
             Event::Tick => {}
             Event::LaneAdded { lane: key, settings, paused } => {
@@ -131,7 +131,7 @@ impl Scheduler {
                     self.with(lane, |lane| lane.stop(grace_end, step));
                 }
             }
-            Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.hint(due)),
+            Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.timing.hint(due)),
             Event::Claimed { lane, taken, moved, next, asked } => {
                 self.with(lane, |lane| lane.claimed(taken, moved, next, asked, step));
             }
@@ -181,19 +181,20 @@ impl Scheduler {
     /// An operator may have paused or resumed a lane at another node.
     fn follow_pauses(&mut self, paused: Option<Vec<LaneKey>>, now: Timestamp) {
         let Some(paused) = paused else { return };
-        let differs = |(key, lane): (&LaneKey, &Lane)| (lane.paused != paused.contains(key)).then_some(*key);
+        let differs =
+            |(key, lane): (&LaneKey, &Lane)| (lane.gate.is_paused != paused.contains(key)).then_some(*key);
         for key in self.lanes.iter().filter_map(differs).collect::<Vec<_>>() {
-            self.with(key, |lane| lane.set_paused(!lane.paused, now));
+            self.with(key, |lane| lane.set_paused(!lane.gate.is_paused, now));
         }
     }
 
     fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>, mut found: Found, step: &mut Step<'_>) {
         let now = step.now.wall();
         for (key, due) in next {
-            self.with(key, |lane| found.news |= lane.hint(due) && due <= now);
+            self.with(key, |lane| found.news |= lane.timing.hint(due) && due <= now);
         }
         let near = now.saturating_add(self.sweeper.idle_max());
-        found.near = self.lanes.values().any(|lane| lane.due_by(near));
+        found.near = self.lanes.values().any(|lane| lane.is_due_by(near));
         self.sweeper.found(step.mono(), found);
     }
 
@@ -203,7 +204,7 @@ impl Scheduler {
         for timer in fired.drain(..) {
             match timer {
                 Timer::Wake(key, at) => {
-                    if self.lanes.get_mut(&key).is_some_and(|lane| lane.woken(at)) {
+                    if self.lanes.get_mut(&key).is_some_and(|lane| lane.timing.disarm(at)) {
                         self.touch(key);
                     }
                 }
@@ -224,7 +225,7 @@ impl Scheduler {
     /// none can use up another's share.
     fn advance_touched(&mut self, step: &mut Step<'_>) {
         for key in std::mem::take(&mut step.shared.unblocked) {
-            self.with(key, |lane| lane.blocked = false);
+            self.with(key, |lane| lane.gate.is_blocked = false);
         }
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -232,9 +233,9 @@ impl Scheduler {
         for key in touched.drain(..) {
             let Some(lane) = self.lanes.get_mut(&key) else { continue };
             lane.advance(step);
-            if lane.is_gone() {
+            if lane.is_stopped() {
                 self.lanes.remove(&key);
-                step.actions.push(Action::LaneGone { lane: key });
+                step.actions.push(Action::LaneRemoved { lane: key });
             }
         }
         self.touched = touched;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::Pace;
+use super::SweepSettings;
 use crate::RetryPolicy;
 
 /// The settings of one scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// How often the sweep looks.
-    pub pace: Pace,
+    pub pace: SweepSettings,
     /// Where the jitter starts. The runtime draws it; the same seed gives the same run.
     pub seed: u64,
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{Invalid, Monotonic};
+use crate::{ErrorCode, Invalid, Monotonic};
 
 /// The pace of the sweep. [`check`](Self::check) says what makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
+pub struct SweepSettings {
     /// The first interval.
     pub initial: Duration,
     /// The shortest, under load or when sweeps find what wake-ups missed.
@@ -17,7 +17,7 @@ pub struct Pace {
     pub idle_max: Duration,
 }
 
-impl Default for Pace {
+impl Default for SweepSettings {
     fn default() -> Self {
         Self {
             initial: Duration::from_millis(100),
@@ -28,14 +28,15 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl SweepSettings {
     /// The shortest interval between two sweeps: less would be a busy loop.
     pub const MIN: Duration = Duration::from_millis(1);
 
     /// Refuses intervals that contradict each other, and those that would keep the store busy with nothing but sweeps.
     pub fn check(&self) -> Result<(), Invalid> {
-        let refused =
-            |name: &str, detail: String| Err(Invalid::new("bad_scan", format!("scan.{name}"), detail));
+        let refused = |name: &str, detail: String| {
+            Err(Invalid::new(ErrorCode::BadScan, format!("scan.{name}"), detail))
+        };
         for (name, interval) in [("min", self.min), ("max", self.max), ("idle_max", self.idle_max)] {
             if interval < Self::MIN {
                 return refused(name, format!("it is {interval:?}, shorter than {:?}", Self::MIN));
@@ -63,7 +64,7 @@ impl Pace {
 pub(super) struct Found {
     /// Something that no wake-up had told.
     pub(super) news: bool,
-    /// Something is due within [`Pace::idle_max`].
+    /// Something is due within [`SweepSettings::idle_max`].
     pub(super) near: bool,
     pub(super) again_within: Option<Duration>,
     pub(super) next_lease_end: Option<Monotonic>,
@@ -71,7 +72,7 @@ pub(super) struct Found {
 
 #[derive(Debug)]
 pub(super) struct Sweeper {
-    pace: Pace,
+    pace: SweepSettings,
     interval: Duration,
     /// `None` while a sweep is under way.
     next: Option<Monotonic>,
@@ -79,7 +80,7 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    pub(super) fn new(pace: Pace) -> Self {
+    pub(super) fn new(pace: SweepSettings) -> Self {
         let pace = pace.bounded();
         Self { interval: pace.initial, pace, next: Some(Monotonic::default()), failures: 0 }
     }
@@ -108,7 +109,7 @@ impl Sweeper {
 
     pub(super) fn found(&mut self, now: Monotonic, found: Found) {
         self.failures = 0;
-        let Pace { min, max, idle_max, .. } = self.pace;
+        let SweepSettings { min, max, idle_max, .. } = self.pace;
         let interval = if found.news { self.interval / 2 } else { self.interval.saturating_mul(3) / 2 };
         // Not `clamp`, which panics when the bounds are the wrong way round.
         self.interval = interval.min(max).max(min);
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn the_pace_adapts_between_its_bounds() {
         let now = Monotonic::from_micros(1_000_000);
-        let mut sweeper = Sweeper::new(Pace::default());
+        let mut sweeper = Sweeper::new(SweepSettings::default());
         for _ in 0..10 {
             sweeper.found(now, Found { news: true, near: true, ..NOTHING });
         }
@@ -159,28 +160,31 @@ mod tests {
 
     #[test]
     fn contradicting_intervals_are_refused_and_stop_no_sweep() {
-        let (second, edge) = (Duration::from_secs(1), Pace::default());
+        let (second, edge) = (Duration::from_secs(1), SweepSettings::default());
         for (pace, path) in [
-            (Pace { min: 3 * second, max: 2 * second, ..edge.clone() }, "scan.min"),
-            (Pace { max: 3 * second, ..edge.clone() }, "scan.max"),
-            (Pace { min: Duration::ZERO, ..edge.clone() }, "scan.min"),
-            (Pace { min: Duration::ZERO, max: Duration::ZERO, idle_max: Duration::ZERO, ..edge }, "scan.min"),
+            (SweepSettings { min: 3 * second, max: 2 * second, ..edge.clone() }, "scan.min"),
+            (SweepSettings { max: 3 * second, ..edge.clone() }, "scan.max"),
+            (SweepSettings { min: Duration::ZERO, ..edge.clone() }, "scan.min"),
+            (
+                SweepSettings { min: Duration::ZERO, max: Duration::ZERO, idle_max: Duration::ZERO, ..edge },
+                "scan.min",
+            ),
         ] {
             assert_eq!(pace.check().unwrap_err().path, path, "{pace:?}");
             let now = Monotonic::from_micros(1_000_000);
             let mut sweeper = Sweeper::new(pace);
             for found in [NOTHING, Found { news: true, ..NOTHING }, Found { near: true, ..NOTHING }] {
                 sweeper.found(now, found);
-                assert!(interval(&sweeper, now) >= Pace::MIN, "{sweeper:?}");
+                assert!(interval(&sweeper, now) >= SweepSettings::MIN, "{sweeper:?}");
             }
         }
-        assert_eq!(Pace::default().check(), Ok(()));
+        assert_eq!(SweepSettings::default().check(), Ok(()));
     }
 
     #[test]
     fn the_wishes_of_the_store_are_honoured() {
         let now = Monotonic::from_micros(1_000_000);
-        let mut sweeper = Sweeper::new(Pace::default());
+        let mut sweeper = Sweeper::new(SweepSettings::default());
         sweeper.found(now, Found { again_within: Some(Duration::from_millis(700)), ..NOTHING });
         assert_eq!(interval(&sweeper, now), Duration::from_millis(700));
         let end = now.saturating_add(Duration::from_millis(300));

@@ -2,14 +2,14 @@
 
 mod bench;
 
-mod breaking;
-mod claiming;
+mod breaker;
+mod claim;
 mod clock;
-mod delivering;
+mod deliver;
 mod destination;
+mod in_store_delivery;
 mod isolation;
-mod leasing;
-mod moving;
-mod settling;
-mod stopping;
-mod suspecting;
+mod lease;
+mod settle;
+mod stop;
+mod suspect;

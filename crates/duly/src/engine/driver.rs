@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use duly_core::{
     Clock, Lane, Monotonic, Now, Sleep, Store,
-    schedule::{Action, DeliveryKey, Event, Job, LaneKey, Scheduler, Settings, Taken, Terms},
-    store::{Claimed, Leased, Settled, StoreError, Sweep},
+    schedule::{Action, ClaimedJob, DeliveryKey, DeliveryTerms, Event, Job, LaneKey, Scheduler, Settings},
+    store::{Claimed, LeasedMessage, Settled, StoreError, Sweep},
 };
 use tokio::{
     sync::{
@@ -48,7 +48,7 @@ impl Parts {
 
 /// A claimed message in the driver's hands.
 pub(super) struct Held {
-    pub(super) leased: Leased,
+    pub(super) leased: LeasedMessage,
     /// How late its try began, in microseconds.
     pub(super) late_us: u64,
     /// Tells a handler that the lease is lost.
@@ -118,7 +118,9 @@ impl Driver {
             let now = self.parts.clock.now();
             for (lane, due) in self.parts.hints.take() {
                 if let Some(&lane) = self.keys.get(&lane) {
-                    self.decide(|scheduler, actions| scheduler.hear(now, Event::Hint { lane, due }, actions));
+                    self.decide(|scheduler, actions| {
+                        scheduler.apply(now, Event::Hint { lane, due }, actions)
+                    });
                 }
             }
             for _ in 0..NOTES_AT_ONCE {
@@ -150,7 +152,7 @@ impl Driver {
     fn take_note(&mut self, note: Note) {
         let now = self.parts.clock.now();
         if let Some(event) = self.event_of(note, now) {
-            self.decide(|scheduler, actions| scheduler.hear(now, event, actions));
+            self.decide(|scheduler, actions| scheduler.apply(now, event, actions));
         }
     }
 
@@ -190,7 +192,7 @@ impl Driver {
             Note::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
             Note::Look { answer } => {
                 let look = |served: &LaneKey| {
-                    Some((self.lanes.get(served)?.lane.clone(), self.scheduler.look(*served)?))
+                    Some((self.lanes.get(served)?.lane.clone(), self.scheduler.snapshot(*served)?))
                 };
                 let _ = answer.send(self.keys.values().filter_map(look).collect());
                 return None;
@@ -203,7 +205,7 @@ impl Driver {
             Note::Claimed { lane, asked, moved, result } => match self.observe_claim(lane, now, result) {
                 Ok(claimed) => self.claimed(lane, asked, moved, claimed),
                 Err(error) => {
-                    tracing::warn!(%error, "a claim failed");
+                    tracing::warn!(%error, "claim failed");
                     Event::ClaimFailed { lane }
                 }
             },
@@ -223,14 +225,15 @@ impl Driver {
                         Event::Settled { settle, lost }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a settle failed");
+                        tracing::warn!(%error, "settle failed");
                         Event::SettleFailed { settle }
                     }
                 }
             }
             Note::Extended { jobs, asked, result } => {
                 let result = self.parts.bell.observe(Call::Extend, now, result);
-                let results = result.inspect_err(|error| tracing::warn!(%error, "a renewal failed")).ok()?;
+                let results =
+                    result.inspect_err(|error| tracing::warn!(%error, "lease renewal failed")).ok()?;
                 // What nothing is known of is neither: it is held for as long as its lease was last said to last.
                 let known = jobs.into_iter().zip(results).filter(|(_, settled)| *settled != Settled::Unknown);
                 let known: Vec<_> = known.collect();
@@ -243,7 +246,7 @@ impl Driver {
                 match self.parts.bell.observe(Call::Sweep, now, result) {
                     Ok(sweep) => self.swept(sweep),
                     Err(error) => {
-                        tracing::warn!(%error, "a sweep failed");
+                        tracing::warn!(%error, "sweep failed");
                         Event::SweepFailed
                     }
                 }
@@ -270,11 +273,11 @@ impl Driver {
         for leased in claimed.messages {
             self.serial += 1;
             let job = Job { lane, serial: self.serial };
-            let mut terms = Terms::of(&leased);
+            let mut terms = DeliveryTerms::of(&leased);
             if let Some(Worker::Sink(sink, _)) = &worker {
                 terms = terms.to(&destination_of(&**sink, &leased.message));
             }
-            taken.push(Taken { job, terms });
+            taken.push(ClaimedJob { job, terms });
             self.held.insert(job, Held { leased, late_us: 0, hold: None });
         }
         Event::Claimed { lane, taken, moved, next: claimed.next, asked }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use duly_core::{
     Delivery, Outcome, Outcomes, Sink,
-    schedule::{DeliveryKey, End},
+    schedule::{AttemptResult, DeliveryKey},
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -13,7 +13,7 @@ use super::{Note, caught};
 /// The ends of one call that the driver has not taken yet. Many that are known at the same time are one note.
 pub(crate) struct Ends {
     pub(super) delivery: DeliveryKey,
-    known: Mutex<Vec<(usize, End)>>,
+    known: Mutex<Vec<(usize, AttemptResult)>>,
 }
 
 impl Ends {
@@ -22,13 +22,13 @@ impl Ends {
     }
 
     /// Says whether these are the first since the last [`take`](Self::take).
-    pub(super) fn push(&self, index: usize, end: End) -> bool {
+    pub(super) fn push(&self, index: usize, end: AttemptResult) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.push((index, end));
         known.len() == 1
     }
 
-    pub(super) fn take(&self) -> Vec<(usize, End)> {
+    pub(super) fn take(&self) -> Vec<(usize, AttemptResult)> {
         std::mem::take(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -42,8 +42,8 @@ pub(super) async fn deliver(
 ) {
     let report = |index: usize, result: Result<String, duly_core::SinkError>| {
         let end = match result {
-            Ok(receipt) => End::Done { receipt: Some(receipt) },
-            Err(error) => End::from(error),
+            Ok(receipt) => AttemptResult::Delivered { receipt: Some(receipt) },
+            Err(error) => AttemptResult::from(error),
         };
         if ends.push(index, end) {
             // The driver is gone only when all is over.
@@ -52,7 +52,7 @@ pub(super) async fn deliver(
     };
     if let Err(panic) = caught(sink.deliver_each(batch, &Outcomes::new(&report))).await {
         for index in 0..batch.len() {
-            ends.push(index, End::not(Outcome::Unknown, panic.clone()));
+            ends.push(index, AttemptResult::failed(Outcome::Unknown, panic.clone()));
         }
     }
 }

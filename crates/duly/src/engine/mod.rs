@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use duly_core::{
     Lane, Monotonic, SinkError,
-    schedule::{DeliveryKey, Job, LaneKey, LaneLook, LaneSettings},
-    store::{Claimed, Settled, StoreError, Sweep, Verdict},
+    schedule::{DeliveryKey, Job, LaneKey, LaneSettings, LaneSnapshot},
+    store::{Claimed, Settled, Settlement, StoreError, Sweep},
 };
 use tokio::sync::oneshot;
 
@@ -48,7 +48,7 @@ pub(crate) enum Note {
         lane: Lane,
     },
     Look {
-        answer: oneshot::Sender<Vec<(Lane, LaneLook)>>,
+        answer: oneshot::Sender<Vec<(Lane, LaneSnapshot)>>,
     },
     Shutdown {
         grace_end: Monotonic,
@@ -70,7 +70,7 @@ pub(crate) enum Note {
     },
     Settled {
         settle: u64,
-        batch: Arc<[(Job, Verdict)]>,
+        batch: Arc<[(Job, Settlement)]>,
         result: Result<Vec<Settled>, StoreError>,
     },
     Extended {

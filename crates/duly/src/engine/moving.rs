@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duly_core::{
-    Clock, Lane, Left, Moved, Mover, Now,
+    Clock, InStoreDelivered, InStoreDelivery, Lane, Now, Remaining,
     store::{Claim, Claimed, StoreError, StoreErrorKind},
 };
 
@@ -12,7 +12,7 @@ use crate::{events::Bell, tally::LaneTally};
 
 /// What is to be done before a claim.
 pub(super) struct Moving {
-    mover: Arc<dyn Mover>,
+    mover: Arc<dyn InStoreDelivery>,
     movable: usize,
     lane: Lane,
     tally: Arc<LaneTally>,
@@ -46,7 +46,7 @@ impl Moving {
             Err(error) if error.kind == StoreErrorKind::Full => return (0, Ok(Before::Claim(claim))),
             Err(error) => return (0, Err(error)),
         };
-        let Moved { messages, next, left } = moved;
+        let InStoreDelivered { messages, next, left } = moved;
         let (count, now): (usize, Now) = (messages.len(), self.clock.now());
         for message in messages {
             let late_us = now.wall_micros().saturating_sub(message.ready.as_millis() * 1000);
@@ -54,7 +54,7 @@ impl Moving {
         }
         claim.limit = claim.limit.min(claim.limit.max(self.movable).saturating_sub(count));
         let before = match left {
-            Left::ToClaim if claim.limit > 0 => Before::Claim(claim),
+            Remaining::ToClaim if claim.limit > 0 => Before::Claim(claim),
             _ => Before::Done(Claimed { messages: Vec::new(), next }),
         };
         (count, Ok(before))

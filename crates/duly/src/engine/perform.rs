@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use duly_core::{
     Clock, Delivery, Lane, Monotonic, Sink, SinkError, SinkErrorKind,
-    schedule::{Action, DeliveryKey, End, Job, LaneKey},
-    store::{Claim, Claimed, Holder, Settle, StoreError, StoreErrorKind, Verdict},
+    schedule::{Action, AttemptResult, DeliveryKey, Job, LaneKey},
+    store::{Claim, Claimed, Holder, Settle, Settlement, StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -46,7 +46,7 @@ impl Driver {
             }
             Action::Sweep { lanes } => self.sweep(lanes),
             Action::Probe { lane } => self.probe(lane),
-            Action::LaneGone { lane } => {
+            Action::LaneRemoved { lane } => {
                 // Dropping them tells whoever waits.
                 self.lanes.remove(&lane);
             }
@@ -137,19 +137,19 @@ impl Driver {
         let call = tokio::spawn(async move {
             let end = caught(as_handler(whose, async move { handle(task).await })).await;
             watch.ended();
-            let end = end.unwrap_or_else(|panic| End::not(duly_core::Outcome::Failed, panic));
+            let end = end.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
             ends.push(0, end);
             drop(answer);
         });
         self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: Some(hold) });
     }
 
-    fn settle(&mut self, settle: u64, batch: Arc<[(Job, Verdict)]>) {
+    fn settle(&mut self, settle: u64, batch: Arc<[(Job, Settlement)]>) {
         let settles: Vec<Settle> = batch
             .iter()
-            .filter_map(|(job, verdict)| {
+            .filter_map(|(job, settlement)| {
                 let receipt = self.held.get(job)?.leased.receipt.clone();
-                Some(Settle { receipt, verdict: verdict.clone() })
+                Some(Settle { receipt, settlement: settlement.clone() })
             })
             .collect();
         debug_assert_eq!(settles.len(), batch.len(), "the scheduler settles only what is held");

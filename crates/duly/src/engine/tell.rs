@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use duly_core::{
     Delivery, Now,
     schedule::{Job, LaneKey, Report},
-    store::{Leased, Settled, Verdict},
+    store::{LeasedMessage, Settled, Settlement},
 };
 
 use super::{Driver, Worker, driver::Held, work::destination_of};
@@ -13,10 +13,10 @@ use crate::{events::Event, tally::add};
 
 impl Driver {
     /// Lets go of what was settled, counts it and tells it. Gives those that were lost.
-    pub(super) fn settled(&mut self, batch: &[(Job, Verdict)], results: &[Settled], now: Now) -> Vec<Job> {
+    pub(super) fn settled(&mut self, batch: &[(Job, Settlement)], results: &[Settled], now: Now) -> Vec<Job> {
         let mut lost = Vec::new();
         let mut delivered: HashMap<LaneKey, Vec<Delivery>> = HashMap::new();
-        for ((job, verdict), settled) in batch.iter().zip(results) {
+        for ((job, settlement), settled) in batch.iter().zip(results) {
             let Some(held) = self.held.remove(job) else { continue };
             // What a part of the store did not take yet is out of this process's hands, too.
             if *settled != Settled::Done {
@@ -24,16 +24,16 @@ impl Driver {
                 continue;
             }
             let Held { leased, late_us, .. } = held;
-            if *verdict == Verdict::HandBack {
+            if *settlement == Settlement::Release {
                 // A receiver may wait for what a handler gave back.
                 self.parts.hints.tell(leased.message.lane(), now.wall());
             }
             let late = Duration::from_micros(late_us);
             // The lane is here for as long as anything of it is held.
             if let Some(served) = self.lanes.get(&job.lane) {
-                self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, verdict);
-                if matches!((verdict, &served.worker), (Verdict::Delivered { .. }, Worker::Sink(..))) {
-                    let Leased { message, attempt, fence, .. } = leased;
+                self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, settlement);
+                if matches!((settlement, &served.worker), (Settlement::Delivered { .. }, Worker::Sink(..))) {
+                    let LeasedMessage { message, attempt, fence, .. } = leased;
                     let delivery = Delivery { message, attempt, fence };
                     delivered.entry(job.lane).or_default().push(delivery);
                 }
@@ -55,18 +55,18 @@ impl Driver {
     pub(super) fn report(&mut self, report: Report) {
         let event = match report {
             Report::ClockJumped { by_us } => {
-                tracing::warn!(by_us, "wall time jumped");
+                tracing::warn!(by_us, "wall clock jumped");
                 add(&self.parts.bell.tally.clock_jumps, 1);
                 Event::ClockJumped { by_us }
             }
             Report::BreakerOpened { lane, detail, .. } => {
                 let Some(lane) = self.name(lane) else { return };
-                tracing::warn!(%lane, detail, "the target is away; its messages wait");
+                tracing::warn!(%lane, detail, "sink unreachable");
                 Event::TargetAway { lane, detail }
             }
             Report::BreakerClosed { lane } => {
                 let Some(lane) = self.name(lane) else { return };
-                tracing::info!(%lane, "the target is back");
+                tracing::info!(%lane, "sink recovered");
                 Event::TargetBack { lane }
             }
             Report::DestinationOpened { job, detail, .. } => {
@@ -80,10 +80,7 @@ impl Driver {
                 Event::DestinationRecovered { lane, destination }
             }
             Report::LeasesLost { count, .. } => {
-                tracing::warn!(
-                    count,
-                    "leases ended before the outcomes were recorded; the messages come again"
-                );
+                tracing::warn!(count, "lease lost");
                 add(&self.parts.bell.tally.leases_lost, count);
                 Event::LeasesLost { count }
             }

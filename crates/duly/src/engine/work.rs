@@ -2,18 +2,18 @@
 
 use std::{any::Any, borrow::Cow, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, task::Poll};
 
-use duly_core::{Message, Mover, Sink, schedule::End};
+use duly_core::{InStoreDelivery, Sink, StoredMessage, schedule::AttemptResult};
 
 use super::Parts;
 use crate::Task;
 
-pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = End> + Send>> + Send + Sync;
+pub(crate) type Handle = dyn Fn(Task) -> Pin<Box<dyn Future<Output = AttemptResult> + Send>> + Send + Sync;
 
 /// Who takes the messages of a lane.
 #[derive(Clone)]
 pub(crate) enum Worker {
     /// A sink, and what takes messages there without it.
-    Sink(Arc<dyn Sink>, Option<Arc<dyn Mover>>),
+    Sink(Arc<dyn Sink>, Option<Arc<dyn InStoreDelivery>>),
     Handler(Arc<Handle>),
 }
 
@@ -53,7 +53,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Where inside its target a message goes. A sink that panics over it must not end the driver: then it is the topic.
-pub(super) fn destination_of<'a>(sink: &dyn Sink, message: &'a Message) -> Cow<'a, str> {
+pub(super) fn destination_of<'a>(sink: &dyn Sink, message: &'a StoredMessage) -> Cow<'a, str> {
     let asked = std::panic::catch_unwind(AssertUnwindSafe(|| sink.destination(message)));
     asked.unwrap_or_else(|panic| {
         tracing::error!(id = %message.id, panic = words(panic.as_ref()), "sink panicked while naming a destination");

@@ -9,8 +9,8 @@ use std::{
 };
 
 use duly::{
-    Clock, Duly, Error, HandlerOptions, Limits, ManualClock, Message, MessageId, Monotonic, Now, Pace, Query,
-    Rate, Receive, RetryPolicy, SinkOptions, Sleep, State, Timestamp, hours, millis, seconds,
+    Clock, Duly, Error, HandlerOptions, Limits, ManualClock, Message, MessageId, Monotonic, Now, Query, Rate,
+    Receive, RetryPolicy, SinkOptions, Sleep, State, SweepSettings, Timestamp, hours, millis, seconds,
 };
 use duly_stores::MemoryStore;
 
@@ -69,13 +69,13 @@ async fn a_driver_that_panics_is_told_by_every_call_and_by_the_shutdown() {
         duly.ack(&none).await.err(),
         duly.nack(&none, None).await.err(),
         duly.extend(&none, seconds(1)).await.err(),
-        duly.hand_back(&none).await.err(),
+        duly.release(&none).await.err(),
         duly.pause_queue("order").await.err(),
         duly.resume_sink("orders").await.err(),
         duly.probe("orders").err(),
         duly.served().await.err(),
         duly.lanes().await.err(),
-        duly.books().await.err(),
+        duly.totals().await.err(),
         duly.forecast(t, t, 1).await.err(),
         duly.nodes().await.err(),
         duly.shards().await.err(),
@@ -95,8 +95,8 @@ async fn a_driver_that_panics_is_told_by_every_call_and_by_the_shutdown() {
 
 type Set = fn(duly::Builder) -> duly::Builder;
 
-fn pace(min: Duration, max: Duration, idle_max: Duration) -> Pace {
-    Pace { initial: min, min, max, idle_max }
+fn pace(min: Duration, max: Duration, idle_max: Duration) -> SweepSettings {
+    SweepSettings { initial: min, min, max, idle_max }
 }
 
 /// Settings of the builder at their edges: refused with their path, or one message is delivered to the sink `orders`.

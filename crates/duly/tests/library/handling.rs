@@ -179,7 +179,7 @@ async fn no_more_handlers_run_at_once_than_allowed() {
     gate.add_permits(100);
     bench.pass(seconds(1)).await;
     assert_eq!(most.load(Ordering::SeqCst), 8);
-    assert_eq!(bench.duly.books().await.unwrap().delivered, 100);
+    assert_eq!(bench.duly.totals().await.unwrap().delivered, 100);
 }
 
 #[tokio::test]

@@ -24,12 +24,12 @@ async fn what_is_handed_back_is_ready_at_once_counts_no_try_and_wakes_another_re
     });
     bench.calm().await;
     let receipts = [&received[0].receipt];
-    assert_eq!(bench.duly.hand_back(&receipts).await.unwrap(), [Settled::Done]);
+    assert_eq!(bench.duly.release(&receipts).await.unwrap(), [Settled::Done]);
     bench.calm().await;
     assert!(other.is_finished(), "woken without time passing");
     let again = other.await.unwrap().unwrap();
     assert_eq!((&again[0].message.id, again[0].attempt), (&id, 1));
-    assert_eq!(bench.duly.hand_back(&receipts).await.unwrap(), [Settled::Lost]);
+    assert_eq!(bench.duly.release(&receipts).await.unwrap(), [Settled::Lost]);
     let stats = bench.duly.stats();
     assert_eq!((stats.handed_out, stats.failed, stats.delivered), (2, 0, 0));
 }
@@ -60,7 +60,7 @@ async fn a_message_received_elsewhere_is_counted_where_it_is_acknowledged() {
     let mut events = bench.duly.events();
     bench.duly.ack(&[&received[0].receipt]).await.unwrap();
     assert!(matches!(events.next().await, Some(Event::Delivered { .. })));
-    let measures = bench.duly.measures();
+    let measures = bench.duly.metrics();
     assert_eq!((measures.stats.delivered, measures.lanes[0].1.delivered), (1, 1));
 }
 
@@ -82,7 +82,7 @@ async fn tries_are_counted_per_queue_and_per_watched_topic() {
     bench.pass(seconds(2)).await;
     bench.duly.receive("mail", Receive::default()).await.unwrap();
 
-    let measures = bench.duly.measures();
+    let measures = bench.duly.metrics();
     let stats = &measures.stats;
     assert_eq!((stats.accepted, stats.duplicates, stats.handed_out), (4, 1, 3));
     assert_eq!((stats.delivered, stats.failed, stats.dead), (1, 1, 2));
@@ -102,7 +102,7 @@ async fn calls_of_a_sink_are_measured_also_those_that_never_end() {
     target.set(Mood::Hangs);
     bench.send(Message::to("orders/paid")).await;
     bench.pass(seconds(9)).await;
-    let measures = bench.duly.measures();
+    let measures = bench.duly.metrics();
     let calls = &measures.lanes[0].1.calls;
     assert_eq!((calls.count(), calls.max()), (2, seconds(8)), "the timeout ends the second");
 }
@@ -177,7 +177,7 @@ async fn the_health_of_the_store_and_its_syncs_are_known() {
     let builder = duly::Duly::builder().store(store.clone()).clock(Arc::new(clock));
     let duly = builder.start().await.unwrap();
     duly.send(Message::to("order")).await.unwrap();
-    let measured = duly.measures().store;
+    let measured = duly.metrics().store;
     assert!(measured.sync.count() > 0 && measured.commit.count() >= measured.sync.count());
     assert!(measured.disk_bytes > 0 && !measured.full);
     assert_eq!(duly.store_health().await, Ok(()));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use duly::{
-    DeadReason, ManualClock, Message, Pace, SinkErrorKind, SinkOptions, State, days, millis, minutes, seconds,
+    DeadReason, ManualClock, Message, SinkErrorKind, SinkOptions, State, SweepSettings, days, millis,
+    minutes, seconds,
 };
 use duly_stores::MemoryStore;
 
@@ -16,7 +17,7 @@ async fn a_sink_that_is_down_for_two_days_loses_nothing_and_dead_letters_nothing
         let target = Target::new(&clock, Mood::Bad(kind));
         let sink = target.clone();
         let bench = Bench::on(Arc::new(MemoryStore::new()), clock, |builder| {
-            let pace = Pace { idle_max: minutes(5), max: minutes(5), ..Pace::default() };
+            let pace = SweepSettings { idle_max: minutes(5), max: minutes(5), ..SweepSettings::default() };
             builder.sink("orders", sink, SinkOptions::default()).scan(pace)
         })
         .await;
@@ -25,8 +26,12 @@ async fn a_sink_that_is_down_for_two_days_loses_nothing_and_dead_letters_nothing
             ids.push(bench.send(Message::to("orders/x").after(seconds(n))).await.to_string());
         }
         bench.pass(days(2)).await;
-        let books = bench.duly.books().await.unwrap();
-        assert_eq!((books.dead, books.delivered, books.pending + books.in_flight), (0, 0, 500), "{kind:?}");
+        let totals = bench.duly.totals().await.unwrap();
+        assert_eq!(
+            (totals.dead, totals.delivered, totals.pending + totals.in_flight),
+            (0, 0, 500),
+            "{kind:?}"
+        );
         target.set(Mood::Good);
         bench.pass(minutes(2)).await;
         let mut arrived = target.ids();
@@ -127,13 +132,13 @@ async fn a_target_that_is_away_shows_at_a_glance_and_an_operator_may_try_it_now(
     bench.send(Message::to("orders/x")).await;
     bench.pass(minutes(10)).await;
     let (lane, look) = bench.duly.served().await.unwrap().remove(0);
-    assert_eq!((lane.to_string().as_str(), look.target), ("orders", duly::Target::Away));
+    assert_eq!((lane.to_string().as_str(), look.target), ("orders", duly::BreakerState::Open));
     assert_eq!(look.last_error.as_deref(), Some("as told"));
     target.set(Mood::Good);
     bench.duly.probe("orders").unwrap();
     bench.calm().await;
     assert_eq!(target.arrivals().len(), 1);
-    assert_eq!(bench.duly.served().await.unwrap()[0].1.target, duly::Target::Here);
+    assert_eq!(bench.duly.served().await.unwrap()[0].1.target, duly::BreakerState::Closed);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Sending: never early, in time, checked, once.
 
-use duly::{Levels, Limits, Message, SinkOptions, State, StoreError, millis, minutes, seconds};
+use duly::{ErrorCode, Levels, Limits, Message, SinkOptions, State, StoreError, millis, minutes, seconds};
 
 use crate::bench::{Bench, Mood, Target};
 
@@ -74,8 +74,11 @@ async fn a_batch_answers_each_message_in_its_place() {
     let answers = bench.duly.send_batch(batch).await;
     let codes: Vec<_> =
         answers.iter().map(|answer| answer.as_ref().map_err(duly::Error::code).err()).collect();
-    assert_eq!(codes, [None, Some("unknown_sink"), Some("bad_priority"), Some("batch_too_large")]);
-    assert_eq!(bench.duly.books().await.unwrap().accepted, 1);
+    assert_eq!(
+        codes,
+        [None, Some(ErrorCode::UnknownSink), Some(ErrorCode::BadPriority), Some(ErrorCode::BatchTooLarge)]
+    );
+    assert_eq!(bench.duly.totals().await.unwrap().accepted, 1);
 }
 
 #[tokio::test]
@@ -88,6 +91,19 @@ async fn wrong_settings_are_refused_at_the_start() {
             .sink(name, Target::new(&clock, Mood::Good), options)
             .start()
     };
+    let sized = |in_flight, batch| {
+        let options = SinkOptions { in_flight, batch, ..SinkOptions::default() };
+        let builder = duly::Duly::builder().memory().clock(clock.clone());
+        builder.sink("orders", Target::new(&clock, Mood::Good), options).start()
+    };
+    for (in_flight, batch, path) in [(10_001, 1, "sinks.orders.in_flight"), (1, 2_049, "sinks.orders.batch")]
+    {
+        match sized(in_flight, batch).await.unwrap_err() {
+            duly::Error::Invalid(bad) => assert_eq!((bad.code.as_str(), &*bad.path), ("bad_limit", path)),
+            other => panic!("{other}"),
+        }
+    }
+    sized(10_000, 2_048).await.unwrap().shutdown().await.unwrap();
     assert_eq!(build("queue", seconds(1)).await.unwrap_err().code(), "reserved_sink");
     assert_eq!(build("a/b", seconds(1)).await.unwrap_err().code(), "bad_sink");
     assert_eq!(build("slow", seconds(10)).await.unwrap_err().code(), "bad_timeout");
@@ -99,6 +115,32 @@ async fn a_store_that_says_no_is_quoted() {
     let error = duly::Error::from(StoreError::new(duly::StoreErrorKind::Full, "the disk is full"));
     assert_eq!(error.to_string(), "the disk is full");
     assert!(std::error::Error::source(&error).is_none(), "a chain prints it once");
+}
+
+/// Every error of the chain, from the outermost.
+fn chain(error: &duly::Error) -> Vec<&(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source()).collect()
+}
+
+#[tokio::test]
+async fn a_chain_of_errors_keeps_the_cause_and_prints_each_text_once() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let opened = duly::Duly::builder().folder(file.path().join("below-a-file")).start().await.unwrap_err();
+    let io = std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let store = StoreError::new(duly::StoreErrorKind::Unanswered, format!("no answer: {io}")).with_source(io);
+    let id = duly::MessageId::parse("order-1").unwrap();
+    let unanswered = duly::Error::Unanswered { id, error: store };
+    for (error, length) in [(&opened, 2), (&unanswered, 3)] {
+        let chain = chain(error);
+        assert_eq!(chain.len(), length, "{chain:?}");
+        let cause = chain.last().unwrap().downcast_ref::<duly::Cause>().unwrap();
+        let io = cause.downcast_ref::<std::io::Error>().unwrap();
+        let words: String = chain.iter().map(|error| format!("{error}\n")).collect();
+        assert_eq!(words.matches(&io.to_string()).count(), 1, "{words}");
+        let texts: std::collections::BTreeSet<_> = words.lines().collect();
+        assert_eq!(texts.len(), length, "each of them says something of its own: {words}");
+    }
+    assert!(unanswered.to_string().contains("order-1"), "{unanswered}");
 }
 
 #[tokio::test]
@@ -114,6 +156,8 @@ async fn ids_are_taken_as_text_and_times_as_system_times() {
     let changed = duly.cancel_many([id.as_str(), "stranger"]).await.unwrap();
     assert_eq!(changed, [duly::Changed::Done { maybe_delivered: false }, duly::Changed::Unknown]);
     assert_eq!(duly.replay(["stranger"]).await.unwrap(), [duly::Changed::Unknown]);
+    let task = duly.add_task("order", "1", at).await.unwrap();
+    assert_eq!(task.due.as_millis(), 1_800_000_000_001, "a task takes a system time, too");
     let bad = duly.purge(["fine", "no spaces"]).await.unwrap_err();
     assert!(
         matches!(&bad, duly::Error::Invalid(bad) if bad.path == "ids[1]" && bad.code == "bad_id"),
@@ -132,4 +176,18 @@ async fn a_list_says_that_bodies_are_left_out() {
     let whole = bench.record(&id).await;
     assert!(!whole.body_left_out);
     assert_eq!(whole.message.body.as_bytes(), b"hello");
+    let dead = bench.send(Message::to("order").text("hello")).await;
+    let taken = bench.duly.receive("order", duly::Receive { max: 10, ..Default::default() }).await.unwrap();
+    let taken = taken.iter().find(|received| received.message.id == dead).unwrap();
+    bench.duly.nack(&[&taken.receipt], duly::Nack::dead("no such order")).await.unwrap();
+    for page in [
+        bench.duly.dead().await.unwrap(),
+        bench.duly.list(&duly::Query::all(duly::State::Dead)).await.unwrap(),
+    ] {
+        let listed = &page.records[0];
+        assert!(listed.message.id == dead && listed.body_left_out && listed.message.body.is_empty());
+    }
+    let whole = bench.record(&dead).await;
+    assert!(whole.state == duly::State::Dead && !whole.body_left_out);
+    assert_eq!(whole.message.body.as_bytes(), b"hello", "it is kept until it is purged");
 }

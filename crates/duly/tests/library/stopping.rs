@@ -34,8 +34,8 @@ async fn running_handlers_finish_and_what_waits_is_handed_back() {
     gate.add_permits(5);
     bench.calm().await;
     stopping.await.unwrap().unwrap();
-    let books = bench.store.books().await.unwrap();
-    assert_eq!((books.delivered, books.pending, books.in_flight), (2, 3, 0));
+    let totals = bench.store.totals().await.unwrap();
+    assert_eq!((totals.delivered, totals.pending, totals.in_flight), (2, 3, 0));
 }
 
 #[tokio::test]
@@ -68,8 +68,8 @@ async fn shutdown_ends_within_its_bound_although_everything_hangs() {
     bench.pass(seconds(25)).await;
     stopping.await.unwrap().unwrap();
     assert!(bench.clock.now().mono().since(start) <= seconds(25));
-    let books = bench.store.books().await.unwrap();
-    assert_eq!((books.pending, books.in_flight), (400, 0));
+    let totals = bench.store.totals().await.unwrap();
+    assert_eq!((totals.pending, totals.in_flight), (400, 0));
 }
 
 #[tokio::test]
@@ -77,14 +77,39 @@ async fn after_shutdown_every_call_says_that_it_is_closed() {
     let (bench, _target) = Bench::with_target(Mood::Good, SinkOptions::default()).await;
     let duly = &bench.duly;
     duly.handle("order", |_| async {}).start().await.unwrap();
+    bench.send(Message::to("taken")).await;
+    let taken = duly.receive("taken", duly::Receive::default()).await.unwrap().remove(0).receipt;
     duly.shutdown().await.unwrap();
     let none: [&str; 0] = [];
+    // The queue of this one is remembered.
+    let taken = [taken];
     let now = duly.now();
     let answers = [
         duly.send(Message::to("order")).await.map(drop),
         duly.send_batch([Message::to("order")]).await.remove(0).map(drop),
         duly.prepare(Message::to("order")).map(drop),
         duly.cancel("x").await.map(drop),
+        duly.cancel_many(none).await.map(drop),
+        duly.reschedule_many([("x", now)]).await.map(drop),
+        duly.fire_many(none).await.map(drop),
+        duly.get_many_without_bodies(none).await.map(drop),
+        duly.served_elsewhere().await.map(drop),
+        duly.pause_sink("orders").await,
+        duly.resume_queue("order").await,
+        duly.receive_any(&["order", "other"], duly::Receive::default()).await.map(drop),
+        duly.nack(&none, duly::Nack::again()).await.map(drop),
+        duly.nack(&taken, duly::Nack::failed("no")).await.map(drop),
+        duly.ack(&taken).await.map(drop),
+        duly.release(&taken).await.map(drop),
+        duly.extend(&taken, seconds(1)).await.map(drop),
+        duly.queues_of(&none).await.map(drop),
+        duly.queues_of(&taken).await.map(drop),
+        duly.start_handling("order").await,
+        duly.add_task("order", "1", now).await.map(drop),
+        duly.add_task_with_delay("order", "1", seconds(1)).await.map(drop),
+        duly.cancel_task("order", "1").await.map(drop),
+        duly.ready_tasks("order", 1).await.map(drop),
+        duly.poll_ready_tasks("order", 1).await.map(drop),
         duly.reschedule("x", now).await.map(drop),
         duly.fire("x").await.map(drop),
         duly.replay(["x"]).await.map(drop),
@@ -94,7 +119,7 @@ async fn after_shutdown_every_call_says_that_it_is_closed() {
         duly.list(&Query::all(State::Pending)).await.map(drop),
         duly.dead().await.map(drop),
         duly.lanes().await.map(drop),
-        duly.books().await.map(drop),
+        duly.totals().await.map(drop),
         duly.forecast(now, Timestamp::MAX, 1).await.map(drop),
         duly.nodes().await.map(drop),
         duly.shards().await.map(drop),
@@ -104,7 +129,7 @@ async fn after_shutdown_every_call_says_that_it_is_closed() {
         duly.resume_sink("orders").await,
         duly.receive("order", duly::Receive::default()).await.map(drop),
         duly.ack(&none).await.map(drop),
-        duly.hand_back(&none).await.map(drop),
+        duly.release(&none).await.map(drop),
         duly.extend(&none, seconds(1)).await.map(drop),
         duly.handle("order", |_| async {}).start().await,
         duly.stop_handling("order").await,
@@ -114,6 +139,8 @@ async fn after_shutdown_every_call_says_that_it_is_closed() {
     for (place, answer) in answers.into_iter().enumerate() {
         assert_eq!(answer, Err(Error::Closed), "answer {place}");
     }
+    let said = duly.store_health().await.unwrap_err();
+    assert_eq!((said.kind, said.what), (duly::StoreErrorKind::Closed, Error::Closed.to_string()));
     assert_eq!(duly.shutdown().await, Ok(()), "it is shut down, as asked");
 }
 
@@ -148,7 +175,7 @@ async fn a_shutdown_in_a_handler_does_not_wait_for_itself() {
     bench.send(Message::to("order")).await;
     assert_eq!(telling.recv().await, Some((Ok(()), Ok(()))), "no time passed");
     bench.duly.shutdown().await.unwrap();
-    assert_eq!(bench.store.books().await.unwrap().delivered, 1, "the handler finished");
+    assert_eq!(bench.store.totals().await.unwrap().delivered, 1, "the handler finished");
 }
 
 #[tokio::test]
@@ -163,8 +190,8 @@ async fn a_stuck_handler_does_not_hold_up_a_shutdown_on_a_clock_that_nobody_move
     bench.send(Message::to("order")).await;
     telling.recv().await.unwrap();
     bench.duly.shutdown().await.unwrap();
-    let books = bench.store.books().await.unwrap();
-    assert_eq!((books.pending, books.in_flight), (1, 0), "it was handed back");
+    let totals = bench.store.totals().await.unwrap();
+    assert_eq!((totals.pending, totals.in_flight), (1, 0), "it was handed back");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duly::{Message, SinkOptions, State, TopicPatterns, seconds};
+use duly::{ErrorCode, Message, SinkOptions, State, TopicPatterns, seconds};
 use duly_core::{Store, store::Insert};
 
 use crate::bench::{Bench, Mood, Target};
@@ -25,14 +25,14 @@ async fn a_topic_that_the_sink_does_not_take_is_refused_before_anything_is_store
     let answers = bench.duly.send_batch(batch).await;
     let codes: Vec<_> =
         answers.iter().map(|answer| answer.as_ref().map_err(duly::Error::code).err()).collect();
-    assert_eq!(codes, [None, Some("topic_not_allowed"), None]);
+    assert_eq!(codes, [None, Some(ErrorCode::TopicNotAllowed), None]);
     assert_eq!(bench.duly.prepare(Message::to("orders/x")).unwrap_err().code(), "topic_not_allowed");
     bench.duly.send(Message::to("secret")).await.expect("the queue is no sink");
     bench.pass(seconds(1)).await;
     let mut ids = target.ids();
     ids.sort_unstable();
     assert_eq!(ids, ["a", "b"]);
-    assert_eq!(bench.duly.books().await.unwrap().accepted, 3);
+    assert_eq!(bench.duly.totals().await.unwrap().accepted, 3);
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn what_is_stored_for_another_topic_becomes_a_dead_letter_also_when_it_is_
     let now = bench.duly.clock().now();
     let message = |id: &str, topic: &str| {
         let (id, sink) = (id.parse().unwrap(), "orders".parse().unwrap());
-        Insert { message: duly::Prepared::new(id, sink, topic.parse().unwrap(), now.wall()), made_id: false }
+        Insert::new(duly::StoredMessage::new(id, sink, topic.parse().unwrap(), now.wall()))
     };
     bench
         .store

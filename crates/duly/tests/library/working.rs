@@ -36,6 +36,86 @@ async fn a_worker_whose_database_is_away_for_half_an_hour_loses_nothing() {
     }
 }
 
+fn leased(lease_s: u64) -> Receive {
+    Receive { lease: seconds(lease_s), ..Receive::default() }
+}
+
+/// The same, and the worker hangs in its handler: nobody sends a nack, and every lease of a minute ends.
+#[tokio::test]
+async fn a_worker_that_hangs_for_half_an_hour_loses_nothing() {
+    let bench = Bench::start().await;
+    let ids = [bench.send(Message::to("order")).await, bench.send(Message::to("order")).await];
+    let back = bench.duly.now().saturating_add(minutes(30));
+    let mut hanging = Vec::new();
+    while bench.duly.now() < back.saturating_add(minutes(12)) {
+        for received in bench.duly.receive("order", leased(60)).await.unwrap() {
+            if bench.duly.now() < back {
+                hanging.push(received.receipt);
+            } else {
+                assert_eq!(bench.duly.ack(&[received.receipt]).await.unwrap(), [Settled::Done]);
+            }
+        }
+        bench.clock.advance(seconds(1));
+    }
+    for id in &ids {
+        let record = bench.record(id).await;
+        assert_eq!(record.state, State::Delivered, "{:?}", record.history);
+        let lost = record.history.iter().filter(|attempt| attempt.outcome == Outcome::Lost).count();
+        assert_eq!(lost as u32 + 1, record.attempts, "each lease that ended, and the try that went well");
+        assert!((6..15).contains(&lost), "{lost} of 25 tries");
+    }
+    assert_eq!(bench.duly.totals().await.unwrap().dead, 0);
+    let late = bench.duly.ack(&hanging).await.unwrap();
+    assert!(late.iter().all(|settled| *settled == Settled::Lost), "they are somebody else's");
+}
+
+#[tokio::test]
+async fn a_worker_that_always_dies_with_its_message_uses_up_its_attempts() {
+    let bench = Bench::start().await;
+    let own = RetryOverride { attempts: Some(4), ..RetryOverride::default() };
+    let id = bench.send(Message::to("order").text("kept").retry(own)).await;
+    let mut received_at = Vec::new();
+    for _ in 0..300 {
+        let received = bench.duly.receive("order", leased(10)).await.unwrap();
+        received_at.extend(received.iter().map(|_| bench.duly.now()));
+        bench.clock.advance(seconds(1));
+    }
+    let record = bench.record(&id).await;
+    assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Exhausted)));
+    assert_eq!((record.attempts, record.history.len()), (4, 4), "{:?}", record.history);
+    let gaps: Vec<_> = received_at.windows(2).map(|pair| pair[1].since(pair[0]).as_secs()).collect();
+    // The lease of ten seconds, and a wait that grows: five, up to ten, up to twenty.
+    let most = [16, 21, 31];
+    assert_eq!(gaps.len(), 3, "{gaps:?}");
+    assert!(gaps.iter().zip(most).all(|(gap, most)| (15..=most).contains(gap)), "{gaps:?}");
+    assert!(gaps[2] >= 20, "{gaps:?}");
+}
+
+#[tokio::test]
+async fn fire_ends_the_wait_after_a_lease_that_ended() {
+    let bench = Bench::start().await;
+    let id = bench.send(Message::to("order")).await;
+    for _ in 0..2 {
+        assert_eq!(bench.duly.receive("order", leased(10)).await.unwrap().len(), 1);
+        bench.pass(seconds(11)).await;
+        assert_eq!(bench.duly.receive("order", leased(10)).await.unwrap().len(), 0, "it waits");
+        bench.duly.fire(&id).await.unwrap();
+    }
+    assert_eq!(bench.duly.receive("order", leased(10)).await.unwrap()[0].attempt, 3);
+}
+
+#[tokio::test]
+async fn many_leases_that_ended_hold_up_no_other_message() {
+    let bench = Bench::start().await;
+    bench.duly.send_batch((0..200).map(|_| Message::to("order"))).await;
+    let all = Receive { max: 1_000, ..leased(10) };
+    assert_eq!(bench.duly.receive("order", all).await.unwrap().len(), 200);
+    bench.clock.advance(seconds(11));
+    let other = bench.send(Message::to("order")).await;
+    let received = bench.duly.receive("order", Receive::default()).await.unwrap();
+    assert_eq!(received.iter().map(|one| &one.message.id).collect::<Vec<_>>(), [&other]);
+}
+
 #[tokio::test]
 async fn a_nack_follows_the_policy_of_the_message() {
     let bench = Bench::start().await;
@@ -97,7 +177,7 @@ async fn what_nobody_receives_expires_by_itself_also_where_its_queue_is_paused()
     for id in [&patient, &plain] {
         assert_eq!(bench.record(id).await.state, State::Pending);
     }
-    assert!(bench.duly.books().await.unwrap().balance());
+    assert!(bench.duly.totals().await.unwrap().balance());
 }
 
 #[tokio::test]

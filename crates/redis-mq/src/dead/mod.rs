@@ -98,6 +98,8 @@ impl DeadLetters {
     }
 
     /// How many there are.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn len(&self) -> Result<u64, Error> {
         self.mq.check_usable()?;
         let answer = redis::cmd("XLEN").arg(self.stream()).query_async(&mut self.link.clone()).await;
@@ -105,11 +107,15 @@ impl DeadLetters {
     }
 
     /// Whether there are none.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.len().await? == 0)
     }
 
     /// The oldest ones after the dead letter `after`, at most so many.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn list(&self, after: Option<&EntryId>, count: usize) -> Result<Vec<DeadLetter>, Error> {
         let from = after.map_or_else(|| "-".into(), |after| format!("({after}"));
         let entries = self.range(&from, "+", count).await?;
@@ -117,9 +123,13 @@ impl DeadLetters {
     }
 
     /// The one that stands there.
-    pub async fn get(&self, id: &EntryId) -> Result<Option<DeadLetter>, Error> {
-        let found = self.range(id.as_str(), id.as_str(), 1).await?;
-        Ok(found.first().and_then(Entry::dead_letter))
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
+    pub async fn get(&self, id: impl AsRef<str>) -> Result<Option<DeadLetter>, Error> {
+        let id = id.as_ref();
+        let found = self.range(id, id, 1).await?;
+        // Redis takes a part of an id for a range.
+        Ok(found.first().filter(|found| found.id.as_str() == id).and_then(Entry::dead_letter))
     }
 
     async fn range(&self, from: &str, to: &str, count: usize) -> Result<Vec<Raw>, Error> {
@@ -134,10 +144,12 @@ impl DeadLetters {
     }
 
     /// Removes one for good.
-    pub async fn remove(&self, id: &EntryId) -> Result<bool, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be removed or not; call it again: `false` if it was.
+    pub async fn remove(&self, id: impl AsRef<str>) -> Result<bool, Error> {
         self.mq.check_usable()?;
         let mut remove = redis::cmd("XDEL");
-        remove.arg(self.stream()).arg(id.as_str());
+        remove.arg(self.stream()).arg(id.as_ref());
         remove.query_async(&mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))
     }
 
@@ -149,6 +161,8 @@ impl DeadLetters {
     }
 
     /// Appends an entry to the dead letters that was given up elsewhere, e.g. before it was sent.
+    ///
+    /// Cancel safety: dropped midway, it may stand among the dead letters or not; sent again, it may stand there twice.
     pub async fn send(&self, message: &crate::Message, reason: &str) -> Result<EntryId, Error> {
         self.mq.check_usable()?;
         let mut append = redis::cmd("XADD");
@@ -157,12 +171,13 @@ impl DeadLetters {
             append.arg(name).arg(value);
         }
         append.arg(crate::entry::DULY_ID);
-        append.arg(message.id.clone().unwrap_or_else(|| self.mq.inner.next_id()));
+        let own = message.id.clone().unwrap_or_else(|| self.mq.inner.next_id());
+        append.arg(own.as_str());
         append.arg(REASON).arg(reason).arg(AT).arg(crate::clock::now_ms()).arg(ATTEMPTS).arg(0);
         append.arg(GROUP).arg("").arg(CONSUMER).arg(&self.mq.inner.consumer);
         append.arg(STREAM).arg(self.keys.stream(message.priority)).arg(ID).arg("0-0");
         let id = append.query_async::<String>(&mut self.link.clone()).await;
-        id.map(EntryId::new).map_err(|error| Error::over(&self.link, &error))
+        id.map(EntryId::new).map_err(|error| Error::over(&self.link, &error).of_message(&own))
     }
 
     /// Of the topic's streams, the one that has this name.

@@ -36,7 +36,9 @@ pub struct Replay {
 impl DeadLetters {
     /// Puts one back. Answers where it stands now, or nothing if there is no such dead letter. It is taken out of the dead letters in
     /// the same moment; its message id stays, and its tries begin anew.
-    pub async fn replay(&self, id: &EntryId) -> Result<Option<EntryId>, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be back in its stream or not; call it again: nothing if it was.
+    pub async fn replay(&self, id: impl AsRef<str>) -> Result<Option<EntryId>, Error> {
         self.mq.check_usable()?;
         match self.get(id).await? {
             Some(letter) => self.put_back(&letter, ReplayFor::ItsGroup).await,
@@ -84,6 +86,8 @@ impl Replay {
     }
 
     /// Does it. What dies again meanwhile is not replayed again: only what is there at the beginning is looked at.
+    ///
+    /// Cancel safety: dropped midway, some of them may be back in their streams, each of them whole; run it again for the rest.
     pub async fn run(self) -> Result<Replayed, Error> {
         let last = self.last().await?;
         let mut replayed = Replayed::default();

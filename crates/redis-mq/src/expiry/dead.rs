@@ -64,6 +64,8 @@ pub enum TimerReplayed {
 
 impl ExpiryTimers {
     /// Timers of this prefix that were given up, the oldest first: those after the dead timer `after`, at most so many.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn dead(&self, after: Option<&EntryId>, count: usize) -> Result<Vec<DeadTimer>, Error> {
         self.mq.check_open()?;
         let from = after.map_or_else(|| "-".into(), |after| format!("({after}"));
@@ -72,15 +74,19 @@ impl ExpiryTimers {
     }
 
     /// How many were given up.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn dead_count(&self) -> Result<u64, Error> {
         self.mq.check_open()?;
         self.shadow.dead_count().await
     }
 
     /// Puts one back: it is due now, its tries begin anew, and it is taken out of the dead ones in the same moment.
-    pub async fn replay(&self, id: &EntryId) -> Result<TimerReplayed, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be due or not; call it again: [`TimerReplayed::Unknown`] if it was.
+    pub async fn replay(&self, id: impl AsRef<str>) -> Result<TimerReplayed, Error> {
         self.mq.check_open()?;
-        let done = self.shadow.replay(id.as_str()).await?;
+        let done = self.shadow.replay(id.as_ref()).await?;
         self.hint.notify_one();
         Ok(match done {
             1 => TimerReplayed::Done,
@@ -90,8 +96,10 @@ impl ExpiryTimers {
     }
 
     /// Removes one that was given up, for good.
-    pub async fn remove_dead(&self, id: &EntryId) -> Result<bool, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be removed or not; call it again: `false` if it was.
+    pub async fn remove_dead(&self, id: impl AsRef<str>) -> Result<bool, Error> {
         self.mq.check_open()?;
-        self.shadow.remove_dead(id.as_str()).await
+        self.shadow.remove_dead(id.as_ref()).await
     }
 }

@@ -80,7 +80,7 @@ struct Open {
 impl Server {
     async fn open(&self, setting: Setting) -> Result<Open, Error> {
         let opening = tokio::time::timeout(OPEN_WITHIN, self.subscribe(setting)).await;
-        opening.unwrap_or_else(|_| Err(Error::Unreachable(format!("{} does not answer", self.name))))
+        opening.unwrap_or_else(|_| Err(Error::unreachable(format!("{} does not answer", self.name))))
     }
 
     async fn subscribe(&self, setting: Setting) -> Result<Open, Error> {
@@ -124,11 +124,11 @@ async fn keep<H: Hear>(
             Ok(open) => {
                 wait = BACKOFF.0;
                 let Err(broken) = listen(open, &*hear, &mut stop).await else { return };
-                tracing::warn!(server = server.name, "not heard from any more, subscribing again: {broken}");
+                tracing::warn!(server = server.name, error = %broken, "subscription lost, subscribing again");
                 why = broken;
             }
             Err(error) => {
-                tracing::warn!(server = server.name, "expired keys are not heard of: {error}");
+                tracing::warn!(server = server.name, %error, "subscribe failed");
                 tokio::select! {
                     () = clock::sleep(wait) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
@@ -220,7 +220,7 @@ impl<H: Hear> Hearing<H> {
             if self.masters.may_change() || self.servers.is_empty() {
                 match self.masters.find().await {
                     Ok(found) => self.follow(found),
-                    Err(error) => tracing::debug!("which servers hold keys is not known: {error}"),
+                    Err(error) => tracing::debug!(%error, "server discovery failed"),
                 }
             }
         }
@@ -236,14 +236,14 @@ impl<H: Hear> Hearing<H> {
         self.servers.retain(|name, (stop, _)| {
             let stays = found.iter().any(|server| server.name == *name);
             if !stays {
-                tracing::info!(server = name, "holds no keys any more");
+                tracing::info!(server = name, "server left");
                 stop.send_replace(true);
             }
             stays
         });
         for server in found {
             if !self.servers.contains_key(&server.name) {
-                tracing::info!(server = server.name, "is heard from, too");
+                tracing::info!(server = server.name, "server joined");
                 self.join(server, None);
             }
         }

@@ -104,13 +104,15 @@ impl ExpiryListener {
 
     /// Turns the events on where they are off, subscribes on every server, and begins. What expires from here on is heard; or it is
     /// an error, such as [`Refused`](Error::Refused) if the events are off and this user may not turn them on.
+    ///
+    /// Cancel safety: dropped midway, nothing listens; the events may have been turned on.
     pub async fn start(self) -> Result<Expiring, Error> {
         let Self { mq, prefix, handler, setting, retry, gap } = self;
         mq.check_open()?;
         let inner = &*mq.inner;
         let (expiring, told) = Expiring::new();
         if !inner.settings.enabled {
-            tracing::info!(prefix, "this process does not work on events: the listener hears nothing");
+            tracing::info!(prefix, "listener disabled in this process");
             return Ok(expiring);
         }
         let room = Arc::new(Semaphore::new(inner.settings.concurrency));
@@ -169,7 +171,7 @@ impl Hear for Hearer {
             return Ok(());
         }
         let Ok(key) = str::from_utf8(key) else {
-            tracing::error!(?key, "a key that expired is not UTF-8, it is passed over");
+            tracing::error!(?key, "expired key is not UTF-8, skipped");
             return Ok(());
         };
         // Room first: what this process has no time for, another may have.
@@ -188,12 +190,12 @@ impl Hear for Hearer {
 
     fn missed(&self, gap: Gap) {
         let Gap { server, why } = &gap;
-        tracing::warn!(server, prefix = self.prefix, "keys that expired may have been missed: {why}");
+        tracing::warn!(server, prefix = self.prefix, why, "expiry events may be missed");
         // A panic of whoever is told must not end the subscription.
         if let Some(tell) = &self.gap
             && catch_unwind(AssertUnwindSafe(|| tell(&gap))).is_err()
         {
-            tracing::error!(server, prefix = self.prefix, "whoever is told of a gap panicked");
+            tracing::error!(server, prefix = self.prefix, "gap callback panicked");
         }
     }
 }
@@ -211,7 +213,7 @@ impl Hearer {
             match call.invoke_async::<u64>(&mut self.link.clone()).await {
                 Ok(token) => return Some(token).filter(|token| *token > 0),
                 Err(error) => {
-                    tracing::warn!(key, "who acts on it is not decided yet: {error}");
+                    tracing::warn!(key, %error, "lock of expired key failed");
                     clock::sleep(ASK_AGAIN_AFTER).await;
                 }
             }
@@ -228,11 +230,11 @@ impl Hearer {
                 let after = match outcome::run(handler(expired.clone()), limit).await {
                     Ended::Done => return,
                     Ended::Again(after, why) if tries < TRIES => {
-                        tracing::error!(key, tries, "expired key not handled, tried again: {why}");
+                        tracing::error!(key, tries, why, "expired key handler failed, retry scheduled");
                         after.unwrap_or_else(|| retry.after(tries)).min(WAIT_MAX)
                     }
                     Ended::Again(_, why) | Ended::GivenUp(why) => {
-                        tracing::error!(key, tries, "expired key not handled, given up: {why}");
+                        tracing::error!(key, tries, why, "expired key given up");
                         return;
                     }
                 };

@@ -22,10 +22,11 @@ pub(super) async fn ensure(server: &str, connection: &mut MultiplexedConnection)
     let (_, flags): (String, String) = match asked {
         Ok(flags) => flags,
         Err(error) if is_refused(&error) => {
-            return Err(Error::Refused(format!(
+            let what = format!(
                 "{server} does not tell whether its events of expired keys are on ({error}): see to it that {SETTING} there has the flags E \
                  and x, and then say so by assume_enabled()"
-            )));
+            );
+            return Err(Error::refused(what, error));
         }
         Err(error) => return Err(Error::of(&error)),
     };
@@ -35,20 +36,26 @@ pub(super) async fn ensure(server: &str, connection: &mut MultiplexedConnection)
         Ok(()) => {
             tracing::info!(
                 server,
-                "events of expired keys are turned on: {SETTING} was {flags:?}, and is {wanted:?}"
+                setting = SETTING,
+                before = %flags,
+                after = %wanted,
+                "expiry events enabled"
             );
             Ok(())
         }
-        Err(error) if is_refused(&error) => Err(Error::Refused(format!(
-            "the events of expired keys are off on {server}, and this user may not turn them on ({error}): set {SETTING} there to {wanted:?}"
-        ))),
+        Err(error) if is_refused(&error) => {
+            let what = format!(
+                "the events of expired keys are off on {server}, and this user may not turn them on ({error}): set {SETTING} there to {wanted:?}"
+            );
+            Err(Error::refused(what, error))
+        }
         Err(error) => Err(Error::of(&error)),
     }
 }
 
 /// It answered, and said no.
 fn is_refused(error: &redis::RedisError) -> bool {
-    matches!(Error::of(error), Error::Refused(_))
+    matches!(Error::of(error), Error::Refused { .. })
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ impl Expiring {
     }
 
     /// Begins nothing more, and returns when running handlers have finished, at the latest after the processing timeout.
+    ///
+    /// Cancel safety: dropped midway, it stops all the same.
     pub async fn stop(mut self) {
         self.tell();
         while self.ended.changed().await.is_ok() {}

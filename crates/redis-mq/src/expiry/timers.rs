@@ -86,6 +86,8 @@ impl ExpiryTimers {
     ///
     /// One script writes both: there is never a key without its timer. Setting it again after
     /// [`Unanswered`](Error::Unanswered) does no harm.
+    ///
+    /// Cancel safety: dropped midway, the timer may be set or not; set it again, which replaces it.
     pub async fn set<T: Serialize + ?Sized>(&self, key: &str, value: &T, ttl: Duration) -> Result<(), Error> {
         self.mq.check_open()?;
         if ttl.is_zero() || ttl > TTL_MAX {
@@ -93,7 +95,7 @@ impl ExpiryTimers {
                 "the time to live of a timer goes from a millisecond to ten years".into(),
             ));
         }
-        let value = serde_json::to_vec(value).map_err(|why| Error::Encode(why.to_string()))?;
+        let value = serde_json::to_vec(value).map_err(Error::unwritable)?;
         self.shadow.set(key, &value, ttl).await?;
         self.hint.notify_one();
         Ok(())
@@ -102,6 +104,8 @@ impl ExpiryTimers {
     /// Takes the timer back, and deletes the key.
     ///
     /// Deleting the key by hand does not do that: to Redis it looks as if it had expired.
+    ///
+    /// Cancel safety: dropped midway, the timer may be taken back or not; call it again: [`Cancelled::Unknown`] if it was.
     pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
         self.mq.check_open()?;
         Ok(match self.shadow.cancel(key).await? {
@@ -112,6 +116,8 @@ impl ExpiryTimers {
 
     /// The timer, if there is one that is not done. Unlike the key, it is there until a handler has answered `Ok`, or it
     /// is given up.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Timer<T>>, Error> {
         self.mq.check_open()?;
         let Some((value, tries, left)) = self.shadow.get(key).await? else { return Ok(None) };
@@ -186,13 +192,15 @@ impl<T> TimerListener<T> {
     }
 
     /// Begins. From here on it goes on by itself, also if Redis is away for a while.
+    ///
+    /// Cancel safety: there is nothing to drop midway, it does not wait.
     pub async fn start(self) -> Result<Expiring, Error> {
         let Self { timers: ExpiryTimers { mq, shadow, hint }, handler, retry, attempts, .. } = self;
         mq.check_open()?;
         let inner = &*mq.inner;
         let (expiring, told) = Expiring::new();
         if !inner.settings.enabled {
-            tracing::info!(prefix = shadow.prefix(), "this process does not work on events, nor on timers");
+            tracing::info!(prefix = shadow.prefix(), "timers disabled in this process");
             return Ok(expiring);
         }
         inner.expiring.add(&expiring);

@@ -89,7 +89,7 @@ impl Worker {
                 Err(error) => {
                     tracing::warn!(
                         prefix = self.doing.shadow.prefix(),
-                        "timers that are due are not known: {error}"
+                        %error, "timer claim failed"
                     );
                     failures = (failures * 2).min(BACKOFF.1);
                     failures
@@ -104,7 +104,7 @@ impl Worker {
         let all = u32::try_from(self.batch).unwrap_or(u32::MAX);
         let _ = self.room.acquire_many(all).await;
         if let Err(error) = self.doing.shadow.leave(&self.process).await {
-            tracing::debug!("the last claims are forgotten when their lease ends: {error}");
+            tracing::debug!(%error, "timer release failed");
         }
     }
 
@@ -128,7 +128,7 @@ impl Worker {
         if buried > 0 {
             doing.buried.increment(buried);
             let prefix = doing.shadow.prefix();
-            tracing::error!(prefix, buried, "timers are given up: nothing was heard of whoever handled them");
+            tracing::error!(prefix, buried, "timers given up after lost leases");
         }
         let may_be_more = claimed.len() == room.len();
         for (one, room) in claimed.into_iter().zip(room) {
@@ -149,16 +149,16 @@ impl Doing {
         let end = match outcome::run((self.handler)(expired), self.within).await {
             Ended::Done => End::Done,
             Ended::GivenUp(why) => {
-                tracing::error!(key, tries, "a timer is given up: {why}");
+                tracing::error!(key, tries, why, "timer given up");
                 End::Dead(why)
             }
             Ended::Again(_, why) if self.limit.attempts > 0 && tries >= self.limit.attempts => {
-                tracing::error!(key, tries, "a timer is given up: {why}");
+                tracing::error!(key, tries, why, "timer given up");
                 End::Dead(why)
             }
             Ended::Again(after, why) => {
                 let wait = after.unwrap_or_else(|| self.retry.after(tries));
-                tracing::error!(key, tries, "a timer was not handled and is tried again in {wait:?}: {why}");
+                tracing::error!(key, tries, ?wait, why, "timer handler failed, retry scheduled");
                 End::Again(wait)
             }
         };
@@ -173,19 +173,15 @@ impl Doing {
                     return;
                 }
                 Ok(false) => {
-                    tracing::warn!(
-                        key,
-                        tries,
-                        "the timer was set anew, or its lease ended, while its handler ran"
-                    );
+                    tracing::warn!(key, tries, "timer lease lost while its handler ran");
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(key, "what became of a timer is not written down yet: {error}");
+                    tracing::warn!(key, %error, "timer settle failed");
                     clock::sleep(wait).await;
                 }
             }
         }
-        tracing::error!(key, tries, "what became of a timer could not be written down: it is tried again");
+        tracing::error!(key, tries, "timer settle failed, timer is retried");
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use redis_link::Link;
 
-use crate::{DeadLetterPolicy, EntryId, Error, Priority, RedisMq, keys::Keys, settings::check_event};
+use crate::{DeadLetterPolicy, Error, Priority, RedisMq, keys::Keys, settings::check_event};
 
 pub(crate) use lane::{
     Failed, Fate, Lane, Mark, NextRead, Page, Taken, Whose, dead_words, read, shorten, wait_for_any,
 };
 
-/// Entries of one group by their ids, and how the group stands: for operators, and for handlers that leave the answer to
+/// Entries of one group by their ids, as text or as an [`EntryId`](crate::EntryId), and how the group stands: for operators, and for handlers that leave the answer to
 /// somebody else. Made by [`RedisMq::group`].
 #[derive(Clone)]
 pub struct Group {
@@ -96,34 +96,42 @@ impl Group {
     }
 
     /// This one is done, whoever has it.
-    pub async fn ack(&self, id: &EntryId) -> Result<Settled, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be done or not; call it again: [`Settled::NotPending`] if it was.
+    pub async fn ack(&self, id: impl AsRef<str>) -> Result<Settled, Error> {
         self.mq.check_usable()?;
-        let ids = [id.as_str().to_owned()];
+        let ids = [id.as_ref().to_owned()];
         let count = self.lane.ack(&mut self.link.clone(), &ids).await;
         count.map(Settled::of).map_err(|error| Error::over(&self.link, &error))
     }
 
     /// This one is handled again, so long from now, by whoever is there then. That does not count as a failure. If a handler is at
     /// work on it, it may be handled twice.
-    pub async fn retry(&self, id: &EntryId, after: Duration) -> Result<Settled, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be handed back or not; call it again, which begins the wait anew.
+    pub async fn retry(&self, id: impl AsRef<str>, after: Duration) -> Result<Settled, Error> {
         self.mq.check_usable()?;
-        let ids = [id.as_str().to_owned()];
+        let ids = [id.as_ref().to_owned()];
         let count = self.lane.again(&mut self.link.clone(), "", after, &ids).await;
         count.map(Settled::of).map_err(|error| Error::over(&self.link, &error))
     }
 
     /// This one is given up: written to the dead letters with the reason, and acknowledged, in one.
-    pub async fn move_to_dlq(&self, id: &EntryId, reason: &str) -> Result<Settled, Error> {
+    ///
+    /// Cancel safety: dropped midway, it may be given up or not, never half; call it again: [`Settled::NotPending`] if it was.
+    pub async fn move_to_dlq(&self, id: impl AsRef<str>, reason: &str) -> Result<Settled, Error> {
         self.mq.check_usable()?;
         let (fate, _) = self
             .lane
-            .bury(&mut self.link.clone(), "", (id.as_str(), reason, 0), &self.dead)
+            .bury(&mut self.link.clone(), "", (id.as_ref(), reason, 0), &self.dead)
             .await
             .map_err(|error| Error::over(&self.link, &error))?;
         Ok(if fate == Fate::Dead { Settled::Done } else { Settled::NotPending })
     }
 
     /// How it stands.
+    ///
+    /// Cancel safety: dropped midway, nothing has changed.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.mq.check_usable()?;
         Stats::of(&self.lane, &mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))

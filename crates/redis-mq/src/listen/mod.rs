@@ -113,8 +113,8 @@ impl Subscription {
     }
 
     /// How often an entry is tried, and how long after a failure.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.settings.retry = retry;
+    pub fn retry(mut self, retry: impl Into<Retry>) -> Self {
+        self.settings.retry = retry.into();
         self
     }
 
@@ -200,6 +200,8 @@ impl Subscription {
 
     /// Makes the group if it is missing, and begins. From here on it goes on by itself, also if Redis is away for a while,
     /// until it is [stopped](Listener::stop) or the [`RedisMq`] is. There is one listener per topic, group and consumer.
+    ///
+    /// Cancel safety: dropped midway, nothing listens; the group may have been made.
     pub async fn start(self) -> Result<Listener, Error> {
         self.mq.check_open()?;
         check_event(&self.topic)?;

@@ -145,7 +145,7 @@ impl Ordered {
 
     pub(super) fn lost_lead(&self, lane: &Lane) {
         if self.leads.swap(false, Ordering::AcqRel) {
-            tracing::warn!(topic = lane.topic, group = lane.group, "another consumer keeps the order now");
+            tracing::warn!(topic = lane.topic, group = lane.group, "ordered lease lost to another consumer");
         }
     }
 
@@ -173,7 +173,7 @@ impl Ordered {
     fn key_of(&self, Item { lane, taken, .. }: &Item) -> Vec<u8> {
         // One without a key is alone with its id.
         let key = catch_unwind(AssertUnwindSafe(|| (self.key)(&taken.raw))).unwrap_or_else(|_| {
-            tracing::error!(topic = lane.topic, id = %taken.raw.id, "what tells the key panicked: it has none");
+            tracing::error!(topic = lane.topic, id = %taken.raw.id, "key function panicked, entry has no key");
             None
         });
         key.unwrap_or_else(|| taken.raw.id.as_str().as_bytes().to_vec())
@@ -273,7 +273,7 @@ impl Ordered {
                     return Left::Over;
                 }
                 Err(error) => {
-                    tracing::warn!(topic = lane.topic, %id, "a try is not begun yet: {error}");
+                    tracing::warn!(topic = lane.topic, %id, %error, "attempt not recorded yet");
                     return Left::Unsettled;
                 }
             }

@@ -71,7 +71,7 @@ async fn take(work: &Arc<Work>, lane: &Arc<Lane>, stop: &watch::Receiver<bool>) 
                 handle_all(work, lane, page.entries, stop).await;
             }
             // The reader mends what can be mended.
-            Err(error) => tracing::debug!(topic = lane.topic, "cannot look for what others left: {error}"),
+            Err(error) => tracing::debug!(topic = lane.topic, %error, "reclaim failed"),
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) async fn handle(work: &Arc<Work>, lane: &Arc<Lane>, suspect: Taken) -
             Left::Over
         }
         Err(error) => {
-            tracing::warn!(topic = lane.topic, %id, "an entry that was taken over is not begun yet: {error}");
+            tracing::warn!(topic = lane.topic, %id, %error, "attempt of a reclaimed entry not recorded yet");
             work.let_go(lane, std::iter::once(id.as_str()));
             Left::Unsettled
         }

@@ -119,7 +119,7 @@ impl Ordered {
                 topic = lane.topic,
                 group = lane.group,
                 count = found.len(),
-                "pending entries found that nobody has in hand"
+                "unowned pending entries found"
             );
             work.hand.take(lane.priority, found.iter().map(|taken: &Taken| taken.raw.id.as_str()));
             self.push(lane, found, false).await;
@@ -150,7 +150,7 @@ impl Ordered {
                     tracing::warn!(
                         topic = lane.topic,
                         group = lane.group,
-                        "the group was moved on by another read"
+                        "consumer group moved by another reader"
                     );
                     self.set_place(lane, GroupPosition::Unsure);
                     return Ok(pages);

@@ -33,7 +33,7 @@ async fn take(work: &Arc<Work>, lane: &Arc<Lane>, stop: &mut watch::Receiver<boo
             Ok(taken) => taken,
             Err(error) => {
                 // The reader mends what can be mended.
-                tracing::debug!(topic = lane.topic, "cannot look for what is to be handled again: {error}");
+                tracing::debug!(topic = lane.topic, %error, "retry read failed");
                 return None;
             }
         };

@@ -30,7 +30,7 @@ pub(super) async fn start(subscription: Subscription) -> Result<Listener, Error>
     let settings = subscription.settings.clone();
     let topic = subscription.topic.clone();
     if !settings.enabled {
-        tracing::info!(topic, "this process does not work on events: the listener hears nothing");
+        tracing::info!(topic, "listener disabled in this process");
         return Ok(Listener { stopper });
     }
     let keys = subscription.keys();
@@ -116,7 +116,7 @@ async fn run(
     }
     for lane in work.lanes() {
         if let Err(error) = lane.leave(&mut work.link.clone()).await {
-            tracing::debug!(topic = lane.topic, "the consumer stays in its group: {error}");
+            tracing::debug!(topic = lane.topic, %error, "consumer removal failed");
         }
     }
     drop(ended);
@@ -138,7 +138,7 @@ where
             // Within the future, so that one that panics at once is caught, too.
             let run = async { begin(given.clone()).await };
             let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { return };
-            tracing::error!(duty, "a task of a listener panicked and is started again: {}", words(&*panic));
+            tracing::error!(duty, panic = words(&*panic), "listener task panicked, restarting it");
             clock::sleep(BACKOFF.1).await;
         }
     })
@@ -158,6 +158,8 @@ impl Listener {
 
     /// Reads nothing more, and returns when running calls have finished, at the latest after the processing timeout. What was read
     /// and not begun is handed back, and others have it at once.
+    ///
+    /// Cancel safety: dropped midway, the listener stops all the same.
     pub async fn stop(self) {
         self.stopper.tell();
         self.stopper.gone().await;

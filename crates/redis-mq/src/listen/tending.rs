@@ -35,7 +35,7 @@ pub(super) async fn beat(work: Arc<Work>, mut ended: watch::Receiver<bool>) {
                     // Also what was acknowledged a moment ago: that is no longer in hand, and nobody's loss.
                     Ok(lost) => work.hand.release(lane.priority, lost.iter().map(String::as_str)),
                     Err(error) => {
-                        tracing::warn!(topic = lane.topic, "cannot say that entries are worked on: {error}");
+                        tracing::warn!(topic = lane.topic, %error, "heartbeat failed");
                     }
                 }
             }
@@ -73,7 +73,7 @@ pub(super) async fn tidy(work: Arc<Work>, mut stop: watch::Receiver<bool>) {
     let mut known = Known::default();
     while !*stop.borrow() {
         if let Err(error) = tidy_once(&work, &mut known).await {
-            tracing::debug!("cannot tidy, trying again: {error}");
+            tracing::debug!(%error, "maintenance failed");
         }
         tokio::select! {
             () = clock::sleep(work.settings.tidy_interval) => {}
@@ -120,11 +120,7 @@ async fn tidy_once(work: &Work, known: &mut Known) -> RedisResult<()> {
     for lane in work.lanes() {
         let link = &mut work.link.clone();
         for name in lane.remove_gone(link, work.settings.consumer_gone_after).await? {
-            tracing::info!(
-                topic = lane.topic,
-                group = lane.group,
-                "consumer {name:?} is gone for long and taken out"
-            );
+            tracing::info!(topic = lane.topic, group = lane.group, consumer = name, "dead consumer removed");
         }
         held_up = trim(work, &lane, known).await?.or(held_up);
         let stats = Stats::of(&lane, link).await?;
@@ -175,7 +171,7 @@ fn report(work: &Work, stalled: Option<Stalled>, told: &mut Vec<Told>) {
         return;
     }
     let Stalled { event, group, entries, holds_up_trimming } = &stalled;
-    tracing::warn!(event, group, entries, holds_up_trimming, "a group falls behind: see to its consumers");
+    tracing::warn!(event, group, entries, holds_up_trimming, "consumer group falls behind");
     tell(&work.notices.stalled, &stalled);
     told.push((stalled.group, stalled.holds_up_trimming, clock::instant()));
 }

@@ -127,7 +127,7 @@ impl Work {
             let run = AssertUnwindSafe(this.run(&lane, entries, &attempt)).catch_unwind();
             if let Err(panic) = run.await {
                 // Not the handler's. Kept in hand, they would be nobody's for ever.
-                tracing::error!(topic = lane.topic, "what became of entries is lost: {}", words(&*panic));
+                tracing::error!(topic = lane.topic, panic = words(&*panic), "settle task panicked");
                 this.let_go(&lane, ids.iter().map(EntryId::as_str));
             }
             drop(room);
@@ -209,8 +209,9 @@ impl Work {
         tracing::warn!(
             topic = lane.topic,
             group = lane.group,
-            "a batch of {} failed, each is tried alone: {why}",
-            known.len()
+            entries = known.len(),
+            why,
+            "batch failed, its entries are retried one by one"
         );
         let ids: Vec<_> = known.into_iter().map(|(id, _)| id.as_str().to_owned()).collect();
         self.hand_back(lane, &ids).await;
@@ -226,8 +227,9 @@ impl Work {
                 // They are taken over once they are idle for long enough.
                 tracing::warn!(
                     topic = lane.topic,
-                    "{} entries could not be handed back: {error}",
-                    some.len()
+                    entries = some.len(),
+                    %error,
+                    "release failed"
                 );
             }
         }
@@ -259,7 +261,7 @@ impl Work {
             Ended::Failed { after, why: reason } => (why, wait) = (reason, after.unwrap_or(wait)),
             Ended::Dead(reason) => (why, is_dead) = (reason, true),
             Ended::Undecodable(raw, reason) => {
-                tracing::error!(topic, group, %id, "an entry is not what this listener listens for: {reason}");
+                tracing::error!(topic, group, %id, reason, "entry not decodable");
                 let notice = Undecodable { event: topic.clone(), id: id.clone(), why: reason, entry: *raw };
                 // If whoever is told panics, it is told again later.
                 is_dead = tell(&self.notices.undecodable, &notice);
@@ -283,7 +285,7 @@ impl Work {
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(topic, group, %id, "a failure is not written down yet: {error}");
+                    tracing::warn!(topic, group, %id, %error, "failure not recorded yet");
                     clock::sleep(pause).await;
                 }
             }
@@ -305,18 +307,18 @@ impl Work {
         let (topic, group) = (&lane.topic, &lane.group);
         match fate {
             Some((Fate::Again, attempts)) => {
-                tracing::warn!(topic, group, %id, attempts, "an event was not handled and is tried again: {why}");
+                tracing::warn!(topic, group, %id, attempts, why, "handler failed, retry scheduled");
             }
             Some((Fate::Dead, attempts)) => {
                 self.meter.buried();
-                tracing::error!(topic, group, %id, attempts, "an event is given up: {why}");
+                tracing::error!(topic, group, %id, attempts, why, "entry moved to dead letters");
             }
             Some((Fate::Lost | Fate::Gone, _)) => {
-                tracing::warn!(topic, group, %id, "an event failed here, and is somebody else's by now: {why}");
+                tracing::warn!(topic, group, %id, why, "handler failed, entry claimed by another consumer");
             }
             Some((Fate::Trimmed, _)) => self.lost(lane, &[id.as_str().to_owned()]),
             None => {
-                tracing::error!(topic, group, %id, "a failure could not be counted, it is tried again: {why}")
+                tracing::error!(topic, group, %id, why, "failure not recorded, entry is retried")
             }
         }
     }
@@ -332,7 +334,7 @@ impl Work {
                 Left::Over
             }
             Err(error) => {
-                tracing::warn!(topic = lane.topic, %id, "cannot be given up yet: {error}");
+                tracing::warn!(topic = lane.topic, %id, %error, "move to dead letters failed");
                 self.let_go(lane, std::iter::once(id.as_str()));
                 Left::Unsettled
             }
@@ -344,7 +346,7 @@ impl Work {
         let mut waits = WAITS.iter();
         while let Err(error) = lane.ack(&mut self.link.clone(), ids).await {
             let count = ids.len();
-            tracing::warn!(topic = lane.topic, count, "entries are not acknowledged yet: {error}");
+            tracing::warn!(topic = lane.topic, count, %error, "ack failed");
             let pause = match (waits.next(), WAITS.last()) {
                 (Some(pause), _) => *pause,
                 (None, Some(longest)) if !*self.stop.borrow() => *longest,
@@ -362,12 +364,7 @@ impl Work {
             return;
         }
         let (event, group) = (lane.topic.clone(), lane.group.clone());
-        tracing::error!(
-            event,
-            group,
-            ?ids,
-            "entries were trimmed away before they were handled: they are lost"
-        );
+        tracing::error!(event, group, ?ids, "entries trimmed before they were handled");
         self.meter.lost(ids.len());
         let ids = ids.iter().cloned().map(EntryId::new).collect();
         tell(&self.notices.lost, &Lost { event, group, ids });
@@ -378,14 +375,14 @@ impl Work {
         let (topic, group) = (&lane.topic, &lane.group);
         // Somebody deleted the stream, or all of Redis: what is sent from here on is heard again.
         if error.code() == Some("NOGROUP") {
-            tracing::error!(topic, group, "the group is gone from Redis, and is made anew: {error}");
+            tracing::error!(topic, group, %error, "consumer group missing, creating it");
             // Whatever stands there by now was sent since.
             if let Err(error) = lane.create(&mut self.link.clone(), StartFrom::Oldest).await {
-                tracing::warn!(topic, group, "cannot make the group: {error}");
+                tracing::warn!(topic, group, %error, "consumer group creation failed");
             }
             return;
         }
-        tracing::warn!(topic, group, "cannot read, trying again: {error}");
+        tracing::warn!(topic, group, %error, "read failed");
     }
 }
 

@@ -72,7 +72,7 @@ impl Claim {
             Ok((_, left)) => Ok(Attempt::Held(Duration::from_millis(u64::try_from(left).unwrap_or(0)))),
             Err(error) => {
                 let error = Error::over(&self.link, &error);
-                if matches!(error, Error::Unanswered(_)) {
+                if error.is_maybe_done() {
                     self.give_back();
                 }
                 Err(error)
@@ -111,7 +111,7 @@ impl Claim {
                 clock::sleep(wait).await;
                 match claim.release().await {
                     Ok(_) => return,
-                    Err(error) => tracing::debug!(lock = claim.name(), "the lock is not given back: {error}"),
+                    Err(error) => tracing::debug!(lock = claim.name(), %error, "lock release failed"),
                 }
             }
         });

@@ -71,6 +71,8 @@ impl LockGuard {
     }
 
     /// Returns as soon as the lock is no longer certainly ours; never, as long as it is renewed. For `tokio::select!` beside the work.
+    ///
+    /// Cancel safety: it may be dropped and called again at any time.
     pub async fn lost(&self) {
         let mut holding = self.holding.clone();
         loop {
@@ -92,13 +94,14 @@ impl LockGuard {
     }
 
     /// Gives the lock back, if it is still ours, and says so.
+    ///
+    /// Cancel safety: dropped midway, the lock is given back all the same, in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
         let (answer, answered) = oneshot::channel();
         if let Some(end) = self.end.take() {
             let _ = end.send(answer);
         }
-        let gone =
-            || Error::Unanswered("the runtime that renewed the lock has ended; its lease ends, too".into());
+        let gone = || Error::unanswered("the runtime that renewed the lock has ended; its lease ends, too");
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -115,7 +118,7 @@ async fn keep(
         biased;
         asked = &mut ended => asked,
         why = renew(&claim, token, lease, &tell) => {
-            tracing::warn!(lock = claim.name(), token, "the lock is lost: {why}");
+            tracing::warn!(lock = claim.name(), token, why, "lock lost");
             tell.send_replace(Holding::Lost);
             ended.await
         }
@@ -154,7 +157,7 @@ async fn renew(claim: &Claim, token: u64, mut lease: Lease, tell: &watch::Sender
             }
             Ok(Ok(None)) => return "Redis knows nothing of it, or that it is another's".into(),
             Ok(Err(error)) => {
-                tracing::debug!(lock = claim.name(), "not renewed yet: {error}");
+                tracing::debug!(lock = claim.name(), %error, "lock renewal failed");
                 wait = claim.span() / 10;
             }
             Err(_) => return "Redis did not answer in time".into(),

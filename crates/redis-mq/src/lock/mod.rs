@@ -102,6 +102,8 @@ impl Lock {
     /// Takes the lock if nobody has it, and does not wait: nothing means that another has it.
     ///
     /// After [`Unanswered`](Error::Unanswered) it is given back in the background, in case that it was got.
+    ///
+    /// Cancel safety: dropped midway, the lock may have been taken; nobody renews it, so it is free when its lease ends.
     pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
         match self.attempt().await? {
             Ok(guard) => Ok(Some(guard)),
@@ -111,6 +113,8 @@ impl Lock {
 
     /// Takes the lock, and waits for it so long at most: nothing means that others had it all the time. A Redis that cannot be reached is asked
     /// again within that time.
+    ///
+    /// Cancel safety: dropped midway, the lock may have been taken; nobody renews it, so it is free when its lease ends.
     pub async fn lock(&self, within: Duration) -> Result<Option<LockGuard>, Error> {
         let begun = clock::instant();
         let mut wait = WAIT.0;
@@ -121,7 +125,7 @@ impl Lock {
                 Ok(Ok(guard)) => return Ok(Some(guard)),
                 Ok(Err(_)) if left.is_zero() => return Ok(None),
                 Ok(Err(held)) => held,
-                Err(Error::Unreachable(_) | Error::Unanswered(_)) if !left.is_zero() => WAIT.1,
+                Err(Error::Unreachable { .. } | Error::Unanswered { .. }) if !left.is_zero() => WAIT.1,
                 Err(error) => return Err(error),
             };
             // Not all at the same time; and not before the lease ends, if that is soon.

@@ -20,13 +20,13 @@ use crate::{
 pub struct Message {
     pub(crate) fields: Vec<(String, Vec<u8>)>,
     pub(crate) priority: Priority,
-    pub(crate) id: Option<String>,
+    pub(crate) id: Option<MessageId>,
 }
 
 impl Message {
     /// The value as JSON, in the field `body`.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, Error> {
-        let body = serde_json::to_vec(value).map_err(|why| Error::Encode(why.to_string()))?;
+        let body = serde_json::to_vec(value).map_err(Error::unwritable)?;
         let fields = vec![(BODY.into(), body), (CONTENT_TYPE.into(), JSON.into())];
         Ok(Self { fields, priority: Priority::Normal, id: None })
     }
@@ -63,8 +63,7 @@ impl Message {
     /// Who repeats a send that was not answered gives the same id: what is sent for later is then the same message, and of what is sent now every
     /// copy has the same id.
     pub fn id(mut self, id: impl Into<String>) -> Result<Self, Error> {
-        let id = id.into();
-        MessageId::parse(&id).map_err(|bad| Error::Invalid(bad.to_string()))?;
+        let id = MessageId::parse(&id.into()).map_err(|bad| Error::Invalid(bad.to_string()))?;
         self.id = Some(id);
         Ok(self)
     }

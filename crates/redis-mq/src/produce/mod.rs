@@ -3,6 +3,7 @@
 mod message;
 mod pipe;
 
+use duly_core::MessageId;
 use redis::{Cmd, Pipeline, Value, aio::ConnectionLike};
 use serde::Serialize;
 
@@ -24,13 +25,19 @@ impl RedisMq {
     /// Appends the value, as JSON, to the stream that the event names, now. Answers where it stands there.
     ///
     /// Sent twice it is there twice, also if the two are equal. If the connection breaks before the answer comes, the error is
-    /// [`Unanswered`](Error::Unanswered): it may be there, and so it may if this is **dropped midway**. A cluster is then asked again by itself, so that it may be
+    /// [`Unanswered`](Error::Unanswered): it may be there. A cluster is then asked again by itself, so that it may be
     /// there twice; both have the same `duly-id`. Who repeats it gives the [`Message`] an [id](Message::id), which both have then.
+    ///
+    /// Cancel safety: dropped midway, it may stand in the stream or not. Only a [`Message`] with an [id](Message::id) can be repeated as
+    /// the same one.
     pub async fn send<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Result<EntryId, Error> {
         self.send_message(event, &Message::json(value)?).await
     }
 
     /// Appends fields as they are, instead of a value as JSON.
+    ///
+    /// Cancel safety: dropped midway, it may stand in the stream or not. Only a [`Message`] with an [id](Message::id) can be repeated as
+    /// the same one.
     pub async fn send_fields<N, V>(
         &self,
         event: &str,
@@ -44,15 +51,18 @@ impl RedisMq {
     }
 
     /// The same for a [`Message`], which may have properties and a priority.
+    ///
+    /// Cancel safety: dropped midway, it may stand in the stream or not. Repeated with the same [id](Message::id), every copy has that
+    /// id.
     pub async fn send_message(&self, event: &str, message: &Message) -> Result<EntryId, Error> {
         self.check_open()?;
         check_event(event)?;
-        let command = self.append(event, message);
-        let id: String = command
+        let Append { command, id } = self.append(event, message);
+        let entry: String = command
             .query_async(&mut self.inner.link.clone())
             .await
-            .map_err(|error| Error::over(&self.inner.link, &error))?;
-        Ok(EntryId::new(id))
+            .map_err(|error| Error::over(&self.inner.link, &error).of_message(&id))?;
+        Ok(EntryId::new(entry))
     }
 
     /// The same as [`send`](Self::send), and returns at once: what it returns resolves to the entry's id, or says why there is none.
@@ -76,7 +86,7 @@ impl RedisMq {
     }
 
     /// Sends many values of one event, some hundred with each call to Redis. It is no transaction: each has an answer of its own, in
-    /// the same order. **Dropped midway**, some of them may be there.
+    /// the same order. Cancel safety: dropped midway, some of them may be there.
     pub async fn send_batch<T: Serialize>(
         &self,
         event: &str,
@@ -87,6 +97,9 @@ impl RedisMq {
     }
 
     /// The same for [`Message`]s.
+    ///
+    /// Cancel safety: dropped midway, any of them may stand in the stream. Repeated with the same [ids](Message::id), every copy has its
+    /// id.
     pub async fn send_messages(
         &self,
         event: &str,
@@ -96,14 +109,14 @@ impl RedisMq {
         check_event(event)?;
         let mut answers = Vec::with_capacity(messages.len());
         for some in messages.chunks(TOGETHER) {
-            let commands: Vec<_> = some.iter().map(|message| self.append(event, message)).collect();
-            answers.extend(write(&mut self.inner.link.clone(), &commands).await);
+            let appends: Vec<_> = some.iter().map(|message| self.append(event, message)).collect();
+            answers.extend(write(&mut self.inner.link.clone(), &appends).await);
         }
         Ok(answers)
     }
 
     /// The fields are those that Duly's sink writes.
-    fn append(&self, event: &str, message: &Message) -> Cmd {
+    fn append(&self, event: &str, message: &Message) -> Append {
         let mut command = redis::cmd("XADD");
         if message.priority == Priority::Normal {
             command.arg(event);
@@ -118,22 +131,33 @@ impl RedisMq {
         for (name, value) in &message.fields {
             command.arg(name).arg(value);
         }
-        command.arg(DULY_ID).arg(message.id.clone().unwrap_or_else(|| self.inner.next_id()));
+        let id = message.id.clone().unwrap_or_else(|| self.inner.next_id());
+        command.arg(DULY_ID).arg(id.as_str());
         command.arg(DULY_DUE).arg(clock::now_ms()).arg(DULY_ATTEMPT).arg(1);
-        command
+        Append { command, id }
     }
 }
 
+/// What appends a message, and the id that it has.
+struct Append {
+    command: Cmd,
+    id: MessageId,
+}
+
 /// Writes all, and says what became of each.
-async fn write(link: &mut redis_link::Link, commands: &[Cmd]) -> Vec<Result<EntryId, Error>> {
-    let mut pipeline = Pipeline::with_capacity(commands.len());
-    for command in commands {
-        pipeline.add_command(command.clone());
+async fn write(link: &mut redis_link::Link, appends: &[Append]) -> Vec<Result<EntryId, Error>> {
+    let mut pipeline = Pipeline::with_capacity(appends.len());
+    for append in appends {
+        pipeline.add_command(append.command.clone());
     }
-    match link.req_packed_commands(&pipeline, 0, commands.len()).await {
+    let answers: Vec<_> = match link.req_packed_commands(&pipeline, 0, appends.len()).await {
         Ok(answers) => answers.into_iter().map(|value| answer(link, value)).collect(),
-        Err(error) => commands.iter().map(|_| Err(Error::over(link, &error))).collect(),
-    }
+        Err(error) => appends.iter().map(|_| Err(Error::over(link, &error))).collect(),
+    };
+    let named = |(answer, append): (Result<_, Error>, &Append)| {
+        answer.map_err(|error: Error| error.of_message(&append.id))
+    };
+    answers.into_iter().zip(appends).map(named).collect()
 }
 
 fn answer(link: &redis_link::Link, value: Value) -> Result<EntryId, Error> {

@@ -6,11 +6,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use redis::Cmd;
+use duly_core::MessageId;
 use redis_link::Link;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{TOGETHER, write};
+use super::{Append, TOGETHER, write};
 use crate::{EntryId, Error};
 
 /// How many may wait to be written.
@@ -19,7 +19,7 @@ const WAITING_MAX: usize = 10_000;
 type Answer = Result<EntryId, Error>;
 
 /// A command, the topic whose slot it goes to, and who waits for the answer.
-type Item = (Cmd, String, oneshot::Sender<Answer>);
+type Item = (Append, String, oneshot::Sender<Answer>);
 
 /// Where sends wait. Its task begins with the first of them.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    pub(super) fn send(&self, topic: &str, command: Cmd, link: &Link) -> Sending {
+    pub(super) fn send(&self, topic: &str, append: Append, link: &Link) -> Sending {
         if self.into.get().is_none() && tokio::runtime::Handle::try_current().is_err() {
             return Sending::failed(Error::NoRuntime);
         }
@@ -38,13 +38,14 @@ impl Pipe {
             into
         });
         let (told, telling) = oneshot::channel();
-        match into.try_send((command, topic.to_owned(), told)) {
-            Ok(()) => Sending { answer: Box::pin(hear(telling)) },
+        let id = append.id.clone();
+        match into.try_send((append, topic.to_owned(), told)) {
+            Ok(()) => Sending { answer: Box::pin(hear(telling, id)) },
             Err(mpsc::error::TrySendError::Full(item)) => {
                 let into = into.clone();
                 let later = async move {
                     into.send(item).await.map_err(|_| Error::Closed)?;
-                    hear(telling).await
+                    hear(telling, id).await
                 };
                 Sending { answer: Box::pin(later) }
             }
@@ -53,17 +54,18 @@ impl Pipe {
     }
 }
 
-async fn hear(telling: oneshot::Receiver<Answer>) -> Answer {
+async fn hear(telling: oneshot::Receiver<Answer>, id: MessageId) -> Answer {
     // The runtime that wrote it is gone.
-    telling.await.unwrap_or_else(|_| Err(Error::Unanswered("the runtime was shut down meanwhile".into())))
+    let gone = || Error::unanswered("the runtime was shut down meanwhile").of_message(&id);
+    telling.await.unwrap_or_else(|_| Err(gone()))
 }
 
 /// Ends when the last that could send is gone, and all of it is written.
 async fn drain(mut items: mpsc::Receiver<Item>, mut link: Link) {
     let mut some = Vec::with_capacity(TOGETHER);
     while items.recv_many(&mut some, TOGETHER).await > 0 {
-        for (commands, told) in by_slot(some.drain(..), &link) {
-            for (told, answer) in told.into_iter().zip(write(&mut link, &commands).await) {
+        for (appends, told) in by_slot(some.drain(..), &link) {
+            for (told, answer) in told.into_iter().zip(write(&mut link, &appends).await) {
                 // Whoever dropped it does not want to know.
                 let _ = told.send(answer);
             }
@@ -71,18 +73,18 @@ async fn drain(mut items: mpsc::Receiver<Item>, mut link: Link) {
     }
 }
 
-type Together = (Vec<Cmd>, Vec<oneshot::Sender<Answer>>);
+type Together = (Vec<Append>, Vec<oneshot::Sender<Answer>>);
 
 /// A cluster takes together what is of one slot; any other Redis takes all. The order within a topic stays.
 fn by_slot(items: impl Iterator<Item = Item>, link: &Link) -> Vec<Together> {
     let is_cluster = matches!(link, Link::Cluster(..));
     let mut all: Vec<(String, Together)> = Vec::new();
-    for (command, topic, told) in items {
+    for (append, topic, told) in items {
         let at = all.iter().position(|(known, _)| !is_cluster || *known == topic).unwrap_or_else(|| {
             all.push((topic, Together::default()));
             all.len() - 1
         });
-        all[at].1.0.push(command);
+        all[at].1.0.push(append);
         all[at].1.1.push(told);
     }
     all.into_iter().map(|(_, together)| together).collect()

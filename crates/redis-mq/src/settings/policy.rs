@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duly_core::RetryPolicy;
 use serde::Deserialize;
 
 use super::span;
@@ -32,6 +33,8 @@ pub struct Retry {
 pub enum Backoff {
     /// Always the shortest.
     Fixed,
+    /// The shortest, twice, three times as long, up to the longest.
+    Linear,
     /// Twice as long each time, up to the longest.
     #[default]
     Exponential,
@@ -49,11 +52,25 @@ impl Default for Retry {
     }
 }
 
+/// The policy that Duly's own handlers take. Its waits have no jitter here: entries that failed together were read at different times.
+impl From<RetryPolicy> for Retry {
+    fn from(RetryPolicy { attempts, backoff, min, max }: RetryPolicy) -> Self {
+        let backoff = match backoff {
+            duly_core::Backoff::Fixed => Backoff::Fixed,
+            duly_core::Backoff::Linear => Backoff::Linear,
+            duly_core::Backoff::Exponential => Backoff::Exponential,
+        };
+        // There is always one try; 0 would mean for ever.
+        Self { attempts: attempts.max(1), backoff, min, max, ..Self::default() }
+    }
+}
+
 impl Retry {
     /// How long to wait after the failure of that number, from 1 on.
     pub(crate) fn wait(&self, failure: u32) -> Duration {
         match self.backoff {
             Backoff::Fixed => self.min,
+            Backoff::Linear => self.min.saturating_mul(failure.max(1)).min(self.max),
             Backoff::Exponential => {
                 self.min.saturating_mul(1 << failure.saturating_sub(1).min(30)).min(self.max)
             }
@@ -118,7 +135,18 @@ mod tests {
         let retry = Retry { min: Duration::from_secs(1), max: Duration::from_secs(5), ..Retry::default() };
         let waits: Vec<_> = [1, 2, 3, 4, 100].map(|failure| retry.wait(failure).as_secs()).to_vec();
         assert_eq!(waits, [1, 2, 4, 5, 5]);
+        let linear = Retry { backoff: Backoff::Linear, ..retry.clone() };
+        assert_eq!([1, 2, 3, 9].map(|failure| linear.wait(failure).as_secs()), [1, 2, 3, 5]);
         assert_eq!(Retry { backoff: Backoff::Fixed, ..retry }.wait(9).as_secs(), 1);
+    }
+
+    #[test]
+    fn a_policy_of_duly_is_a_policy_here() {
+        let policy =
+            RetryPolicy { attempts: 0, backoff: duly_core::Backoff::Linear, ..RetryPolicy::default() };
+        let retry = Retry::from(policy.clone());
+        assert_eq!((retry.attempts, retry.backoff), (1, Backoff::Linear), "0 is not for ever there");
+        assert_eq!((retry.min, retry.max, retry.crashes), (policy.min, policy.max, 3));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use redis_mq::{Changed, Error, Message, Priority, Settings};
+use redis_mq::{Changed, DelayedError, Error, ErrorCode, Message, Priority, Settings, State, StoreError};
 use testkit::servers::redis::{Options, Redis, installed};
 
 use crate::{Order, connect, entries, hear, next, wait_until};
@@ -95,6 +95,8 @@ async fn a_redis_that_may_lose_what_waits_takes_all_but_delays_unless_allowed() 
     let words = refused.to_string();
     assert!(matches!(refused, Error::Delayed(_)) && words.contains("append-only"), "{words}");
     assert!(words.contains("allow_volatile") && !words.contains("store."), "{words}");
+    let Error::Delayed(DelayedError::Store(StoreError { kind, .. })) = &refused else { panic!("{words}") };
+    assert_eq!(kind.code(), ErrorCode::StoreUnavailable);
     mq.shutdown().await.unwrap();
     let mq = connect(&redis, Settings { allow_volatile: true, ..Settings::default() }).await;
     mq.delay_send("order.unpaid", &Order { number: 1 }, Duration::ZERO).await.unwrap();
@@ -134,8 +136,10 @@ async fn a_send_that_was_not_answered_may_be_repeated_and_is_the_same_message() 
     let unanswered = mq.delay_send_message("order.unpaid", &message, Duration::from_millis(100)).await;
     redis.cont();
     let unanswered = unanswered.unwrap_err();
-    assert!(matches!(unanswered, Error::Unanswered(_)) && unanswered.is_maybe_done(), "{unanswered:?}");
+    assert!(matches!(unanswered, Error::Unanswered { .. }) && unanswered.is_maybe_done(), "{unanswered:?}");
     assert!(unanswered.to_string().contains(&id), "{unanswered}");
+    assert!(matches!(&unanswered, Error::Unanswered { id: Some(sent), .. } if sent.as_str() == id));
+    assert!(unanswered.cause::<StoreError>().and_then(|store| store.cause::<redis::RedisError>()).is_some());
     wait_until("it was accepted all the same", || entries(&redis, "order.unpaid").len() == 1);
     let again = mq.delay_send_message("order.unpaid", &message, Duration::ZERO).await.unwrap();
     assert_eq!(again.as_str(), id);
@@ -271,4 +275,17 @@ fn outside_of_a_runtime_an_error_says_so() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let answer = connecting.as_mut().poll(&mut context);
     assert!(matches!(answer, std::task::Poll::Ready(Err(Error::NoRuntime))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_comes_too_late_names_the_state_by_a_type_of_this_library() {
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let mq = connect(&redis, Settings::default()).await;
+    let id = mq.delay_send("order.unpaid", &Order { number: 1 }, Duration::from_secs(3_600)).await.unwrap();
+    assert!(matches!(mq.cancel(&id).await.unwrap(), Changed::Done { .. }));
+    assert!(matches!(mq.cancel(id.as_str()).await.unwrap(), Changed::TooLate(State::Cancelled)));
+    mq.shutdown().await.unwrap();
 }

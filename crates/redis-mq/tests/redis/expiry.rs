@@ -258,12 +258,14 @@ async fn where_the_setting_may_not_be_changed_it_is_asked_for() {
     let url = format!("redis://me:pass@127.0.0.1:{}", redis.port());
     let mq = RedisMq::connect(&url).await.unwrap();
     let start = || mq.expiry_listener("a:", |_| async { Ok::<_, String>(()) }).start();
-    let Err(Error::Refused(why)) = start().await else { panic!("it is off") };
+    let Err(Error::Refused { what: why, .. }) = start().await else { panic!("it is off") };
     assert!(why.contains("set notify-keyspace-events there to \"Ex\""), "{why}");
     redis.run::<()>(&["CONFIG", "SET", "notify-keyspace-events", "AE"]);
     start().await.unwrap().stop().await;
     redis.run::<()>(&["ACL", "SETUSER", "me", "-config"]);
-    let Err(Error::Refused(why)) = start().await else { panic!("nobody knows whether it is on") };
+    let Err(Error::Refused { what: why, .. }) = start().await else {
+        panic!("nobody knows whether it is on")
+    };
     assert!(why.contains("notify-keyspace-events") && why.contains("assume_enabled"), "{why}");
     let (heard, mut hearing) = mpsc::unbounded_channel();
     let hand_on = move |expired: ExpiredKey| {

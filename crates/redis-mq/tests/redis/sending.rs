@@ -64,6 +64,15 @@ async fn a_stream_is_trimmed_as_it_grows_only_if_that_is_asked_for() {
     assert!((20..40).contains(&redis.run::<usize>(&["XLEN", "short"])));
 }
 
+/// The chain of an error keeps its cause, and says each thing once.
+fn said_once<E: std::error::Error + 'static>(error: &Error) {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let texts: Vec<_> = chain.map(ToString::to_string).collect();
+    let cause = error.cause::<E>().expect("the cause").to_string();
+    assert_eq!(texts.iter().filter(|text| text.contains(&cause)).count(), 1, "{texts:?}");
+    assert_eq!(texts.len(), 2, "{texts:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_say_whether_it_may_have_been_done() {
     if !installed() {
@@ -73,12 +82,23 @@ async fn failures_say_whether_it_may_have_been_done() {
     let mq = connect(&redis, Settings::default()).await;
     assert!(matches!(mq.send("a{b}", &1).await, Err(Error::Invalid(_))));
     redis.run::<()>(&["SET", "text", "no stream"]);
-    assert!(matches!(mq.send("text", &1).await, Err(Error::Refused(_))));
+    let refused = mq.send("text", &1).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    said_once::<redis::RedisError>(&refused);
+    redis.pause();
+    let unanswered = mq.send("order", &1).await.unwrap_err();
+    redis.cont();
+    let Error::Unanswered { id: Some(id), .. } = &unanswered else { panic!("{unanswered}") };
+    said_once::<redis::RedisError>(&unanswered);
+    let again = Message::json(&1).unwrap().id(id.as_str()).unwrap();
+    mq.send_message("order", &again).await.unwrap();
+    let ids: Vec<_> = entries(&redis, "order").into_iter().map(|fields| fields["duly-id"].clone()).collect();
+    assert!(ids.iter().all(|one| one == id.as_str()), "every copy has the id that the error names: {ids:?}");
     redis.kill();
-    assert!(matches!(mq.send("order", &1).await, Err(Error::Unreachable(_) | Error::Unanswered(_))));
+    assert!(matches!(mq.send("order", &1).await, Err(Error::Unreachable { .. } | Error::Unanswered { .. })));
     let _ = mq.shutdown().await;
     assert!(matches!(mq.send("order", &1).await, Err(Error::Closed)));
-    assert!(matches!(RedisMq::connect(&redis.url()).await, Err(Error::Unreachable(_))));
+    assert!(matches!(RedisMq::connect(&redis.url()).await, Err(Error::Unreachable { .. })));
     assert!(matches!(RedisMq::connect("localhost").await, Err(Error::Invalid(_))));
 }
 
@@ -118,7 +138,7 @@ async fn a_send_that_does_not_wait_resolves_to_the_id() {
         // One that Redis refuses is refused alone.
         server.of("text").run::<()>(&["SET", "text", "no stream"]);
         let (bad, good) = (mq.send_async("text", &1), mq.send_async("many", &1));
-        assert!(matches!(bad.await, Err(Error::Refused(_))));
+        assert!(matches!(bad.await, Err(Error::Refused { .. })));
         good.await.unwrap();
         assert!(matches!(mq.send_async("a{b}", &1).await, Err(Error::Invalid(_))));
         let message = Message::json(&1).unwrap().property("a", "b").unwrap();

@@ -407,7 +407,7 @@ async fn a_timer_overwrites_no_key_that_is_something_else() {
     mq.send("order:placed", &1).await.unwrap();
     let timers = mq.expiry_timers("order:").unwrap();
     let refused = timers.set("order:placed", &1, SOON).await;
-    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     assert_eq!(redis.run::<usize>(&["XLEN", "order:placed"]), 1);
     assert_eq!(timers.get::<u8>("order:placed").await.unwrap(), None);
     mq.shutdown().await.unwrap();

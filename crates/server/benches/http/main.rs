@@ -8,7 +8,7 @@ mod servers;
 use std::time::Duration;
 
 use clap::Parser;
-use duly_core::{Clock, Message, MessageId, Store, store::Insert};
+use duly_core::{Clock, MessageId, Store, StoredMessage, store::Insert};
 use duly_stores::embedded::{EmbeddedStore, Options};
 use testkit::bench::{
     process::{self, now},
@@ -128,9 +128,9 @@ async fn store_rate(span: Duration) -> f64 {
                 let insert = |n: u64| {
                     let id = MessageId::made(now.wall(), caller << 64 | u128::from(sent + n));
                     let mut message =
-                        Message::new(id, duly::SinkName::queue(), "bench".parse().unwrap(), due);
+                        StoredMessage::new(id, duly::SinkName::queue(), "bench".parse().unwrap(), due);
                     message.body = duly::Body::text("x".repeat(100));
-                    Insert { message, made_id: true }
+                    Insert { id_is_generated: true, ..Insert::new(message) }
                 };
                 store.insert(now, (0..1_024).map(insert).collect()).await.unwrap();
                 sent += 1_024;

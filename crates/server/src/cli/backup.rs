@@ -159,6 +159,6 @@ mod tests {
         running.cancel("a").await.unwrap();
         let restored = Duly::open(backups.path().join("monday")).await.unwrap();
         assert_eq!(restored.get("a").await.unwrap().unwrap().state, duly::State::Pending);
-        assert!(restored.books().await.unwrap().balance());
+        assert!(restored.totals().await.unwrap().balance());
     }
 }

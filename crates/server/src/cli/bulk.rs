@@ -67,7 +67,7 @@ async fn matching(
     let mut total = BulkAnswer { as_of: counted.as_of, ..BulkAnswer::default() };
     let mut left = counted.matched;
     while left > 0 {
-        wish.at_most = Some(left.min(PART));
+        wish.matched = Some(left.min(PART));
         let part = client.post_and_wait::<BulkAnswer>(verb.path, &wish, LONG).await;
         let part = part.inspect_err(|_| {
             progress.end();
@@ -140,8 +140,42 @@ async fn by_ids(
 
 #[cfg(test)]
 mod tests {
+    use duly::{Message, hours};
+
     use super::*;
-    use crate::wire::Delay;
+    use crate::{
+        client::Target,
+        config::Config,
+        serve,
+        wire::{Delay, Filter},
+    };
+
+    /// However long a store takes to count and to change, the command waits. A client that waits for nothing else shows it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_change_of_many_waits_longer_than_any_other_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data: folder.path().join("data"),
+            ..Config::default()
+        };
+        let running = serve::start(config).await.unwrap();
+        let messages = ["a", "b", "c", "d"].map(|id| Message::to("order").id(id).after(hours(1)));
+        for sent in running.duly().send_batch(messages).await {
+            sent.unwrap();
+        }
+        let client = Client::without_patience(Target::new(&running.url(), None, None).unwrap());
+        let out = Output { quiet: true, ..Output::default() };
+        let verb = Verb { path: "/v1/messages/cancel", done: "cancelled" };
+        let how = Selection::confirmed();
+        let ids = Ids { all: vec!["a".into(), "b".into()], is_cut: false };
+        let by_filter = Filter { topic: Some("order".into()), ..Filter::default() };
+        for (which, left) in [(Which::Ids(ids), 2), (Which::Matching(by_filter), 0)] {
+            change(&client, &out, verb, &how, (which, MovedRequest::default())).await.unwrap();
+            assert_eq!(running.duly().totals().await.unwrap().pending, left);
+        }
+        running.stop().await.unwrap();
+    }
 
     #[test]
     fn a_delay_counts_from_the_confirmation_and_not_from_the_count() {

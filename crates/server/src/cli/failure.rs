@@ -54,9 +54,10 @@ impl Failure {
     pub fn problem_code(&self) -> Option<&str> {
         self.problem.as_deref()
     }
-    /// Whether the same call may well succeed a little later: nobody there, "not now", or no answer of the store.
+    /// Whether the same call may well succeed a little later: nobody there, "not now", no answer of the store,
+    /// or no room in it.
     pub fn passes(&self) -> bool {
-        self.code == 5 || matches!(self.status, Some(429 | 503 | 504))
+        self.code == 5 || matches!(self.status, Some(429 | 503 | 504 | 507))
     }
     /// The exit code: 1 failed, 2 usage, 3 not found, 4 too late, 5 unreachable.
     pub fn code(&self) -> u8 {

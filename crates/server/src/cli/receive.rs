@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::{Failure, Output, Tint, clock, input, output};
 use crate::{
-    client::{Client, segment},
-    wire::{Delay, ReceiptResults, Receipts, Receive, Received, ReceivedMessage},
+    client::Client,
+    wire::{Delay, ReceiptResults, Receipts, ReceiveAny, Received, ReceivedMessage},
 };
 
 /// One poll while following: short enough to notice a server that went away.
@@ -19,14 +19,16 @@ const POLL: Duration = Duration::from_secs(20);
 #[command(after_help = "Examples:
   duly receive order                       what is there now
   duly receive order --wait 20s --ack      wait for it, and acknowledge it
+  duly receive order invoice --ack         of two queues, each with an equal share
   duly receive order --follow --ack        until you press Ctrl-C
   duly receive order --body-only --ack | while read -r line; do ...; done
 
 Without --ack the messages stay yours for the lease; then they come again. Acknowledge them with
 `duly ack TOPIC RECEIPT`, or give them back with `duly nack TOPIC RECEIPT`.")]
 pub(crate) struct Take {
-    /// The queue
-    topic: String,
+    /// The queues, 32 at most
+    #[arg(value_name = "TOPIC", required = true)]
+    topics: Vec<String>,
 
     /// Acknowledge each after it was written
     #[arg(long)]
@@ -79,9 +81,13 @@ impl Take {
     }
 
     async fn receive(&self, client: &Client, wait: Duration) -> Result<Received, Failure> {
-        let path = format!("/v1/queues/{}/receive", segment(&self.topic));
-        let request = Receive { max: Some(self.max), wait: Some(wait.into()), lease: self.lease.clone() };
-        client.post_and_wait(&path, &request, wait).await
+        let request = ReceiveAny {
+            topics: self.topics.clone(),
+            max: Some(self.max),
+            wait: Some(wait.into()),
+            lease: self.lease.clone(),
+        };
+        client.post_and_wait("/v1/receive", &request, wait).await
     }
 
     async fn show(&self, client: &Client, out: &Output, messages: &[ReceivedMessage]) -> Result<(), Failure> {
@@ -92,7 +98,7 @@ impl Take {
             } else if out.is_json() {
                 out.json_line(message)?;
             } else {
-                out.line(&told(out, message, !self.ack))?;
+                out.line(&self.text(out, message))?;
             }
         }
         self.acknowledge(client, out, messages).await
@@ -108,13 +114,39 @@ impl Take {
             return Ok(());
         }
         let receipts = messages.iter().map(|message| message.receipt.clone()).collect();
-        let path = format!("/v1/queues/{}/ack", segment(&self.topic));
-        let answer: ReceiptResults = client.post(&path, &Receipts { receipts }).await?;
+        let answer: ReceiptResults = client.post("/v1/ack", &Receipts { receipts }).await?;
         let lost = answer.results.iter().filter(|result| result.outcome != "done").count();
         if lost > 0 {
             out.say(&format!("{lost} came too late to be acknowledged: they will come again"));
         }
         Ok(())
+    }
+
+    /// A message for people.
+    fn text(&self, out: &Output, message: &ReceivedMessage) -> String {
+        // Of one queue, everybody knows which.
+        let topic = if self.topics.len() > 1 {
+            format!("{}  ", output::harmless(&message.topic))
+        } else {
+            String::new()
+        };
+        let late = clock::span(clock::now_ms().saturating_sub(message.deliver_at_ms));
+        let mut text = format!(
+            "{}  {topic}{}",
+            out.tint(Tint::Cyan, &message.id),
+            out.tint(Tint::Dim, &format!("try {}, due {}, {late} ago", message.attempt, message.deliver_at)),
+        );
+        for (key, value) in &message.properties {
+            text += &format!("\n  {key}={value}");
+        }
+        if !self.ack {
+            text += &format!("\n  receipt {}", message.receipt);
+        }
+        let body = body(message);
+        if !body.is_empty() {
+            text += &format!("\n  {}", output::harmless(&String::from_utf8_lossy(&body)));
+        }
+        text
     }
 }
 
@@ -126,24 +158,4 @@ fn body(message: &ReceivedMessage) -> Vec<u8> {
         return text.clone().into_bytes();
     }
     message.body_base64.as_deref().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default()
-}
-
-fn told(out: &Output, message: &ReceivedMessage, with_receipt: bool) -> String {
-    let late = clock::span(clock::now_ms().saturating_sub(message.deliver_at_ms));
-    let mut text = format!(
-        "{}  {}",
-        out.tint(Tint::Cyan, &message.id),
-        out.tint(Tint::Dim, &format!("try {}, due {}, {late} ago", message.attempt, message.deliver_at)),
-    );
-    for (key, value) in &message.properties {
-        text += &format!("\n  {key}={value}");
-    }
-    if with_receipt {
-        text += &format!("\n  receipt {}", message.receipt);
-    }
-    let body = body(message);
-    if !body.is_empty() {
-        text += &format!("\n  {}", output::harmless(&String::from_utf8_lossy(&body)));
-    }
-    text
 }

@@ -7,7 +7,7 @@ use super::{Failure, Output, clock, input};
 use crate::wire::{BulkAnswer, Filter, Moment};
 
 /// Which messages.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Selection {
     /// Ids of messages; - reads them from stdin, one a line, or what `duly ls -o json` writes
     #[arg(value_name = "ID", conflicts_with_all = ["topic", "sink", "due_from", "due_to", "all"])]
@@ -70,6 +70,12 @@ pub(crate) enum Which {
 }
 
 impl Selection {
+    /// Nobody is asked.
+    #[cfg(test)]
+    pub(crate) fn confirmed() -> Self {
+        Self { yes: true, ..Self::default() }
+    }
+
     pub(crate) fn which(&self) -> Result<Which, Failure> {
         if !self.ids.is_empty() {
             return input::listed(&self.ids).map(Which::Ids);

@@ -70,11 +70,8 @@ impl Serve {
         let mut signals = Signals::new()?;
         let running = serve::start(config).await.map_err(|e| Failure::failed(e.to_string()))?;
         self.log_format.announce(out, &running, &data);
-        let ended = tokio::select! {
-            () = signals.next() => Ok(()),
-            failure = broken(running.duly(), || running.dead_part()) => Err(failure),
-        };
-        tracing::info!("stopping: nothing more is accepted, what is under way may finish");
+        let ended = until_stopped(signals.next(), running.duly(), || running.dead_part()).await;
+        tracing::info!("shutdown started");
         tokio::select! {
             done = tokio::time::timeout(STOP_WITHIN, running.stop()) => match done {
                 // After the store has failed, it cannot end cleanly, and that is told below.
@@ -102,6 +99,18 @@ impl LogFormat {
                 out.say(&format!("duly listens on {url}, keeps messages in {data} ({durability})"));
             }
         }
+    }
+}
+
+/// Waits until somebody tells the server to stop, or until only a start can help.
+async fn until_stopped(
+    told: impl Future<Output = ()>,
+    duly: &Duly,
+    dead_part: impl Fn() -> Option<&'static str>,
+) -> Result<(), Failure> {
+    tokio::select! {
+        () = told => Ok(()),
+        failure = broken(duly, dead_part) => Err(failure),
     }
 }
 
@@ -215,6 +224,27 @@ mod tests {
         let failure = broken(&duly, || None).await;
         assert_eq!(failure.code(), 1);
         assert!(failure.words.contains("the store has stopped"), "{failure}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn a_signal_is_heeded_while_the_store_blocks_the_health_call() {
+        let store = FailingStore::new(Arc::new(MemoryStore::new()));
+        let duly = Duly::builder().store(store.clone()).start().await.unwrap();
+        store.fail([Call::HealthBlocks], StoreErrorKind::Unavailable);
+        let asked = store.health_asked();
+        let (stop, told) = tokio::sync::oneshot::channel::<()>();
+        let server = tokio::spawn(async move {
+            let told = async { told.await.unwrap() };
+            until_stopped(told, &duly, || None).await.is_ok()
+        });
+        // From here on a thread is stuck in the call.
+        while store.health_asked() == asked {
+            tokio::task::yield_now().await;
+        }
+        stop.send(()).unwrap();
+        let ended = tokio::time::timeout(duly::seconds(20), server).await;
+        store.fail([], StoreErrorKind::Unavailable);
+        assert!(ended.expect("the signal is not waited for behind the call").unwrap());
     }
 
     #[tokio::test]

@@ -38,12 +38,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Client {
     target: Target,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    /// How long an answer may take to begin.
+    patience: Duration,
+    /// How long the next part of an answer in lines may take.
+    silence_max: Duration,
 }
 
 impl Client {
     /// For the Duly at `target`. Nothing is connected before the first call.
     pub fn new(target: Target) -> Self {
-        Self { target, idle: Mutex::new(Vec::new()) }
+        Self { target, idle: Mutex::new(Vec::new()), patience: PATIENCE, silence_max: PATIENCE }
+    }
+
+    /// One that waits only for what was asked to take a while.
+    #[cfg(test)]
+    pub(crate) fn without_patience(target: Target) -> Self {
+        Self { patience: Duration::ZERO, ..Self::new(target) }
     }
 
     /// Where it talks to.
@@ -53,17 +63,17 @@ impl Client {
 
     /// Asks for what is at `path`.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.call(Method::GET, path, Bytes::new(), PATIENCE).await
+        self.call(Method::GET, path, Bytes::new(), self.patience).await
     }
 
     /// Removes what is at `path`.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.call(Method::DELETE, path, Bytes::new(), PATIENCE).await
+        self.call(Method::DELETE, path, Bytes::new(), self.patience).await
     }
 
     /// Sends `body` to `path`.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call(Method::POST, path, json(body)?, PATIENCE).await
+        self.call(Method::POST, path, json(body)?, self.patience).await
     }
 
     /// Sends `body` to `path`, where an answer may be `wait` away.
@@ -73,12 +83,12 @@ impl Client {
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, Failure> {
-        self.call(Method::POST, path, json(body)?, PATIENCE.saturating_add(wait)).await
+        self.call(Method::POST, path, json(body)?, self.patience.saturating_add(wait)).await
     }
 
     /// Changes what is at `path`.
     pub async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call(Method::PATCH, path, json(body)?, PATIENCE).await
+        self.call(Method::PATCH, path, json(body)?, self.patience).await
     }
 
     /// Sends `body`, one JSON value a line, and gives the answer line by line while it comes.
@@ -87,8 +97,8 @@ impl Client {
         let kind = header::HeaderValue::from_static("application/x-ndjson");
         request.headers_mut().insert(header::ACCEPT, kind.clone());
         request.headers_mut().insert(header::CONTENT_TYPE, kind);
-        let answer = self.answer(request, PATIENCE).await?;
-        Ok(Lines::new(self.checked(answer).await?.into_body(), self.target.url()).within(PATIENCE))
+        let answer = self.answer(request, self.patience).await?;
+        Ok(Lines::new(self.checked(answer).await?.into_body(), self.target.url()).within(self.silence_max))
     }
 
     /// Listens to the server-sent events at `path`.
@@ -96,14 +106,14 @@ impl Client {
         let mut request = self.target.request(Method::GET, path, Bytes::new())?;
         let kind = header::HeaderValue::from_static("text/event-stream");
         request.headers_mut().insert(header::ACCEPT, kind);
-        let answer = self.answer(request, PATIENCE).await?;
+        let answer = self.answer(request, self.patience).await?;
         Ok(ServerEvents::new(Lines::new(self.checked(answer).await?.into_body(), self.target.url())))
     }
 
     /// Asks for `path`: the status and the bytes, whatever they are.
     pub async fn raw(&self, path: &str) -> Result<(StatusCode, Bytes), Failure> {
         let request = self.target.request(Method::GET, path, Bytes::new())?;
-        let answer = self.answer(request, PATIENCE).await?;
+        let answer = self.answer(request, self.patience).await?;
         let status = answer.status();
         Ok((status, self.whole(answer.into_body()).await?))
     }

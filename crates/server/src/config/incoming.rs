@@ -41,6 +41,7 @@ fn source(section: &mut Section<'_>, sinks: &Sinks) -> Option<SourceSetup> {
     let prefetch = section.number("prefetch", SourceSetup::PREFETCH, 1..=u16::MAX);
     let dead_letter_exchange = section.text("dead_letter_exchange");
     let ca = section.file("ca");
+    let (client_cert, client_key) = (section.file("client_cert"), section.file("client_key"));
     let origin = section.origin.clone();
     if url.is_none() && !section.reading.is_faulty(&section.at("url")) {
         section.fault(
@@ -50,8 +51,17 @@ fn source(section: &mut Section<'_>, sinks: &Sinks) -> Option<SourceSetup> {
         );
     }
     kind?;
-    let setup =
-        SourceSetup { url: url?, queue: queue?, sink: sink?, topic, prefetch, dead_letter_exchange, ca };
+    let setup = SourceSetup {
+        url: url?,
+        queue: queue?,
+        sink: sink?,
+        topic,
+        prefetch,
+        dead_letter_exchange,
+        ca,
+        client_cert,
+        client_key,
+    };
     for (key, detail) in setup.faults() {
         let origin = section.origin_of(key);
         section.fault(key, &origin, detail);

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use duly::{
-    Backoff, HandlerOptions, Levels, Limits, Pace, RetryPolicy, days, hours, millis, minutes, seconds,
+    Backoff, HandlerOptions, Levels, Limits, RetryPolicy, SweepSettings, days, hours, millis, minutes,
+    seconds,
 };
 use serde_json::Value as Json;
 
@@ -139,9 +140,9 @@ fn with_fallback(top: &mut Section<'_>, levels: Levels, fallback: Option<Node>) 
     }
 }
 
-fn scan(section: &mut Section<'_>) -> Pace {
-    let (default, range) = (Pace::default(), millis(1)..=minutes(1));
-    let pace = Pace {
+fn scan(section: &mut Section<'_>) -> SweepSettings {
+    let (default, range) = (SweepSettings::default(), millis(1)..=minutes(1));
+    let pace = SweepSettings {
         initial: section.span("initial", default.initial, range.clone()),
         min: section.span("min", default.min, range.clone()),
         max: section.span("max", default.max, range.clone()),
@@ -154,7 +155,7 @@ fn scan(section: &mut Section<'_>) -> Pace {
 }
 
 /// A node says that it is there with every sweep: the shortest interval cannot be longer than the heartbeat.
-fn sweeps_within_heartbeats(top: &mut Section<'_>, scan: &Pace, heartbeat: Duration) {
+fn sweeps_within_heartbeats(top: &mut Section<'_>, scan: &SweepSettings, heartbeat: Duration) {
     let (low, high) = ("scan.min", "cluster.heartbeat");
     let faulty = [low, high].iter().any(|path| top.reading.is_faulty(path));
     if scan.min > heartbeat && !faulty {

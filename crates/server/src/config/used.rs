@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use duly::{HandlerOptions, Levels, Limits, Pace, RetryPolicy, SinkName, SinkOptions};
+use duly::{HandlerOptions, Levels, Limits, RetryPolicy, SinkName, SinkOptions, SweepSettings};
 use duly_stores::tiered;
 
 pub use duly_stores::sql::Server as SqlServer;
@@ -28,7 +28,7 @@ pub struct Config {
     /// The named delays.
     pub levels: Levels,
     /// How often the sweep looks.
-    pub scan: Pace,
+    pub scan: SweepSettings,
     /// The retries of every sink that names none of its own.
     pub retry: RetryPolicy,
     /// How the built-in queue is served.
@@ -68,6 +68,10 @@ pub struct SourceSetup {
     pub dead_letter_exchange: Option<String>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 impl SourceSetup {
@@ -78,13 +82,20 @@ impl SourceSetup {
     #[cfg(feature = "rabbitmq")]
     pub(crate) fn broker(&self) -> duly_sinks::RabbitmqConfig {
         let url = duly_sinks::OneOrMany(vec![self.url.reveal().into()]);
-        duly_sinks::RabbitmqConfig { url, ca: self.ca.clone(), ..duly_sinks::RabbitmqConfig::default() }
+        duly_sinks::RabbitmqConfig {
+            url,
+            ca: self.ca.clone(),
+            client_cert: self.client_cert.clone(),
+            client_key: self.client_key.clone(),
+            ..duly_sinks::RabbitmqConfig::default()
+        }
     }
 
     /// What is wrong with where the broker is: the setting, and why.
     #[cfg(feature = "rabbitmq")]
     pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
-        let key = |path: &str| if path == "ca" { "ca" } else { "url" };
+        let files = ["ca", "client_cert", "client_key"];
+        let key = |path: &str| files.into_iter().find(|file| *file == path).unwrap_or("url");
         self.broker().check().into_iter().map(|fault| (key(&fault.path), fault.detail)).collect()
     }
 
@@ -340,7 +351,7 @@ impl Default for Config {
             sinks: BTreeMap::new(),
             sources: BTreeMap::new(),
             levels: Levels::default(),
-            scan: Pace::default(),
+            scan: SweepSettings::default(),
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
             alerts: AlertRules { all: Thresholds::usual(), ..AlertRules::default() },

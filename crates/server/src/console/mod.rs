@@ -35,6 +35,18 @@ fn guards() -> [(HeaderName, &'static str); 6] {
     ]
 }
 
+/// Where the page is.
+pub(crate) const ROOT: &str = "/";
+
+/// The paths of all files.
+pub(crate) fn paths() -> impl Iterator<Item = String> {
+    FILES.iter().map(path)
+}
+
+fn path(file: &File) -> String {
+    format!("/{}", file.path)
+}
+
 /// The page at `/`, and its files below it. All addresses in them are relative, so that a proxy may put Duly anywhere.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let mut router = Router::new();
@@ -45,9 +57,9 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
             async move { answer(file, &tag, &headers) }
         };
         if file.path == PAGE {
-            router = router.route("/", get(handler.clone()));
+            router = router.route(ROOT, get(handler.clone()));
         }
-        router = router.route(&format!("/{}", file.path), get(handler));
+        router = router.route(&path(file), get(handler));
     }
     router
 }

@@ -37,7 +37,7 @@ pub struct App {
     pub(super) followers: Followers,
     pub(super) started: duly::Timestamp,
     pub(super) proxied: Proxied,
-    pub(super) topics: Topics,
+    pub(super) topics: Arc<Topics>,
     pub(super) recent_lanes: RecentLanes,
     begun: Instant,
 }
@@ -81,10 +81,15 @@ impl App {
             body_bytes: Arc::new(Semaphore::new(super::body::room(&config.limits))),
             followers: Followers::new(&config.tokens),
             proxied: Proxied::default(),
-            topics: Topics::new(config.http.topics, &config.tokens),
+            topics: Arc::new(Topics::new(config.http.topics, &config.tokens)),
             recent_lanes: RecentLanes::default(),
             begun: Instant::now(),
         })
+    }
+
+    /// The topics of the built-in queue, for whoever makes some without a request.
+    pub(crate) fn topics(&self) -> Arc<Topics> {
+        self.topics.clone()
     }
 
     /// For how long the server has run.

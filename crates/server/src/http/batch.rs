@@ -1,5 +1,6 @@
 //! Many messages in one call, streamed both ways.
 
+use duly::ErrorCode;
 use std::{collections::VecDeque, pin::Pin, sync::Arc};
 
 use axum::{
@@ -203,7 +204,7 @@ impl Batch {
             let detail = format!(
                 "a batch has at most {max} items; this one and what follows were not read, send them in another"
             );
-            return Err(Fault::at("batch_too_large", format!("[{max}]"), detail));
+            return Err(Fault::at(ErrorCode::BatchTooLarge, format!("[{max}]"), detail));
         }
         self.taken += 1;
         let message = body::parse::<NewMessage>(item).and_then(|new| {
@@ -219,17 +220,19 @@ impl Batch {
             Broken::TooLong => {
                 let max = body::request_max(&self.app.limits);
                 Fault::at(
-                    "body_too_large",
+                    ErrorCode::BodyTooLarge,
                     path,
                     format!("this item has more than {max} bytes; it and what follows were not read"),
                 )
             }
             Broken::NotAnArray => Fault::at(
-                "bad_json",
+                ErrorCode::BadJson,
                 path,
                 "an array has values with single commas between; what follows was not read",
             ),
-            Broken::Half => Fault::at("half_a_body", path, "the array has no end; the items before stand"),
+            Broken::Half => {
+                Fault::at(ErrorCode::HalfABody, path, "the array has no end; the items before stand")
+            }
         }
     }
 
@@ -276,9 +279,10 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
             Ok(place) => match answers.next() {
                 Some(Ok(accepted)) => BatchResult::Accepted(tell::accepted(place, &accepted)),
                 Some(Err(error)) => refused(error.into()),
-                None => {
-                    refused(Fault::new("internal", "no answer came for this item; send it again with its id"))
-                }
+                None => refused(Fault::new(
+                    ErrorCode::Internal,
+                    "no answer came for this item; send it again with its id",
+                )),
             },
         };
         places.into_iter().map(result).collect()
@@ -286,8 +290,9 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
     Box::pin(async move {
         // Every item has its answer, in its place: the next group's must not slip into it.
         submitted.await.unwrap_or_else(|_| {
-            let fault =
-                || Fault::new("internal", "the server failed at this item; send it again with its id");
+            let fault = || {
+                Fault::new(ErrorCode::Internal, "the server failed at this item; send it again with its id")
+            };
             (0..count).map(|_| refused(fault())).collect()
         })
     })

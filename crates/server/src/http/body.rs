@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use duly::Limits;
+use duly::{ErrorCode, Limits};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
@@ -54,7 +54,7 @@ impl Share {
         let taken = Arc::clone(&app.body_bytes)
             .try_acquire_many_owned(u32::try_from(bytes - held).unwrap_or(u32::MAX))
             .map_err(|_| {
-                Fault::new("busy", "many large bodies are in memory at once; try again in a second")
+                Fault::new(ErrorCode::Busy, "many large bodies are in memory at once; try again in a second")
             })?;
         match &mut self.0 {
             Some(held) => held.merge(taken),
@@ -98,11 +98,11 @@ pub(super) fn late(app: &App) -> Fault {
         "the body was not there within {:?}; nothing was done, send it again in one go",
         app.http.body_timeout
     );
-    Fault::new("body_timeout", detail)
+    Fault::new(ErrorCode::BodyTimeout, detail)
 }
 
 pub(super) fn broken(error: &axum::Error) -> Fault {
-    Fault::new("half_a_body", format!("the body ended before its time ({error}); send it again"))
+    Fault::new(ErrorCode::HalfABody, format!("the body ended before its time ({error}); send it again"))
 }
 
 /// A client that waits for `100 Continue` before it sends is told at once that its body is too large. What it has to say of
@@ -120,7 +120,7 @@ pub(super) fn expected(app: &App, path: &str, headers: &HeaderMap) -> Answer<()>
 
 fn too_large(max: usize) -> Fault {
     let detail = format!("the request has more than {max} bytes; send larger things by reference");
-    Fault::new("body_too_large", detail)
+    Fault::new(ErrorCode::BodyTooLarge, detail)
 }
 
 async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
@@ -173,7 +173,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Answer<T> {
 
 fn no_object() -> Fault {
     Fault::new(
-        "bad_field",
+        ErrorCode::BadField,
         "an object in braces is expected here, such as {\"topic\":\"order\",\"body\":\"hello\"}",
     )
 }
@@ -186,7 +186,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
                 Err(error) => format!("{}; send one JSON value only", plain(&error.to_string())),
                 Ok(()) => "it cannot be read".into(),
             };
-            Fault::new("bad_json", detail)
+            Fault::new(ErrorCode::BadJson, detail)
         }
         Err(error) => {
             let path = error.path().to_string();
@@ -198,12 +198,14 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
                     let path = if path == "." { String::new() } else { path };
                     let detail = plain(&inner.to_string());
                     if path.is_empty() {
-                        Fault::new("bad_field", detail)
+                        Fault::new(ErrorCode::BadField, detail)
                     } else {
-                        Fault::at("bad_field", path, detail)
+                        Fault::at(ErrorCode::BadField, path, detail)
                     }
                 }
-                _ => Fault::new("bad_json", format!("{}; send JSON, UTF-8", plain(&inner.to_string()))),
+                _ => {
+                    Fault::new(ErrorCode::BadJson, format!("{}; send JSON, UTF-8", plain(&inner.to_string())))
+                }
             }
         }
     }

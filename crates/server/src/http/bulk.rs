@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, body::Body, extract::State};
-use duly::{Changed, MessageId, Record, Timestamp};
+use duly::{Changed, ErrorCode, MessageId, Record, Timestamp};
 
 use super::{
     app::App,
@@ -94,8 +94,8 @@ pub(super) async fn reschedule(
     who.need(Role::Operate)?;
     let wish: MovedRequest = body::json(&app, sent).await?;
     let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
-    let MovedRequest { ids, filter, dry_run, as_of, at_most, .. } = wish;
-    many(&app, &who, Change::Move(due), BulkRequest { ids, filter, dry_run, as_of, at_most }).await
+    let MovedRequest { ids, filter, dry_run, as_of, matched, .. } = wish;
+    many(&app, &who, Change::Move(due), BulkRequest { ids, filter, dry_run, as_of, matched }).await
 }
 
 /// Deliver many now
@@ -144,9 +144,10 @@ pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> 
 async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer<Json<BulkAnswer>> {
     let mut answer = BulkAnswer { dry_run: wish.dry_run, ..BulkAnswer::default() };
     match (wish.ids, wish.filter) {
-        (Some(_), None) if wish.as_of.is_some() || wish.at_most.is_some() => {
-            let detail = "as_of and at_most belong to a filter; ids say themselves which and how many";
-            return Err(Fault::at("bad_selection", "as_of", detail));
+        (Some(_), None) if wish.as_of.is_some() || wish.matched.is_some() => {
+            let detail = "as_of and matched belong to a filter; ids say themselves which and how many";
+            let path = if wish.as_of.is_some() { "as_of" } else { "matched" };
+            return Err(Fault::at(ErrorCode::BadSelection, path, detail));
         }
         (Some(ids), None) => by_ids(app, who, change, ids, &mut answer).await?,
         (None, Some(filter)) => {
@@ -154,13 +155,13 @@ async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer
             let bound = Bound {
                 as_of: as_of.unwrap_or_else(|| app.duly.now()),
                 is_asked_for: as_of.is_some() || wish.dry_run,
-                at_most: wish.at_most.unwrap_or(u64::MAX),
+                matched_max: wish.matched.unwrap_or(u64::MAX),
             };
             by_filter(app, who, change, (&filter, bound), &mut answer).await?;
         }
         _ => {
             let detail = "give ids, or a filter; the filter {} means all of them";
-            return Err(Fault::at("bad_selection", "filter", detail));
+            return Err(Fault::at(ErrorCode::BadSelection, "filter", detail));
         }
     }
     Ok(Json(answer))
@@ -176,7 +177,7 @@ async fn by_ids(
     let max = app.limits.batch_max;
     if ids.len() > max {
         return Err(Fault::at(
-            "too_many",
+            ErrorCode::TooMany,
             "ids",
             format!("{} ids, the limit is {max}; send them in parts", ids.len()),
         ));
@@ -242,7 +243,7 @@ struct Bound {
     as_of: Timestamp,
     /// Somebody counted then, or does so now. Otherwise what is accepted meanwhile may be among the rest.
     is_asked_for: bool,
-    at_most: u64,
+    matched_max: u64,
 }
 
 impl Bound {
@@ -277,7 +278,7 @@ async fn by_filter(
             .filter(|record| !change.is_done(record.message.due) && bound.has(record))
             .map(|record| record.message.id)
             .collect();
-        let room = usize::try_from(bound.at_most - answer.matched.min(bound.at_most)).unwrap_or(usize::MAX);
+        let room = usize::try_from(bound.matched_max.saturating_sub(answer.matched)).unwrap_or(usize::MAX);
         answer.more = ids.len() > room;
         ids.truncate(room);
         if answer.dry_run {
@@ -295,7 +296,7 @@ async fn by_filter(
         }
         if *app.stopping.borrow() {
             return Err(Fault::new(
-                "shutting_down",
+                ErrorCode::ShuttingDown,
                 format!("stopped after {} of them; ask again for the rest", answer.done),
             ));
         }

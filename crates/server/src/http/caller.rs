@@ -6,7 +6,7 @@ use std::{
 };
 
 use axum::extract::FromRequestParts;
-use duly::Lane;
+use duly::{ErrorCode, Lane};
 use http::{HeaderMap, Method, header, request::Parts};
 
 use super::{
@@ -40,12 +40,15 @@ fn known(app: &App, headers: &HeaderMap) -> Answer<Cow<'static, Caller>> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = given.and_then(auth::bearer) else {
         return Err(Fault::new(
-            "unauthorized",
+            ErrorCode::Unauthorized,
             "send the header `Authorization: Bearer <token>`; `duly token` makes one",
         ));
     };
     app.tokens.caller(token).map(Cow::Owned).ok_or_else(|| {
-        Fault::new("unauthorized", "this token is not known here; look at auth.tokens of the configuration")
+        Fault::new(
+            ErrorCode::Unauthorized,
+            "this token is not known here; look at auth.tokens of the configuration",
+        )
     })
 }
 
@@ -62,7 +65,7 @@ impl Who {
         }
         let (name, role) = (&self.0.name, role.word());
         Err(Fault::new(
-            "forbidden",
+            ErrorCode::Forbidden,
             format!("token {name:?} lacks the role {role}; use another, or add the role to it"),
         ))
     }
@@ -74,7 +77,7 @@ impl Who {
         }
         let name = &self.0.name;
         Err(Fault::new(
-            "forbidden",
+            ErrorCode::Forbidden,
             format!("token {name:?} is not for the topic {topic:?}; use another, or add the topic to it"),
         ))
     }
@@ -88,7 +91,7 @@ impl Who {
             "token {name:?} is for some topics only, and the ids it chooses match {ids}; {id:?} does not: choose another, leave \
              it out, or set ids of the token"
         );
-        Err(Fault::at("id_not_allowed", "id", detail))
+        Err(Fault::at(ErrorCode::IdNotAllowed, "id", detail))
     }
 
     /// Whether the caller may see this alert: it is about one of their topics.
@@ -120,7 +123,7 @@ impl Who {
             None => {
                 let name = &self.0.name;
                 Err(Fault::new(
-                    "forbidden",
+                    ErrorCode::Forbidden,
                     format!("token {name:?} is for some topics only; name one of them"),
                 ))
             }
@@ -135,7 +138,7 @@ impl Who {
         let name = &self.0.name;
         let detail =
             format!("token {name:?} is for some topics only, and this is about all of them; use another");
-        Err(Fault::new("forbidden", detail))
+        Err(Fault::new(ErrorCode::Forbidden, detail))
     }
 
     /// Whether the caller may see this topic.
@@ -151,13 +154,13 @@ pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer
     // Of two, a proxy before this server may have looked at the other one.
     if headers.get_all(header::HOST).iter().count() > 1 {
         return Err(Fault::new(
-            "bad_host",
+            ErrorCode::BadHost,
             "there are two Host headers, and only one can be meant; send one",
         ));
     }
     if !auth::host_allowed(host, app.listen) {
         let detail = "on loopback the Host is localhost, 127.0.0.1 or [::1]; call the server by one of these";
-        return Err(Fault::new("bad_host", detail));
+        return Err(Fault::new(ErrorCode::BadHost, detail));
     }
     if app.tokens.is_empty() && auth::is_loopback(app.listen.ip()) {
         app.proxied.observe(headers, app.age());
@@ -178,7 +181,7 @@ pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer
     if foreign {
         let detail =
             "this call came from a page of another site; call from a program, or from this server's own page";
-        return Err(Fault::new("cross_origin", detail));
+        return Err(Fault::new(ErrorCode::CrossOrigin, detail));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use axum::{
         sse::{self, KeepAlive, Sse},
     },
 };
-use duly::{Event, Events, Lane, SinkName};
+use duly::{ErrorCode, Event, Events, Lane, SinkName};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use utoipa::IntoParams;
@@ -50,7 +50,7 @@ impl Follow {
             Some(unknown) => {
                 let kinds = Happened::KINDS.join(", ");
                 let detail = format!("{:?} is no type of events; there are: {kinds}", unknown.trim());
-                Err(Fault::at("bad_query", "types", detail))
+                Err(Fault::at(ErrorCode::BadQuery, "types", detail))
             }
         }
     }
@@ -79,7 +79,10 @@ pub(super) async fn follow(State(app): State<Arc<App>>, who: Who, query: Asked<F
     };
     follow.check()?;
     let place = app.followers.enter(who.caller()).ok_or_else(|| {
-        Fault::new("busy", "as many follow events as the server allows; try again when one of them has gone")
+        Fault::new(
+            ErrorCode::Busy,
+            "as many follow events as the server allows; try again when one of them has gone",
+        )
     })?;
     let follower = Follower {
         events: app.duly.events(),
@@ -132,7 +135,7 @@ impl Follower {
                     if !self.alert_wanted(&alert) {
                         continue;
                     }
-                    Happened::Alert { alert }
+                    Happened::Alert { alert: Box::new(alert) }
                 }
                 () = self.app.stopped() => return None,
             };

@@ -1,5 +1,6 @@
 //! What every call passes through, once: kept out if it comes from a foreign page or cannot be read, caught if it panics.
 
+use duly::ErrorCode;
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
@@ -49,7 +50,7 @@ impl Front {
 
 fn panicked() -> Response {
     Fault::new(
-        "internal",
+        ErrorCode::Internal,
         "the server failed at this call; whether it was done is unknown: ask for the message by its id",
     )
     .into_response()

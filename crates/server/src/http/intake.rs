@@ -1,7 +1,7 @@
 //! From what a client wrote to a message that Duly takes.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use duly::{Backoff, Body, ContentKind, Invalid, Message, RetryOverride, SinkName};
+use duly::{Backoff, Body, ContentKind, ErrorCode, Invalid, Message, RetryOverride, SinkName};
 use serde_json::value::RawValue;
 
 use super::{
@@ -36,21 +36,21 @@ pub(super) fn message(mut new: NewMessage, trace: &Trace) -> Answer<(Where, Mess
     let place = Where { sink: new.sink.unwrap_or_else(|| SinkName::QUEUE.to_owned()), topic: new.topic };
     let mut message = Message::to_sink(&place.sink, &place.topic);
     if place.sink.contains('/') {
-        return Err(Fault::at("bad_sink", "sink", "a sink's name has no slash"));
+        return Err(Fault::at(ErrorCode::BadSink, "sink", "a sink's name has no slash"));
     }
     message = match (new.body, new.json, new.body_base64) {
         (None, None, None) => message,
         (Some(text), None, None) => message.text(text),
         (None, Some(json), None) => message.body(Body::from_parts(ContentKind::Json, compact(&json))),
         (None, None, Some(base64)) => message.bytes(decoded(&base64)?),
-        _ => return Err(Fault::at("two_bodies", "body", "give one of body, json and body_base64")),
+        _ => return Err(Fault::at(ErrorCode::TwoBodies, "body", "give one of body, json and body_base64")),
     };
     message = match (new.delay, new.deliver_at, new.level) {
         (None, None, None) => message,
         (Some(delay), None, None) => message.after(delay.span("delay")?),
         (None, Some(moment), None) => message.at(moment.due("deliver_at")?),
         (None, None, Some(level)) => message.level(level),
-        _ => return Err(Fault::at("two_times", "delay", "give one of delay, deliver_at and level")),
+        _ => return Err(Fault::at(ErrorCode::TwoTimes, "delay", "give one of delay, deliver_at and level")),
     };
     if let Some(id) = new.id {
         message = message.id(id);
@@ -79,7 +79,7 @@ pub(super) fn message(mut new: NewMessage, trace: &Trace) -> Answer<(Where, Mess
 fn decoded(base64: &str) -> Answer<Vec<u8>> {
     STANDARD.decode(base64).map_err(|error| {
         Fault::at(
-            "bad_body",
+            ErrorCode::BadBody,
             "body_base64",
             format!("not base64: {error}; use the standard alphabet with padding"),
         )
@@ -113,11 +113,15 @@ fn retries(retry: &Retry) -> Answer<RetryOverride> {
         Some("exponential") => Some(Backoff::Exponential),
         Some(other) => {
             let detail = format!("{other:?} is none of fixed, linear and exponential");
-            return Err(Fault::at("bad_retry", "retry.backoff", detail));
+            return Err(Fault::at(ErrorCode::BadRetry, "retry.backoff", detail));
         }
     };
     if retry.attempts == Some(0) {
-        return Err(Fault::at("bad_retry", "retry.attempts", "at least one try; cancel it to have none"));
+        return Err(Fault::at(
+            ErrorCode::BadRetry,
+            "retry.attempts",
+            "at least one try; cancel it to have none",
+        ));
     }
     let span = |delay: &Option<crate::wire::Delay>, path| -> Result<_, Invalid> {
         delay.as_ref().map(|delay| delay.span(path)).transpose()
@@ -126,7 +130,7 @@ fn retries(retry: &Retry) -> Answer<RetryOverride> {
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
-        return Err(Fault::at("bad_retry", "retry.min", "the first wait is longer than the longest"));
+        return Err(Fault::at(ErrorCode::BadRetry, "retry.min", "the first wait is longer than the longest"));
     }
     Ok(RetryOverride { attempts: retry.attempts, backoff, min, max })
 }

@@ -1,5 +1,6 @@
 //! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
 
+use duly::ErrorCode;
 use std::{
     convert::Infallible,
     io,
@@ -126,7 +127,7 @@ impl Door {
             match accepted {
                 Ok((stream, from)) => self.take(stream, from.ip(), graceful.watcher()),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken; is the limit of open files too low?");
+                    tracing::warn!(%error, "accept failed; check the limit of open files");
                     // Not a busy loop while the cause lasts.
                     if let Ok(grace) = timeout(ACCEPT_PAUSE, &mut stopped).await {
                         break grace.unwrap_or_default();
@@ -137,7 +138,7 @@ impl Door {
         drop(listener);
         if timeout(grace, graceful.shutdown()).await.is_err() {
             close.send_replace(true);
-            tracing::warn!("some connections did not end in time and were closed");
+            tracing::warn!("connections closed at the shutdown deadline");
         }
     }
 
@@ -172,8 +173,8 @@ impl Door {
             None => self.converse(stream, watcher).await,
             Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
                 Ok(Ok(stream)) => self.converse(stream, watcher).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
-                Err(_) => tracing::debug!("a handshake took too long"),
+                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                Err(_) => tracing::debug!("TLS handshake timed out"),
             },
         }
     }
@@ -186,7 +187,7 @@ impl Door {
         let stream = Patient::new(stream, UNREAD_MAX);
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "a connection ended early");
+            tracing::debug!(%error, "connection ended early");
         }
     }
 
@@ -229,7 +230,7 @@ impl Refused {
 /// The whole answer, as bytes.
 async fn refusal(limit: &str) -> Vec<u8> {
     let detail = format!("as many connections are open as {limit}; close some, or raise it");
-    let fault = Fault::new("too_many_connections", detail);
+    let fault = Fault::new(ErrorCode::TooManyConnections, detail);
     let (parts, body) = fault.into_response().into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut text =

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use duly::{
-    Books, Lane, NodeStatus, Quantiles, Query, ShardStatus, SinkName, State as MessageState, Timestamp,
+    ErrorCode, Lane, NodeStatus, Quantiles, Query, ShardStatus, SinkName, State as MessageState, Timestamp,
+    Totals,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -52,7 +53,7 @@ pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
     }
     let (stats, rates) = (app.duly.stats(), app.telemetry.rates());
     Ok(Json(Stats {
-        books: books(&app.duly.books().await?),
+        books: BooksAnswer::from(&app.duly.totals().await?),
         accepted_per_second: rates.accepted,
         delivered_per_second: rates.delivered,
         failed: stats.failed,
@@ -67,7 +68,7 @@ pub(super) async fn stats(State(app): State<Arc<App>>, who: Who) -> Answer<Json<
 
 /// What is there of the caller's topics. What has ended is counted over all topics only, so it stands in no column.
 async fn own_totals(app: &App, who: &Who) -> Answer<BooksAnswer> {
-    let mut books = Books::default();
+    let mut books = Totals::default();
     let lanes = app.recent_lanes.get(&app.duly).await?;
     for status in lanes.iter().filter(|status| who.sees_lane(&status.lane)) {
         books.pending += status.pending;
@@ -75,20 +76,7 @@ async fn own_totals(app: &App, who: &Who) -> Answer<BooksAnswer> {
         books.dead += status.dead;
     }
     books.accepted = books.pending + books.in_flight + books.dead;
-    Ok(self::books(&books))
-}
-
-fn books(books: &Books) -> BooksAnswer {
-    BooksAnswer {
-        accepted: books.accepted,
-        pending: books.pending,
-        in_flight: books.in_flight,
-        delivered: books.delivered,
-        cancelled: books.cancelled,
-        dead: books.dead,
-        purged: books.purged,
-        balanced: books.balance(),
-    }
+    Ok(BooksAnswer::from(&books))
 }
 
 fn lateness(quantiles: &Quantiles) -> Lateness {
@@ -133,16 +121,16 @@ pub(super) async fn forecast(
     let span = asked(query)?;
     let time = |text: &Option<String>, path: &str, otherwise| -> Answer<Timestamp> {
         let Some(text) = text else { return Ok(otherwise) };
-        duly::parse_time(text).map_err(|fault| Fault::at("bad_time", path, fault.detail))
+        duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail))
     };
     let from = time(&span.from, "from", app.duly.now())?;
     let to = time(&span.to, "to", from.saturating_add(duly::hours(1)))?;
     let buckets = span.buckets.unwrap_or(60);
     if !(1..=1_000).contains(&buckets) {
-        return Err(Fault::at("bad_span", "buckets", format!("1 to 1000 parts, not {buckets}")));
+        return Err(Fault::at(ErrorCode::BadSpan, "buckets", format!("1 to 1000 parts, not {buckets}")));
     }
     if to <= from {
-        return Err(Fault::at("bad_span", "to", "the span ends before it begins"));
+        return Err(Fault::at(ErrorCode::BadSpan, "to", "the span ends before it begins"));
     }
     let (counts, partial) = if who.sees_all() {
         (app.duly.forecast(from, to, buckets).await?, false)

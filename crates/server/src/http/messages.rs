@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Path, Query, State},
 };
-use duly::{Changed, MessageId, Record, Timestamp};
+use duly::{Changed, ErrorCode, MessageId, Record, Timestamp};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -207,7 +207,7 @@ pub(super) fn asked<T>(query: Asked<T>) -> Answer<T> {
 fn unread(rejection: &axum::extract::rejection::QueryRejection) -> Fault {
     let text = rejection.body_text();
     let why = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-    Fault::new("bad_query", format!("{}; /openapi.json lists the parts of each query", plain(why)))
+    Fault::new(ErrorCode::BadQuery, format!("{}; /openapi.json lists the parts of each query", plain(why)))
 }
 
 /// List messages by due time
@@ -235,7 +235,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
 pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> Answer<Json<Page>> {
     let list = asked(query)?;
     if list.state.as_deref().is_some_and(|state| state != "dead") {
-        return Err(Fault::at("bad_state", "state", "this list has dead letters only; see /v1/messages"));
+        return Err(Fault::at(
+            ErrorCode::BadState,
+            "state",
+            "this list has dead letters only; see /v1/messages",
+        ));
     }
     page(&app, &who, list, duly::State::Dead).await
 }
@@ -244,7 +248,8 @@ async fn page(app: &App, who: &Who, list: List, state: duly::State) -> Answer<Js
     who.need(Role::Read)?.touch_some(list.topic.as_deref())?;
     let mut query = select::query(state, list.sink.as_deref(), list.topic.as_deref())?;
     let time = |text: &Option<String>, path| -> Answer<Option<Timestamp>> {
-        let read = |text| duly::parse_time(text).map_err(|fault| Fault::at("bad_time", path, fault.detail));
+        let read =
+            |text| duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail));
         text.as_deref().map(read).transpose()
     };
     query.due_from = time(&list.due_from, "due_from")?;
@@ -254,7 +259,7 @@ async fn page(app: &App, who: &Who, list: List, state: duly::State) -> Answer<Js
         limit @ 1..=LIMIT_MAX => limit,
         other => {
             return Err(Fault::at(
-                "too_many",
+                ErrorCode::TooMany,
                 "limit",
                 format!("a page has 1 to {LIMIT_MAX} messages, not {other}"),
             ));
@@ -269,5 +274,7 @@ fn cursor(text: &str) -> Answer<(Timestamp, MessageId)> {
     let parsed = text
         .split_once('-')
         .and_then(|(due, id)| Some((Timestamp::from_millis(due.parse().ok()?), MessageId::parse(id).ok()?)));
-    parsed.ok_or_else(|| Fault::at("bad_cursor", "cursor", "give the cursor of the page before, unchanged"))
+    parsed.ok_or_else(|| {
+        Fault::at(ErrorCode::BadCursor, "cursor", "give the cursor of the page before, unchanged")
+    })
 }

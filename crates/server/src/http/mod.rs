@@ -32,6 +32,7 @@ mod topics;
 mod trace;
 mod whoami;
 
+use duly::ErrorCode;
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
@@ -39,9 +40,11 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use app::{App, Parts, SinkEntry};
-pub use fault::{CODES, Fault};
+pub use fault::Fault;
 pub use front::Front;
 pub use listen::{Listening, listen};
+pub use pages::{console_paths, page_paths};
+pub(crate) use topics::Topics;
 
 /// What the OpenAPI file says of the whole.
 #[derive(OpenApi)]
@@ -134,12 +137,15 @@ fn router(app: Arc<App>) -> Router {
 }
 
 async fn no_such_route(uri: http::Uri) -> Fault {
-    Fault::new("no_such_route", format!("nothing is at {:?}; /openapi.json lists what there is", uri.path()))
+    Fault::new(
+        ErrorCode::NoSuchRoute,
+        format!("nothing is at {:?}; /openapi.json lists what there is", uri.path()),
+    )
 }
 
 async fn no_such_method(method: http::Method, uri: http::Uri) -> Fault {
     Fault::new(
-        "method_not_allowed",
+        ErrorCode::MethodNotAllowed,
         format!("{:?} does not take {method}; /openapi.json lists what it takes", uri.path()),
     )
 }

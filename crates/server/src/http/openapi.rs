@@ -195,6 +195,15 @@ fn one_of(one: &str, two: &str) -> Value {
     json!({"oneOf": [only(one, two), only(two, one)]})
 }
 
+/// Ids, or a filter; only a filter has the bounds that a dry run answered with.
+fn selection() -> Value {
+    let (given, none) = (json!({"not": {"type": "null"}}), json!({"type": "null"}));
+    json!({"oneOf": [
+        {"required": ["ids"], "properties": {"ids": given, "filter": none, "as_of": none, "matched": none}},
+        {"required": ["filter"], "properties": {"filter": given, "ids": none}},
+    ]})
+}
+
 fn millis_or(min: u64, max: u64, pattern: &str, description: &str) -> Value {
     json!({"description": description, "oneOf": [
         {"type": "integer", "format": "int64", "minimum": min, "maximum": max, "description": "Whole milliseconds."},
@@ -214,7 +223,7 @@ fn added() -> [(&'static str, Value); 3] {
                 DUE_MILLIS_MIN,
                 Timestamp::MAX.as_millis(),
                 &format!("^{}$", time()),
-                "The due time of a message: RFC 3339, or milliseconds since 1970. Numbers before 1973 are refused: they are seconds.",
+                "The due time of a message: RFC 3339, or milliseconds since 1970. Numbers before 2001 are refused: they are seconds.",
             ),
         ),
         ("Wait", millis_or(0, wait, &format!("^{}$", span()), "A span of time, 60 s at most.")),
@@ -269,11 +278,11 @@ fn rules() -> Vec<(&'static str, Value)> {
             json!({"+": millis_or(0, max, &moment, "A point in time: RFC 3339, or milliseconds since 1970.")}),
         ),
         ("Reschedule", json!({"+": {"allOf": [one_of("delay", "deliver_at")]}, "deliver_at": at("DueTime")})),
-        ("BulkRequest", json!({"+": {"allOf": [one_of("ids", "filter")]}, "ids": ids})),
+        ("BulkRequest", json!({"+": {"allOf": [selection()]}, "ids": ids})),
         (
             "MovedRequest",
             json!({
-                "+": {"allOf": [one_of("ids", "filter"), one_of("delay", "deliver_at")]},
+                "+": {"allOf": [selection(), one_of("delay", "deliver_at")]},
                 "ids": ids,
                 "deliver_at": at("DueTime"),
             }),

@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Path, State},
 };
-use duly::{Lane, LaneStatus};
+use duly::{ErrorCode, Lane, LaneStatus};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -88,7 +88,7 @@ fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> Answ
     let max = max.unwrap_or(10);
     if !(1..=MAX).contains(&max) {
         return Err(Fault::at(
-            "too_many",
+            ErrorCode::TooMany,
             "max",
             format!("one receive gives 1 to {MAX} messages, not {max}"),
         ));
@@ -99,7 +99,7 @@ fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> Answ
 fn span(given: Option<&Delay>, path: &'static str, otherwise: Duration, max: Duration) -> Answer<Duration> {
     let span = given.map_or(Ok(otherwise), |delay| delay.span(path))?;
     if span > max {
-        return Err(Fault::at("too_long", path, format!("at most {max:?} here, not {span:?}")));
+        return Err(Fault::at(ErrorCode::TooLong, path, format!("at most {max:?} here, not {span:?}")));
     }
     Ok(span)
 }
@@ -107,7 +107,7 @@ fn span(given: Option<&Delay>, path: &'static str, otherwise: Duration, max: Dur
 pub(super) fn lease(given: Option<&Delay>) -> Answer<Duration> {
     let lease = span(given, "lease", LEASE_DEFAULT, LEASE_MAX)?;
     if lease.is_zero() {
-        return Err(Fault::at("bad_delay", "lease", "a lease of nothing is over before it begins"));
+        return Err(Fault::at(ErrorCode::BadDelay, "lease", "a lease of nothing is over before it begins"));
     }
     Ok(lease)
 }
@@ -197,7 +197,11 @@ pub(super) async fn list(
     let QueuesWanted { cursor, limit } = asked(query)?;
     let limit = limit.unwrap_or(MAX);
     if !(1..=MAX).contains(&limit) {
-        return Err(Fault::at("too_many", "limit", format!("a page has 1 to {MAX} queues, not {limit}")));
+        return Err(Fault::at(
+            ErrorCode::TooMany,
+            "limit",
+            format!("a page has 1 to {MAX} queues, not {limit}"),
+        ));
     }
     let now = app.duly.now();
     let queue = |status: &LaneStatus| {

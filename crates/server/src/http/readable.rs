@@ -1,5 +1,6 @@
 //! What no route could read is refused before any of them is asked.
 
+use duly::ErrorCode;
 use http::{HeaderMap, header};
 
 use super::fault::{Answer, Fault};
@@ -25,7 +26,7 @@ fn utf8(path: &str) -> Answer<()> {
     match std::str::from_utf8(&bytes) {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::new(
-            "no_such_route",
+            ErrorCode::NoSuchRoute,
             format!("{path:?} is not UTF-8; write names as UTF-8, then with %"),
         )),
     }
@@ -36,7 +37,7 @@ fn plain(headers: &HeaderMap) -> Answer<()> {
     match headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !identity(value)) {
         None => Ok(()),
         Some(value) => Err(Fault::new(
-            "bad_encoding",
+            ErrorCode::BadEncoding,
             format!("Content-Encoding is {value:?}; send the body as it is, without"),
         )),
     }

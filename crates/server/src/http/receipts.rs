@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, body::Body, extract::State};
-use duly::{Settled, Topic};
+use duly::{ErrorCode, Settled, Topic};
 
 use super::{
     app::App,
@@ -92,10 +92,14 @@ pub(super) async fn nack(
     let Nack { receipts, delay, error, dead } = body::json(app, sent).await?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
-        return Err(Fault::at("too_far", "delay", "longer than any message may wait"));
+        return Err(Fault::at(ErrorCode::TooFar, "delay", "longer than any message may wait"));
     }
     if dead && delay.is_some() {
-        return Err(Fault::at("bad_field", "delay", "a dead letter does not come again; leave delay out"));
+        return Err(Fault::at(
+            ErrorCode::BadField,
+            "delay",
+            "a dead letter does not come again; leave delay out",
+        ));
     }
     let receipts = sorted(app, who, queue, receipts).await?;
     let mut how = duly::Nack::from(delay);
@@ -132,7 +136,7 @@ async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>
     queue.map(Topic::parse).transpose()?;
     if receipts.len() > MAX {
         let detail = format!("{} receipts, the limit is {MAX}; send them in parts", receipts.len());
-        return Err(Fault::at("too_many", "receipts", detail));
+        return Err(Fault::at(ErrorCode::TooMany, "receipts", detail));
     }
     let queues = app.duly.queues_of(&receipts).await?;
     let mut all = Vec::with_capacity(receipts.len());
@@ -146,7 +150,7 @@ async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>
                  own queue, or to one of /v1/ack, /v1/nack and /v1/extend, which take receipts of any",
                 own.as_str()
             );
-            return Err(Fault::at("wrong_queue", format!("receipts[{index}]"), detail));
+            return Err(Fault::at(ErrorCode::WrongQueue, format!("receipts[{index}]"), detail));
         }
         all.push((receipt, is_own));
     }

@@ -1,6 +1,6 @@
 //! Saying which messages are meant, and when.
 
-use duly::{Query, SinkName, State, Timestamp, Topic};
+use duly::{ErrorCode, Query, SinkName, State, Timestamp, Topic};
 
 use super::{
     app::App,
@@ -13,7 +13,7 @@ pub(super) fn state(name: &str) -> Answer<State> {
     let all = [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled];
     all.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
         let detail = format!("{name:?} is none of pending, in_flight, delivered, dead and cancelled");
-        Fault::at("bad_state", "state", detail)
+        Fault::at(ErrorCode::BadState, "state", detail)
     })
 }
 
@@ -38,15 +38,15 @@ pub(super) fn due(app: &App, delay: Option<&Delay>, at: Option<&Moment>) -> Answ
     let due = match (delay, at) {
         (Some(delay), None) => app.duly.due_after(delay.span("delay")?),
         (None, Some(moment)) => moment.due("deliver_at")?,
-        (None, None) => return Err(Fault::at("no_time", "delay", "say when: delay or deliver_at")),
+        (None, None) => return Err(Fault::at(ErrorCode::NoTime, "delay", "say when: delay or deliver_at")),
         (Some(_), Some(_)) => {
-            return Err(Fault::at("two_times", "delay", "give one of delay and deliver_at"));
+            return Err(Fault::at(ErrorCode::TwoTimes, "delay", "give one of delay and deliver_at"));
         }
     };
     if due > app.duly.due_max() {
         let path = if delay.is_some() { "delay" } else { "deliver_at" };
         let days = app.limits.delay_max.as_secs() / 86_400;
-        return Err(Fault::at("too_far", path, format!("due more than {days} days from now")));
+        return Err(Fault::at(ErrorCode::TooFar, path, format!("due more than {days} days from now")));
     }
     Ok(due)
 }

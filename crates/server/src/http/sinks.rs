@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use duly::{Lane, LaneLook, LaneStatus, SinkName, Target};
+use duly::{BreakerState, ErrorCode, Lane, LaneSnapshot, LaneStatus, SinkName};
 use http::StatusCode;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<S
     who.need(Role::Read)?.whole()?;
     let statuses: BTreeMap<Lane, LaneStatus> =
         app.duly.lanes().await?.into_iter().map(|status| (status.lane.clone(), status)).collect();
-    let looks: BTreeMap<Lane, LaneLook> = app.duly.served().await?.into_iter().collect();
+    let looks: BTreeMap<Lane, LaneSnapshot> = app.duly.served().await?.into_iter().collect();
     let delivered = app.telemetry.rates().delivered_by_sink;
     let elsewhere = app.duly.served_elsewhere().await?;
     let orphans = statuses.keys().filter_map(|lane| match lane {
@@ -50,14 +50,14 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<S
     Ok(Json(SinksAnswer { sinks }))
 }
 
-fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&LaneLook>) -> Sink {
+fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&LaneSnapshot>) -> Sink {
     let entry = app.sinks.get(name);
     let paused = status.is_some_and(|status| status.paused);
     let state = match (entry, look.map(|look| look.target)) {
         (None, _) => "orphan",
         _ if paused => "paused",
-        (_, Some(Target::Away)) => "away",
-        (_, Some(Target::Tried)) => "tried",
+        (_, Some(BreakerState::Open)) => "away",
+        (_, Some(BreakerState::HalfOpen)) => "tried",
         _ => "here",
     };
     let overdue = status
@@ -138,9 +138,9 @@ pub(super) async fn probe(
     app.duly.probe(&name)?;
     match probed {
         Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
-        Ok(Err(error)) => Err(Fault::new("sink_unreachable", format!("sink {name:?}: {error}"))),
+        Ok(Err(error)) => Err(Fault::new(ErrorCode::SinkUnreachable, format!("sink {name:?}: {error}"))),
         Err(_) => Err(Fault::new(
-            "sink_unreachable",
+            ErrorCode::SinkUnreachable,
             format!("sink {name:?}: no answer within {:?}", entry.timeout),
         )),
     }
@@ -154,6 +154,6 @@ fn known<'a>(app: &'a App, name: &str) -> Answer<&'a SinkEntry> {
         } else {
             format!("there are: {}", names.join(", "))
         };
-        Fault::new("no_such_sink", format!("no sink {name:?}; {there}"))
+        Fault::new(ErrorCode::NoSuchSink, format!("no sink {name:?}; {there}"))
     })
 }

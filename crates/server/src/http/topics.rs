@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Duly, Lane};
+use duly::{Duly, ErrorCode, Lane};
 use tokio::time::Instant;
 
 use super::{
@@ -35,7 +35,7 @@ const MADE_WITHIN: Duration = Duration::from_secs(3_600);
 const MAKE_ROOM: &str = "empty a topic, use one that there is, or raise limits.topics";
 
 /// The topics that hold something, as far as this node knows.
-pub(super) struct Topics {
+pub(crate) struct Topics {
     /// What each of those with a share may have.
     share: usize,
     /// What all others may have together.
@@ -114,7 +114,7 @@ enum Room {
 
 impl Topics {
     /// At most `max`, of which each token for some topics has an equal share and all others have the rest together; each at least one.
-    pub(super) fn new(max: usize, tokens: &Tokens) -> Self {
+    pub(crate) fn new(max: usize, tokens: &Tokens) -> Self {
         let makes_topics = [Role::Produce, Role::Operate];
         let callers = tokens.iter().map(|token| &token.caller);
         let limited: Vec<_> = callers
@@ -128,7 +128,19 @@ impl Topics {
 
     /// Goes on only if the queue of this topic exists, or there may be another.
     pub(super) async fn admit(&self, duly: &Duly, who: &Who, topic: &str) -> Answer<()> {
-        let caller = who.caller();
+        let admitted = self.admit_for(duly, Some(who.caller()), topic).await;
+        admitted.map_err(|detail| Fault::at(ErrorCode::TooManyTopics, "topic", detail))
+    }
+
+    /// The same for a source, which has no token: its topics count with those of all callers without a share. Gives why there is no room.
+    pub(crate) async fn admit_source(&self, duly: &Duly, topic: &str) -> Result<(), String> {
+        let admitted = self.admit_for(duly, None, topic).await;
+        // What is refused here does not come again. So a store that did not answer refuses nothing: it is asked again with the message.
+        let is_sure = self.lock().asked.is_some_and(|asked| asked.elapsed() < RELIED_ON);
+        admitted.or_else(|why| if is_sure { Err(why) } else { Ok(()) })
+    }
+
+    async fn admit_for(&self, duly: &Duly, caller: Option<&Caller>, topic: &str) -> Result<(), String> {
         if let Room::Enough = self.room(caller, topic, RELIED_ON, Instant::now()) {
             return Ok(());
         }
@@ -140,19 +152,19 @@ impl Topics {
         match self.room(caller, topic, Duration::MAX, Instant::now()) {
             Room::Enough | Room::Maybe => Ok(()),
             Room::None(limit) => {
-                let detail = format!("{topic:?} would be one more topic of the built-in queue than {limit}");
-                Err(Fault::at("too_many_topics", "topic", detail))
+                Err(format!("{topic:?} would be one more topic of the built-in queue than {limit}"))
             }
         }
     }
 
     /// Whether there is room, by an answer of the store that is no older than `age`. Takes the room if there is.
-    fn room(&self, caller: &Caller, topic: &str, age: Duration, now: Instant) -> Room {
+    fn room(&self, caller: Option<&Caller>, topic: &str, age: Duration, now: Instant) -> Room {
         let mut known = self.lock();
         if known.topics.contains_key(topic) {
             return Room::Enough;
         }
-        let owner = self.limited.iter().position(|limited| limited.name == caller.name);
+        let owner =
+            caller.and_then(|caller| self.limited.iter().position(|limited| limited.name == caller.name));
         let own = known.count(owner);
         if owner.is_some() && own >= self.share {
             let limit = format!("the {} that are this token's share of limits.topics", self.share);
@@ -232,7 +244,7 @@ mod tests {
         let now = Instant::now();
         let name = |place| format!("{beginning}{place}");
         (0..)
-            .take_while(|place| topics.room(caller, &name(*place), Duration::MAX, now) == Room::Enough)
+            .take_while(|place| topics.room(Some(caller), &name(*place), Duration::MAX, now) == Room::Enough)
             .count()
     }
 
@@ -272,7 +284,7 @@ mod tests {
         let make = |place: usize, now| {
             // Whoever sends, cancels and goes on has no more than one at a time.
             topics.learn(std::iter::empty(), now);
-            topics.room(&shop, &format!("shop.{place}"), Duration::MAX, now)
+            topics.room(Some(&shop), &format!("shop.{place}"), Duration::MAX, now)
         };
         assert!((0..MADE_MAX).all(|place| make(place, begun) == Room::Enough));
         let Room::None(words) = make(MADE_MAX, begun) else { panic!("one more") };
@@ -280,6 +292,6 @@ mod tests {
         assert_eq!(make(7, begun), Room::Enough, "one that it had");
         assert_eq!(make(MADE_MAX, begun + MADE_WITHIN), Room::Enough);
         // Callers for all topics are not counted.
-        assert_eq!(topics.room(&caller("root"), "shop.x", Duration::MAX, begun), Room::Enough);
+        assert_eq!(topics.room(Some(&caller("root")), "shop.x", Duration::MAX, begun), Room::Enough);
     }
 }

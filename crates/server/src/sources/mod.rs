@@ -9,7 +9,10 @@ use std::{sync::Arc, time::Duration};
 use duly::{Clock, Duly};
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::config::{Config, SourceSetup};
+use crate::{
+    config::{Config, SourceSetup},
+    http::Topics,
+};
 
 /// How long what was just taken may need to be safe when the server stops. What is not goes back to the broker.
 const GRACE: Duration = Duration::from_secs(5);
@@ -32,17 +35,18 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Begins to take messages from all of them. A broker that is not there is waited for.
-    pub(crate) fn start(config: &Config, duly: &Duly, clock: &Arc<dyn Clock>) -> Self {
+    pub(crate) fn start(config: &Config, duly: &Duly, topics: &Arc<Topics>, clock: &Arc<dyn Clock>) -> Self {
         let (stopping, stopped) = watch::channel(false);
         #[cfg(feature = "rabbitmq")]
         let tasks = config.sources.iter().map(|(name, setup)| {
-            let bridge = rabbitmq::Bridge::new(name, setup, &config.limits, duly.clone(), clock.clone());
+            let into = rabbitmq::Into { duly: duly.clone(), topics: topics.clone() };
+            let bridge = rabbitmq::Bridge::new(name, setup, &config.limits, into, clock.clone());
             tokio::spawn(bridge.run(stopped.clone()))
         });
         #[cfg(not(feature = "rabbitmq"))]
         let tasks = {
             // A configuration with a source is refused where none was built in.
-            let _ = (config, duly, clock, stopped);
+            let _ = (config, duly, topics, clock, stopped);
             std::iter::empty()
         };
         Self { stopping, tasks: tasks.collect() }

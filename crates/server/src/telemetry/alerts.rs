@@ -1,12 +1,15 @@
 //! Alerts: what was seen, held against the rules. A value without a clock; whoever looks tells it the time.
 
+mod measurement;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use duly::{Books, Lane, Monotonic, Now, SinkName};
+use duly::{Lane, Monotonic, Now, SinkName, Totals};
 
+use self::measurement::Wrong;
 use super::rates::Tried;
 use crate::{
     config::{AlertRules, Thresholds},
@@ -80,7 +83,7 @@ pub(super) struct Seen {
     /// The same, per topic that has rules of its own.
     pub(super) topics: BTreeMap<String, Tried>,
     /// `None`: the store did not say.
-    pub(super) books: Option<Books>,
+    pub(super) books: Option<Totals>,
     /// Why no message could be accepted or delivered now, by part.
     pub(super) failing: Vec<(&'static str, String)>,
     /// Which messages wait, and why, while all others go on.
@@ -142,24 +145,11 @@ struct On {
     told: u64,
 }
 
-/// What is wrong, in words.
-#[derive(Debug)]
-struct Wrong {
-    detail: String,
-    /// Of what somebody must look at one by one: how many. Twice as many are worth another word.
-    count: Option<u64>,
-}
-
-impl From<String> for Wrong {
-    fn from(detail: String) -> Self {
-        Self { detail, count: None }
-    }
-}
-
 impl On {
     /// It still stands. Whether it is to be told again.
     fn stands(&mut self, wrong: &Wrong) -> bool {
         self.alert.detail.clone_from(&wrong.detail);
+        self.alert.values.clone_from(&wrong.values);
         self.calm = None;
         let Some(count) = wrong.count else { return false };
         let is_told_again = count >= self.told.saturating_mul(2);
@@ -211,6 +201,7 @@ impl Watch {
                 scope: key.1.clone(),
                 state: AlertState::Raised,
                 detail: wrong.detail.clone(),
+                values: wrong.values.clone(),
                 since: now.wall().to_string(),
             };
             told.push(alert.clone());
@@ -255,27 +246,19 @@ impl Watch {
             judge_dead(rules, lanes.iter(), Some(topic), &mut wrong);
         }
         for lane in orphans.iter().filter(|lane| lane.pending > 0) {
-            let detail = format!(
-                "{} messages wait for the sink {}, which is not configured; add it again, or cancel them",
-                lane.pending, lane.lane
-            );
-            wrong.insert((Name::Orphan, Some(lane.lane.to_string())), detail.into());
+            let sink = lane.lane.to_string();
+            wrong.insert((Name::Orphan, Some(sink.clone())), Wrong::orphan(lane.pending, sink));
         }
         if let Some(books) = seen.books.filter(|books| !books.balance()) {
-            let detail =
-                format!("the books do not balance: {books:?}; keep a copy of the data and report it");
-            wrong.insert((Name::Books, None), detail.into());
+            wrong.insert((Name::Books, None), Wrong::books(&books));
         }
         if self.unready >= UNREADY_LOOKS || self.unready > 0 && self.any_on(Name::NotReady) {
-            let parts: Vec<_> = seen.failing.iter().map(|(part, why)| format!("{part}: {why}")).collect();
-            let detail = format!("no message could be accepted and delivered now: {}", parts.join("; "));
-            wrong.insert((Name::NotReady, None), detail.into());
+            wrong.insert((Name::NotReady, None), Wrong::not_ready(&seen.failing));
         }
         if let Some(why) = &seen.degraded
             && (self.degraded >= UNREADY_LOOKS || self.any_on(Name::Degraded))
         {
-            let detail = format!("some messages wait while all others are delivered: {why}");
-            wrong.insert((Name::Degraded, None), detail.into());
+            wrong.insert((Name::Degraded, None), Wrong::degraded(why));
         }
         wrong
     }
@@ -289,38 +272,25 @@ fn judge(
     scope: Option<&str>,
     wrong: &mut BTreeMap<Key, Wrong>,
 ) {
-    let mut say = |name, detail: String| wrong.insert((name, scope.map(str::to_owned)), detail.into());
+    let mut add = |name, found| wrong.insert((name, scope.map(str::to_owned)), found);
     // Whoever paused a lane knows that its messages wait.
     let oldest = lanes.iter().filter(|lane| !lane.paused).max_by_key(|lane| lane.overdue);
     if let (Some(limit), Some(oldest)) = (rules.overdue, oldest)
         && oldest.overdue > limit
     {
-        let (lane, waited) = (&oldest.lane, words(oldest.overdue));
-        say(
-            Name::Overdue,
-            format!("{lane}: the oldest due message has waited {waited}, the limit is {}", words(limit)),
-        );
+        add(Name::Overdue, Wrong::overdue(&oldest.lane, oldest.overdue, limit));
     }
     let pending: u64 = lanes.iter().map(|lane| lane.pending).sum();
     if let Some(limit) = rules.queue_length.filter(|limit| pending > *limit) {
-        say(Name::QueueLength, format!("{pending} messages are pending, the limit is {limit}"));
+        add(Name::QueueLength, Wrong::queue_length(pending, limit));
     }
     let p99 = tried.lateness.quantile(0.99);
     if let Some(limit) = rules.lateness_p99.filter(|limit| p99 > *limit) {
-        let of = tried.lateness.count();
-        let (p99, limit) = (words(p99), words(limit));
-        say(
-            Name::LatenessP99,
-            format!("99 of 100 tries began within {p99}, the limit is {limit}; of {of} tries in a minute"),
-        );
+        add(Name::LatenessP99, Wrong::lateness(p99, limit, tried.lateness.count()));
     }
     let share = tried.failed as f64 / tried.count.max(1) as f64;
     if let Some(limit) = rules.failure_rate.filter(|limit| tried.count >= TRIES_MIN && share > *limit) {
-        let (failed, of, limit) = (tried.failed, tried.count, limit * 100.0);
-        say(
-            Name::FailureRate,
-            format!("{failed} of {of} tries failed within a minute, the limit is {limit} %"),
-        );
+        add(Name::FailureRate, Wrong::failures(tried.failed, tried.count, limit));
     }
 }
 
@@ -333,19 +303,7 @@ fn judge_dead<'a>(
 ) {
     let dead: u64 = lanes.map(|lane| lane.dead).sum();
     if let Some(limit) = rules.dead_letters.filter(|limit| dead > *limit) {
-        let detail =
-            format!("{dead} messages were given up and are kept, the limit is {limit}; replay or purge them");
-        wrong.insert((Name::DeadLetters, scope.map(str::to_owned)), Wrong { detail, count: Some(dead) });
-    }
-}
-
-/// A span for people: three digits are enough.
-fn words(span: Duration) -> String {
-    match span.as_secs() {
-        0 => format!("{} ms", span.as_millis()),
-        1..100 => format!("{:.1} s", span.as_secs_f64()),
-        100..6_000 => format!("{} min", span.as_secs() / 60),
-        seconds => format!("{} h", seconds / 3_600),
+        wrong.insert((Name::DeadLetters, scope.map(str::to_owned)), Wrong::dead_letters(dead, limit));
     }
 }
 

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use duly::{Books, Lane, LaneLook, LaneMeasures, LaneStatus, Measures, SinkName, Spread, Target};
+use duly::{
+    BreakerState, HistogramSnapshot, Lane, LaneMetrics, LaneSnapshot, LaneStatus, Metrics, SinkName, Totals,
+};
 
 use super::{Telemetry, alerts::Name, text::Text};
 
@@ -39,7 +41,7 @@ impl Named {
 /// The lines of one lane, or of several that have no name of their own.
 #[derive(Default)]
 struct Row {
-    measured: LaneMeasures,
+    measured: LaneMetrics,
     pending: u64,
     ready: u64,
     in_flight: u64,
@@ -49,7 +51,7 @@ struct Row {
 }
 
 impl Row {
-    fn measure(&mut self, measured: &LaneMeasures) {
+    fn measure(&mut self, measured: &LaneMetrics) {
         self.measured.delivered += measured.delivered;
         self.measured.failed += measured.failed;
         self.measured.dead += measured.dead;
@@ -73,9 +75,9 @@ type Rows = BTreeMap<(String, String), Row>;
 
 impl Telemetry {
     pub(super) async fn metrics(&self) -> String {
-        let measures = self.duly.measures();
+        let measures = self.duly.metrics();
         let lanes = self.duly.lanes().await;
-        let books = self.duly.books().await;
+        let books = self.duly.totals().await;
         let health = self.duly.health().await;
         let looks = self.duly.served().await.unwrap_or_default();
         let mut text = Text::default();
@@ -106,7 +108,7 @@ impl Telemetry {
         text.gauge("duly_uptime_seconds", "How long this process has run").value(&[], uptime);
     }
 
-    fn rows(&self, measures: &Measures, lanes: &[LaneStatus]) -> Rows {
+    fn rows(&self, measures: &Metrics, lanes: &[LaneStatus]) -> Rows {
         let mut state = self.state();
         let mut rows = Rows::new();
         let sinks = self.duly.sinks();
@@ -149,7 +151,7 @@ impl Telemetry {
     }
 }
 
-fn counts(text: &mut Text, measures: &Measures) {
+fn counts(text: &mut Text, measures: &Metrics) {
     let stats = &measures.stats;
     for (name, help, count) in [
         ("duly_accepted_total", "Messages accepted", stats.accepted),
@@ -197,8 +199,8 @@ fn per_lane(text: &mut Text, rows: &Rows) {
     }
 }
 
-fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneLook)]) {
-    let mut late: BTreeMap<&str, Spread> = BTreeMap::new();
+fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneSnapshot)]) {
+    let mut late: BTreeMap<&str, HistogramSnapshot> = BTreeMap::new();
     for ((sink, _), row) in rows {
         late.entry(sink).or_default().add(&row.measured.lateness);
     }
@@ -215,7 +217,7 @@ fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneLook)]) {
         text.gauge("duly_sink_up", "Whether the target of a sink is there, as far as anybody knows");
     for (lane, look) in looks {
         if let Lane::Sink(sink) = lane {
-            family.value(&[("sink", sink.as_str())], u8::from(look.target == Target::Here));
+            family.value(&[("sink", sink.as_str())], u8::from(look.target == BreakerState::Closed));
         }
     }
     let help = "Destinations inside the target of a sink (topics, queues, URL origins) that are silent, full or forbidden";
@@ -227,8 +229,8 @@ fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneLook)]) {
     }
 }
 
-fn per_topic(text: &mut Text, measures: &Measures) {
-    type Read = fn(&LaneMeasures) -> u64;
+fn per_topic(text: &mut Text, measures: &Metrics) {
+    type Read = fn(&LaneMetrics) -> u64;
     let counters: [(_, _, Read); 3] = [
         ("duly_topic_delivered_total", "Messages delivered, of topics with alerts of their own", |t| {
             t.delivered
@@ -249,7 +251,7 @@ fn per_topic(text: &mut Text, measures: &Measures) {
     }
 }
 
-fn store(text: &mut Text, measures: &Measures, up: bool) {
+fn store(text: &mut Text, measures: &Metrics, up: bool) {
     let store = &measures.store;
     let help = "How long changes take to become durable once they are being written";
     text.histogram("duly_store_commit_seconds", help).spans(&[], &store.commit);
@@ -261,6 +263,8 @@ fn store(text: &mut Text, measures: &Measures, up: bool) {
     text.gauge("duly_store_full", help).value(&[], u8::from(store.full));
     let help = "Messages that the store could not read any more, since it was opened";
     text.gauge("duly_damaged_messages", help).value(&[], store.damaged);
+    let help = "Sinks and topics that the store keeps in memory: in use, or used a while ago";
+    text.gauge("duly_store_lanes", help).value(&[], store.lanes);
     if let Some(skew) = store.clock_skew_us {
         let help = "How far this machine's clock is ahead of the store's, which all nodes go by";
         text.gauge("duly_clock_skew_seconds", help).value(&[], skew as f64 / 1e6);
@@ -280,7 +284,7 @@ fn store(text: &mut Text, measures: &Measures, up: bool) {
     text.gauge("duly_store_up", help).value(&[], u8::from(up));
 }
 
-fn balance(text: &mut Text, books: Books) {
+fn balance(text: &mut Text, books: Totals) {
     let mut family = text.gauge("duly_books", "The totals since the store was made");
     for (term, count) in [
         ("accepted", books.accepted),

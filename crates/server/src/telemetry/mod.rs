@@ -67,7 +67,7 @@ impl Telemetry {
         let began = clock.now().mono();
         let poster = rules.webhook.as_deref().map(|url| Poster::start(url, &clock)).transpose();
         let poster = poster.unwrap_or_else(|fault| {
-            tracing::error!(%fault, "alerts are not posted: alerts.webhook cannot be used");
+            tracing::error!(%fault, "alerts.webhook is unusable; alerts are not posted");
             None
         });
         let state = State {
@@ -90,7 +90,7 @@ impl Telemetry {
             while let Some(telemetry) = weak.upgrade() {
                 // A look that panics is one that saw nothing: the next ones must come.
                 if let Err(error) = tokio::spawn(async move { telemetry.look().await }).await {
-                    tracing::error!(%error, "look failed");
+                    tracing::error!(%error, "telemetry update failed");
                 }
                 // Counted from the last look: after a standstill there is nothing to catch up with.
                 next = clock.now().mono().max(next).saturating_add(LOOK);
@@ -132,7 +132,7 @@ impl Telemetry {
     /// Looks at everything once, and tells what changed.
     async fn look(&self) {
         let now = self.duly.clock().now();
-        let sample = Sample::of(now.mono(), &self.duly.measures());
+        let sample = Sample::of(now.mono(), &self.duly.metrics());
         self.state().samples.push(sample);
         let look = self.looks.fetch_add(1, Relaxed);
         let health = self.duly.health().await;
@@ -144,7 +144,7 @@ impl Telemetry {
         // A store that does not answer is not waited for: what it held a moment ago still stands.
         let (lanes, books) = match is_far || is_away {
             true => (None, None),
-            false => (self.lanes_seen(now).await, self.duly.books().await.ok()),
+            false => (self.lanes_seen(now).await, self.duly.totals().await.ok()),
         };
         let told = {
             let mut state = self.state();

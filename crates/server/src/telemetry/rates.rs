@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use duly::{Lane, Measures, Monotonic, SinkName, Spread};
+use duly::{HistogramSnapshot, Lane, Metrics, Monotonic, SinkName};
 
 /// Rates are over this span.
 pub(super) const RATE_SPAN: Duration = Duration::from_secs(10);
@@ -39,11 +39,11 @@ pub(super) struct Sample {
 pub(super) struct Tried {
     pub(super) count: u64,
     pub(super) failed: u64,
-    pub(super) lateness: Spread,
+    pub(super) lateness: HistogramSnapshot,
 }
 
 impl Tried {
-    fn of(delivered: u64, failed: u64, lateness: &Spread) -> Self {
+    fn of(delivered: u64, failed: u64, lateness: &HistogramSnapshot) -> Self {
         Self { count: delivered + failed, failed, lateness: lateness.clone() }
     }
 
@@ -58,7 +58,7 @@ impl Tried {
 }
 
 impl Sample {
-    pub(super) fn of(at: Monotonic, measures: &Measures) -> Self {
+    pub(super) fn of(at: Monotonic, measures: &Metrics) -> Self {
         let stats = &measures.stats;
         let mut by_sink = BTreeMap::from([(SinkName::QUEUE.to_owned(), measures.other.delivered)]);
         for (lane, measured) in &measures.lanes {
@@ -68,7 +68,7 @@ impl Sample {
             };
             *by_sink.entry(sink.to_owned()).or_default() += measured.delivered;
         }
-        let topic = |measured: &duly::LaneMeasures| {
+        let topic = |measured: &duly::LaneMetrics| {
             Tried::of(measured.delivered, measured.failed + measured.dead, &measured.lateness)
         };
         let topics = measures.topics.iter().map(|(name, measured)| (name.to_string(), topic(measured)));

@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use duly::Spread;
+use duly::HistogramSnapshot;
 
 /// Bounds of histograms are powers of two of a microsecond, where the counts are exact: 64 µs to 71 minutes.
 const DOUBLINGS: std::ops::RangeInclusive<u32> = 6..=32;
@@ -51,7 +51,7 @@ impl Family<'_> {
     }
 
     /// The buckets, the sum and the count of measured spans, in seconds.
-    pub(super) fn spans(&mut self, labels: &[(&str, &str)], spread: &Spread) {
+    pub(super) fn spans(&mut self, labels: &[(&str, &str)], spread: &HistogramSnapshot) {
         let count = spread.count();
         for doublings in DOUBLINGS {
             let bound = (1u64 << doublings) as f64 / 1e6;

@@ -43,11 +43,11 @@ impl Poster {
                 let posted = tokio::spawn(async move {
                     let now = clock.now().wall();
                     let id = MessageId::made(now, serial);
-                    let message = duly_core::Message::new(id, SinkName::queue(), address, now);
+                    let message = duly_core::StoredMessage::new(id, SinkName::queue(), address, now);
                     post(&*sink, &*clock, message, &alert).await
                 });
                 if let Err(why) = posted.await.unwrap_or_else(|panic| Err(panic.to_string())) {
-                    tracing::warn!(alert = name, why, "alert not posted");
+                    tracing::warn!(alert = name, why, "alert post given up");
                 }
             }
         });
@@ -60,7 +60,7 @@ impl Poster {
             Err(TrySendError::Full(_)) => "too many wait",
             Err(TrySendError::Closed(_)) => "nothing posts any more",
         };
-        tracing::warn!(alert = alert.name, why, "alert not posted");
+        tracing::warn!(alert = alert.name, why, "alert post given up");
     }
 }
 
@@ -69,7 +69,7 @@ impl Poster {
 async fn post(
     sink: &dyn Sink,
     clock: &dyn Clock,
-    mut message: duly_core::Message,
+    mut message: duly_core::StoredMessage,
     alert: &Alert,
 ) -> Result<(), String> {
     message.body = Body::json(alert).map_err(|error| error.to_string())?;
@@ -98,7 +98,7 @@ mod tests {
     use duly::{ManualClock, Outcomes};
 
     use super::*;
-    use crate::wire::AlertState;
+    use crate::wire::{AlertState, AlertValues};
 
     /// Panics over the alert `bad`, and tells of the others.
     struct Fragile(mpsc::UnboundedSender<String>);
@@ -129,7 +129,8 @@ mod tests {
         let poster = Poster::to(Arc::new(Fragile(taken)), Arc::new(ManualClock::new())).unwrap();
         for name in ["bad", "overdue", "bad", "orphan"] {
             let (name, scope, state) = (name.to_owned(), None, AlertState::Raised);
-            poster.post(&Alert { name, scope, state, detail: String::new(), since: String::new() });
+            let (detail, since) = (String::new(), String::new());
+            poster.post(&Alert { name, scope, state, detail, since, values: AlertValues::default() });
         }
         for name in ["overdue", "orphan"] {
             let post = posts.recv().await.expect("posts go on");

@@ -21,9 +21,9 @@ pub struct BulkRequest {
     /// With a filter: only what was accepted by then, of dead letters what had died by then. A dry run says when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Moment>,
-    /// With a filter: so many at most, such as a dry run counted.
+    /// With a filter: at most so many, as the dry run answered.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
-    pub at_most: Option<u64>,
+    pub matched: Option<u64>,
 }
 
 /// Which messages, and their new due time: `delay` or `deliver_at`.
@@ -42,9 +42,9 @@ pub struct MovedRequest {
     /// With a filter: only what was accepted by then. A dry run says when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Moment>,
-    /// With a filter: so many at most, such as a dry run counted.
+    /// With a filter: at most so many, as the dry run answered.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "super::number::whole")]
-    pub at_most: Option<u64>,
+    pub matched: Option<u64>,
     /// Due this long from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
@@ -86,11 +86,11 @@ pub struct BulkAnswer {
     pub maybe_delivered: u64,
     /// Nothing was changed, only counted.
     pub dry_run: bool,
-    /// The instant that a filter was applied for: what came later is not among those that matched. Sent back with `at_most`, the real
-    /// call changes no more than the dry run counted.
+    /// The instant that a filter was applied for: what came later is not among those that matched. Sent back with `matched`, the
+    /// real call changes no more than the dry run counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
-    /// There are more that match: `at_most` was reached.
+    /// There are more that match than the `matched` of the request allows.
     #[serde(default)]
     pub more: bool,
 }

@@ -53,7 +53,7 @@ pub enum Happened {
     /// Wall time stepped; negative: backwards.
     ClockJumped { by_us: i64 },
     /// An alert was raised or cleared.
-    Alert { alert: Alert },
+    Alert { alert: Box<Alert> },
     /// This follower was too slow for so many events.
     Missed { count: u64 },
     /// Something else.

@@ -120,7 +120,7 @@ pub struct Stats {
 }
 
 /// accepted = pending + in_flight + delivered + cancelled + dead + purged, always.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BooksAnswer {
     /// Taken, duplicates aside.
     pub accepted: u64,
@@ -138,6 +138,21 @@ pub struct BooksAnswer {
     pub purged: u64,
     /// Whether the sum is right.
     pub balanced: bool,
+}
+
+impl From<&duly::Totals> for BooksAnswer {
+    fn from(totals: &duly::Totals) -> Self {
+        Self {
+            accepted: totals.accepted,
+            pending: totals.pending,
+            in_flight: totals.in_flight,
+            delivered: totals.delivered,
+            cancelled: totals.cancelled,
+            dead: totals.dead,
+            purged: totals.purged,
+            balanced: totals.balance(),
+        }
+    }
 }
 
 /// How late tries began, in milliseconds.
@@ -167,8 +182,52 @@ pub struct Alert {
     pub state: AlertState,
     /// What was measured, in words.
     pub detail: String,
+    /// What was measured, in numbers.
+    #[serde(default)]
+    pub values: AlertValues,
     /// Since when.
     pub since: String,
+}
+
+/// What an alert measured. Its name says which of them there are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AlertValues {
+    /// `overdue`: the lane whose oldest due message has waited longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// `orphan`: the sink that is not configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink: Option<String>,
+    /// `queue_length`, `dead_letters`, `orphan`: how many messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// `queue_length`, `dead_letters`: how many are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// `overdue`: how long the oldest has waited; `lateness_p99`: within which 99 of 100 tries began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_ms: Option<u64>,
+    /// `overdue`, `lateness_p99`: how long is allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_ms: Option<u64>,
+    /// `lateness_p99`, `failure_rate`: tries of the last minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u64>,
+    /// `failure_rate`: those of them that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<u64>,
+    /// `failure_rate`: which share of them may, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_rate: Option<f64>,
+    /// `not_ready`: why, by part.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, String>,
+    /// `degraded`: which messages wait, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// `books`: what does not add up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub books: Option<BooksAnswer>,
 }
 
 /// Whether an alert is on.

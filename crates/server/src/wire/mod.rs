@@ -14,9 +14,9 @@ mod words;
 pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
 pub use event::Happened;
 pub use look::{
-    Alert, AlertState, BooksAnswer, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
-    NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Shard, ShardOwner, Sink, SinksAnswer, Stats,
-    WhoAnswer,
+    Alert, AlertState, AlertValues, BooksAnswer, DeadPage, Forecast, ForecastBucket, Lateness, Level,
+    LevelsAnswer, Node, NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Shard, ShardOwner, Sink,
+    SinksAnswer, Stats, WhoAnswer,
 };
 pub(crate) use message::is_object;
 pub use message::{

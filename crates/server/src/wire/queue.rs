@@ -50,6 +50,7 @@ pub struct Received {
 /// A message in a receiver's hands.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ReceivedMessage {
+    // A client without a JSON library takes these two from the front of the answer (docs/guide/worker.md): they stay first.
     /// Its id.
     pub id: String,
     /// The proof, for ack, nack and extend.

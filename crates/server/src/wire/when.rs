@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use duly::{Invalid, Timestamp};
+use duly::{ErrorCode, Invalid, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use utoipa::ToSchema;
 
@@ -34,11 +34,11 @@ impl Delay {
         match self {
             Self::Millis(millis) if *millis > Timestamp::MAX.as_millis() => {
                 let detail = format!("{millis} milliseconds are too many: that is after the year 9999");
-                Err(Invalid::new("bad_delay", path, detail))
+                Err(Invalid::new(ErrorCode::BadDelay, path, detail))
             }
             Self::Millis(millis) => Ok(Duration::from_millis(*millis)),
             Self::Text(text) => {
-                duly::parse_delay(text).map_err(|fault| Invalid { path: path.into(), ..fault })
+                duly::parse_delay(text).map_err(|fault| Invalid::new(fault.code, path, fault.detail))
             }
         }
     }
@@ -50,14 +50,14 @@ impl Moment {
         match self {
             Self::Millis(millis) => Ok(Timestamp::from_millis(*millis)),
             Self::Text(text) => {
-                duly::parse_time(text).map_err(|fault| Invalid { path: path.into(), ..fault })
+                duly::parse_time(text).map_err(|fault| Invalid::new(fault.code, path, fault.detail))
             }
         }
     }
 }
 
-/// Milliseconds before this are 1970 to 1973: whoever sends fewer as a due time means seconds.
-pub const DUE_MILLIS_MIN: u64 = 100_000_000_000;
+/// The begin of 2001. A due time that is a smaller number counts seconds, not milliseconds.
+pub const DUE_MILLIS_MIN: u64 = 978_307_200_000;
 
 impl Moment {
     /// The point in time, to be the due time of a message: seconds in place of milliseconds are refused, as they would make
@@ -74,12 +74,16 @@ impl Moment {
         let number = time.as_millis();
         if number == 0 {
             let detail = "0 is the year 1970; leave deliver_at out to deliver now";
-            return Err(Invalid::new("bad_time", path, detail));
+            return Err(Invalid::new(ErrorCode::BadTime, path, detail));
         }
-        let detail = format!(
-            "{number} milliseconds since 1970 is {time}: this looks like seconds; send {number}000, or a time such as \"2026-11-15T18:15:00Z\""
-        );
-        Err(Invalid::new("bad_time", path, detail))
+        let example = "a time such as \"2026-11-15T18:15:00Z\"";
+        let advice = if number <= Timestamp::MAX.as_millis() / 1_000 {
+            format!("this looks like seconds; send {number}000, or {example}")
+        } else {
+            format!("a number counts milliseconds, and one before 2001 is a mistake; send {example}")
+        };
+        let detail = format!("{number} milliseconds since 1970 is {time}: {advice}");
+        Err(Invalid::new(ErrorCode::BadTime, path, detail))
     }
 }
 

@@ -2,10 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod access;
+mod backup;
 mod bench;
+mod bulk;
 mod codes;
 mod demo;
 mod import;
+mod import_outage;
 mod import_redis;
 mod looks;
 mod messages;

@@ -121,6 +121,28 @@ fn many_at_once_are_counted_first_and_need_a_yes() {
 }
 
 #[test]
+fn one_call_receives_from_several_queues_and_acknowledges_what_it_gave() {
+    let server = Server::start();
+    for topic in ["a", "b", "other"] {
+        for n in 0..2 {
+            server.ok(&["send", topic, "x", "--id", &format!("{topic}{n}")]);
+        }
+    }
+    let received: Received = server.json(&["receive", "a", "b", "--wait", "10s", "--max", "2"]);
+    let mut topics: Vec<_> = received.messages.iter().map(|message| message.topic.as_str()).collect();
+    topics.sort_unstable();
+    assert_eq!(topics, ["a", "b"], "each queue has its share");
+    let text = server.ok(&["receive", "a", "b", "--wait", "10s", "--ack"]);
+    for (id, topic) in [("a1", "a"), ("b1", "b")] {
+        assert!(text.contains(&format!("{id}  {topic}  try 1")), "{text}");
+        assert_eq!(server.json::<Message>(&["get", id]).state, "delivered", "{id}");
+    }
+    let run = server.run(&["receive", "a", "b"]);
+    assert_eq!((run.code, run.words.trim()), (0, "nothing is due"), "{run:?}");
+    assert_eq!(server.run(&["receive"]).code, 2, "no queue was named");
+}
+
+#[test]
 fn what_was_received_is_kept_given_back_or_acknowledged() {
     let server = Server::start();
     server.ok(&["send", "order", "x", "--id", "a"]);

@@ -1,13 +1,16 @@
 //! `duly doctor` on real databases and brokers, good and bad.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, time::Duration};
 
 use serde_json::Value;
-use testkit::servers::{
-    mysql::{self, Mysql},
-    nats::{self, Nats},
-    postgres::{self, Postgres},
-    rabbitmq,
+use testkit::{
+    servers::{
+        mysql::{self, Mysql},
+        nats::{self, Nats},
+        postgres::{self, Postgres},
+        rabbitmq, redis, wait_until,
+    },
+    tls::ClientCertificate,
 };
 
 use crate::{
@@ -141,6 +144,103 @@ fn the_doctor_looks_whether_a_source_has_its_queue_and_takes_nothing() {
 
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     assert_told(&source("doctors-orders", closed).1, "fail", "see whether the broker is up");
+}
+
+#[test]
+fn a_source_shows_its_certificate_to_a_broker_that_wants_one() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let (folder, clients) = (Folder::new(), ClientCertificate::new());
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let ca = folder.write("cert.pem", &made.cert.pem());
+    let key = folder.write("key.pem", &made.signing_key.serialize_pem());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let broker = rabbitmq::Rabbitmq::with(&format!(
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {}\nssl_options.certfile = {}\n\
+         ssl_options.keyfile = {}\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true",
+        clients.authority().display(),
+        ca.display(),
+        key.display()
+    ));
+    // It listens for TLS a moment after it is there for everybody else.
+    let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    wait_until("RabbitMQ listens for TLS", Duration::from_secs(60), listens);
+    testkit::block_on(async {
+        let connection = lapin::Connection::connect(&broker.url(), Default::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.queue_declare("orders".into(), Default::default(), Default::default()).await.unwrap();
+    });
+    let source = |own: &str| {
+        let store = "kind = \"embedded\"\n[sources.orders]\nkind = \"rabbitmq\"\nsink = \"queue\"\nqueue = \"orders\"";
+        let url = format!("url = \"amqps://guest:guest@127.0.0.1:{port}\"\nca = '{}'", ca.display());
+        doctor(&format!("{store}\n{url}\n{own}"), "source orders").1
+    };
+    assert_told(&source(&clients.settings()), "ok", "0 messages wait");
+    assert_told(&source(""), "fail", "see whether the broker is up");
+    assert_told(&source(&ClientCertificate::new().settings()), "fail", "see whether the broker is up");
+}
+
+#[test]
+fn the_doctor_names_the_topics_of_a_sink_that_its_broker_would_not_take() {
+    let told = |sink: &str, topics: &str| {
+        let store = "kind = \"embedded\"\n[sinks.orders]";
+        doctor(&format!("{store}\n{sink}\ntopics = {topics}"), "sink orders").1
+    };
+    if rabbitmq::installed() {
+        let broker = rabbitmq::shared();
+        testkit::block_on(async {
+            let connection = lapin::Connection::connect(&broker.url(), Default::default()).await.unwrap();
+            let channel = connection.create_channel().await.unwrap();
+            channel
+                .queue_declare("doctors-queue".into(), Default::default(), Default::default())
+                .await
+                .unwrap();
+            let kind = lapin::ExchangeKind::Topic;
+            for exchange in ["allowed", "doctors-exchange"] {
+                let made = channel.exchange_declare(
+                    exchange.into(),
+                    kind.clone(),
+                    Default::default(),
+                    Default::default(),
+                );
+                made.await.unwrap();
+            }
+        });
+        let by = |user: &str, topics: &str| {
+            let url = format!("url = \"amqp://{user}@127.0.0.1:{}\"", broker.port());
+            told(&format!("kind = \"rabbitmq\"\n{url}"), topics)
+        };
+        let known = "[\"doctors-queue\", \"doctors-exchange/paid\", \"nobody*\"]";
+        assert_eq!(by("guest:guest", known).len(), 1, "all is well, and a pattern names no topic");
+        let missing = by("guest:guest", "[\"doctors-queue\", \"no-such-queue\", \"no-such-exchange/x\"]");
+        assert_told(&missing, "warn", "no queue \"no-such-queue\"");
+        assert_told(&missing, "warn", "no exchange \"no-such-exchange\"");
+        assert_eq!(missing.len(), 3, "{missing:#?}");
+        let (user, password) = rabbitmq::FEW;
+        let few = by(&format!("{user}:{password}"), "[\"allowed/a\", \"doctors-exchange/paid\"]");
+        assert_told(&few, "warn", "may not publish to the exchange \"doctors-exchange\"");
+        assert_eq!(few.len(), 2, "{few:#?}");
+    }
+    if redis::installed() {
+        let server = redis::Redis::single();
+        server.run::<()>(&["SET", "text", "x"]);
+        let words = ["ACL", "SETUSER", "few", "on", ">secret", "~orders", "~text", "~duly:*", "+@all"];
+        server.run::<()>(&words);
+        let url = server.url().replace("redis://", "redis://few:secret@");
+        let found =
+            told(&format!("kind = \"redis_streams\"\nurl = \"{url}\""), "[\"orders\", \"text\", \"mail\"]");
+        assert_told(&found, "warn", "\"text\" is a string");
+        assert_told(&found, "warn", "may not write the stream \"mail\"");
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(server.run::<Vec<String>>(&["KEYS", "*"]) == ["text"], "nothing is written");
+    }
+    if nats::installed() {
+        let server = Nats::single();
+        let found = told(&format!("kind = \"nats\"\nurl = \"{}\"", server.url()), "[\"orders\"]");
+        assert_told(&found, "warn", "no stream has the subject \"orders\"");
+        assert_told(&found, "ok", "what this user may publish to shows when a message is sent");
+    }
 }
 
 #[test]

@@ -75,8 +75,31 @@ async fn five_hundred_are_cancelled_only_when_their_number_is_typed() {
     browser.click("dialog .danger").await;
     browser.see("500 cancelled.").await;
     assert_eq!(
-        (bed.books().await["cancelled"].as_u64(), bed.books().await["pending"].as_u64()),
+        (bed.totals().await["cancelled"].as_u64(), bed.totals().await["pending"].as_u64()),
         (Some(500), Some(1))
+    );
+    bed.was_quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_grouped_by_what_their_receivers_said() {
+    let Some(bed) = Bed::new(Look::default()).await else { return };
+    for (id, error) in [("a", "no such order"), ("b", "no such order"), ("c", "the card was refused")] {
+        bed.duly().send(Message::to("work").id(id)).await.unwrap();
+        let received = bed.duly().receive("work", ONE).await.unwrap();
+        let mut nack = duly::Nack::default();
+        nack.error = Some(error.into());
+        nack.dead = true;
+        bed.duly().nack(&[&received[0].receipt], nack).await.unwrap();
+    }
+    let browser = &bed.browser;
+    bed.screen("#/dead").await;
+    browser.until("document.querySelectorAll('.cause').length === 2").await;
+    let groups = "return [...document.querySelectorAll('.cause')].map((one) => \
+                  [one.querySelector('.cause-count').textContent, one.querySelector('.life-detail').textContent])";
+    assert_eq!(
+        browser.run(groups).await,
+        serde_json::json!([["2", "no such order"], ["1", "the card was refused"]])
     );
     bed.was_quiet().await;
 }
@@ -96,6 +119,6 @@ async fn a_dead_letter_is_replayed() {
     browser.write("dialog input", "replay 1").await;
     browser.click("dialog .primary").await;
     browser.see("1 is on its way again.").await;
-    assert_eq!(bed.books().await["dead"].as_u64(), Some(0));
+    assert_eq!(bed.totals().await["dead"].as_u64(), Some(0));
     bed.was_quiet().await;
 }

@@ -67,8 +67,8 @@ impl Bed {
     }
 
     /// The totals that the tests look at.
-    pub(crate) async fn books(&self) -> Value {
-        let books = self.duly().books().await.unwrap();
+    pub(crate) async fn totals(&self) -> Value {
+        let books = self.duly().totals().await.unwrap();
         json!({"pending": books.pending, "cancelled": books.cancelled, "dead": books.dead, "delivered": books.delivered})
     }
 }

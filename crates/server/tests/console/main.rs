@@ -5,5 +5,7 @@ mod access;
 mod acts;
 mod bed;
 mod browser;
+mod charts;
+mod chinese;
 mod looks;
 mod proxy;

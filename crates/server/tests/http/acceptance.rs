@@ -53,6 +53,15 @@ async fn times_that_mean_something_else_are_refused() {
         assert_eq!(answer.code(), "bad_time", "{seconds}");
         assert!(answer.json()["detail"].as_str().unwrap().contains("looks like seconds"), "{answer:?}");
     }
+    // The last millisecond of 2000 is refused, the first of 2001 is a time. As a text, no time is taken for seconds.
+    for early in [json!(978_307_199_999_u64), json!("978307199999"), json!(1)] {
+        let (code, path) = refused(&bed, json!({"topic": "a", "deliver_at": early})).await;
+        assert_eq!((code.as_str(), path.as_deref()), ("bad_time", Some("deliver_at")), "{early}");
+    }
+    for past in [json!(978_307_200_000_u64), json!("978307200000"), json!("2000-12-31T23:59:59.999Z")] {
+        let answer = bed.post("/v1/messages", json!({"topic": "b", "deliver_at": past}).to_string()).await;
+        assert_eq!(answer.status, 201, "{past}: {answer:?}");
+    }
     bed.send(json!({"topic": "a", "id": "one", "delay": "1h"})).await;
     let moved = format!("{{\"deliver_at\":{}}}", now / 1_000);
     assert_eq!(bed.call(Method::PATCH, "/v1/messages/one", moved).await.code(), "bad_time");

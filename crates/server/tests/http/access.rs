@@ -1,79 +1,13 @@
-//! Who may do what: every route × every role × the caller's topics and those of others, from one table.
-
-use std::collections::BTreeSet;
+//! What a token for some topics sees and can do; the table of all routes is in `rights.rs`.
 
 use duly_server::{
     auth::{Role, Token, Tokens},
     config::Config,
 };
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::bed::{Answer, Bed};
-
-/// What of a route depends on the topics of the caller.
-#[derive(Clone, Copy, PartialEq)]
-enum Reach {
-    /// Nothing: the answer is the same for everybody with the role.
-    Nothing,
-    /// It is about all topics together: no token for some topics may.
-    Whole,
-    /// The topic is in the path.
-    Path,
-    /// The topic is in the body: this one, with TOPIC in the place of the topic.
-    Body(&'static str),
-    /// The id of a message is in the path.
-    Id,
-    /// Ids or a filter are in the body.
-    Many,
-    /// The topic is in the query, and must be.
-    Query,
-    /// The answer leaves out what is not of the caller's topics.
-    Shown,
-}
-
-use Reach::{Body, Id, Many, Nothing, Path, Query, Shown, Whole};
-
-/// Every route, the role it needs (`None`: no token at all), and how far it reaches.
-const TABLE: &[(&str, &str, Option<Role>, Reach)] = &[
-    ("POST", "/v1/messages", Some(Role::Produce), Body(r#"{"topic":"TOPIC","delay":"1h"}"#)),
-    ("GET", "/v1/messages", Some(Role::Read), Query),
-    ("GET", "/v1/messages/{id}", Some(Role::Read), Id),
-    ("PATCH", "/v1/messages/{id}", Some(Role::Produce), Id),
-    ("DELETE", "/v1/messages/{id}", Some(Role::Produce), Id),
-    ("POST", "/v1/messages/{id}/fire", Some(Role::Produce), Id),
-    ("POST", "/v1/messages/batch", Some(Role::Produce), Nothing),
-    ("POST", "/v1/messages/cancel", Some(Role::Operate), Many),
-    ("POST", "/v1/messages/reschedule", Some(Role::Operate), Many),
-    ("POST", "/v1/messages/fire", Some(Role::Operate), Many),
-    ("GET", "/v1/queues", Some(Role::Read), Shown),
-    ("POST", "/v1/queues/{topic}/receive", Some(Role::Consume), Path),
-    ("POST", "/v1/queues/{topic}/ack", Some(Role::Consume), Path),
-    ("POST", "/v1/queues/{topic}/nack", Some(Role::Consume), Path),
-    ("POST", "/v1/queues/{topic}/extend", Some(Role::Consume), Path),
-    ("POST", "/v1/receive", Some(Role::Consume), Body(r#"{"topics":["TOPIC"]}"#)),
-    ("POST", "/v1/ack", Some(Role::Consume), Nothing),
-    ("POST", "/v1/nack", Some(Role::Consume), Nothing),
-    ("POST", "/v1/extend", Some(Role::Consume), Nothing),
-    ("POST", "/v1/queues/{topic}/pause", Some(Role::Operate), Path),
-    ("POST", "/v1/queues/{topic}/resume", Some(Role::Operate), Path),
-    ("GET", "/v1/sinks", Some(Role::Read), Whole),
-    ("POST", "/v1/sinks/{name}/pause", Some(Role::Operate), Whole),
-    ("POST", "/v1/sinks/{name}/resume", Some(Role::Operate), Whole),
-    ("POST", "/v1/sinks/{name}/probe", Some(Role::Operate), Whole),
-    ("GET", "/v1/dead", Some(Role::Read), Query),
-    ("POST", "/v1/dead/replay", Some(Role::Operate), Many),
-    ("POST", "/v1/dead/purge", Some(Role::Operate), Many),
-    ("GET", "/v1/stats", Some(Role::Read), Shown),
-    ("GET", "/v1/forecast", Some(Role::Read), Shown),
-    ("GET", "/v1/nodes", Some(Role::Read), Shown),
-    ("GET", "/v1/levels", Some(Role::Read), Nothing),
-    ("GET", "/v1/whoami", None, Nothing),
-    ("GET", "/v1/events", Some(Role::Read), Query),
-    ("GET", "/livez", None, Nothing),
-    ("GET", "/readyz", None, Nothing),
-    ("GET", "/metrics", Some(Role::Read), Whole),
-];
 
 /// One token per role for all topics, and one per role for the topics of one tenant. A token is its name.
 fn tenants(config: &mut Config) {
@@ -84,10 +18,11 @@ fn tenants(config: &mut Config) {
     config.tokens = Tokens::new(tokens.collect());
 }
 
-struct Tenants(Bed);
+/// A server with the tokens of `tenants`.
+pub(crate) struct Tenants(pub(crate) Bed);
 
 impl Tenants {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let tenants = Self(Bed::with(tenants).await);
         for topic in ["own", "theirs"] {
             let message = json!({"topic": topic, "id": format!("{topic}-waits"), "delay": "1h"});
@@ -97,139 +32,10 @@ impl Tenants {
         tenants
     }
 
-    async fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) async fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
         let bearer = format!("Bearer {token}");
         let method: Method = method.parse().unwrap();
         self.0.call_with(method, path, body.to_owned(), &[("authorization", &bearer)]).await
-    }
-
-    /// The code of what was refused for want of a right; `None`: it was not.
-    async fn refusal(&self, token: &str, method: &str, path: &str, body: &str) -> Option<String> {
-        if path.starts_with("/v1/events") {
-            // It has no end if it is allowed.
-            let request =
-                format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n");
-            let answer = self.0.raw(request.as_bytes(), "\r\n\r\n").await;
-            return match answer.get(..12) {
-                Some("HTTP/1.1 200") => None,
-                Some("HTTP/1.1 401") => Some("unauthorized".to_owned()),
-                Some("HTTP/1.1 403") => Some("forbidden".to_owned()),
-                _ => panic!("{path}: {answer}"),
-            };
-        }
-        let answer = self.call(token, method, path, body).await;
-        matches!(answer.status.as_u16(), 401 | 403).then(|| answer.code())
-    }
-}
-
-/// A selection of messages, with all else that the route needs.
-fn many(path: &str, mut selection: Value) -> String {
-    if path.ends_with("reschedule") {
-        selection["delay"] = json!("1h");
-    }
-    selection.to_string()
-}
-
-/// A call that does no harm, with the topic or id in its place.
-fn filled(path: &str, reach: Reach, topic: &str) -> (String, String) {
-    let path =
-        path.replace("{topic}", topic).replace("{id}", &format!("{topic}-waits")).replace("{name}", "any");
-    match reach {
-        Body(body) => (path, body.replace("TOPIC", topic)),
-        Query => (format!("{path}?topic={topic}"), String::new()),
-        Many => {
-            let body = many(&path, json!({"filter": {"topic": topic}, "dry_run": true}));
-            (path, body)
-        }
-        Path if path.ends_with("ack") || path.ends_with("extend") => {
-            (path, json!({"receipts": []}).to_string())
-        }
-        _ => (path, String::new()),
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_route_stands_in_the_table_of_rights() {
-    let bed = Bed::new().await;
-    let api = bed.get("/openapi.json").await.json();
-    let operations = |(path, item): (&String, &Value)| {
-        let methods = item.as_object().unwrap().keys().map(|method| method.to_uppercase());
-        methods.map(|method| format!("{method} {path}")).collect::<Vec<_>>()
-    };
-    let served: BTreeSet<_> = api["paths"].as_object().unwrap().iter().flat_map(operations).collect();
-    let table: BTreeSet<_> = TABLE.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
-    assert_eq!(served, table, "a route without a row has nobody who looks at its rights");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_route_is_open_to_its_role_and_to_no_other() {
-    let (tenants, mut wrong) = (Tenants::new().await, Vec::new());
-    for (method, path, needed, reach) in TABLE {
-        // A message of its own for each call that may end it.
-        let (path, body) = filled(path, *reach, "none");
-        for role in Role::ALL {
-            let refused = tenants.refusal(&format!("all-{role}"), method, &path, &body).await;
-            let may = needed.is_none_or(|needed| needed == role || role == Role::Admin);
-            let want = (!may).then(|| "forbidden".to_owned());
-            if refused != want {
-                wrong.push(format!("{role} calls {method} {path}: {refused:?}"));
-            }
-        }
-        let nobody = tenants.refusal("nobody", method, &path, &body).await;
-        assert_eq!(nobody.as_deref(), needed.map(|_| "unauthorized"), "{method} {path} without a token");
-    }
-    assert_eq!(wrong, [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_route_reaches_the_topics_of_the_token_and_no_other() {
-    let tenants = Tenants::new().await;
-    for (method, path, needed, reach) in TABLE {
-        let Some(role) = needed else { continue };
-        for token in [format!("own-{role}"), "own-admin".to_owned()] {
-            let what = format!("{token} calls {method} {path}");
-            let refused = async |topic: &str| {
-                let (path, body) = filled(path, *reach, topic);
-                tenants.refusal(&token, method, &path, &body).await
-            };
-            let theirs = match reach {
-                Nothing => continue,
-                Shown => {
-                    let answer = tenants.call(&token, method, path, "").await;
-                    assert_eq!(answer.status, 200, "{what}");
-                    assert!(!String::from_utf8_lossy(&answer.body).contains("theirs"), "{what}: {answer:?}");
-                    continue;
-                }
-                Id => {
-                    let answer = async |id: &str| {
-                        let path = path.replace("{id}", id);
-                        let body = if *method == "PATCH" { r#"{"delay":"2h"}"# } else { "" };
-                        let answer = tenants.call(&token, method, &path, body).await;
-                        (answer.status, String::from_utf8_lossy(&answer.body).replace(id, "ID"))
-                    };
-                    let (theirs, nobodys) = (answer("theirs-waits").await, answer("nobodys").await);
-                    assert_eq!(theirs, nobodys, "{what}: somebody else's message is told from none");
-                    assert_eq!(theirs.0, 404, "{what}");
-                    continue;
-                }
-                Whole | Path | Body(_) | Many | Query => refused("theirs").await,
-            };
-            assert_eq!(theirs.as_deref(), Some("forbidden"), "{what}: theirs");
-            let own = refused("own-2").await;
-            assert_eq!(own.is_some(), *reach == Whole, "{what}: its own, {own:?}");
-            if *reach == Many {
-                let ids = many(path, json!({"ids": ["theirs-waits", "nobodys"], "dry_run": true}));
-                let answer = tenants.call(&token, method, path, &ids).await.json();
-                assert_eq!(
-                    (&answer["matched"], &answer["unknown"]),
-                    (&json!(0), &json!(2)),
-                    "{what}: {answer}"
-                );
-                let all = many(path, json!({"filter": {}, "dry_run": true}));
-                let answer = tenants.call(&token, method, path, &all).await;
-                assert_eq!(answer.code(), "forbidden", "{what}: everything");
-            }
-        }
     }
 }
 

@@ -13,6 +13,7 @@ mod pair;
 mod patience;
 mod ready;
 mod redis;
+mod rights;
 mod schema;
 mod secure;
 mod sources;

@@ -148,7 +148,7 @@ async fn a_change_by_filter_never_goes_beyond_what_its_dry_run_counted() {
         bed.send(json!({"topic": "q", "id": format!("newer{n}"), "delay": "30m"})).await;
     }
     let wish =
-        |at_most: u64| json!({"filter": {"topic": "q"}, "as_of": soon, "at_most": at_most}).to_string();
+        |matched: u64| json!({"filter": {"topic": "q"}, "as_of": soon, "matched": matched}).to_string();
     let part = bed.post("/v1/messages/cancel", wish(2)).await.json();
     assert_eq!(
         (&part["done"], &part["matched"], &part["more"]),
@@ -160,8 +160,10 @@ async fn a_change_by_filter_never_goes_beyond_what_its_dry_run_counted() {
     let left = bed.get("/v1/messages?topic=q").await.json();
     let left: Vec<_> = left["messages"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
     assert_eq!(left, ["newer0", "newer1", "new0", "new1"]);
-    let refused = bed.post("/v1/messages/cancel", r#"{"ids":["new0"],"at_most":1}"#).await;
-    assert_eq!(refused.code(), "bad_selection");
+    for (bound, path) in [("\"matched\":1", "matched"), ("\"as_of\":0", "as_of")] {
+        let refused = bed.post("/v1/messages/cancel", format!("{{\"ids\":[\"new0\"],{bound}}}")).await;
+        assert_eq!((refused.code().as_str(), &refused.json()["path"]), ("bad_selection", &json!(path)));
+    }
     let bad = bed.post("/v1/messages/cancel", r#"{"filter":{},"as_of":"yesterday"}"#).await;
     assert_eq!(bad.code(), "bad_time");
 }
@@ -183,8 +185,8 @@ async fn what_is_fired_by_filter_is_due_at_the_call_and_not_at_the_count_before_
     while later <= counted {
         later = count().await;
     }
-    let fire = async |at_most: u64| {
-        let wish = json!({"filter": {"topic": "q"}, "as_of": counted.as_millis(), "at_most": at_most});
+    let fire = async |matched: u64| {
+        let wish = json!({"filter": {"topic": "q"}, "as_of": counted.as_millis(), "matched": matched});
         bed.post("/v1/messages/fire", wish.to_string()).await.json()
     };
     let part = fire(2).await;

@@ -59,6 +59,8 @@ impl Bridge {
                 prefetch: 100,
                 dead_letter_exchange: None,
                 ca: None,
+                client_cert: None,
+                client_key: None,
             };
             config.sources.insert("rabbit".into(), source);
             set(config);
@@ -189,7 +191,7 @@ async fn a_message_is_acknowledged_only_when_it_is_safe_and_comes_out_once_howev
     let rest = bridge.due(missing.len()).await;
     let rest: Vec<_> = rest.iter().map(|delivery| header(delivery, "duly-id").unwrap()).collect();
     assert!(missing.iter().all(|id| rest.contains(id)), "{missing:?} did not come, {rest:?} did");
-    let books = bridge.bed.duly().books().await.unwrap();
+    let books = bridge.bed.duly().totals().await.unwrap();
     assert_eq!(books.accepted, 300, "each was accepted once");
 }
 
@@ -320,7 +322,7 @@ async fn a_redelivery_is_known_again_whatever_the_broker_counts_in_it() {
     let mut bodies: Vec<_> = out.iter().map(|delivery| delivery.data.clone()).collect();
     bodies.sort_unstable();
     assert_eq!(bodies, [b"last".to_vec(), b"one".to_vec(), b"two".to_vec()]);
-    assert_eq!(bridge.bed.duly().books().await.unwrap().accepted, 3);
+    assert_eq!(bridge.bed.duly().totals().await.unwrap().accepted, 3);
     bridge.bed.stop().await;
 }
 
@@ -351,5 +353,48 @@ async fn a_limit_of_one_message_a_batch_refuses_nothing_that_a_source_takes() {
     }
     bridge.bed.restart().await;
     assert_eq!(bridge.due(20).await.len(), 20);
+    bridge.bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_past_the_limit_is_refused_with_the_reason_and_those_that_there_are_go_on() {
+    if !rabbitmq::installed() {
+        return;
+    }
+    let mut bridge = Bridge::with("topics", |config| {
+        config.http.topics = 2;
+        for source in config.sources.values_mut() {
+            (source.sink, source.topic) = ("queue".parse().unwrap(), "{routing_key}".into());
+        }
+    })
+    .await;
+    let exchange = "topics-in";
+    let (none, declare) = (FieldTable::default(), ExchangeDeclareOptions::default());
+    let declared =
+        bridge.channel.exchange_declare(exchange.into(), ExchangeKind::Fanout, declare, none.clone());
+    declared.await.unwrap();
+    let bind = Default::default();
+    bridge.channel.queue_bind("topics".into(), exchange.into(), "".into(), bind, none).await.unwrap();
+    for (key, body) in [("one", "1"), ("two", "2"), ("three", "3"), ("one", "4")] {
+        let delayed = with_delay(AMQPValue::LongInt(3_600_000));
+        let options = BasicPublishOptions::default();
+        let sent =
+            bridge.channel.basic_publish(exchange.into(), key.into(), options, body.as_bytes(), delayed);
+        assert!(sent.await.unwrap().await.unwrap().is_ack());
+    }
+    let kept = bridge.read("topics.refused", 1).await;
+    assert_eq!(kept[0].data, b"3");
+    let why = header(&kept[0], "duly-refused").unwrap();
+    assert!(why.contains("\"three\"") && why.contains("limits.topics"), "{why}");
+    let waiting = async {
+        loop {
+            let totals = bridge.bed.duly().totals().await.unwrap();
+            if totals.pending == 3 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON * 3, waiting).await.expect("the others are accepted");
     bridge.bed.stop().await;
 }

@@ -53,7 +53,7 @@ pub(crate) async fn kills(
     }
     whole.drained(PATIENCE).await;
     let after = whole.duly.now().since(first.saturating_add(SPAN));
-    let books = whole.duly.books().await.unwrap();
+    let books = whole.duly.totals().await.unwrap();
     let failed = whole.duly.stats().failed;
     whole.duly.shutdown().await.unwrap();
 

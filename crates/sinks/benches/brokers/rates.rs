@@ -9,7 +9,7 @@ use std::{
 };
 
 use duly::{Sink, SinkOptions};
-use duly_core::{Body, Delivery, Message, Timestamp};
+use duly_core::{Body, Delivery, StoredMessage, Timestamp};
 use testkit::bench::{process, report::Report};
 
 use crate::{
@@ -72,9 +72,13 @@ async fn deliver(sink: &Arc<dyn Sink>, all: Vec<Delivery>, calls: usize, batch: 
 fn messages(name: &str, topic: &str, count: usize, body: usize) -> Vec<Delivery> {
     let message = |n: usize| {
         let id = format!("{name}-{n}").parse().unwrap();
-        let message =
-            Message::new(id, "events".parse().unwrap(), topic.parse().unwrap(), Timestamp::from_millis(1));
-        Delivery::new(Message { body: Body::bytes(vec![b'x'; body]), ..message }, 1)
+        let message = StoredMessage::new(
+            id,
+            "events".parse().unwrap(),
+            topic.parse().unwrap(),
+            Timestamp::from_millis(1),
+        );
+        Delivery::new(StoredMessage { body: Body::bytes(vec![b'x'; body]), ..message }, 1)
     };
     (0..count).map(message).collect()
 }

@@ -125,7 +125,7 @@ impl Sink for Watched {
         self.sink.deliver_each(batch, &Outcomes::new(&report)).await;
     }
 
-    fn destination<'a>(&self, message: &'a duly_core::Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a duly_core::StoredMessage) -> Cow<'a, str> {
         self.sink.destination(message)
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use duly::{Duly, Sink, SinkOptions, SystemClock};
-use duly_core::{Body, Message, MessageId, SinkName, Store, Timestamp, store::Insert};
+use duly_core::{Body, MessageId, SinkName, Store, StoredMessage, Timestamp, store::Insert};
 use duly_sinks::SinkConfig;
 use duly_stores::{
     RedisStore,
@@ -138,9 +138,9 @@ pub(crate) async fn node(redis: &Redis, instance: u64) -> Node {
 pub(crate) fn message(n: usize, (sink, topic): (&str, &str), due: Timestamp, body: usize) -> Insert {
     let random = (n as u128).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
     let id = MessageId::made(due, random);
-    let mut message = Message::new(id, SinkName::parse(sink).unwrap(), topic.parse().unwrap(), due);
+    let mut message = StoredMessage::new(id, SinkName::parse(sink).unwrap(), topic.parse().unwrap(), due);
     message.body = Body::bytes(vec![b'x'; body]);
-    Insert { message, made_id: true }
+    Insert { id_is_generated: true, ..Insert::new(message) }
 }
 
 /// Inserts many, a thousand at a time.

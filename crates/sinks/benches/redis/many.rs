@@ -70,11 +70,11 @@ pub(crate) async fn waiting(report: &mut Report, arguments: &Arguments) {
     }
     report.alone("    claimed from all queues, one after the other", watch.end(claimed).per_second, "msg/s");
 
-    let delivered = node.store.books().await.unwrap().delivered;
+    let delivered = node.store.totals().await.unwrap().delivered;
     let due = arguments.waiting / DUE - claimed;
     let watch = Watch::start(&redis);
     node.duly.resume_sink(SINK).await.unwrap();
-    while node.store.books().await.unwrap().delivered - delivered < due as u64 {
+    while node.store.totals().await.unwrap().delivered - delivered < due as u64 {
         pause(Duration::from_millis(5)).await;
     }
     let cost = watch.end(due);

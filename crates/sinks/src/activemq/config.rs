@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{ActivemqSink, settings::Settings};
-use crate::{Hidden, OneOrMany, Remark, Span};
+use crate::{Finding, Hidden, OneOrMany, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -55,10 +55,10 @@ impl ActivemqConfig {
     }
 
     /// What works and is odd all the same.
-    pub(crate) fn look(&self) -> Vec<Remark> {
+    pub(crate) fn inspect(&self) -> Vec<Finding> {
         let is_topic = self.destination == ActivemqDestination::Topic;
         let remark = || {
-            Remark {
+            Finding {
             detail: "a topic acknowledges what nobody has subscribed to, and keeps nothing of it".into(),
             remedy: "give each consumer a durable subscription before the first message is due, or write destination = \"queue\"".into(),
         }

@@ -109,6 +109,11 @@ mod tests {
             ("AMQ339041 Not allowed to specify ANYCAST semantics on MULTICAST address.", Denied, destination),
             ("AMQ339028 Message header too big, increase minLargeMessageSize please.", Refused, target),
             ("AMQ339031 Error handling send", Unknown, target),
+            ("AMQ229213 User: duly does not have permission='CREATE_ADDRESS'", Denied, destination),
+            ("AMQ229017 Queue a does not exist", Denied, destination),
+            ("AMQ229203 Address Does Not Exist: a", Denied, destination),
+            ("AMQ229207 Can not create queue with delivery mode", Denied, destination),
+            ("AMQ229208 Invalid routing type ANYCAST for address a", Denied, destination),
         ] {
             let error = not_taken(words.into());
             assert_eq!((error.kind, error.scope), (kind, scope), "{words}");

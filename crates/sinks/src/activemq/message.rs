@@ -1,7 +1,7 @@
 //! A message as a SEND frame.
 
 use bytes::BytesMut;
-use duly_core::{Delivery, Invalid, Message};
+use duly_core::{Delivery, ErrorCode, Invalid, StoredMessage};
 
 use super::{
     config::ActivemqDestination,
@@ -59,15 +59,15 @@ impl ActivemqDestination {
 }
 
 /// Why no queue takes this message, if it is so.
-pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
     if let Some(why) = unfit(topic) {
         let detail = format!("{topic:?} is no name for a queue or topic: {why}");
-        return Err(Invalid::new("bad_topic", "topic", detail));
+        return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
     }
     if message.properties.len() > HEADERS_MAX {
         let detail = format!("{} properties, and ActiveMQ reads {HEADERS_MAX}", message.properties.len());
-        return Err(Invalid::new("too_many_properties", "properties", detail));
+        return Err(Invalid::new(ErrorCode::TooManyProperties, "properties", detail));
     }
     for (name, value) in message.properties.iter() {
         let small = name.to_ascii_lowercase();
@@ -152,7 +152,7 @@ mod tests {
 
     fn with(topic: &str, name: &str, value: &str) -> Delivery {
         let (id, sink) = ("id".parse().unwrap(), "sink".parse().unwrap());
-        let mut message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(7));
+        let mut message = StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(7));
         message.body = Body::text("a\0b");
         message.properties.put(name, value);
         Delivery::new(message, 3)

@@ -10,7 +10,7 @@ mod stomp;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError};
+use duly_core::{Clock, Delivery, Invalid, Outcomes, Sink, SinkError, StoredMessage};
 
 pub use config::{ActivemqConfig, ActivemqDestination};
 use settings::Settings;
@@ -44,7 +44,7 @@ impl Sink for ActivemqSink {
         self.pool.deliver(batch, fit, outcomes).await;
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         message::check(message)
     }
 

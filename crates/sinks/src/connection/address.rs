@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::{Hidden, OneOrMany, tls, written::decoded};
@@ -51,7 +51,8 @@ impl fmt::Debug for Address {
 impl Address {
     /// Checks what is written, and reports every fault.
     pub(crate) fn read(written: &Written<'_>, faults: &mut Vec<Invalid>) -> Option<Self> {
-        let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let place = match &written.url.urls()[..] {
             [] => Err(format!("set url: {}", written.wanted)),
             urls => parse_all(urls, written),

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use crate::tls::is_certificate_io_fault;
 use bytes::BytesMut;
 use duly_core::{Clock, Delivery, Monotonic, SinkError, SinkErrorKind};
 use tokio::sync::Semaphore;
@@ -246,26 +247,7 @@ pub(crate) fn no_connection(detail: impl Into<String>) -> SinkError {
 
 /// The failure to connect: nothing was sent, whatever it was.
 pub(crate) fn unconnected(why: &io::Error) -> SinkError {
-    let kind = match why.get_ref().and_then(|cause| cause.downcast_ref()) {
-        Some(rustls::Error::InvalidCertificate(_)) => SinkErrorKind::Misconfigured,
-        // The broker does not like our certificate, or misses one.
-        Some(rustls::Error::AlertReceived(alert)) if is_about_us(*alert) => SinkErrorKind::Misconfigured,
-        _ => SinkErrorKind::Unreachable,
-    };
+    let kind =
+        if is_certificate_io_fault(why) { SinkErrorKind::Misconfigured } else { SinkErrorKind::Unreachable };
     SinkError::new(kind, why.to_string())
-}
-
-fn is_about_us(alert: rustls::AlertDescription) -> bool {
-    use rustls::AlertDescription as Alert;
-    matches!(
-        alert,
-        Alert::BadCertificate
-            | Alert::UnsupportedCertificate
-            | Alert::CertificateRevoked
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::UnknownCA
-            | Alert::AccessDenied
-            | Alert::CertificateRequired
-    )
 }

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{KafkaSink, remarks::remarks, settings::Settings};
-use crate::{Hidden, OneOrMany, Remark, Span};
+use crate::{Finding, Hidden, OneOrMany, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -29,6 +29,10 @@ pub struct KafkaConfig {
     pub tls: bool,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
     /// How long one call may take.
     pub request_timeout: Option<Span>,
 }
@@ -60,9 +64,9 @@ impl KafkaConfig {
     }
 
     /// What works at the brokers and is odd all the same. Delivers nothing.
-    pub(crate) async fn look(&self) -> Vec<Remark> {
+    pub(crate) async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         match Settings::read(self) {
-            Ok(settings) => remarks(settings.client, settings.timeout).await,
+            Ok(settings) => remarks(settings.client, settings.timeout, topics).await,
             Err(_) => Vec::new(),
         }
     }

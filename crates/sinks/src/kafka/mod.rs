@@ -17,7 +17,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError};
+use duly_core::{Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, StoredMessage};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
@@ -162,7 +162,7 @@ fn report_all(messages: Vec<Indexed<'_>>, error: &SinkError, call: &Call<'_>) {
 
 #[async_trait]
 impl Sink for KafkaSink {
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         record::check(message)
     }
 
@@ -192,7 +192,7 @@ impl Sink for KafkaSink {
         tokio::join!(self.send(&connection, well, &call), self.send_doubted(&connection, doubted, &call));
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         self.partitions.destination(message)
     }
 

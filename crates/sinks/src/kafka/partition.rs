@@ -11,7 +11,7 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use duly_core::Message;
+use duly_core::StoredMessage;
 
 /// Topics that are taken apart, at most. Those in trouble after that stay whole.
 const TOPICS_MAX: usize = 1_000;
@@ -31,7 +31,7 @@ impl Partitions {
     }
 
     /// What the message fails together with. A number of partitions that is out of date only draws the line elsewhere.
-    pub(super) fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    pub(super) fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         let topic = message.topic.as_str();
         let topics = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match (&message.key, topics.get(topic)) {
@@ -72,10 +72,11 @@ mod tests {
 
     use super::*;
 
-    fn message(key: Option<&str>) -> Message {
+    fn message(key: Option<&str>) -> StoredMessage {
         let (id, sink, topic) = ("a".parse(), "events".parse(), "orders".parse());
-        let message = Message::new(id.unwrap(), sink.unwrap(), topic.unwrap(), Timestamp::from_millis(1));
-        Message { key: key.map(|key| key.parse().unwrap()), ..message }
+        let message =
+            StoredMessage::new(id.unwrap(), sink.unwrap(), topic.unwrap(), Timestamp::from_millis(1));
+        StoredMessage { key: key.map(|key| key.parse().unwrap()), ..message }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A message as a record.
 
-use duly_core::{Delivery, Invalid, Message};
+use duly_core::{Delivery, ErrorCode, Invalid, StoredMessage};
 use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::BaseRecord,
@@ -15,13 +15,13 @@ const OURS: &str = "duly-";
 const TOPIC_MAX: usize = 249;
 
 /// Why this message fits into no topic, if it does not.
-pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
     if !is_topic(topic) {
         let detail = format!(
             "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, dots, - and _"
         );
-        return Err(Invalid::new("bad_topic", "topic", detail));
+        return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
     }
     let is_taken = |name: &str| name == CONTENT_TYPE || name.starts_with(OURS);
     match message.properties.iter().find(|(name, _)| is_taken(name)) {

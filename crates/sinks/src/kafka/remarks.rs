@@ -1,6 +1,9 @@
 //! What works at the brokers and is odd all the same. Asks, and writes nothing.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rdkafka::{
     ClientConfig,
@@ -12,7 +15,7 @@ use rdkafka::{
 };
 
 use super::settings::IDEMPOTENCE;
-use crate::Remark;
+use crate::Finding;
 
 /// Topics that are looked at, at most.
 const TOPICS_MAX: usize = 256;
@@ -32,7 +35,7 @@ struct Topic {
 }
 
 /// Everything that there is to say, or nothing if the brokers do not answer: the probe says that.
-pub(super) async fn remarks(mut config: ClientConfig, within: Duration) -> Vec<Remark> {
+pub(super) async fn remarks(mut config: ClientConfig, within: Duration, wanted: &[&str]) -> Vec<Finding> {
     config.set(IDEMPOTENCE, "false").remove("debug");
     config.set_log_level(RDKafkaLogLevel::Critical);
     let Ok(admin) = config.create::<AdminClient<DefaultClientContext>>() else { return Vec::new() };
@@ -47,7 +50,19 @@ pub(super) async fn remarks(mut config: ClientConfig, within: Duration) -> Vec<R
             topic.min_in_sync = settings.get(&topic.name).copied();
         }
     }
-    judge(&topics, metadata.brokers().len())
+    let mut findings = judge(&topics, metadata.brokers().len());
+    findings.extend(missing(&metadata, wanted));
+    findings
+}
+
+/// Those of the configured topics that are not shown to us. All are listed: to ask for one by its name may make it.
+fn missing(metadata: &Metadata, wanted: &[&str]) -> Option<Finding> {
+    let shown: BTreeSet<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
+    let missing: Vec<&str> = wanted.iter().copied().filter(|name| !shown.contains(name)).collect();
+    let names = first_of(&missing)?;
+    let detail = format!("the brokers do not show this user: {names}. Messages to them are denied");
+    let remedy = "create the topics, or give the user the rights Describe and Write on them";
+    Some(Finding { detail, remedy: remedy.into() })
 }
 
 fn topics_of(metadata: &Metadata) -> Vec<Topic> {
@@ -78,10 +93,10 @@ async fn min_in_sync(
     Ok(topics.iter().zip(described).filter_map(setting).collect())
 }
 
-fn judge(topics: &[Topic], brokers: usize) -> Vec<Remark> {
+fn judge(topics: &[Topic], brokers: usize) -> Vec<Finding> {
     let mut remarks = Vec::new();
     let mut remark = |detail: String, remedy: &str| {
-        remarks.push(Remark { detail, remedy: remedy.to_owned() });
+        remarks.push(Finding { detail, remedy: remedy.to_owned() });
     };
     if topics.is_empty() {
         remark(
@@ -122,6 +137,10 @@ fn judge(topics: &[Topic], brokers: usize) -> Vec<Remark> {
 fn named(topics: &[Topic], is_so: impl Fn(&Topic) -> bool) -> Option<String> {
     let all: Vec<&str> =
         topics.iter().filter(|topic| is_so(topic)).map(|topic| topic.name.as_str()).collect();
+    first_of(&all)
+}
+
+fn first_of(all: &[&str]) -> Option<String> {
     let (first, rest) = all.split_at(all.len().min(NAMED_MAX));
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     (!first.is_empty()).then(|| format!("{}{more}", first.join(", ")))

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
 use super::{
     config::{KafkaConfig, Mechanism},
     context::DEBUG,
 };
-use crate::tls::authorities;
+use crate::tls::{authorities, identity};
 
 /// One call is given at least this: the library looks for what is out of time about once a second.
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(2);
@@ -47,7 +47,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &KafkaConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: &str| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         if config.brokers.0.is_empty() {
             fault("brokers", "set brokers, such as 127.0.0.1:9092");
         } else if config.brokers.addresses().is_none() {
@@ -67,17 +68,7 @@ impl Settings {
         if config.tls && !HAS_TLS {
             fault("tls", NO_TLS);
         }
-        match &config.ca {
-            Some(_) if !config.tls => {
-                fault("ca", "a certificate authority is of no use without TLS: write tls = true");
-            }
-            Some(path) => {
-                if let Err(detail) = authorities(path) {
-                    fault("ca", &detail);
-                }
-            }
-            None => {}
-        }
+        check_files(config, &mut fault);
         let timeout = config.request_timeout();
         if timeout < REQUEST_TIMEOUT_MIN || timeout > REQUEST_TIMEOUT_MAX {
             let detail = format!("at least {REQUEST_TIMEOUT_MIN:?}, and at most {REQUEST_TIMEOUT_MAX:?}");
@@ -94,6 +85,27 @@ impl Settings {
         // One that is turned away leaves a gap, which an idempotent producer closes before it sends the others.
         alone.set(IDEMPOTENCE, "false").set("retries", "0");
         Ok(Self { client, alone, timeout })
+    }
+}
+
+/// The files that TLS needs. The library reads them itself, and what it says of a fault names no setting.
+fn check_files(config: &KafkaConfig, fault: &mut impl FnMut(&str, &str)) {
+    let files =
+        [("ca", &config.ca), ("client_cert", &config.client_cert), ("client_key", &config.client_key)];
+    let set = files.iter().filter(|(_, file)| file.is_some()).map(|(path, _)| *path);
+    if !config.tls {
+        set.for_each(|path| fault(path, "it is of no use without TLS: write tls = true"));
+        return;
+    }
+    if !HAS_TLS {
+        set.for_each(|path| fault(path, NO_TLS));
+        return;
+    }
+    if let Some(Err(detail)) = config.ca.as_deref().map(authorities) {
+        fault("ca", &detail);
+    }
+    if let Err((path, detail)) = identity(config.client_cert.as_deref(), config.client_key.as_deref()) {
+        fault(path, &detail);
     }
 }
 
@@ -147,6 +159,10 @@ fn told(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
     }
     if let Some(ca) = &config.ca {
         client.set("ssl.ca.location", ca.display().to_string());
+    }
+    if let (Some(cert), Some(key)) = (&config.client_cert, &config.client_key) {
+        client.set("ssl.certificate.location", cert.display().to_string());
+        client.set("ssl.key.location", key.display().to_string());
     }
     client
 }

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{MqttSink, settings::Settings};
-use crate::{Hidden, OneOrMany, Remark, Span};
+use crate::{Finding, Hidden, OneOrMany, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -65,10 +65,10 @@ impl MqttConfig {
     }
 
     /// What works and is odd all the same.
-    pub(crate) fn look(&self) -> Vec<Remark> {
+    pub(crate) fn inspect(&self) -> Vec<Finding> {
         let is_old = self.version == MqttVersion::V3;
         let remark = || {
-            Remark {
+            Finding {
             detail: "version 3.1.1 has no reason codes: a broker may acknowledge what we are not allowed to publish and \
                      throw it away; and no id travels by which a consumer could know a copy"
                 .into(),

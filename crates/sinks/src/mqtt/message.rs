@@ -1,7 +1,7 @@
 //! A message as a PUBLISH packet.
 
 use bytes::{BufMut, BytesMut};
-use duly_core::{ContentKind, Delivery, Invalid, Message};
+use duly_core::{ContentKind, Delivery, ErrorCode, Invalid, StoredMessage};
 
 use super::{
     config::MqttVersion,
@@ -20,9 +20,9 @@ const KIND: u8 = 0x03;
 const USER: u8 = 0x26;
 
 /// Why no broker takes this message, if it is so.
-pub(super) fn check(message: &Message, settings: &Settings) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage, settings: &Settings) -> Result<(), Invalid> {
     let topic = message.topic.as_str();
-    let bad_topic = |detail: String| Err(Invalid::new("bad_topic", "topic", detail));
+    let bad_topic = |detail: String| Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
     if topic.contains(['+', '#', '\0']) {
         return bad_topic(format!("{topic:?} has a wildcard in it: nothing can be published to that"));
     }
@@ -35,7 +35,7 @@ pub(super) fn check(message: &Message, settings: &Settings) -> Result<(), Invali
         let is_lost = message.tag.is_some() || message.key.is_some() || has_properties;
         if is_lost && !settings.drop_headers {
             let detail = "MQTT 3.1.1 has no place for tag, key and properties: use version 5, or let them go with drop_headers = true";
-            return Err(Invalid::new("bad_property", "properties", detail));
+            return Err(Invalid::new(ErrorCode::BadProperty, "properties", detail));
         }
         return Ok(());
     }

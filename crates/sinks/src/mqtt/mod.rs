@@ -10,7 +10,7 @@ mod settings;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError};
+use duly_core::{Clock, Delivery, Invalid, Outcomes, Sink, SinkError, StoredMessage};
 
 use client::Client;
 pub use config::{MqttConfig, MqttVersion};
@@ -47,7 +47,7 @@ impl Sink for MqttSink {
         self.pool.deliver(batch, fit, outcomes).await;
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         message::check(message, &self.settings)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 
 use super::config::{MqttConfig, MqttVersion};
 use crate::connection::{Address, Scheme, Written};
@@ -47,7 +47,8 @@ impl Settings {
             wanted: WANTED,
         };
         let address = Address::read(&written, &mut faults);
-        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: &str| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let qos = match config.qos {
             None | Some(1) => Qos::AtLeastOnce,
             Some(2) => Qos::ExactlyOnce,

@@ -16,7 +16,7 @@ use super::{
     failure::{denied, no_connection, not_stored},
     link::{News, Wire},
 };
-use crate::Remark;
+use crate::Finding;
 
 /// Where JetStream is asked.
 const INFO: &str = "$JS.API.INFO";
@@ -86,9 +86,8 @@ pub(super) async fn has_read(wire: &Wire) -> Result<(), SinkError> {
 
 /// Why nobody took what was sent to `subject`: because no stream wants it, or because there is a stream that is away.
 pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
-    let question = serde_json::json!({ "subject": subject }).to_string();
-    match ask::<Names>(wire, NAMES, question.into()).await {
-        Ok(Said::Yes(names)) if names.streams.as_ref().is_none_or(Vec::is_empty) => {
+    match streams_of(wire, subject).await {
+        Ok(Said::Yes(streams)) if streams.is_empty() => {
             denied(format!("no stream has the subject {subject:?}: make one, or add it to one that is there"))
         }
         Ok(Said::Yes(_)) => {
@@ -110,22 +109,39 @@ pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
     }
 }
 
-/// Streams that would let a second copy pass, or that never acknowledge.
-pub(super) async fn look(wire: &Wire, again: Duration) -> Vec<Remark> {
-    let Ok(Said::Yes(listed)) = ask::<Streams>(wire, LIST, Bytes::new()).await else { return Vec::new() };
+/// Streams that would let a second copy pass, or that never acknowledge; and which of `topics` no stream has.
+pub(super) async fn inspect(wire: &Wire, again: Duration, topics: &[&str]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for topic in topics {
+        if matches!(streams_of(wire, topic).await, Ok(Said::Yes(streams)) if streams.is_empty()) {
+            let detail = format!("no stream has the subject {topic:?}: its messages are denied");
+            findings.push(Finding { detail, remedy: "make a stream, or add it to one that is there".into() });
+        }
+    }
+    let Ok(Said::Yes(listed)) = ask::<Streams>(wire, LIST, Bytes::new()).await else { return findings };
     let all = listed.streams.unwrap_or_default().into_iter().take(STREAMS_MAX);
     let ours = all.filter(|listed| !BUCKETS.iter().any(|bucket| listed.config.name.starts_with(bucket)));
     let is_clustered = |listed: &Listed| listed.cluster.as_ref().is_some_and(|group| group.name.is_some());
-    ours.flat_map(|listed| remarks(&listed.config, is_clustered(&listed), again)).collect()
+    findings.extend(ours.flat_map(|listed| remarks(&listed.config, is_clustered(&listed), again)));
+    findings
 }
 
-fn remarks(config: &Config, is_clustered: bool, again: Duration) -> Vec<Remark> {
+/// The streams that have a subject.
+async fn streams_of(wire: &Wire, subject: &str) -> Result<Said<Vec<String>>, SinkError> {
+    let question = serde_json::json!({ "subject": subject }).to_string();
+    Ok(match ask::<Names>(wire, NAMES, question.into()).await? {
+        Said::Yes(names) => Said::Yes(names.streams.unwrap_or_default()),
+        Said::MayNotAsk => Said::MayNotAsk,
+    })
+}
+
+fn remarks(config: &Config, is_clustered: bool, again: Duration) -> Vec<Finding> {
     let (name, window) = (&config.name, config.duplicate_window);
     let mut remarks = Vec::new();
     if config.no_ack {
         let detail =
             format!("the stream {name} is set to acknowledge nothing: no message into it is ever delivered");
-        remarks.push(Remark { detail, remedy: "set its no_ack to false".into() });
+        remarks.push(Finding { detail, remedy: "set its no_ack to false".into() });
     }
     // Two of two are a majority: as few may be away as with one.
     if is_clustered && config.num_replicas < REPLICAS_MIN {
@@ -134,7 +150,8 @@ fn remarks(config: &Config, is_clustered: bool, again: Duration) -> Vec<Remark> 
             "the stream {name} has {count} of the cluster's servers: while one of them is away, its messages wait, and what \
              a lost one had is gone with it if it was the only one"
         );
-        remarks.push(Remark { detail, remedy: format!("nats stream edit {name} --replicas={REPLICAS_MIN}") });
+        remarks
+            .push(Finding { detail, remedy: format!("nats stream edit {name} --replicas={REPLICAS_MIN}") });
     }
     let need = again.max(WINDOW_MIN);
     if window < need {
@@ -145,7 +162,7 @@ fn remarks(config: &Config, is_clustered: bool, again: Duration) -> Vec<Remark> 
         let seconds = need.as_secs();
         let remedy =
             format!("nats stream edit {name} --dupe-window={seconds}s, or shorten the sink's retry.max");
-        remarks.push(Remark { detail, remedy });
+        remarks.push(Finding { detail, remedy });
     }
     remarks
 }

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{NatsSink, settings::Settings};
-use crate::{Hidden, OneOrMany, Remark, Span};
+use crate::{Finding, Hidden, OneOrMany, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -59,9 +59,14 @@ impl NatsConfig {
     }
 
     /// What works and is odd all the same. A message whose outcome is unknown is tried again within `again`.
-    pub(crate) async fn look(&self, clock: Arc<dyn Clock>, again: Duration) -> Vec<Remark> {
+    pub(crate) async fn inspect(
+        &self,
+        clock: Arc<dyn Clock>,
+        again: Duration,
+        topics: &[&str],
+    ) -> Vec<Finding> {
         match self.build(clock) {
-            Ok(sink) => sink.look(again).await,
+            Ok(sink) => sink.inspect(again, topics).await,
             Err(_) => Vec::new(),
         }
     }

@@ -8,7 +8,8 @@ use async_nats::{
     jetstream::{self, ErrorCode},
 };
 use duly_core::{SinkError, SinkErrorKind};
-use rustls::AlertDescription;
+
+use crate::tls::is_certificate_fault;
 
 /// Nothing was sent.
 pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
@@ -104,19 +105,7 @@ fn is_bad_certificate(error: &(dyn Error + 'static)) -> bool {
     while let Some(inner) = cause {
         let inside = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = inner.downcast_ref().or_else(|| inside.and_then(|inside| inside.downcast_ref()));
-        // Theirs does not check out, or they say that ours does not.
-        if let Some(
-            rustls::Error::InvalidCertificate(_)
-            | rustls::Error::NoCertificatesPresented
-            | rustls::Error::AlertReceived(
-                AlertDescription::CertificateRequired
-                | AlertDescription::BadCertificate
-                | AlertDescription::UnknownCA
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::CertificateExpired,
-            ),
-        ) = found
-        {
+        if found.is_some_and(is_certificate_fault) {
             return true;
         }
         cause = inner.source();

@@ -11,7 +11,9 @@ mod settings;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
+};
 
 use self::core::Core;
 pub use config::{NatsConfig, NatsMode};
@@ -20,7 +22,7 @@ use link::{Link, Wire};
 use publish::{Parcel, Pause, Publication};
 use settings::Settings;
 
-use crate::Remark;
+use crate::Finding;
 
 /// The part of a call's time in which the server is asked whether it lives, if a message got no answer.
 const MARGIN: u32 = 8;
@@ -96,9 +98,9 @@ impl NatsSink {
     }
 
     /// What works and is odd all the same.
-    async fn look(&self, again: Duration) -> Vec<Remark> {
+    async fn inspect(&self, again: Duration, topics: &[&str]) -> Vec<Finding> {
         if self.settings.mode == NatsMode::Core {
-            return vec![Remark {
+            return vec![Finding {
                 detail:
                     "core NATS is at-most-once: whoever does not listen at that moment never gets the message"
                         .into(),
@@ -107,7 +109,7 @@ impl NatsSink {
         }
         let (begin_until, end) = self.ends();
         match self.wire(begin_until).await {
-            Ok(wire) => self.within(end, ask::look(&wire, again)).await.unwrap_or_default(),
+            Ok(wire) => self.within(end, ask::inspect(&wire, again, topics)).await.unwrap_or_default(),
             Err(_) => Vec::new(),
         }
     }
@@ -130,7 +132,7 @@ impl Sink for NatsSink {
         }
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         publish::check(message)
     }
 

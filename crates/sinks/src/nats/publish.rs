@@ -12,7 +12,7 @@ use async_nats::{
     jetstream::{publish::PublishAck, response::Response},
 };
 use bytes::Bytes;
-use duly_core::{Delivery, Invalid, Message, Outcomes, SinkError};
+use duly_core::{Delivery, ErrorCode, Invalid, Outcomes, SinkError, StoredMessage};
 use futures_util::{StreamExt, stream};
 use tokio::sync::{OnceCell, broadcast::error::RecvError};
 
@@ -39,11 +39,11 @@ pub(super) struct Parcel {
 }
 
 /// Why no server takes this message, if it is so.
-pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let subject = message.topic.as_str();
     if let Some(why) = unfit(subject) {
         let detail = format!("the topic {subject:?} cannot be a subject: {why}");
-        return Err(Invalid::new("bad_topic", "topic", detail));
+        return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
     }
     for (name, value) in message.properties.iter() {
         let small = name.to_ascii_lowercase();

@@ -3,7 +3,7 @@
 use std::{fmt, fs, time::Duration};
 
 use async_nats::ServerAddr;
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::config::{NatsConfig, NatsMode};
@@ -58,7 +58,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &NatsConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let place = match &config.url.urls()[..] {
             [] => Err(format!("set url: {WANTED}")),
             urls => place(urls),

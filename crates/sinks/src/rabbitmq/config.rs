@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RabbitmqSink, settings::Settings};
-use crate::{Hidden, OneOrMany, Remark, Span};
+use crate::{Finding, Hidden, OneOrMany, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -47,9 +47,9 @@ impl RabbitmqConfig {
     }
 
     /// What works and is odd all the same.
-    pub(crate) async fn look(&self, clock: Arc<dyn Clock>) -> Vec<Remark> {
+    pub(crate) async fn inspect(&self, clock: Arc<dyn Clock>, topics: &[&str]) -> Vec<Finding> {
         match self.build(clock) {
-            Ok(sink) => sink.look().await,
+            Ok(sink) => sink.inspect(topics).await,
             Err(_) => Vec::new(),
         }
     }

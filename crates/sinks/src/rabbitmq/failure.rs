@@ -1,9 +1,9 @@
 //! What RabbitMQ and the way to it may answer instead of yes, sorted by what comes next.
 
-use std::io;
-
 use duly_core::{SinkError, SinkErrorKind};
 use lapin::{Error, ErrorKind};
+
+use crate::tls::is_certificate_io_fault;
 
 /// Reply codes of AMQP.
 const ACCESS_REFUSED: u16 = 403;
@@ -163,6 +163,11 @@ pub(super) fn unasked(error: &Error) -> SinkError {
     }
 }
 
+/// Whether what was named is not there.
+pub(super) fn is_not_found(error: &Error) -> bool {
+    code(error) == Some(NOT_FOUND)
+}
+
 fn code(error: &Error) -> Option<u16> {
     match error.kind() {
         ErrorKind::ProtocolError(error) => Some(error.get_id()),
@@ -171,18 +176,7 @@ fn code(error: &Error) -> Option<u16> {
 }
 
 fn is_bad_certificate(error: &Error) -> bool {
-    let ErrorKind::IOError(failed) = error.kind() else { return false };
-    let mut inside = failed.get_ref();
-    while let Some(cause) = inside {
-        if let Some(why) = cause.downcast_ref::<rustls::Error>() {
-            return matches!(
-                why,
-                rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented
-            );
-        }
-        inside = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    }
-    false
+    matches!(error.kind(), ErrorKind::IOError(failed) if is_certificate_io_fault(failed))
 }
 
 #[cfg(test)]

@@ -15,12 +15,15 @@ mod wire;
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
+};
 use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
 use call::{Broker, Call, Times};
@@ -31,7 +34,7 @@ use parcel::Parcel;
 use settings::Settings;
 use wire::Wire;
 
-use crate::Remark;
+use crate::Finding;
 
 /// Publishes to RabbitMQ.
 pub struct RabbitmqSink {
@@ -85,13 +88,34 @@ impl RabbitmqSink {
         }
     }
 
-    /// What would bite: a user that may not publish. What queues do with a message cannot be asked by AMQP.
-    async fn look(&self) -> Vec<Remark> {
+    /// What would bite: an exchange or a queue that is not there, a user that may not publish. What queues do with a message cannot
+    /// be asked by AMQP.
+    async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let end = self.after(self.settings.timeout);
         let Ok(wire) = self.wire().await else { return Vec::new() };
-        let exchange = self.settings.exchange.as_ref().map_or("", |exchange| exchange.as_str());
-        let asked = self.within(end, rights::ask(&wire, exchange));
-        asked.await.flatten().into_iter().collect()
+        let routes = topics.iter().map(|topic| parcel::route(topic, &self.settings));
+        let (mut exchanges, mut queues) = (BTreeSet::new(), BTreeSet::new());
+        for (exchange, key) in routes {
+            exchanges.insert(exchange);
+            if exchange.is_empty() {
+                queues.insert(key);
+            }
+        }
+        if exchanges.is_empty() {
+            exchanges.insert(self.settings.exchange.as_ref().map_or("", |exchange| exchange.as_str()));
+        }
+        let mut findings = Vec::new();
+        let work = async {
+            for exchange in exchanges {
+                findings.extend(rights::ask(&wire, exchange).await);
+            }
+            for queue in queues {
+                findings.extend(rights::ask_queue(&wire, queue).await);
+            }
+        };
+        // What was found until then is worth telling.
+        let _ = self.within(end, work).await;
+        findings
     }
 
     /// Whether we could publish, and whether the exchange is there if there is only one.
@@ -140,11 +164,11 @@ impl Sink for RabbitmqSink {
         }
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         parcel::destination(message, &self.settings)
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         parcel::check(message, &self.settings)
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use duly_core::{Delivery, Invalid, Message};
+use duly_core::{Delivery, ErrorCode, Invalid, StoredMessage};
 use lapin::{
     BasicProperties, Channel, PublisherConfirm,
     options::BasicPublishOptions,
@@ -44,13 +44,8 @@ impl Parcel {
         let message = &delivery.message;
         let body = message.body.to_bytes();
         let topic = message.topic.as_str();
-        let (exchange, key) = match &settings.exchange {
-            Some(exchange) => (exchange.clone(), topic),
-            None => {
-                let (exchange, key) = topic.split_once('/').unwrap_or(("", topic));
-                (short("the exchange", "topic", exchange)?, key)
-            }
-        };
+        let (exchange, key) = route(topic, settings);
+        let exchange = short("the exchange", "topic", exchange)?;
         let tag = message.tag.as_ref().map(|tag| tag.as_str());
         let key = match tag.filter(|_| settings.tag_in_key) {
             Some(tag) => short("the routing key", "topic", &format!("{key}.{tag}"))?,
@@ -67,7 +62,7 @@ impl Parcel {
             let detail = format!(
                 "{bytes} bytes of properties, and one frame of AMQP has room for {PROPERTIES_BYTES_MAX}"
             );
-            return Err(Invalid::new("bad_property", "properties", detail));
+            return Err(Invalid::new(ErrorCode::BadProperty, "properties", detail));
         }
         let destination = hash(&exchange, &key);
         Ok(Self { exchange, key, destination, properties, body })
@@ -91,6 +86,14 @@ impl Parcel {
     }
 }
 
+/// The exchange and the routing key that a topic stands for, without a tag.
+pub(super) fn route<'a>(topic: &'a str, settings: &'a Settings) -> (&'a str, &'a str) {
+    match &settings.exchange {
+        Some(exchange) => (exchange.as_str(), topic),
+        None => topic.split_once('/').unwrap_or(("", topic)),
+    }
+}
+
 fn hash(exchange: &ShortString, key: &ShortString) -> u64 {
     let mut hasher = DefaultHasher::new();
     (exchange.as_str(), key.as_str()).hash(&mut hasher);
@@ -98,13 +101,13 @@ fn hash(exchange: &ShortString, key: &ShortString) -> u64 {
 }
 
 /// Why no exchange takes this message, if it is so.
-pub(super) fn check(message: &Message, settings: &Settings) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage, settings: &Settings) -> Result<(), Invalid> {
     // The body is shared, the rest is small: written once more rather than checked in two ways.
     Parcel::of(&Delivery::new(message.clone(), 1), settings).map(drop)
 }
 
 /// Exchange and routing key, as a topic would name them: what fails together, as far as a publisher can know.
-pub(super) fn destination<'a>(message: &'a Message, settings: &Settings) -> Cow<'a, str> {
+pub(super) fn destination<'a>(message: &'a StoredMessage, settings: &Settings) -> Cow<'a, str> {
     let topic = message.topic.as_str();
     // `/orders` and `orders` are the same queue.
     let topic = match topic.strip_prefix('/') {
@@ -173,9 +176,9 @@ fn text(words: &str) -> AMQPValue {
 /// Names have 255 bytes in AMQP.
 fn short(what: &str, path: &str, words: &str) -> Result<ShortString, Invalid> {
     let code = match path {
-        "topic" => "bad_topic",
-        "id" => "bad_id",
-        _ => "bad_property",
+        "topic" => ErrorCode::BadTopic,
+        "id" => ErrorCode::BadId,
+        _ => ErrorCode::BadProperty,
     };
     let fault = || {
         let detail = format!("{what} has {} bytes, and AMQP has room for 255", words.len());

@@ -1,13 +1,21 @@
-//! Whether the user may publish, asked without a message that anybody gets.
+//! Whether there is somewhere to publish to and the user may, asked without a message that anybody gets.
 
-use lapin::{BasicProperties, options::BasicPublishOptions};
+use lapin::{
+    BasicProperties,
+    options::{BasicPublishOptions, QueueDeclareOptions},
+    types::FieldTable,
+};
 
-use super::{failure::Cause, wire::Wire};
-use crate::Remark;
+use super::{
+    failure::{Cause, is_not_found},
+    wire::Wire,
+};
+use crate::Finding;
 
 /// A message in a transaction that is rolled back is checked by the broker and reaches no queue.
-pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Remark> {
+pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Finding> {
     let channel = wire.plain_channel().await.ok()?;
+    let mut errors = wire.channel_errors();
     let asked = async {
         channel.tx_select().await?;
         let options = BasicPublishOptions::default();
@@ -19,9 +27,14 @@ pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Remark> {
     let mut error = asked.await.err()?;
     if Cause::of(&error) == Cause::Other {
         // The channel may only know that it is closed.
-        error = wire.channel_error().await?;
+        errors.changed().await.ok()?;
+        error = errors.borrow_and_update().clone()?;
     }
     let (detail, remedy) = match (Cause::of(&error), exchange) {
+        (Cause::Exchange(_), exchange) if is_not_found(&error) => (
+            format!("there is no exchange {exchange:?}: messages to it are denied"),
+            "make it, with the queues that are bound to it",
+        ),
         (Cause::Exchange(_), "") => (
             format!(
                 "this user may not publish to queues by their names, so topics without an exchange are denied: {error}"
@@ -35,5 +48,16 @@ pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Remark> {
         // A routing key of no meaning may be forbidden where those of messages are not.
         _ => return None,
     };
-    Some(Remark { detail, remedy: remedy.into() })
+    Some(Finding { detail, remedy: remedy.into() })
+}
+
+/// Whether a queue is there that messages go to by its name.
+pub(super) async fn ask_queue(wire: &Wire, queue: &str) -> Option<Finding> {
+    let channel = wire.plain_channel().await.ok()?;
+    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let error = channel.queue_declare(queue.into(), passive, FieldTable::default()).await.err()?;
+    is_not_found(&error).then(|| Finding {
+        detail: format!("there is no queue {queue:?}: messages to it are denied"),
+        remedy: "make it, or name an exchange in the topic".into(),
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use lapin::{
     types::ShortString,
     uri::{AMQPScheme, AMQPUri},
@@ -40,7 +40,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &RabbitmqConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let urls = config.url.urls();
         if urls.is_empty() {
             fault("url", format!("set url: {WANTED}"));

@@ -85,10 +85,11 @@ impl Wire {
         self.0.connection.create_channel().await
     }
 
-    /// Why the broker closed a channel, when it does.
-    pub(super) async fn channel_error(&self) -> Option<lapin::Error> {
+    /// Says why the broker closes a channel, from now on.
+    pub(super) fn channel_errors(&self) -> watch::Receiver<Option<lapin::Error>> {
         let mut errors = self.0.errors.clone();
-        errors.wait_for(Option::is_some).await.ok()?.clone()
+        errors.mark_unchanged();
+        errors
     }
 
     /// Whether the broker answers at all, whatever became of a message.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use duly_core::{Delivery, Fence, Invalid, Message};
+use duly_core::{Delivery, ErrorCode, Fence, Invalid, StoredMessage};
 use futures_util::{Stream, stream::FuturesUnordered};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
 use super::{failure::OF_KEY, link::Wire, settings::Settings, slot};
+use crate::Finding;
 
 const SCRIPT: &str = include_str!("append.lua");
 
@@ -36,14 +37,14 @@ pub(super) struct Append {
 }
 
 /// Why this message fits into no stream, if it does not.
-pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     let properties = &message.properties;
     if let Some(detail) = reserved(message.topic.as_str()) {
-        return Err(Invalid::new("reserved_topic", "topic", detail));
+        return Err(Invalid::new(ErrorCode::ReservedTopic, "topic", detail));
     }
     if properties.len() > PROPERTIES_MAX {
         let detail = format!("{} properties, and {PROPERTIES_MAX} fit", properties.len());
-        return Err(Invalid::new("too_many_properties", "properties", detail));
+        return Err(Invalid::new(ErrorCode::TooManyProperties, "properties", detail));
     }
     let is_taken = |name: &str| name == BODY || name == CONTENT_TYPE || name.starts_with(OURS);
     match properties.iter().find(|(name, _)| is_taken(name)) {
@@ -117,6 +118,29 @@ impl Append {
         other.arg(&rights).arg("");
         let answers = wire.ask(vec![both, one, other]).await;
         answers.iter().any(|answer| answer.as_ref().is_err_and(is_of_keys))
+    }
+
+    /// Why messages to a stream would not be taken, if it is so and can be asked. Nothing is written.
+    pub(super) async fn inspect(&self, wire: &mut Wire, stream: &str) -> Option<Finding> {
+        let (marker, rights) = (slot::marker(stream, "duly"), slot::rights(stream));
+        let (mut script, mut kind) = (redis::cmd("EVAL"), redis::cmd("TYPE"));
+        script.arg("return 1").arg(3).arg(stream).arg(&marker).arg(&rights);
+        kind.arg(stream);
+        let [script, kind] = <[_; 2]>::try_from(wire.ask(vec![script, kind]).await).ok()?;
+        let (detail, remedy) = match (script, kind.and_then(|kind| Ok(String::from_redis_value(kind)?))) {
+            (Err(error), _) if is_of_keys(&error) => (
+                format!(
+                    "this user may not write the stream {stream:?}, or the keys that Duly keeps beside it: {error}"
+                ),
+                format!("ACL SETUSER … ~{stream} ~duly:mark:* ~duly:rights:*"),
+            ),
+            (_, Ok(kind)) if kind != "none" && kind != "stream" => (
+                format!("the key {stream:?} is a {kind} and no stream: its messages are denied"),
+                "delete it, or choose another topic".to_owned(),
+            ),
+            _ => return None,
+        };
+        Some(Finding { detail, remedy })
     }
 
     fn command(&self, how: &str, script: &str, delivery: &Delivery) -> Cmd {

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RedisStreamsSink, settings::Settings};
-use crate::{Hidden, Span};
+use crate::{Finding, Hidden, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -30,6 +30,10 @@ pub struct RedisStreamsConfig {
     pub request_timeout: Option<Span>,
     /// A PEM file with the certificate authorities that are trusted instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 impl RedisStreamsConfig {
@@ -42,6 +46,14 @@ impl RedisStreamsConfig {
     pub fn build(&self, clock: Arc<dyn Clock>) -> Result<RedisStreamsSink, Invalid> {
         let settings = Settings::read(self).map_err(|mut faults| faults.swap_remove(0))?;
         RedisStreamsSink::new(settings, clock)
+    }
+
+    /// Which of `topics` would not be taken. Nothing is written.
+    pub(crate) async fn inspect(&self, clock: Arc<dyn Clock>, topics: &[&str]) -> Vec<Finding> {
+        match self.build(clock) {
+            Ok(sink) => sink.inspect(topics).await,
+            Err(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn batch(&self) -> usize {

@@ -5,6 +5,8 @@ use std::{error::Error, io, sync::Arc};
 use duly_core::{ErrorScope, SinkError, SinkErrorKind};
 use redis::{ErrorKind, RedisError};
 
+use crate::tls::is_certificate_io_fault;
+
 /// A script may not run one of its commands: how older and newer servers say so.
 const NO_RIGHT: [&str; 2] = ["user executing the script can't run", "has no permissions to run"];
 
@@ -90,8 +92,7 @@ pub(super) fn is_the_wires(error: &RedisError) -> bool {
 fn is_bad_certificate(error: &RedisError) -> bool {
     type Shared = Arc<dyn Error + Send + Sync>;
     let cause = error.source().and_then(|cause| cause.downcast_ref::<Shared>());
-    let failed = cause.and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
-    matches!(failed.and_then(|failed| failed.downcast_ref()), Some(rustls::Error::InvalidCertificate(_)))
+    cause.and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(is_certificate_io_fault)
 }
 
 fn words(error: &RedisError) -> String {

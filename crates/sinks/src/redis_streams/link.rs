@@ -1,6 +1,6 @@
 //! The connection: made when it is needed, shared by all calls, made anew when it broke.
 
-use duly_core::{Invalid, SinkError, SinkErrorKind};
+use duly_core::{ErrorCode, Invalid, SinkError, SinkErrorKind};
 use futures_util::future::{join_all, select_ok};
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, Value,
@@ -53,9 +53,11 @@ impl Link {
             answer_within: settings.timeout,
             redirect_within: None,
             authorities: settings.authorities.clone(),
+            identity: settings.identity.clone(),
         };
-        let clients = Clients::new(&settings.address, &reach)
-            .map_err(|error| Invalid::new("bad_sink", "url", format!("it cannot be used: {error}")))?;
+        let clients = Clients::new(&settings.address, &reach).map_err(|error| {
+            Invalid::new(ErrorCode::BadSink, "url", format!("it cannot be used: {error}"))
+        })?;
         Ok(Self { standing: Mutex::new(Standing { clients, wire: None, serial: 0 }) })
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duly_core::{
-    Clock, Delivery, ErrorScope, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind,
+    Clock, Delivery, ErrorScope, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
 };
 use futures_util::StreamExt;
 use redis::RedisError;
@@ -21,6 +21,8 @@ pub use config::RedisStreamsConfig;
 use failure::{Doubt, no_answer, no_connection};
 use link::{Link, Wire};
 use settings::Settings;
+
+use crate::Finding;
 
 /// Appends to Redis Streams.
 pub struct RedisStreamsSink {
@@ -37,6 +39,20 @@ impl RedisStreamsSink {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, Invalid> {
         let link = Link::new(&settings)?;
         Ok(Self { link, append: Append::new(&settings), settings, clock })
+    }
+
+    async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
+        let (begin_until, end) = self.ends();
+        let Some(Ok(mut wire)) = self.within(begin_until, self.link.wire()).await else { return Vec::new() };
+        let mut findings = Vec::new();
+        let work = async {
+            for topic in topics {
+                findings.extend(self.append.inspect(&mut wire, topic).await);
+            }
+        };
+        // What was found until then is worth telling.
+        let _ = self.within(end, work).await;
+        findings
     }
 
     /// The ends of a call: a connection must stand by the first, answers must be there by the second.
@@ -186,7 +202,7 @@ impl Sink for RedisStreamsSink {
         asked
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         append::check(message)
     }
 

@@ -1,12 +1,12 @@
 //! The configuration of a sink into Redis Streams, as used.
 
-use std::{path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
-use duly_core::Invalid;
-use redis_link::Address;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use duly_core::{ErrorCode, Invalid};
+use redis_link::{Address, ClientIdentity};
 
 use super::config::RedisStreamsConfig;
+use crate::tls;
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -25,13 +25,15 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     /// PEM.
     pub(super) authorities: Option<Vec<u8>>,
+    pub(super) identity: Option<ClientIdentity>,
 }
 
 impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &RedisStreamsConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: String| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let address = match &config.url {
             None => Err("set url, such as redis://127.0.0.1:6379".into()),
             Some(url) => Address::parse(url.reveal()),
@@ -41,8 +43,12 @@ impl Settings {
             .ca
             .as_deref()
             .and_then(|path| authorities(path).map_err(|detail| fault("ca", detail)).ok());
-        if config.ca.is_some() && address.as_ref().is_some_and(|address| !address.is_secure()) {
-            fault("ca", "a certificate authority is of no use without TLS: write rediss:// in url".into());
+        let identity = identity(config).map_err(|(path, detail)| fault(path, detail)).ok().flatten();
+        let is_plain = address.as_ref().is_some_and(|address| !address.is_secure());
+        let for_tls =
+            [("ca", &config.ca), ("client_cert", &config.client_cert), ("client_key", &config.client_key)];
+        for (path, _) in for_tls.iter().filter(|(_, file)| file.is_some() && is_plain) {
+            fault(path, "it is of no use without TLS: write rediss:// in url".into());
         }
         if config.max_len == Some(0) {
             fault("max_len", "at least 1; leave it out for no limit".into());
@@ -60,20 +66,36 @@ impl Settings {
             fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
         match address {
-            Some(address) if faults.is_empty() => {
-                Ok(Self { address, max_len: config.max_len, max_age, remember, timeout, authorities })
-            }
+            Some(address) if faults.is_empty() => Ok(Self {
+                address,
+                max_len: config.max_len,
+                max_age,
+                remember,
+                timeout,
+                authorities,
+                identity,
+            }),
             _ => Err(faults),
         }
     }
 }
 
+/// The file of the authorities, if it is one.
 fn authorities(path: &Path) -> Result<Vec<u8>, String> {
-    let fault = |why: String| format!("cannot read certificates from {}: {why}", path.display());
-    let pem = std::fs::read(path).map_err(|why| fault(why.to_string()))?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match all.map_err(|why| fault(why.to_string()))? {
-        none if none.is_empty() => Err(fault("there is none in it".into())),
-        _ => Ok(pem),
-    }
+    tls::authorities(path)?;
+    read(path)
+}
+
+/// The files of our certificate and its key, if they are that and belong together. A fault names the setting it is about.
+fn identity(config: &RedisStreamsConfig) -> Result<Option<ClientIdentity>, (&'static str, String)> {
+    let (cert, key) = (config.client_cert.as_deref(), config.client_key.as_deref());
+    tls::identity(cert, key)?;
+    let (Some(cert), Some(key)) = (cert, key) else { return Ok(None) };
+    let cert = read(cert).map_err(|detail| ("client_cert", detail))?;
+    let key = read(key).map_err(|detail| ("client_key", detail))?;
+    Ok(Some(ClientIdentity { cert, key }))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|why| format!("cannot read {}: {why}", path.display()))
 }

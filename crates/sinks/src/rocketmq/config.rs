@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RocketmqSink, settings::Settings};
-use crate::{Hidden, OneOrMany, Remark, Span};
+use crate::{Finding, Hidden, OneOrMany, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -27,6 +27,10 @@ pub struct RocketmqConfig {
     pub tls: bool,
     /// A PEM file with certificate authorities that are trusted besides those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
     /// How long one call may take.
     pub request_timeout: Option<Span>,
     /// Whether a message counts as delivered that a broker has, but not as safely as it is set to keep messages; yes, unless
@@ -47,9 +51,9 @@ impl RocketmqConfig {
     }
 
     /// What works at the brokers and is odd all the same.
-    pub(crate) async fn look(&self, clock: Arc<dyn Clock>) -> Vec<Remark> {
+    pub(crate) async fn inspect(&self, clock: Arc<dyn Clock>, topics: &[&str]) -> Vec<Finding> {
         match self.build(clock) {
-            Ok(sink) => sink.look().await,
+            Ok(sink) => sink.inspect(topics).await,
             Err(_) => Vec::new(),
         }
     }

@@ -5,19 +5,40 @@ use std::{collections::BTreeMap, sync::Arc};
 use duly_core::Monotonic;
 use futures_util::future::join_all;
 
-use super::{RocketmqSink, failure::SUCCESS, frame::Code, namesrv::Master};
-use crate::Remark;
+use super::{
+    RocketmqSink,
+    failure::SUCCESS,
+    frame::Code,
+    namesrv::{Found, Master},
+    route::TEMPLATE,
+};
+use crate::Finding;
 
 impl RocketmqSink {
-    /// Asks each master for its settings, where we may.
-    pub(super) async fn look(&self) -> Vec<Remark> {
+    /// Asks each master for its settings, where we may, and the name servers for each of `topics`.
+    pub(super) async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let (begin_until, end) = self.ends();
         let masters = self.routes.masters(begin_until).await.unwrap_or_default();
         let asked = masters.iter().map(|master| async move {
             let settings = self.settings_of(&master.address, end).await?;
             Some(remarks(master, &settings, self.accept_weaker))
         });
-        join_all(asked).await.into_iter().flatten().flatten().collect()
+        let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().flatten().collect();
+        let makes_topics = matches!(self.routes.found(TEMPLATE, end).await, Ok(Found::Queues(_)));
+        for topic in topics {
+            findings.extend(match self.routes.found(topic, end).await {
+                Ok(Found::NoTopic) if !makes_topics => Some(Finding {
+                    detail: format!("no broker has the topic {topic:?}: its messages are denied"),
+                    remedy: "make it by mqadmin updateTopic".into(),
+                }),
+                Ok(Found::NoMaster) => Some(Finding {
+                    detail: format!("no master takes messages of the topic {topic:?}: they wait"),
+                    remedy: "start a master that has it, or let one be written to (perm = 6)".into(),
+                }),
+                _ => None,
+            });
+        }
+        findings
     }
 
     /// `GET_BROKER_CONFIG`. Nothing, where only administrators are told.
@@ -29,11 +50,11 @@ impl RocketmqSink {
     }
 }
 
-fn remarks(master: &Master, settings: &BTreeMap<String, String>, accept_weaker: bool) -> Vec<Remark> {
+fn remarks(master: &Master, settings: &BTreeMap<String, String>, accept_weaker: bool) -> Vec<Finding> {
     let is = |name: &str, value: &str| settings.get(name).is_some_and(|there| there == value);
     let Master { address, slaves } = master;
     let mut all = Vec::new();
-    let mut remark = |detail: String, remedy: &str| all.push(Remark { detail, remedy: remedy.into() });
+    let mut remark = |detail: String, remedy: &str| all.push(Finding { detail, remedy: remedy.into() });
     // Brokers of 4.x have no such number, and wait for one slave.
     let waits_for_slaves = is("brokerRole", "SYNC_MASTER") && !is("inSyncReplicas", "1");
     if is("flushDiskType", "ASYNC_FLUSH") && !waits_for_slaves {

@@ -5,6 +5,7 @@ use std::io;
 use duly_core::{SinkError, SinkErrorKind};
 
 use super::frame::Answer;
+use crate::tls::is_certificate_io_fault;
 
 /// `SEND_OK`.
 pub(super) const SUCCESS: i32 = 0;
@@ -95,12 +96,17 @@ pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
 /// The failure to connect, or to ask something by which nothing is written.
 pub(super) fn unconnected(what: &str, address: &str, why: &io::Error) -> Failure {
     let detail = format!("{what} at {address}: {why}");
-    match why.get_ref().and_then(|cause| cause.downcast_ref()) {
-        Some(rustls::Error::InvalidCertificate(_)) => {
-            Failure::new(SinkErrorKind::Misconfigured, About::Target, detail)
-        }
-        _ => Failure::unsent(detail),
-    }
+    refused_certificate(why, &detail).unwrap_or_else(|| Failure::unsent(detail))
+}
+
+/// The failure of a connection over which something was sent. A broker that refuses our certificate has acted on none of it.
+pub(super) fn lost(why: &io::Error) -> Failure {
+    let detail = format!("the broker: {why}");
+    refused_certificate(why, &detail).unwrap_or_else(|| Failure::no_answer(detail))
+}
+
+fn refused_certificate(why: &io::Error, detail: &str) -> Option<Failure> {
+    is_certificate_io_fault(why).then(|| Failure::new(SinkErrorKind::Misconfigured, About::Target, detail))
 }
 
 /// The receipt of a message that was taken, or why it was not.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Delivery, Invalid, Message};
+use duly_core::{Delivery, ErrorCode, Invalid, StoredMessage};
 
 use super::{
     namesrv::Queue,
@@ -103,12 +103,12 @@ pub(super) fn topic_fault(topic: &str) -> Option<String> {
 }
 
 /// Why no topic takes this message, if it is so.
-pub(super) fn check(message: &Message) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     if let Some(detail) = topic_fault(message.topic.as_str()) {
-        return Err(Invalid::new("bad_topic", "topic", detail));
+        return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
     }
     if message.body.is_empty() {
-        return Err(Invalid::new("bad_body", "body", "RocketMQ takes no message without a body"));
+        return Err(Invalid::new(ErrorCode::BadBody, "body", "RocketMQ takes no message without a body"));
     }
     for (name, value) in message.properties.iter() {
         let is_taken = name == CONTENT_TYPE || name.starts_with(OURS) || name.starts_with("__");

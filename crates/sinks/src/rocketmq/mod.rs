@@ -22,7 +22,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Clock, Delivery, Invalid, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Clock, Delivery, Invalid, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage,
+};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use brokers::Brokers;
@@ -100,7 +102,7 @@ impl Sink for RocketmqSink {
         Call { sink: self, outcomes, begin_until, end }.run(batch).await;
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         message::check(message)
     }
 

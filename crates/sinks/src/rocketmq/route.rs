@@ -88,6 +88,11 @@ impl Routes {
         }
     }
 
+    /// What the name servers know of a topic, whatever is remembered.
+    pub(super) async fn found(&self, topic: &str, end: Monotonic) -> Result<Found, SinkError> {
+        self.names.queues(topic, end).await
+    }
+
     /// The way to a topic of which the name servers do not know.
     async fn make(&self, topic: &str, end: Monotonic) -> Result<Route, SinkError> {
         let last = self.last(topic);

@@ -79,12 +79,12 @@ impl<'a> Call<'a> {
                     }
                     Err(why) => {
                         sink.brokers.down(address, sink.connections.now());
-                        break format!("the broker: {why}");
+                        break failure::lost(&why);
                     }
                 },
                 () = &mut end => {
                     silence.ended();
-                    break "no answer in time".to_owned();
+                    break Failure::no_answer("no answer in time");
                 }
                 () = silence.lasts() => {}
             }
@@ -92,10 +92,10 @@ impl<'a> Call<'a> {
         for (index, each) in left.into_iter().enumerate() {
             let Some(mut each) = each else { continue };
             if window.may_be_sent(index) {
-                each.failure = Some(Failure::no_answer(why.clone()));
+                each.failure = Some(why.clone());
                 self.fail(each);
             } else {
-                let unsent = Failure::unsent(format!("it was not sent: {why}"));
+                let unsent = Failure::unsent(format!("it was not sent: {}", why.detail));
                 rest.extend(self.turned_away(address, each, unsent));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use rustls::ClientConfig;
 
 use super::{config::RocketmqConfig, sign::Signer};
@@ -25,7 +25,8 @@ impl Settings {
     /// Checks what is written, and reports every fault at once.
     pub(super) fn read(config: &RocketmqConfig) -> Result<Self, Vec<Invalid>> {
         let mut faults = Vec::new();
-        let mut fault = |path: &str, detail: &str| faults.push(Invalid::new("bad_sink", path, detail));
+        let mut fault =
+            |path: &str, detail: &str| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
         let namesrv = config.namesrv.addresses();
         if config.namesrv.0.is_empty() {
             fault("namesrv", "set namesrv, such as 127.0.0.1:9876");
@@ -42,9 +43,13 @@ impl Settings {
                 None
             }
         };
-        if config.ca.is_some() && !config.tls {
-            fault("ca", "a certificate authority is of no use without TLS: write tls = true");
+        let for_tls =
+            [("ca", &config.ca), ("client_cert", &config.client_cert), ("client_key", &config.client_key)];
+        for (path, _) in for_tls.iter().filter(|(_, file)| file.is_some() && !config.tls) {
+            fault(path, "it is of no use without TLS: write tls = true");
         }
+        let own = tls::identity(config.client_cert.as_deref(), config.client_key.as_deref());
+        let own = own.map_err(|(path, detail)| fault(path, &detail)).ok().flatten();
         let besides = match config.ca.as_deref().map(tls::authorities).transpose() {
             Ok(besides) => besides.unwrap_or_default(),
             Err(detail) => {
@@ -56,7 +61,8 @@ impl Settings {
         if timeout.is_zero() || timeout > REQUEST_TIMEOUT_MAX {
             fault("request_timeout", &format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
-        let tls = match config.tls.then(|| tls::trusting(tls::of_the_system(), &besides)).transpose() {
+        let proving = || tls::proving(tls::of_the_system(), &besides, own.as_ref());
+        let tls = match config.tls.then(proving).transpose() {
             Ok(tls) => tls.map(Arc::new),
             Err(invalid) => {
                 faults.push(invalid);

@@ -48,6 +48,10 @@ pub struct WebhookConfig {
     pub per_origin: Option<usize>,
     /// A PEM file with certificate authorities that are trusted besides those of the system.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate by which we prove who we are to `url`, the client's own first.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with its key.
+    pub client_key: Option<PathBuf>,
 }
 
 impl WebhookConfig {

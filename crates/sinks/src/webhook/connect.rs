@@ -25,6 +25,7 @@ use super::{
     stream::{Count, Stream},
     tls::{self, Tls},
 };
+use crate::tls::is_certificate_io_fault;
 
 /// How long connecting may take, all addresses of a name and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ pub(super) enum ConnectError {
     Unresolved { host: String, why: String },
     #[error("no connection to {to}: {why}")]
     Unconnected { to: String, why: String },
-    #[error("the certificate of {host} does not check out: {why}")]
+    #[error("no TLS with {host}, its certificate or ours does not check out: {why}")]
     Certificate { host: String, why: String },
     #[error("no TLS with {host}: {why}")]
     Handshake { host: String, why: String },
@@ -125,6 +126,13 @@ impl Connector {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self { parts: Arc::new(Parts { resolver, rule, tls, clock, count: Count::default() }) }
+    }
+
+    /// The same with other TLS. Both count their connections together.
+    pub(super) fn with_tls(&self, tls: Tls) -> Self {
+        let Parts { resolver, rule, clock, count, .. } = &*self.parts;
+        let (resolver, rule, clock, count) = (resolver.clone(), rule.clone(), clock.clone(), count.clone());
+        Self { parts: Arc::new(Parts { resolver, rule, tls, clock, count }) }
     }
 
     /// Connections that are open or being made.
@@ -233,11 +241,28 @@ fn unresolved(host: &str, why: &str) -> ConnectError {
 
 fn not_secured(host: &str, why: &io::Error) -> ConnectError {
     let (host, words) = (host.to_owned(), why.to_string());
-    let cause = why.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    match cause {
-        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
-            ConnectError::Certificate { host, why: words }
+    if is_certificate_io_fault(why) {
+        ConnectError::Certificate { host, why: words }
+    } else {
+        ConnectError::Handshake { host, why: words }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_has_run_out_of_is_no_targets_fault() {
+        // No file of the system, of the process, no buffer, no port (EADDRNOTAVAIL).
+        for code in [23, 24, 105, 99] {
+            assert!(is_exhausted(&io::Error::from_raw_os_error(code)), "{code}");
         }
-        _ => ConnectError::Handshake { host, why: words },
+        // Refused, no route, timed out, not permitted.
+        for code in [111, 113, 110, 1] {
+            assert!(!is_exhausted(&io::Error::from_raw_os_error(code)), "{code}");
+        }
+        let exhausted = ConnectError::Exhausted { why: "no port".into() };
+        assert_eq!(exhausted.kind(), SinkErrorKind::Throttled);
     }
 }

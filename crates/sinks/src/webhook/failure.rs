@@ -14,6 +14,7 @@ use super::{
     connect::ConnectError,
     place::{Place, Whose},
 };
+use crate::tls::is_certificate_io_fault;
 
 /// A longer wish to be left alone is the path's own: it must not stop the others.
 const WHOLE_WISH_MAX: Duration = Duration::from_secs(30);
@@ -72,6 +73,10 @@ pub(super) fn broken(place: &Place, why: &legacy::Error) -> SinkError {
         }
         Some(cause) => unconnected(place.whose, cause.kind(), cause.to_string()),
         None if why.is_connect() => unconnected(place.whose, SinkErrorKind::Unreachable, chain(why)),
+        None if is_about_certificate(why) => {
+            let detail = format!("the target refuses our certificate or misses one: {}", chain(why));
+            unconnected(place.whose, SinkErrorKind::Misconfigured, detail)
+        }
         None if was_not_processed(why) => {
             let detail = format!("the target did not begin with the request: {}", chain(why));
             SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
@@ -83,12 +88,25 @@ pub(super) fn broken(place: &Place, why: &legacy::Error) -> SinkError {
 /// Whether the target says that it has not acted on the request, and will not: it refused the stream, or went away before it
 /// (RFC 9113, 8.7). h2 gives a stream the GOAWAY of the target only if the stream comes after the last that was processed.
 fn was_not_processed(why: &legacy::Error) -> bool {
-    let causes = std::iter::successors(why.source(), |cause: &&(dyn Error + 'static)| (*cause).source());
-    let mut frames = causes.filter_map(|cause| cause.downcast_ref::<h2::Error>());
+    let mut frames = causes(why).filter_map(|cause| cause.downcast_ref::<h2::Error>());
     frames.any(|frame| {
         let is_refused = frame.is_reset() && frame.reason() == Some(h2::Reason::REFUSED_STREAM);
         frame.is_remote() && (is_refused || frame.is_go_away())
     })
+}
+
+/// Whether the target ended TLS over our certificate. It does so before it reads the request.
+fn is_about_certificate(why: &legacy::Error) -> bool {
+    let of_connection =
+        |cause: &&(dyn Error + 'static)| cause.downcast_ref().is_some_and(is_certificate_io_fault);
+    let of_http2 = |cause: &&(dyn Error + 'static)| {
+        cause.downcast_ref::<h2::Error>().and_then(h2::Error::get_io).is_some_and(is_certificate_io_fault)
+    };
+    causes(why).any(|cause| of_connection(&cause) || of_http2(&cause))
+}
+
+fn causes(why: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(why.source(), |cause: &&(dyn Error + 'static)| (*cause).source())
 }
 
 /// An error and what caused it, in one line.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use duly_core::{Delivery, Invalid, Key, Message, Properties, Tag};
+use duly_core::{Delivery, ErrorCode, Invalid, Key, Properties, StoredMessage, Tag};
 use http::{
     HeaderMap,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
@@ -75,7 +75,7 @@ impl<'s> Credentials<'s> {
 }
 
 /// Why no request can have the properties of this message as its headers, if it is so.
-pub(super) fn check(message: &Message, whose: Whose, settings: &Settings) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage, whose: Whose, settings: &Settings) -> Result<(), Invalid> {
     if message.properties.is_empty() {
         return Ok(());
     }
@@ -86,7 +86,7 @@ pub(super) fn check(message: &Message, whose: Whose, settings: &Settings) -> Res
     }
 }
 
-fn add_properties(map: &mut HeaderMap, message: &Message, fixed: &HeaderMap) -> Result<(), Invalid> {
+fn add_properties(map: &mut HeaderMap, message: &StoredMessage, fixed: &HeaderMap) -> Result<(), Invalid> {
     for (text, words) in message.properties.iter() {
         let fault = |why: &str| Invalid::property(text, why);
         let name = name(text).map_err(fault)?;
@@ -125,7 +125,7 @@ pub(super) fn headers(
     }
 
     let mut own = |name: &'static str, text: &str| {
-        let value = value(text).map_err(|why| Invalid::new("bad_property", name, why))?;
+        let value = value(text).map_err(|why| Invalid::new(ErrorCode::BadProperty, name, why))?;
         map.insert(HeaderName::from_static(name), value);
         Ok::<_, Invalid>(())
     };

@@ -23,7 +23,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Clock, Delivery, Invalid, Message, Outcomes, Sink, SinkError, SinkErrorKind};
+use duly_core::{Clock, Delivery, Invalid, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http_body_util::Full;
 use hyper_util::{
@@ -36,6 +36,7 @@ use busy::BusyPaths;
 pub use config::{AllowPrivate, Permanent, WebhookConfig};
 use connect::{Connector, Resolve, SystemResolver};
 use origin::Origins;
+use place::Whose;
 use settings::Settings;
 
 /// An idle connection is closed after this: less than the 5 s of common servers, so that a request seldom meets a
@@ -49,12 +50,37 @@ const PING_AFTER: Duration = Duration::from_secs(10);
 
 /// Delivers by HTTP.
 pub struct WebhookSink {
-    client: Client<Connector, Full<Bytes>>,
-    connector: Connector,
+    /// For the sink's own `url`: shows our certificate where the target asks.
+    own: HttpClient,
+    /// For addresses that messages name. A connection to one never serves the other, even at the same origin.
+    named: HttpClient,
     settings: Settings,
     origins: Origins,
     busy_paths: BusyPaths,
     clock: Arc<dyn Clock>,
+}
+
+/// Sends requests, and keeps connections for those that follow.
+#[derive(Clone)]
+struct HttpClient {
+    pool: Client<Connector, Full<Bytes>>,
+    connector: Connector,
+}
+
+impl HttpClient {
+    fn new(connector: Connector, per_origin: usize) -> Self {
+        let pool = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIME_MAX)
+            .pool_max_idle_per_host(per_origin)
+            .http1_max_buf_size(HEAD_BYTES_MAX as usize)
+            .http2_max_header_list_size(HEAD_BYTES_MAX)
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_AFTER)
+            .build(connector.clone());
+        Self { pool, connector }
+    }
 }
 
 impl WebhookSink {
@@ -67,20 +93,25 @@ impl WebhookSink {
         clock: Arc<dyn Clock>,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Invalid> {
-        let tls = tls::connectors(&settings.authorities)?;
+        let tls = tls::connectors(&settings.authorities, None)?;
         let connector = Connector::new(resolver, settings.addresses.clone(), tls, clock.clone());
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIME_MAX)
-            .pool_max_idle_per_host(settings.per_origin)
-            .http1_max_buf_size(HEAD_BYTES_MAX as usize)
-            .http2_max_header_list_size(HEAD_BYTES_MAX)
-            .http2_keep_alive_interval(PING_AFTER)
-            .http2_keep_alive_timeout(PING_AFTER)
-            .build(connector.clone());
+        let named = HttpClient::new(connector, settings.per_origin);
+        let own = match settings.identity.as_deref() {
+            None => named.clone(),
+            Some(identity) => {
+                let tls = tls::connectors(&settings.authorities, Some(identity))?;
+                HttpClient::new(named.connector.with_tls(tls), settings.per_origin)
+            }
+        };
         let (origins, busy_paths) = (Origins::default(), BusyPaths::default());
-        Ok(Self { client, connector, settings, origins, busy_paths, clock })
+        Ok(Self { own, named, settings, origins, busy_paths, clock })
+    }
+
+    fn client(&self, whose: Whose) -> &HttpClient {
+        match whose {
+            Whose::Sinks => &self.own,
+            Whose::Messages => &self.named,
+        }
     }
 }
 
@@ -93,11 +124,11 @@ impl Sink for WebhookSink {
         while under_way.next().await.is_some() {}
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         place::destination(message.topic.as_str())
     }
 
-    fn check(&self, message: &Message) -> Result<(), Invalid> {
+    fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         let settings = &self.settings;
         let place = place::place(message.topic.as_str(), settings.base.as_ref(), &settings.allowed)?;
         headers::check(message, place.whose, settings)
@@ -109,7 +140,7 @@ impl Sink for WebhookSink {
         let uri = place::place("/", Some(base), &[]).map_err(|fault| send::misfit(&fault))?.uri;
         let connected = tokio::select! {
             biased;
-            connected = self.connector.clone().oneshot(uri) => connected,
+            connected = self.own.connector.clone().oneshot(uri) => connected,
             () = self.clock.sleep_until(self.clock.now().mono().saturating_add(self.settings.timeout)) => {
                 return Err(SinkError::new(SinkErrorKind::Unreachable, "no connection in time"));
             }

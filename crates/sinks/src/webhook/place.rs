@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use http::Uri;
 use url::Url;
 
@@ -59,7 +59,7 @@ fn is_whole(topic: &str) -> bool {
 }
 
 fn fault(detail: impl Into<String>) -> Invalid {
-    Invalid::new("bad_topic", "topic", detail)
+    Invalid::new(ErrorCode::BadTopic, "topic", detail)
 }
 
 /// Where a message with this topic goes: a path below `base`, or a whole address that one of `allowed` matches.

@@ -115,7 +115,7 @@ impl WebhookSink {
         // Only TLS offers HTTP/2, and so a connection worth waiting for.
         let is_tls = place.uri.scheme_str() == Some("https");
         let first = if is_tls { visit.first().await } else { None };
-        let mut answer = pin!(self.client.request(request));
+        let mut answer = pin!(self.client(place.whose).pool.request(request));
         if let Some(first) = first {
             tokio::select! {
                 biased;

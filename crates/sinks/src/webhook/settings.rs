@@ -1,8 +1,8 @@
 //! The configuration of a webhook, as used.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use duly_core::Invalid;
+use duly_core::{ErrorCode, Invalid};
 use http::{HeaderMap, Method};
 use rustls::pki_types::CertificateDer;
 use url::Url;
@@ -14,7 +14,7 @@ use super::{
     pattern::Pattern,
     sign::{self, Key},
 };
-use crate::tls;
+use crate::tls::{self, Identity};
 
 /// The longest that one request may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -38,6 +38,8 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     pub(super) per_origin: usize,
     pub(super) authorities: Vec<CertificateDer<'static>>,
+    /// Shown to the sink's own `url` alone.
+    pub(super) identity: Option<Arc<Identity>>,
     pub(super) secrets: Secrets,
 }
 
@@ -107,6 +109,7 @@ impl Settings {
                 Some(path) => faults.keep("ca", tls::authorities(path)).unwrap_or_default(),
                 None => Vec::new(),
             },
+            identity: identity(config, base.as_ref(), &mut faults),
             secrets: Secrets::of(config, base.as_ref()),
             base,
         };
@@ -134,7 +137,7 @@ struct Faults(Vec<Invalid>);
 
 impl Faults {
     fn add(&mut self, path: impl Into<String>, detail: impl Into<String>) {
-        self.0.push(Invalid::new("bad_sink", path, detail));
+        self.0.push(Invalid::new(ErrorCode::BadSink, path, detail));
     }
 
     fn keep<T>(&mut self, path: &str, read: Result<T, impl Into<String>>) -> Option<T> {
@@ -173,6 +176,22 @@ fn method(text: Option<&str>) -> Result<Method, String> {
         Some("PUT") => Ok(Method::PUT),
         Some(other) => Err(format!("{other:?} is neither POST nor PUT")),
     }
+}
+
+/// By what we prove who we are to `url`, and to no address that a message names.
+fn identity(config: &WebhookConfig, base: Option<&Url>, faults: &mut Faults) -> Option<Arc<Identity>> {
+    let own = tls::identity(config.client_cert.as_deref(), config.client_key.as_deref());
+    let own = own.map_err(|(path, detail)| faults.add(path, detail)).ok().flatten();
+    let is_set = [("client_cert", &config.client_cert), ("client_key", &config.client_key)];
+    let is_set = is_set.iter().filter(|(_, file)| file.is_some()).map(|(path, _)| *path);
+    if config.url.is_none() {
+        let detail = "it is shown to the sink's own url alone, and it has none";
+        is_set.for_each(|path| faults.add(path, detail));
+    } else if base.is_some_and(|base| base.scheme() != "https") {
+        let detail = "it is of no use without TLS: write https:// in url";
+        is_set.for_each(|path| faults.add(path, detail));
+    }
+    own.map(Arc::new)
 }
 
 fn fixed_headers(config: &WebhookConfig, faults: &mut Faults) -> HeaderMap {

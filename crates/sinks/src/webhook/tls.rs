@@ -1,4 +1,4 @@
-//! How a target proves who it is, and which HTTP it speaks.
+//! How a target proves who it is, how we do, and which HTTP it speaks.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use duly_core::Invalid;
 use rustls::pki_types::CertificateDer;
 use tokio_rustls::TlsConnector;
 
-use crate::tls;
+use crate::tls::{self, Identity};
 
 /// HTTP/2, as ALPN names it.
 pub(super) const HTTP_2: &[u8] = b"h2";
@@ -19,9 +19,9 @@ pub(super) struct Tls {
     pub(super) http1: TlsConnector,
 }
 
-/// Trusts the authorities of the system, and `more`.
-pub(super) fn connectors(more: &[CertificateDer<'static>]) -> Result<Tls, Invalid> {
-    let config = tls::trusting(tls::of_the_system(), more)?;
+/// Trusts the authorities of the system, and `more`, and proves by `own` who we are.
+pub(super) fn connectors(more: &[CertificateDer<'static>], own: Option<&Identity>) -> Result<Tls, Invalid> {
+    let config = tls::proving(tls::of_the_system(), more, own)?;
     let offering = |protocols: &[&[u8]]| {
         let mut config = config.clone();
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();

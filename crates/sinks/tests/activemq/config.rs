@@ -59,7 +59,7 @@ async fn the_doctor_names_what_would_be_lost_without_a_word() {
         let config = format!("kind = 'activemq'\nurl = 'stomp://127.0.0.1'\n{settings}");
         let config: SinkConfig = toml::from_str(&config).unwrap();
         let clock = std::sync::Arc::new(duly::SystemClock::new().unwrap());
-        config.look(clock, std::time::Duration::from_secs(60)).await
+        config.inspect(clock, std::time::Duration::from_secs(60), &[]).await
     };
     assert_eq!(look("destination = 'queue'").await, []);
     let remarks = look("destination = 'topic'").await;

@@ -32,7 +32,7 @@ async fn start(brokers: &[Broker]) -> Duly {
 
 /// How many were delivered, by sink.
 fn delivered(duly: &Duly) -> BTreeMap<String, u64> {
-    let measures = duly.measures();
+    let measures = duly.metrics();
     let sinks = measures.lanes.into_iter().filter_map(|(lane, measures)| match lane {
         Lane::Sink(name) => Some((name.to_string(), measures.delivered)),
         Lane::Queue(_) => None,

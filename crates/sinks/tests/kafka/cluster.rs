@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use duly::{Duly, Message as Draft, RetryPolicy, SinkOptions, SystemClock};
-use duly_core::{Delivery, ErrorScope, Message, Sink, SinkErrorKind};
+use duly_core::{Delivery, ErrorScope, Sink, SinkErrorKind, StoredMessage};
 use duly_sinks::SinkConfig;
 use duly_stores::MemoryStore;
 use rdkafka::{
@@ -152,7 +152,7 @@ async fn a_partition_without_a_leader_holds_up_only_the_keys_that_go_there() {
     make_topic(&cluster, "half", &[&[1], &[2]]).await;
     let sink = sink_with(&cluster.addresses(), "");
     let keyed =
-        |id: &str| Delivery::new(Message { key: Some(id.parse().unwrap()), ..message("half", id) }, 1);
+        |id: &str| Delivery::new(StoredMessage { key: Some(id.parse().unwrap()), ..message("half", id) }, 1);
     // Which key goes where, from the receipts.
     until_taken(&sink, "half", "first").await;
     let batch: Vec<_> = (0..20).map(|n| keyed(&format!("k{n}"))).collect();
@@ -195,7 +195,7 @@ async fn the_doctor_names_topics_that_one_broker_can_stop() {
     reader::make_topic(&brokers, "a-sound", 1, &[("min.insync.replicas", "2")]).await;
     let text = format!("kind = 'kafka'\nbrokers = '{brokers}'");
     let config: SinkConfig = toml::from_str(&text).unwrap();
-    let remarks = config.look(Arc::new(SystemClock::new().unwrap()), PATIENCE).await;
+    let remarks = config.inspect(Arc::new(SystemClock::new().unwrap()), PATIENCE, &[]).await;
     let remark = |what: &str| {
         let found = remarks.iter().find(|remark| remark.detail.contains(what));
         &found.unwrap_or_else(|| panic!("{what} is not among {remarks:?}")).detail

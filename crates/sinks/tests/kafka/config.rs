@@ -23,14 +23,27 @@ fn every_fault_is_told_at_once() {
     assert_eq!(faults("brokers = 'a:1'\ntls = true\nca = '/no/such.pem'").last().unwrap(), "ca");
 }
 
+#[cfg(feature = "kafka-tls")]
+#[test]
+fn a_client_certificate_comes_with_its_key_and_by_tls() {
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
+    let (cert, key) = made.split_once('\n').unwrap();
+    let with = |more: &str| faults(&format!("brokers = 'a:1'\n{more}"));
+    assert_eq!(with(&format!("tls = true\n{cert}")), ["client_key"]);
+    assert_eq!(with(&format!("tls = true\n{key}")), ["client_cert"]);
+    assert_eq!(with(&made), ["client_cert", "client_key"]);
+}
+
 #[cfg(not(feature = "kafka-tls"))]
 #[test]
 fn a_build_without_tls_says_so() {
-    let config = "kind = 'kafka'\nbrokers = 'a:1'\ntls = true\nuser = 'me'\npassword = 'x'\nmechanism = 'scram-sha-256'";
+    let config = "kind = 'kafka'\nbrokers = 'a:1'\ntls = true\nuser = 'me'\npassword = 'x'\nmechanism = 'scram-sha-256'\n\
+                  client_cert = 'a.pem'\nclient_key = 'a.key'";
     let config: SinkConfig = toml::from_str(config).unwrap();
     let words: Vec<_> = config.check().into_iter().map(|fault| (fault.path, fault.detail)).collect();
-    assert_eq!(words[0].0, "mechanism");
-    assert_eq!(words[1].0, "tls");
+    let paths: Vec<_> = words.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, ["mechanism", "tls", "client_cert", "client_key"]);
     assert!(words.iter().all(|(_, detail)| detail.contains("--features kafka-tls")), "{words:?}");
 }
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Message, Sink, SinkError, Timestamp};
+use duly_core::{Body, Delivery, Sink, SinkError, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::servers::kafka::Kafka;
 
@@ -43,10 +43,11 @@ async fn topic_of(kafka: &Kafka, partitions: i32) -> String {
     name
 }
 
-fn message(topic: &str, id: &str) -> Message {
+fn message(topic: &str, id: &str) -> StoredMessage {
     let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Message { body: Body::text("body"), ..message }
+    let message =
+        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    StoredMessage { body: Body::text("body"), ..message }
 }
 
 fn to(topic: &str, id: &str) -> Delivery {

@@ -1,6 +1,6 @@
 //! What a record is.
 
-use duly_core::{Message, SinkErrorKind};
+use duly_core::{SinkErrorKind, StoredMessage};
 use testkit::servers::kafka::{installed, shared};
 
 use crate::{ids, message, one, reader, sink_to, to, topic_of};
@@ -27,7 +27,7 @@ async fn the_same_key_goes_to_the_partition_that_kafkas_own_clients_choose() {
     let mut partitions = Vec::new();
     for n in 0..5 {
         let key = Some("customer-7".parse().unwrap());
-        let keyed = duly_core::Delivery::new(Message { key, ..message(&topic, &format!("m{n}")) }, 1);
+        let keyed = duly_core::Delivery::new(StoredMessage { key, ..message(&topic, &format!("m{n}")) }, 1);
         let receipt = sink.deliver(&[keyed]).await.remove(0).unwrap();
         partitions.push(receipt.split_once(':').unwrap().0.parse::<i32>().unwrap());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use duly_core::{Delivery, ErrorScope, Message, Outcomes, SinkErrorKind};
+use duly_core::{Delivery, ErrorScope, Outcomes, SinkErrorKind, StoredMessage};
 use testkit::servers::kafka::{installed, shared};
 
 use crate::{ids, message, one, reader, sink_to, sink_with, to, topic_of, until_taken};
@@ -46,8 +46,9 @@ async fn a_record_that_the_broker_finds_invalid_is_refused_and_its_batch_is_not(
     let kafka = shared();
     let sink = sink_with(&kafka.address(), "request_timeout = '60s'");
     reader::make_topic(&kafka.address(), "compacted", 1, &[("cleanup.policy", "compact")]).await;
-    let keyed =
-        |id: &str| Delivery::new(Message { key: Some(id.parse().unwrap()), ..message("compacted", id) }, 1);
+    let keyed = |id: &str| {
+        Delivery::new(StoredMessage { key: Some(id.parse().unwrap()), ..message("compacted", id) }, 1)
+    };
     // The library's first batch is of one record: it sends what it has.
     sink.deliver(&[keyed("first")]).await.remove(0).unwrap();
     let mut batch: Vec<_> = (0..100).map(|n| keyed(&format!("k{n}"))).collect();

@@ -30,6 +30,8 @@ async fn each_reason_of_a_broker_is_what_the_table_says() {
         (0x90, Refused, Target),
         (0x95, Refused, Target),
         (0x99, Refused, Target),
+        (0x9a, Refused, Target),
+        (0x9b, Refused, Target),
         (0x80, Unknown, Target),
         (0x83, Unknown, Target),
         (0x8e, Unknown, Target),
@@ -139,4 +141,31 @@ async fn a_topic_without_answers_gets_a_connection_of_its_own() {
     assert!(outcomes[0].is_err() && outcomes[1..].iter().all(Result::is_ok), "{outcomes:?}");
     let connects = all.try_iter().filter(|heard| matches!(heard, Heard::Connect { .. })).count();
     assert_eq!(connects, 3, "the first, one for what it held up, one for the silent topic");
+}
+
+#[tokio::test]
+async fn a_topic_without_answers_leaves_connections_to_the_others_and_to_the_probe() {
+    let (port, _) = scripted::start(|heard| match heard {
+        Heard::Connect { .. } => Some(welcome(&[])),
+        Heard::Publish { topic, .. } if topic == "hung" => Some(Vec::new()),
+        Heard::Publish { id, .. } => Some(taken(*id, 0)),
+        _ => Some(vec![0xd0, 0]),
+    });
+    let sink = sink_with(&url(port), "request_timeout = '3s'");
+    assert!(one(&sink, "hung", "a").await.is_err());
+    // More calls than there are connections, all of them to the topic that is silent.
+    let calls: Vec<_> = (0..12)
+        .map(|n| {
+            let sink = sink.clone();
+            tokio::spawn(async move { one(&sink, "hung", &format!("h{n}")).await })
+        })
+        .collect();
+    for n in 0..20 {
+        one(&sink, "good", &format!("g{n}")).await.unwrap();
+        sink.probe().await.unwrap();
+    }
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.scope, ErrorScope::Destination, "the lane stays open: {error}");
+    }
 }

@@ -112,7 +112,7 @@ async fn a_stream_without_a_majority_holds_up_no_other_and_goes_on_when_it_has_o
     let home = leader(&cluster, &mut near).await;
     leader(&cluster, &mut far).await;
     let clock = Arc::new(SystemClock::new().unwrap());
-    let remarks = configured(&cluster.url(), "").look(clock, Duration::ZERO).await;
+    let remarks = configured(&cluster.url(), "").inspect(clock, Duration::ZERO, &[]).await;
     assert!(remarks.len() == 1 && remarks[0].detail.contains("the stream NEAR"), "{remarks:?}");
     let sink = sink_with(&cluster.url(), "request_timeout = '3s'");
     for topic in ["far", "near"] {

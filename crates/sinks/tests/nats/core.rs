@@ -151,6 +151,6 @@ async fn a_connection_cut_before_the_pong_leaves_it_unknown_and_a_dead_server_is
 async fn doctor_is_told_that_it_is_at_most_once() {
     let clock = std::sync::Arc::new(duly::SystemClock::new().unwrap());
     let config = configured("nats://127.0.0.1", "mode = 'core'");
-    let remarks = config.look(clock, Duration::from_secs(1)).await;
+    let remarks = config.inspect(clock, Duration::from_secs(1), &[]).await;
     assert!(remarks.len() == 1 && remarks[0].detail.contains("at-most-once"), "{remarks:?}");
 }

@@ -17,7 +17,7 @@ async fn a_duplicate_window_that_is_shorter_than_the_retries_is_named() {
     stream(&nats.url(), Config { duplicate_window: Duration::from_secs(180), ..Config::default() }).await;
     let look = async |again| {
         let clock = Arc::new(SystemClock::new().unwrap());
-        configured(&nats.url(), "").look(clock, Duration::from_secs(again)).await
+        configured(&nats.url(), "").inspect(clock, Duration::from_secs(again), &[]).await
     };
     assert_eq!(look(170).await, []);
     let remarks = look(300).await;

@@ -58,7 +58,7 @@ async fn the_leader_of_a_queue_is_killed_and_nothing_is_lost_or_dead() {
         let all = delivered(2 * MESSAGES);
         wait_until("all are delivered", limit, || all(&duly));
     });
-    let books = duly.books().await.unwrap();
+    let books = duly.totals().await.unwrap();
     assert_eq!((books.delivered, books.dead), (2 * MESSAGES, 0), "{books:?}");
     duly.shutdown().await.unwrap();
     let reader = Reader::new(&cluster.node(1).url()).await;

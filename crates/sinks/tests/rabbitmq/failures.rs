@@ -58,7 +58,7 @@ async fn the_doctor_tells_a_user_that_may_not_publish_and_publishes_nothing() {
         let config: SinkConfig =
             toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'\n{settings}")).unwrap();
         let clock = Arc::new(duly::SystemClock::new().unwrap());
-        config.look(clock, Duration::ZERO).await
+        config.inspect(clock, Duration::ZERO, &[]).await
     };
     let (user, password) = FEW;
     let few = format!("{user}:{password}");

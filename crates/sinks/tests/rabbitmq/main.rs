@@ -17,7 +17,7 @@ use std::sync::{
 };
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Message, Sink, SinkError, Timestamp};
+use duly_core::{Body, Delivery, Sink, SinkError, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
     Channel, Connection, ConnectionProperties, ExchangeKind,
@@ -36,8 +36,9 @@ fn sink_with(url: &str, settings: &str) -> Arc<dyn Sink> {
 
 fn to(topic: &str, id: &str) -> Delivery {
     let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Delivery::new(Message { body: Body::text("body"), ..message }, 1)
+    let message =
+        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    Delivery::new(StoredMessage { body: Body::text("body"), ..message }, 1)
 }
 
 async fn one(sink: &Arc<dyn Sink>, topic: &str, id: &str) -> Result<String, SinkError> {

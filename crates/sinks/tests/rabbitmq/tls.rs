@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use duly_core::SinkErrorKind;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use testkit::servers::{
-    rabbitmq::{Rabbitmq, installed, shared},
-    wait_until,
+use testkit::{
+    servers::{
+        rabbitmq::{Rabbitmq, installed, shared},
+        wait_until,
+    },
+    tls::ClientCertificate,
 };
 
 use crate::sink_with;
@@ -25,14 +27,13 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     };
     let certificate = file("cert.pem", made.cert.pem());
     let key = file("key.pem", made.signing_key.serialize_pem());
-    let (client_ca, client_cert, client_key) = client_identity();
-    let (client_ca, client_cert) = (file("client-ca.pem", client_ca), file("client.pem", client_cert));
-    let client_key = file("client-key.pem", client_key);
+    let clients = ClientCertificate::new();
     // A port that the system gives is free for a moment, which is all that can be had beside the server's own.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!(
-        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {client_ca}\n\
-         ssl_options.certfile = {certificate}\nssl_options.keyfile = {key}\nssl_options.verify = verify_peer"
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {}\n\
+         ssl_options.certfile = {certificate}\nssl_options.keyfile = {key}\nssl_options.verify = verify_peer",
+        clients.authority().display()
     );
     let _server = tokio::task::block_in_place(|| {
         let server = Rabbitmq::with(&config);
@@ -47,7 +48,7 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     let error = sink_with(&url, "").probe().await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
 
-    let known = format!("ca = '{certificate}'\nclient_cert = '{client_cert}'\nclient_key = '{client_key}'");
+    let known = format!("ca = '{certificate}'\n{}", clients.settings());
     sink_with(&url, &known).probe().await.unwrap();
     // The server's own certificate is from no authority that the server trusts: what is shown is looked at.
     let unknown = format!("ca = '{certificate}'\nclient_cert = '{certificate}'\nclient_key = '{key}'");
@@ -57,20 +58,4 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     let plain = shared().url().replace("amqp://", "amqps://");
     let error = sink_with(&plain, "request_timeout = '2s'").probe().await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Unreachable, "this one speaks no TLS: {}", error.detail);
-}
-
-/// An authority, and a certificate of it with its key.
-fn client_identity() -> (String, String, String) {
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.distinguished_name.push(DnType::CommonName, "authority of clients");
-    let authority_key = KeyPair::generate().unwrap();
-    let authority_cert = authority.self_signed(&authority_key).unwrap();
-    let issuer = Issuer::new(authority, authority_key);
-    let mut client = CertificateParams::new(vec!["client".to_owned()]).unwrap();
-    client.distinguished_name.push(DnType::CommonName, "client");
-    client.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
-    let key = KeyPair::generate().unwrap();
-    let cert = client.signed_by(&key, &issuer).unwrap();
-    (authority_cert.pem(), cert.pem(), key.serialize_pem())
 }

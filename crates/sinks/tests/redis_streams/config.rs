@@ -29,6 +29,18 @@ fn an_authority_without_tls_is_told_to_be_of_no_use() {
 }
 
 #[test]
+fn a_client_certificate_comes_with_its_key_and_by_tls() {
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
+    let (cert, key) = made.split_once('\n').unwrap();
+    let tls = "url = 'rediss://127.0.0.1'";
+    assert_eq!(faults(&format!("{tls}\n{made}")), [""; 0]);
+    assert_eq!(faults(&format!("{tls}\n{cert}")), ["client_key"]);
+    assert_eq!(faults(&format!("{tls}\n{key}")), ["client_cert"]);
+    assert_eq!(faults(&format!("url = 'redis://127.0.0.1'\n{made}")), ["client_cert", "client_key"]);
+}
+
+#[test]
 fn passwords_are_not_shown() {
     let config: SinkConfig =
         toml::from_str("kind = 'redis_streams'\nurl = 'redis://me:secret@127.0.0.1'").unwrap();

@@ -1,6 +1,6 @@
 //! What stands in an entry, and how long it stays.
 
-use duly_core::{Body, Delivery, Message, Properties, SinkErrorKind};
+use duly_core::{Body, Delivery, Properties, SinkErrorKind, StoredMessage};
 use redis::streams::StreamRangeReply;
 use testkit::servers::redis::{Redis, installed};
 
@@ -9,7 +9,7 @@ use crate::{ids, message, one, sink_to, sink_with, to};
 fn with_property(id: &str, name: &str) -> Delivery {
     let mut properties = Properties::default();
     properties.put(name, "mine");
-    Delivery::new(Message { properties, ..message("orders", id) }, 1)
+    Delivery::new(StoredMessage { properties, ..message("orders", id) }, 1)
 }
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn an_entry_has_the_fields_of_the_contract_and_no_others() {
         return;
     }
     let redis = Redis::single();
-    let full = Message {
+    let full = StoredMessage {
         body: Body::json(&42).unwrap(),
         tag: Some("paid".parse().unwrap()),
         key: Some("customer-7".parse().unwrap()),
@@ -89,7 +89,7 @@ async fn a_thousand_properties_fit_and_far_too_many_are_refused() {
     let with = |count: usize, id: &str| {
         let mut properties = Properties::default();
         (0..count).for_each(|n| properties.put(&format!("p{n:05}"), "x"));
-        Delivery::new(Message { properties, ..message("orders", id) }, 1)
+        Delivery::new(StoredMessage { properties, ..message("orders", id) }, 1)
     };
     let outcomes = sink_to(&redis).deliver(&[with(3_500, "many"), with(3_501, "too-many")]).await;
     assert!(outcomes[0].is_ok(), "{outcomes:?}");

@@ -303,7 +303,7 @@ async fn a_topic_that_names_a_key_of_duly_or_redis_mq_is_refused_and_its_neighbo
     for key in ["duly:{main}:paused", "duly:{main:0}:wait", "redis-mq:lock:{a}", "{orders}:mq:tries:normal:g"]
     {
         let fault = sink.check(&to(key, "b").message).unwrap_err();
-        assert_eq!((fault.code, fault.path.as_str()), ("reserved_topic", "topic"), "{key}");
+        assert_eq!((fault.code.as_str(), fault.path.as_str()), ("reserved_topic", "topic"), "{key}");
         let ends = sink.deliver(&[to("orders", "a"), to(key, "b"), to("orders", "c")]).await;
         assert!(ends[0].is_ok() && ends[2].is_ok(), "{ends:?}");
         assert_eq!(ends[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);

@@ -14,7 +14,7 @@ mod whole;
 use std::sync::Arc;
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Message, Sink, SinkError, SinkErrorKind, Timestamp};
+use duly_core::{Body, Delivery, Sink, SinkError, SinkErrorKind, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use redis::streams::StreamRangeReply;
 use testkit::servers::redis::Redis;
@@ -30,10 +30,11 @@ fn sink_to(redis: &Redis) -> Arc<dyn Sink> {
     sink_with(&redis.url(), "")
 }
 
-fn message(topic: &str, id: &str) -> Message {
+fn message(topic: &str, id: &str) -> StoredMessage {
     let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Message { body: Body::text("body"), ..message }
+    let message =
+        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    StoredMessage { body: Body::text("body"), ..message }
 }
 
 fn to(topic: &str, id: &str) -> Delivery {

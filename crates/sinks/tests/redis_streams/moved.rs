@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use duly::{Duly, Event, Message, SinkOptions, SystemClock};
 use duly_core::{
-    Body, Clock, Delivery, Lane, MessageId, Mover, Now, RetryOverride, SinkName, State, Store, Timestamp,
-    store::{Changed, Claim, Holder, Insert, Query, Settle, Verdict},
+    Body, Clock, Delivery, InStoreDelivery, Lane, MessageId, Now, RetryOverride, SinkName, State, Store,
+    Timestamp,
+    store::{Changed, Claim, Holder, Insert, Query, Settle, Settlement},
 };
 use duly_stores::{
     RedisStore,
@@ -29,7 +30,7 @@ async fn store(redis: &Redis, prefix: &str, now: Now) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(&redis.url(), options, now).await.unwrap())
 }
 
-fn mover(store: &Arc<RedisStore>) -> Arc<dyn Mover> {
+fn mover(store: &Arc<RedisStore>) -> Arc<dyn InStoreDelivery> {
     store.mover(lane(), StreamLimits::default()).unwrap()
 }
 
@@ -57,18 +58,24 @@ fn len(redis: &Redis, stream: &str) -> usize {
 }
 
 /// Every kind of message there is, all due.
-fn variety() -> Vec<duly_core::Message> {
+fn variety() -> Vec<duly_core::StoredMessage> {
     let plain = |id: &str, due: u64| {
         let (id, topic) = (id.parse().unwrap(), "orders".parse().unwrap());
-        duly_core::Message::new(id, lane(), topic, Timestamp::from_millis(1_800_000_000_000 + due))
+        duly_core::StoredMessage::new(id, lane(), topic, Timestamp::from_millis(1_800_000_000_000 + due))
     };
     let mut all = vec![plain("empty", 0)];
-    all.push(duly_core::Message { body: Body::text("naïve 文"), ..plain("text", 1) });
-    all.push(duly_core::Message { body: Body::json(&[1, 2]).unwrap(), ..plain("json", 2) });
-    all.push(duly_core::Message { body: Body::bytes((0..=255u8).collect::<Vec<_>>()), ..plain("bytes", 3) });
-    all.push(duly_core::Message { priority: duly_core::Priority::new(9).unwrap(), ..plain("first", 4) });
-    all.push(duly_core::Message { tag: Some("paid".parse().unwrap()), ..plain("tag", 5) });
-    all.push(duly_core::Message { key: Some("客户".parse().unwrap()), ..plain("key", 6) });
+    all.push(duly_core::StoredMessage { body: Body::text("naïve 文"), ..plain("text", 1) });
+    all.push(duly_core::StoredMessage { body: Body::json(&[1, 2]).unwrap(), ..plain("json", 2) });
+    all.push(duly_core::StoredMessage {
+        body: Body::bytes((0..=255u8).collect::<Vec<_>>()),
+        ..plain("bytes", 3)
+    });
+    all.push(duly_core::StoredMessage {
+        priority: duly_core::Priority::new(9).unwrap(),
+        ..plain("first", 4)
+    });
+    all.push(duly_core::StoredMessage { tag: Some("paid".parse().unwrap()), ..plain("tag", 5) });
+    all.push(duly_core::StoredMessage { key: Some("客户".parse().unwrap()), ..plain("key", 6) });
     let mut many = plain("properties", 7);
     for n in 0..300 {
         many.properties.put(&format!("p{n}"), &"v".repeat(n));
@@ -84,7 +91,7 @@ fn variety() -> Vec<duly_core::Message> {
     full.properties.put("Body", "not ours");
     full.body = Body::text("everything");
     all.push(full);
-    all.push(duly_core::Message { retry: Some(Box::new(retry)), ..plain("retry", 9) });
+    all.push(duly_core::StoredMessage { retry: Some(Box::new(retry)), ..plain("retry", 9) });
     all
 }
 
@@ -106,8 +113,7 @@ async fn what_is_moved_is_byte_for_byte_what_the_sink_appends_and_looks_as_if_it
         |ms: u64| Now::new((1_800_000_000_000 + ms) * 1000, duly_core::Monotonic::from_micros(ms * 1000));
     let moved = store(&moving, "main", at(0)).await;
     let settled = store(&settling, "main", at(0)).await;
-    let inserts =
-        || variety().into_iter().map(|message| Insert { message, made_id: false }).collect::<Vec<_>>();
+    let inserts = || variety().into_iter().map(Insert::new).collect::<Vec<_>>();
     moved.insert(at(0), inserts()).await.unwrap();
     settled.insert(at(0), inserts()).await.unwrap();
 
@@ -127,7 +133,7 @@ async fn what_is_moved_is_byte_for_byte_what_the_sink_appends_and_looks_as_if_it
     let receipts = sink_to(&settling).deliver(&batch).await;
     let ends = leased.iter().zip(receipts).map(|(leased, receipt)| Settle {
         receipt: leased.receipt.clone(),
-        verdict: Verdict::Delivered { receipt: Some(receipt.unwrap()) },
+        settlement: Settlement::Delivered { receipt: Some(receipt.unwrap()) },
     });
     settled.settle(at(20), ends.collect()).await.unwrap();
 
@@ -152,7 +158,7 @@ async fn what_is_moved_is_byte_for_byte_what_the_sink_appends_and_looks_as_if_it
         records.into_iter().map(|record| duly_core::Record { receipt: None, ..record }).collect()
     };
     assert_eq!(strip(page(moved.clone()).await), strip(page(settled.clone()).await));
-    assert_eq!(moved.books().await.unwrap(), settled.books().await.unwrap());
+    assert_eq!(moved.totals().await.unwrap(), settled.totals().await.unwrap());
     assert_eq!(moved.lanes(at(20)).await.unwrap(), settled.lanes(at(20)).await.unwrap());
     let (from, to) = (at(0).wall(), at(3_600_000).wall());
     assert_eq!(moved.forecast(from, to, 60).await.unwrap(), settled.forecast(from, to, 60).await.unwrap());
@@ -190,10 +196,10 @@ async fn what_duly_moves_is_there_once_counted_and_told_and_there_is_never_a_mar
     there.dedup();
     assert_eq!((there.len(), len(&redis, "orders")), (300, 300));
     assert_eq!(duly.stats().delivered, 300);
-    assert_eq!(duly.measures().lateness.count(), 300);
+    assert_eq!(duly.metrics().lateness.count(), 300);
     let commands: String = redis.run(&["INFO", "commandstats"]);
     assert!(!commands.contains("cmdstat_getex"), "the sink was not asked: {commands}");
-    let books = store.books().await.unwrap();
+    let books = store.totals().await.unwrap();
     assert!(books.balance() && books.delivered == 300, "{books:?}");
     duly.shutdown().await.unwrap();
 }
@@ -219,7 +225,7 @@ async fn what_cannot_be_moved_goes_by_the_sink_and_holds_nobody_up() {
     assert!(matches!(clash, Err(duly::Error::Invalid(_))), "{clash:?}");
     wait("markers go", || markers(&redis).is_empty());
     assert_eq!(len(&redis, "orders"), 100);
-    let books = store.books().await.unwrap();
+    let books = store.totals().await.unwrap();
     assert!(books.balance() && (books.delivered, books.dead) == (100, 0), "{books:?}");
     // Once the key is free, what was denied goes out.
     redis.run::<()>(&["DEL", "no-stream"]);
@@ -258,7 +264,7 @@ async fn a_cancel_that_races_with_the_move_is_either_done_or_too_late() {
             }
         }
     }
-    let books = store.books().await.unwrap();
+    let books = store.totals().await.unwrap();
     wait("the rest is moved", || len(&redis, "orders") as u64 + books.cancelled >= 2_000);
     let ids: Vec<MessageId> = all.iter().map(|id| id.parse().unwrap()).collect();
     let there: std::collections::BTreeSet<_> = crate::ids(&redis, "orders").into_iter().collect();
@@ -267,7 +273,7 @@ async fn a_cancel_that_races_with_the_move_is_either_done_or_too_late() {
         let has_entry = there.contains(record.message.id.as_str());
         assert_eq!(has_entry, record.state == State::Delivered, "{record:?}");
     }
-    assert!(store.books().await.unwrap().balance());
+    assert!(store.totals().await.unwrap().balance());
     duly.shutdown().await.unwrap();
 }
 
@@ -289,7 +295,7 @@ async fn a_redis_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
             .map(|n| {
                 let (id, topic) = (format!("m{n}").parse().unwrap(), "orders".parse().unwrap());
                 let due = due.saturating_add(Duration::from_millis(n as u64 / 2));
-                Insert { message: duly_core::Message::new(id, lane(), topic, due), made_id: false }
+                Insert::new(duly_core::StoredMessage::new(id, lane(), topic, due))
             })
             .collect::<Vec<_>>()
     };
@@ -307,12 +313,12 @@ async fn a_redis_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
     there.sort_unstable();
     there.dedup();
     assert_eq!((there.len(), len(&redis, "orders")), (count, count));
-    let mut books = store.books().await;
+    let mut books = store.totals().await;
     for _ in 0..1_000 {
         if books.as_ref().is_ok_and(|books| books.delivered == count as u64) {
             break;
         }
-        books = store.books().await;
+        books = store.totals().await;
     }
     let books = books.unwrap();
     assert!(books.balance() && books.delivered == count as u64, "{books:?}");
@@ -352,6 +358,6 @@ async fn out_of_memory_messages_wait_and_go_on_by_themselves() {
     there.sort_unstable();
     there.dedup();
     assert_eq!((there.len(), len(&redis, "orders")), (200, 200));
-    assert!(store.books().await.unwrap().balance());
+    assert!(store.totals().await.unwrap().balance());
     duly.shutdown().await.unwrap();
 }

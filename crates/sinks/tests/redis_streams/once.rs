@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duly_core::{Body, Delivery, Fence, Message, Sink, SinkErrorKind};
+use duly_core::{Body, Delivery, Fence, Sink, SinkErrorKind, StoredMessage};
 use testkit::servers::{
     proxy::Proxy,
     redis::{Redis, installed},
@@ -141,7 +141,8 @@ async fn another_content_under_the_same_id_is_another_message() {
     let redis = Redis::single();
     let sink = sink_to(&redis);
     one(&sink, "orders", "a").await.unwrap();
-    let other = Message { body: Body::text("accepted afresh after a cancel"), ..message("orders", "a") };
+    let other =
+        StoredMessage { body: Body::text("accepted afresh after a cancel"), ..message("orders", "a") };
     let other = Delivery::new(other, 1);
     for _ in 0..2 {
         sink.deliver(std::slice::from_ref(&other)).await.remove(0).unwrap();

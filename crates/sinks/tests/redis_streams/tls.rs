@@ -1,12 +1,18 @@
 //! The same by TLS.
 
+use std::path::Path;
+
 use duly_core::SinkErrorKind;
-use testkit::servers::redis::{Redis, installed};
+use testkit::{
+    servers::redis::{Redis, installed},
+    tls::ClientCertificate,
+};
 
 use crate::{ids, one, sink_with};
 
-/// Lets a server speak TLS on a second port, and gives that port and the file with its certificate.
-fn by_tls(redis: &Redis) -> (u16, String) {
+/// Lets a server speak TLS on a second port, and gives that port and the file with its certificate. It wants one of clients if the file
+/// of their authority is given.
+fn by_tls(redis: &Redis, clients: Option<&Path>) -> (u16, String) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let file = |name: &str, text: String| {
         let path = redis.folder().join(name);
@@ -17,7 +23,9 @@ fn by_tls(redis: &Redis) -> (u16, String) {
     let key = file("key.pem", made.signing_key.serialize_pem());
     let port = redis.second_port();
     let words = ["CONFIG", "SET", "tls-cert-file", &certificate, "tls-key-file", &key];
-    let more = ["tls-ca-cert-file", &certificate, "tls-auth-clients", "no", "tls-port", &port.to_string()];
+    let authority = clients.map_or(certificate.clone(), |file| file.display().to_string());
+    let auth = if clients.is_some() { "yes" } else { "no" };
+    let more = ["tls-ca-cert-file", &authority, "tls-auth-clients", auth, "tls-port", &port.to_string()];
     redis.run::<()>(&[&words[..], &more[..]].concat());
     (port, certificate)
 }
@@ -28,7 +36,7 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
         return;
     }
     let redis = Redis::single();
-    let (port, certificate) = by_tls(&redis);
+    let (port, certificate) = by_tls(&redis, None);
     let url = format!("rediss://127.0.0.1:{port}");
 
     let trusting = sink_with(&url, &format!("ca = '{certificate}'"));
@@ -41,5 +49,24 @@ async fn a_certificate_that_checks_out_is_trusted_and_no_other() {
     let plain = sink_with(&redis.url().replace("redis://", "rediss://"), "request_timeout = '1s'");
     let error = one(&plain, "orders", "c").await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Unreachable, "this port speaks no TLS: {}", error.detail);
+    assert_eq!(ids(&redis, "orders"), ["a"]);
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_certificate_of_ours_gets_it() {
+    if !installed() {
+        return;
+    }
+    let (redis, clients) = (Redis::single(), ClientCertificate::new());
+    let (port, certificate) = by_tls(&redis, Some(&clients.authority()));
+    let with =
+        |own: &str| sink_with(&format!("rediss://127.0.0.1:{port}"), &format!("ca = '{certificate}'\n{own}"));
+    let known = with(&clients.settings());
+    known.probe().await.unwrap();
+    one(&known, "orders", "a").await.unwrap();
+    for own in [String::new(), ClientCertificate::new().settings()] {
+        let error = one(&with(&own), "orders", "b").await.unwrap_err();
+        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{own}: {}", error.detail);
+    }
     assert_eq!(ids(&redis, "orders"), ["a"]);
 }

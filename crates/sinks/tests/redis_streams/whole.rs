@@ -80,7 +80,7 @@ async fn two_nodes_share_the_work_and_every_message_is_one_entry() {
         bodies
     };
     assert_eq!(bodies(&redis), (0..MESSAGES).collect::<Vec<_>>());
-    assert!(two.books().await.unwrap().balance());
+    assert!(two.totals().await.unwrap().balance());
     // One goes; the other delivers all.
     one.shutdown().await.unwrap();
     for n in MESSAGES..MESSAGES + 64 {

@@ -3,7 +3,10 @@
 use std::sync::OnceLock;
 
 use duly_core::SinkErrorKind;
-use testkit::servers::rocketmq::{Options, Rocketmq, installed};
+use testkit::{
+    servers::rocketmq::{Options, Rocketmq, installed},
+    tls::ClientCertificate,
+};
 
 use crate::{one, sink_with};
 
@@ -57,11 +60,32 @@ async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_is_denied(
             error.detail
         );
     }
+}
 
-    let keys = "access_key = 'duly'\nsecret_key = 'right-one'\ntls = true";
-    let trusting = sink(&format!("{keys}\nca = '{}'", servers.certificate().display()));
+#[tokio::test]
+async fn by_tls_both_ends_prove_who_they_are() {
+    if !installed() {
+        return;
+    }
+    let servers = servers();
+    let sink = |settings: &str| {
+        let keys = "access_key = 'duly'\nsecret_key = 'right-one'\ntls = true";
+        sink_with(&servers.namesrv(), &format!("{keys}\n{settings}"))
+    };
+    let (ca, own) = (format!("ca = '{}'", servers.certificate().display()), servers.clients().settings());
+    let trusting = sink(&format!("{ca}\n{own}"));
     trusting.probe().await.unwrap();
-    one(&trusting, there, "d").await.unwrap();
-    let error = one(&sink(keys), there, "e").await.unwrap_err();
-    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{}", error.detail);
+    one(&trusting, THERE, "a").await.unwrap();
+
+    let unknown = ClientCertificate::new();
+    let stranger = format!("{ca}\n{}", unknown.settings());
+    for (settings, what) in
+        [(&own, "theirs is not trusted"), (&ca, "ours is missing"), (&stranger, "ours is not known")]
+    {
+        let sink = sink(settings);
+        let error = sink.probe().await.unwrap_err();
+        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{what}: {}", error.detail);
+        let error = one(&sink, THERE, "b").await.unwrap_err();
+        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{what}: {}", error.detail);
+    }
 }

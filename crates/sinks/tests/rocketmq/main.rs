@@ -22,7 +22,7 @@ use std::sync::{
 };
 
 use duly::SystemClock;
-use duly_core::{Body, Delivery, Message, Sink, SinkError, Timestamp};
+use duly_core::{Body, Delivery, Sink, SinkError, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::servers::rocketmq::{Options, Rocketmq};
 
@@ -49,10 +49,11 @@ fn fresh_topic() -> String {
     format!("orders-{}", LAST.fetch_add(1, Ordering::SeqCst))
 }
 
-fn message(topic: &str, id: &str) -> Message {
+fn message(topic: &str, id: &str) -> StoredMessage {
     let (id, sink) = (id.parse().unwrap(), "events".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Message { body: Body::text("body"), ..message }
+    let message =
+        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    StoredMessage { body: Body::text("body"), ..message }
 }
 
 fn to(topic: &str, id: &str) -> Delivery {

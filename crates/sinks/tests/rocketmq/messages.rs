@@ -1,6 +1,6 @@
 //! What a message is.
 
-use duly_core::{Delivery, Message, SinkErrorKind};
+use duly_core::{Delivery, SinkErrorKind, StoredMessage};
 use testkit::servers::rocketmq::installed;
 
 use crate::{fresh_topic, ids, message, one, shared, sink_to, to};
@@ -13,7 +13,7 @@ async fn the_receipt_is_the_id_of_the_message_and_its_place_in_a_queue() {
     let (sink, topic) = (sink_to(shared()), fresh_topic());
     let keyed = |id: &str| {
         let key = Some("polygenelubricants".parse().unwrap());
-        [Delivery::new(Message { key, ..message(&topic, id) }, 1)]
+        [Delivery::new(StoredMessage { key, ..message(&topic, id) }, 1)]
     };
     // Queue 0 is the one of this key, and its messages stand there one after the other.
     for n in 0..3 {
@@ -87,9 +87,10 @@ fn topics_of_rocketmq_itself_are_refused_before_a_message_is_accepted() {
     let fault = |topic: &str| {
         let due = duly_core::Timestamp::default();
         let queue = duly_core::SinkName::parse("rocketmq").unwrap();
-        let mut message = duly_core::Message::new("a".parse().unwrap(), queue, topic.parse().unwrap(), due);
+        let mut message =
+            duly_core::StoredMessage::new("a".parse().unwrap(), queue, topic.parse().unwrap(), due);
         message.body = duly_core::Body::text("x");
-        sink.check(&message).err().map(|fault| fault.code)
+        sink.check(&message).err().map(|fault| fault.code.as_str())
     };
     let system =
         ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "rmq_sys_x"];

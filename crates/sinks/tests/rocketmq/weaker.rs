@@ -32,7 +32,7 @@ async fn a_message_without_its_second_copy_is_taken_once_and_the_receipt_says_so
 
     let text = format!("kind = 'rocketmq'\nnamesrv = '{}'", servers.namesrv());
     let config: SinkConfig = toml::from_str(&text).unwrap();
-    let remarks = config.look(Arc::new(SystemClock::new().unwrap()), Duration::from_secs(60)).await;
+    let remarks = config.inspect(Arc::new(SystemClock::new().unwrap()), Duration::from_secs(60), &[]).await;
     let says = |word: &str| remarks.iter().any(|remark| remark.detail.contains(word));
     assert!(says("no slave is known") && says("makes any topic"), "{remarks:?}");
 }

@@ -10,7 +10,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Delivery, Message, MessageId, Sink, Timestamp};
+use duly_core::{Delivery, MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::activemq::{Activemq, shared},
@@ -51,14 +51,14 @@ impl Target for Queue {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> Message {
+    fn good(&self, id: MessageId) -> StoredMessage {
         let (sink, topic) = ("target".parse().unwrap(), self.name.parse().unwrap());
-        Message::new(id, sink, topic, Timestamp::from_millis(1))
+        StoredMessage::new(id, sink, topic, Timestamp::from_millis(1))
     }
 
     /// It would go to two queues.
-    fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
+    fn bad(&self, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {
@@ -66,11 +66,11 @@ impl Target for Queue {
     }
 
     /// It holds one message already, and waits for somebody to read it.
-    async fn silent(&self, id: MessageId) -> Option<Message> {
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
         let blocked = format!("orders.blocked.{}", self.name);
-        let message = Message { topic: blocked.parse().unwrap(), ..self.good(id) };
+        let message = StoredMessage { topic: blocked.parse().unwrap(), ..self.good(id) };
         if !self.is_blocked.swap(true, Ordering::SeqCst) {
-            let first = Message { id: "first".parse().unwrap(), ..message.clone() };
+            let first = StoredMessage { id: "first".parse().unwrap(), ..message.clone() };
             self.sink().deliver(&[Delivery::new(first, 1)]).await.remove(0).unwrap();
         }
         Some(message)

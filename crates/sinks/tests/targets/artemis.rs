@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::artemis::{Artemis, shared},
@@ -44,14 +44,14 @@ impl Target for Queue {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> Message {
+    fn good(&self, id: MessageId) -> StoredMessage {
         let (sink, topic) = ("target".parse().unwrap(), self.name.parse().unwrap());
-        Message::new(id, sink, topic, Timestamp::from_millis(1))
+        StoredMessage::new(id, sink, topic, Timestamp::from_millis(1))
     }
 
     /// It would go to two queues.
-    fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
+    fn bad(&self, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {

@@ -10,7 +10,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::kafka::{Kafka, shared},
@@ -33,8 +33,8 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    fn to(&self, topic: &str, id: MessageId) -> Message {
-        Message { topic: topic.parse().unwrap(), ..self.good(id) }
+    fn to(&self, topic: &str, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: topic.parse().unwrap(), ..self.good(id) }
     }
 }
 
@@ -60,14 +60,14 @@ impl Target for Topic {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> Message {
+    fn good(&self, id: MessageId) -> StoredMessage {
         let (sink, topic) = ("target".parse().unwrap(), self.name.parse().unwrap());
-        Message::new(id, sink, topic, Timestamp::from_millis(1))
+        StoredMessage::new(id, sink, topic, Timestamp::from_millis(1))
     }
 
     /// Larger than its topic takes.
-    fn bad(&self, id: MessageId) -> Message {
-        let mut message = Message { topic: self.small.parse().unwrap(), ..self.good(id) };
+    fn bad(&self, id: MessageId) -> StoredMessage {
+        let mut message = StoredMessage { topic: self.small.parse().unwrap(), ..self.good(id) };
         message.properties.set("long", &"x".repeat(3000)).unwrap();
         message
     }
@@ -77,7 +77,7 @@ impl Target for Topic {
     }
 
     /// It is not there.
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("never-made", id))
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::mosquitto::Mosquitto,
@@ -61,8 +61,8 @@ impl Target for Subscribed {
 
     /// Nothing can be published to a pattern. What the broker itself refuses it closes the connection over: that has tests of its
     /// own.
-    fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "topic/+".parse().unwrap(), ..self.good(id) }
+    fn bad(&self, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: "topic/+".parse().unwrap(), ..self.good(id) }
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use async_nats::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{Body, MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use futures_util::StreamExt;
 use testkit::{
@@ -26,6 +26,9 @@ pub(crate) struct Stream {
     server: Nats,
     listeners: Mutex<Listeners>,
 }
+
+/// The stream takes no larger message; the server takes a mebibyte.
+const MESSAGE_BYTES_MAX: i32 = 500_000;
 
 /// Those who are no streams.
 #[derive(Default)]
@@ -41,14 +44,19 @@ pub(crate) fn nats() -> Stream {
 }
 
 impl Stream {
-    fn to(&self, subject: &str, id: MessageId) -> Message {
-        Message { topic: subject.parse().unwrap(), ..self.good(id) }
+    fn to(&self, subject: &str, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: subject.parse().unwrap(), ..self.good(id) }
     }
 
     /// The stream, which is made when it is first asked for.
     async fn stream(&self) -> jetstream::stream::Stream {
         let client = async_nats::connect(self.server.url()).await.unwrap();
-        let config = Config { name: "S".into(), subjects: vec!["topic".into()], ..Config::default() };
+        let config = Config {
+            name: "S".into(),
+            subjects: vec!["topic".into()],
+            max_message_size: MESSAGE_BYTES_MAX,
+            ..Config::default()
+        };
         jetstream::new(client).get_or_create_stream(config).await.unwrap()
     }
 }
@@ -91,8 +99,14 @@ impl Target for Stream {
     }
 
     /// No subject has a space in it.
-    fn bad(&self, id: MessageId) -> Message {
-        Message { topic: "nobody wants this".parse().unwrap(), ..self.good(id) }
+    fn bad(&self, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: "nobody wants this".parse().unwrap(), ..self.good(id) }
+    }
+
+    /// The server takes it, and the stream does not.
+    fn refused_there(&self, id: MessageId) -> Option<StoredMessage> {
+        let body = Body::bytes(vec![b'x'; MESSAGE_BYTES_MAX as usize + 1]);
+        Some(StoredMessage { body, ..self.good(id) })
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {
@@ -100,7 +114,7 @@ impl Target for Stream {
     }
 
     /// Somebody listens there who is no stream, and answers as one would when told to.
-    async fn slow(&self, id: MessageId) -> Option<Message> {
+    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
         let mut listeners = self.listeners.lock().await;
         if listeners.slow.is_none() {
             let (release, released) = watch::channel(false);
@@ -127,7 +141,7 @@ impl Target for Stream {
     }
 
     /// Somebody listens there who is no stream, and never answers.
-    async fn silent(&self, id: MessageId) -> Option<Message> {
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
         let mut listeners = self.listeners.lock().await;
         if listeners.silent.is_none() {
             let client = async_nats::connect(self.server.url()).await.unwrap();
@@ -138,12 +152,12 @@ impl Target for Stream {
     }
 
     /// No stream has the subject.
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("nowhere", id))
     }
 
     /// The stream holds one message, and that is all it takes.
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         let context = jetstream::new(async_nats::connect(self.server.url()).await.unwrap());
         let (discard, subjects) = (DiscardPolicy::New, vec!["full".into()]);
         let full = Config { name: "FULL".into(), subjects, max_messages: 1, discard, ..Config::default() };

@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Properties, Sink, Timestamp};
+use duly_core::{Body, MessageId, Properties, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use lapin::{
     Connection, ConnectionProperties,
@@ -16,7 +16,10 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use testkit::{
-    servers::{proxy::Proxy, rabbitmq::shared},
+    servers::{
+        proxy::Proxy,
+        rabbitmq::{MESSAGE_BYTES_MAX, shared},
+    },
     sink::{Arrival, Target},
 };
 use tokio::sync::Mutex;
@@ -52,8 +55,8 @@ impl Queue {
         channel
     }
 
-    fn to(&self, topic: &str, id: MessageId) -> Message {
-        Message { topic: topic.parse().unwrap(), ..self.good(id) }
+    fn to(&self, topic: &str, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: topic.parse().unwrap(), ..self.good(id) }
     }
 }
 
@@ -91,16 +94,22 @@ impl Target for Queue {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> Message {
+    fn good(&self, id: MessageId) -> StoredMessage {
         let topic = self.name.parse().unwrap();
-        Message::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
+        StoredMessage::new(id, "target".parse().unwrap(), topic, Timestamp::from_millis(1))
     }
 
     /// It asks RabbitMQ to send copies elsewhere.
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         let mut properties = Properties::default();
         properties.set("CC", "elsewhere").unwrap();
-        Message { properties, ..self.good(id) }
+        StoredMessage { properties, ..self.good(id) }
+    }
+
+    /// It closes the channel over it.
+    fn refused_there(&self, id: MessageId) -> Option<StoredMessage> {
+        let body = Body::bytes(vec![b'x'; MESSAGE_BYTES_MAX + 1]);
+        Some(StoredMessage { body, ..self.good(id) })
     }
 
     fn not_shown(&self, state: &str) -> Option<String> {
@@ -108,12 +117,12 @@ impl Target for Queue {
     }
 
     /// Only the broker itself publishes there.
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("amq.rabbitmq.trace/x", id))
     }
 
     /// There is no room in it.
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         let name = format!("{}-full", self.name);
         let overflow = AMQPValue::LongString("reject-publish".into());
         let full = [("x-max-length", AMQPValue::LongInt(0)), ("x-overflow", overflow)];

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use redis::streams::StreamRangeReply;
 use testkit::{
@@ -171,10 +171,10 @@ impl<S: Servers> Target for Streams<S> {
     }
 
     /// The server of the stream hangs.
-    async fn slow(&self, id: MessageId) -> Option<Message> {
+    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
         let stream = self.servers.elsewhere()?;
         self.is_slow.store(true, Ordering::SeqCst);
-        Some(Message { topic: stream.parse().unwrap(), ..self.good(id) })
+        Some(StoredMessage { topic: stream.parse().unwrap(), ..self.good(id) })
     }
 
     async fn release(&self) {
@@ -182,25 +182,25 @@ impl<S: Servers> Target for Streams<S> {
         self.is_slow.store(false, Ordering::SeqCst);
     }
 
-    async fn silent(&self, id: MessageId) -> Option<Message> {
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
         self.slow(id).await
     }
 
     /// Something else has the name.
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         self.servers.of("text").run::<()>(&["SET", "text", "x"]);
-        Some(Message { topic: "text".parse().unwrap(), ..self.good(id) })
+        Some(StoredMessage { topic: "text".parse().unwrap(), ..self.good(id) })
     }
 
     /// The server of the stream is out of memory.
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         let stream = self.servers.elsewhere()?;
         self.servers.of(&stream).run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-        Some(Message { topic: stream.parse().unwrap(), ..self.good(id) })
+        Some(StoredMessage { topic: stream.parse().unwrap(), ..self.good(id) })
     }
 
     /// An entry has a body already.
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         let mut message = self.good(id);
         message.properties.put("body", "x");
         message

@@ -10,7 +10,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use duly::SystemClock;
-use duly_core::{Body, Message, MessageId, Sink, Timestamp};
+use duly_core::{Body, MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::rocketmq::{Rocketmq, shared},
@@ -45,14 +45,14 @@ impl Target for Topic {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn good(&self, id: MessageId) -> Message {
+    fn good(&self, id: MessageId) -> StoredMessage {
         let (sink, topic) = ("target".parse().unwrap(), self.name.parse().unwrap());
-        let message = Message::new(id, sink, topic, Timestamp::from_millis(1));
-        Message { body: Body::text("body"), ..message }
+        let message = StoredMessage::new(id, sink, topic, Timestamp::from_millis(1));
+        StoredMessage { body: Body::text("body"), ..message }
     }
 
     /// More in properties than a broker takes.
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         let mut message = self.good(id);
         for n in 0..9 {
             message.properties.set(&format!("long-{n}"), &"x".repeat(4000)).unwrap();

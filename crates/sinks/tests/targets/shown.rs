@@ -87,3 +87,44 @@ pub(crate) fn has_test(sink: &str, name: &str) -> bool {
     let mut texts = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
     texts.any(|text| text.contains(&format!("fn {name}(")))
 }
+
+/// A row of the tables of what an answer means: its words, and the tests that it names.
+pub(crate) struct Answer {
+    pub(crate) row: String,
+    pub(crate) tests: Vec<String>,
+}
+
+/// What the documentation of the sink says about answers.
+pub(crate) fn answers(sink: &str) -> Vec<Answer> {
+    let docs = fs::read_to_string(folder().join("src").join(sink).join("docs.md")).unwrap();
+    let lines = docs.lines().skip_while(|line| *line != "# What an answer means").skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("# "));
+    let rows = lines.filter(|line| line.starts_with("| ") && !line.starts_with("| answer"));
+    // Words between backticks stand in every second place. Settings and codes have fewer words than a test has.
+    let tests = |row: &str| {
+        let quoted = row.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() >= 3);
+        quoted.filter(|name| !name.contains(char::is_uppercase)).map(str::to_owned).collect()
+    };
+    rows.map(|row| Answer { row: row.to_owned(), tests: tests(row) }).collect()
+}
+
+/// Whether there is a test of this name: of the sink, of its units, or a case of the suite. `…` at its end stands for the rest of it.
+pub(crate) fn has_answer_test(sink: &str, name: &str) -> bool {
+    let head = match name.strip_suffix('…') {
+        Some(begin) => format!("fn {begin}"),
+        None => format!("fn {name}("),
+    };
+    let (tests, units) = (folder().join("tests").join(sink), folder().join("src").join(sink));
+    let suite = folder().join("../testkit/src/sink");
+    [tests, units, suite].iter().any(|below| contains(below, &head))
+}
+
+fn contains(below: &Path, text: &str) -> bool {
+    fs::read_dir(below).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => contains(&path, text),
+            false => fs::read_to_string(&path).unwrap().contains(text),
+        }
+    })
+}

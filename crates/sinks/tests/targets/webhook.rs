@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use duly::SystemClock;
-use duly_core::{Message, MessageId, Sink, Timestamp};
+use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use http::Response;
 use testkit::{
@@ -53,8 +53,8 @@ fn arrival(request: &Request) -> Arrival {
 }
 
 impl Webhook {
-    fn to(&self, topic: &str, id: MessageId) -> Message {
-        Message { topic: topic.parse().unwrap(), ..self.good(id) }
+    fn to(&self, topic: &str, id: MessageId) -> StoredMessage {
+        StoredMessage { topic: topic.parse().unwrap(), ..self.good(id) }
     }
 }
 
@@ -69,11 +69,11 @@ impl Target for Webhook {
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
 
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         self.to("refused", id)
     }
 
-    async fn slow(&self, id: MessageId) -> Option<Message> {
+    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("slow", id))
     }
 
@@ -81,15 +81,15 @@ impl Target for Webhook {
         self.released.send_replace(true);
     }
 
-    async fn silent(&self, id: MessageId) -> Option<Message> {
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("silent", id))
     }
 
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("forbidden", id))
     }
 
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         Some(self.to("full", id))
     }
 

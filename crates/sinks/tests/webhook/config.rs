@@ -94,3 +94,19 @@ fn headers_without_an_address_of_the_sinks_own_would_go_nowhere() {
             .is_empty()
     );
 }
+
+#[test]
+fn a_client_certificate_is_for_an_address_of_the_sinks_own_by_tls() {
+    let clients = testkit::tls::ClientCertificate::new();
+    let made = clients.settings();
+    let (cert, key) = made.split_once('\n').unwrap();
+    let faults = |settings: &str| {
+        let faults = read(settings).unwrap().check();
+        faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    };
+    assert_eq!(faults(&format!("url = 'https://h'\n{made}")), [""; 0]);
+    assert_eq!(faults(&format!("url = 'https://h'\n{cert}")), ["client_key"]);
+    assert_eq!(faults(&format!("url = 'https://h'\n{key}")), ["client_cert"]);
+    assert_eq!(faults(&format!("url = 'http://h'\n{made}")), ["client_cert", "client_key"]);
+    assert_eq!(faults(&format!("allow_urls = ['https://*']\n{made}")), ["client_cert", "client_key"]);
+}

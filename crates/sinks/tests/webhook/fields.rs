@@ -1,7 +1,7 @@
 //! What a request carries.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use duly_core::{Body, Delivery, Message, SinkErrorKind};
+use duly_core::{Body, Delivery, SinkErrorKind, StoredMessage};
 use hmac::{Hmac, KeyInit, Mac};
 use testkit::http::Request;
 
@@ -23,7 +23,7 @@ async fn a_request_carries_the_whole_message_and_is_signed_with_every_secret() {
     let settings = "method = 'PUT'\nsecret = ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', 'old words']\n\
                     [headers]\nAuthorization = 'Bearer abc'";
     let sink = sink_to(&server, settings);
-    let mut order = Message { body: Body::json(&["a"]).unwrap(), ..message("orders/late") };
+    let mut order = StoredMessage { body: Body::json(&["a"]).unwrap(), ..message("orders/late") };
     order.tag = Some("paid".parse().unwrap());
     order.properties.set("Tenant", "a, b; ü").unwrap();
     sink.deliver(&[Delivery::new(order, 3)]).await.remove(0).unwrap();

@@ -14,7 +14,7 @@ mod whole;
 use std::sync::Arc;
 
 use duly::ManualClock;
-use duly_core::{Body, Delivery, Message, Sink, SinkError, SinkErrorKind, Timestamp};
+use duly_core::{Body, Delivery, Sink, SinkError, SinkErrorKind, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::http::{HttpServer, Reply};
 
@@ -30,10 +30,11 @@ fn sink_to(server: &HttpServer, settings: &str) -> Arc<dyn Sink> {
     sink_with(&format!("url = '{}'\nallow_private = true\n{settings}", server.url())).0
 }
 
-fn message(topic: &str) -> Message {
+fn message(topic: &str) -> StoredMessage {
     let (id, sink) = ("order-42".parse().unwrap(), "hooks".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
-    Message { body: Body::text("body"), ..message }
+    let message =
+        StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1_767_225_599_000));
+    StoredMessage { body: Body::text("body"), ..message }
 }
 
 fn to(topic: &str) -> Delivery {

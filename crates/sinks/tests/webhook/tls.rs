@@ -2,7 +2,10 @@
 
 use duly_core::{ErrorScope, SinkErrorKind};
 use tempfile::NamedTempFile;
-use testkit::http::{HttpServer, Reply};
+use testkit::{
+    http::{HttpServer, Reply},
+    tls::ClientCertificate,
+};
 
 use crate::{by_path, failure, one, sink_to};
 
@@ -49,4 +52,46 @@ async fn a_target_without_tls_is_unreachable_by_https() {
         "{}",
         error.detail
     );
+}
+
+/// A server for those alone who show this certificate, which speaks one of `protocols`; and its authority as a file.
+fn server_of(clients: &ClientCertificate, protocols: &[&str]) -> (HttpServer, NamedTempFile) {
+    let (tls, authority) = testkit::tls::acceptor_for(&["127.0.0.1"], protocols, &clients.authority());
+    let server = HttpServer::start_tls(tls, |_| Reply::status(200, "safe"));
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority).unwrap();
+    (server, file)
+}
+
+#[tokio::test]
+async fn a_target_that_wants_a_certificate_of_ours_gets_it() {
+    for protocols in [&["http/1.1"][..], &["h2"]] {
+        let clients = ClientCertificate::new();
+        let (server, ca) = server_of(&clients, protocols);
+        let with = |own: &str| sink_to(&server, &format!("ca = '{}'\n{own}", ca.path().display()));
+        assert_eq!(one(&with(&clients.settings()), "a").await.unwrap(), "200 safe");
+        for own in [String::new(), ClientCertificate::new().settings()] {
+            let error = failure(&with(&own), "a").await;
+            let found = (error.kind, error.scope);
+            assert_eq!(found, (SinkErrorKind::Misconfigured, ErrorScope::Target), "{own}: {}", error.detail);
+        }
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn our_certificate_is_shown_to_no_url_that_a_message_names() {
+    for protocols in [&["http/1.1"][..], &["h2"]] {
+        let clients = ClientCertificate::new();
+        let (server, ca) = server_of(&clients, protocols);
+        let settings =
+            format!("ca = '{}'\nallow_urls = ['https://*:*']\n{}", ca.path().display(), clients.settings());
+        let sink = sink_to(&server, &settings);
+        // A connection stands that would do; the address is the very same.
+        one(&sink, "a").await.unwrap();
+        let error = failure(&sink, &format!("{}/a", server.url())).await;
+        assert_eq!(error.kind, SinkErrorKind::Denied, "{}", error.detail);
+        one(&sink, "a").await.unwrap();
+        assert_eq!(server.requests().len(), 2);
+    }
 }

@@ -1,6 +1,6 @@
 //! What one would write by hand: the table of the sketch, batched statements, each its own transaction.
 
-use duly_core::Message;
+use duly_core::StoredMessage;
 use sqlx::{
     AssertSqlSafe, MySqlPool, PgPool, QueryBuilder, mysql::MySqlPoolOptions, postgres::PgPoolOptions,
 };
@@ -65,7 +65,7 @@ impl Bare {
         }
     }
 
-    pub(crate) async fn insert(&self, batch: &[Message]) {
+    pub(crate) async fn insert(&self, batch: &[StoredMessage]) {
         let text = format!("INSERT INTO bare_message {COLUMNS}");
         macro_rules! insert {
             ($db:ty, $pool:expr) => {{

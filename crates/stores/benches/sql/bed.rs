@@ -7,8 +7,8 @@ use std::{
 
 use duly::{Clock, SystemClock};
 use duly_core::{
-    Body, Lane, Message, MessageId, Now, SinkName, Timestamp, Topic,
-    store::{Claim, Holder, Insert, Leased, Settle, Verdict},
+    Body, Lane, MessageId, Now, SinkName, StoredMessage, Timestamp, Topic,
+    store::{Claim, Holder, Insert, LeasedMessage, Settle, Settlement},
 };
 use duly_stores::{ServerClock, SqlStore, sql};
 use testkit::servers::{
@@ -95,24 +95,27 @@ pub(crate) fn lane() -> Lane {
 }
 
 /// The `n`th message, due at `due`, with an id as Duly makes them.
-pub(crate) fn message(n: usize, made: Timestamp, due: Timestamp, body: usize) -> Message {
+pub(crate) fn message(n: usize, made: Timestamp, due: Timestamp, body: usize) -> StoredMessage {
     let id = MessageId::made(made, n as u128);
-    let mut message = Message::new(id, SinkName::queue(), Topic::parse("work").unwrap(), due);
+    let mut message = StoredMessage::new(id, SinkName::queue(), Topic::parse("work").unwrap(), due);
     message.body = Body::text("x".repeat(body));
     message
 }
 
-pub(crate) fn insert(message: Message) -> Insert {
-    Insert { message, made_id: true }
+pub(crate) fn insert(message: StoredMessage) -> Insert {
+    Insert { id_is_generated: true, ..Insert::new(message) }
 }
 
 pub(crate) fn claim() -> Claim {
     Claim { lane: lane(), limit: BATCH, lease: LEASE, holder: Holder::Process }
 }
 
-pub(crate) fn delivered(leased: &[Leased]) -> Vec<Settle> {
-    let verdict = Verdict::Delivered { receipt: Some("1-1".into()) };
-    leased.iter().map(|leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() }).collect()
+pub(crate) fn delivered(leased: &[LeasedMessage]) -> Vec<Settle> {
+    let settlement = Settlement::Delivered { receipt: Some("1-1".into()) };
+    leased
+        .iter()
+        .map(|leased| Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() })
+        .collect()
 }
 
 pub(crate) fn later(now: Now) -> Timestamp {

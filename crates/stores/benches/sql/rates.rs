@@ -9,7 +9,7 @@ use std::{
 };
 
 use duly::Clock;
-use duly_core::{Message, Store};
+use duly_core::{Store, StoredMessage};
 use testkit::bench::report::Report;
 
 use crate::{
@@ -69,33 +69,33 @@ pub(crate) async fn measure(report: &mut Report, arguments: &Arguments, kind: Ki
         "msg/s",
         rate(spent[2]),
     );
-    let books = store.books().await.unwrap();
-    assert!(books.balance() && books.delivered == (part * ROUNDS) as u64, "{books:?}");
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance() && totals.delivered == (part * ROUNDS) as u64, "{totals:?}");
 }
 
-fn messages(now: duly_core::Now, count: usize, round: usize, body: usize) -> Vec<Message> {
+fn messages(now: duly_core::Now, count: usize, round: usize, body: usize) -> Vec<StoredMessage> {
     (0..count).map(|n| message(round * count + n, now.wall(), now.wall(), body)).collect()
 }
 
 /// Whoever takes a batch.
 trait Takes: Clone + Send + Sync + 'static {
-    fn take(&self, batch: &[Message]) -> impl Future<Output = ()> + Send;
+    fn take(&self, batch: &[StoredMessage]) -> impl Future<Output = ()> + Send;
 }
 
 impl Takes for Arc<Bare> {
-    async fn take(&self, batch: &[Message]) {
+    async fn take(&self, batch: &[StoredMessage]) {
         self.insert(batch).await;
     }
 }
 
 impl Takes for (Arc<duly_stores::SqlStore>, duly_stores::ServerClock) {
-    async fn take(&self, batch: &[Message]) {
+    async fn take(&self, batch: &[StoredMessage]) {
         let batch = batch.iter().cloned().map(insert).collect();
         self.0.insert(self.1.now(), batch).await.unwrap();
     }
 }
 
-async fn inserting(all: Arc<Vec<Message>>, to: impl Takes) -> f64 {
+async fn inserting(all: Arc<Vec<StoredMessage>>, to: impl Takes) -> f64 {
     let next = Arc::new(AtomicUsize::new(0));
     let begin = clock_time();
     let callers: Vec<_> = (0..CALLERS)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    DeadReason, Lane, Lost, MessageId, Now, Record, State, Timestamp,
+    DeadReason, Lane, LeaseLoss, MessageId, Now, Record, State, Timestamp,
     store::{Changed, Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -122,26 +122,30 @@ impl Shared {
                 return Err(StoreError::new(StoreErrorKind::TooLarge, what));
             }
             let start = bytes.len();
-            entry::encode_fresh(message, now.wall(), number, &mut bytes);
+            entry::encode_fresh(message, insert.past.as_deref(), now.wall(), number, &mut bytes);
             entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
         }
         let mut last = {
             let mut engine = self.engine_with_room(bytes.len() + batch.len() * 8, Class::Insert).await?;
             let mut call_keeper = engine.tick(now);
             for (insert, item) in batch.iter().zip(&mut entering) {
-                item.is_new = insert.made_id
+                item.is_new = insert.id_is_generated
                     || (engine.index.candidates(item.hash).next().is_none()
                         && !engine.ended.may_know(item.hash));
             }
-            let new = entering.iter().filter(|item| item.is_new).count() as u64;
-            if engine.totals().pending + new > engine.options.pending_max {
+            let waits = |(insert, item): &(&Insert, &Entering)| item.is_new && !insert.is_dead();
+            let new = batch.iter().zip(&entering).filter(waits).count() as u64;
+            if new > 0 && engine.totals().pending + new > engine.options.pending_max {
                 let what =
                     format!("{} messages wait already, and no more are taken", engine.options.pending_max);
                 return Err(StoreError::new(StoreErrorKind::TooMany, what));
             }
+            for (insert, item) in batch.iter().zip(&entering).filter(|(_, item)| item.is_new) {
+                engine.renumber(|| insert.message.lane(), &mut bytes[item.entry.clone()])?;
+            }
             for (insert, item) in batch.iter().zip(&mut entering).filter(|(_, item)| item.is_new) {
                 // The same id earlier in this batch is known by now.
-                item.is_new = insert.made_id || engine.index.candidates(item.hash).next().is_none();
+                item.is_new = insert.id_is_generated || engine.index.candidates(item.hash).next().is_none();
                 if item.is_new {
                     engine.accept(item.hash, &mut bytes[item.entry.clone()]);
                 }
@@ -202,6 +206,7 @@ impl Shared {
             // Somebody else may have brought the same id in the meantime: then look again.
             let after: Vec<Place> = engine.index.candidates(hash).map(|(place, _)| place).collect();
             if before == after {
+                engine.renumber(|| insert.message.lane(), entry)?;
                 engine.accept(hash, entry);
                 self.wake(&mut engine);
                 let commit = engine.journal.commit();
@@ -262,7 +267,7 @@ impl Shared {
         let found = engine.ended.find(id.hash64(), id, lane_of).map_err(|error| {
             let bad = error.kind() == std::io::ErrorKind::InvalidData;
             let kind = if bad { StoreErrorKind::Damaged } else { StoreErrorKind::Unavailable };
-            StoreError::new(kind, format!("reading a finished message failed: {error}"))
+            StoreError::new(kind, format!("reading a finished message failed: {error}")).with_source(error)
         })?;
         let kept_ms = engine.ended.retention_ms();
         Ok(found.filter(|(record, _)| {
@@ -321,7 +326,7 @@ impl Shared {
             stored.message.due = now.wall();
             stored.ready = now.wall();
             stored.attempts = 0;
-            stored.lost = Lost::No;
+            stored.lost = LeaseLoss::None;
             stored.dead = None;
             Ok(Wish::Replace(self.encoded(&stored, found)?))
         })

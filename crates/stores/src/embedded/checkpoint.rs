@@ -17,6 +17,7 @@ use super::{
     ended::Slice,
     engine::Engine,
     flight::{ClaimLog, Note},
+    lanes::LaneState,
     manifest::{FORMAT, LaneLine, Manifest, SliceLine, TableLine},
     table::{KEY_BYTES, write_gone},
 };
@@ -38,6 +39,8 @@ struct Snapshot {
     buried: Vec<u32>,
     slices: Vec<Slice>,
     old_claims: Vec<u32>,
+    /// Lanes that it does not name any more.
+    forgotten: Vec<Lane>,
     /// Frames before this one must be durable first.
     next_frame: u64,
 }
@@ -74,6 +77,7 @@ impl Shared {
             engine.claim_files.push(claims);
             snapshot
         };
+        self.forget_numbers(&snapshot.forgotten);
         match self.write_snapshot(&mut snapshot) {
             Ok(true) => self.let_go(snapshot),
             Ok(false) => Ok(()),
@@ -82,6 +86,17 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Whoever took a number from here before is given another when its message is accepted.
+    fn forget_numbers(&self, lanes: &[Lane]) {
+        if lanes.is_empty() {
+            return;
+        }
+        let mut numbers = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        lanes.iter().for_each(|lane| {
+            numbers.remove(lane);
+        });
     }
 
     /// Makes the snapshot durable; `false` if the store stopped first.
@@ -229,6 +244,7 @@ impl Shared {
                 StoreErrorKind::Unavailable,
                 format!("the last checkpoint failed: {error}; nothing is lost"),
             )
+            .with_source(error)
         })
     }
 }
@@ -303,6 +319,11 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
         });
     }
     tables.sort_by_key(|table| table.number);
+    let Engine { lanes, ended, .. } = &mut *engine;
+    // If the manifest cannot be written, the one before it still names them: a lane may have two numbers then, and keeps the later one.
+    let forgotten = lanes.forget(journal_start, |number| ended.names_lane(number));
+    let mut lanes: Vec<_> = engine.lanes.numbered().map(lane_line).collect();
+    lanes.sort_by_key(|line| line.number);
     let manifest = Manifest {
         format: FORMAT,
         journal_start,
@@ -316,25 +337,27 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
             .iter()
             .map(|slice| SliceLine { number: slice.number, len: slice.file_len, crc: slice.file_crc })
             .collect(),
-        lanes: engine.lanes.iter().map(lane_line).collect(),
-        accepted: engine.books.accepted,
-        delivered: engine.books.delivered,
-        cancelled: engine.books.cancelled,
-        purged: engine.books.purged,
+        lanes,
+        accepted: engine.totals.accepted,
+        delivered: engine.totals.delivered,
+        cancelled: engine.totals.cancelled,
+        purged: engine.totals.purged,
         next_file: engine.next_file,
         next_version: engine.next_version,
         claims,
         salted_from: engine.journal.salted_from,
+        next_lane: engine.lanes.next().unwrap_or(u32::MAX),
     };
-    Snapshot { manifest, gone, buried, slices, old_claims: engine.claim_files.clone(), next_frame }
+    let old_claims = engine.claim_files.clone();
+    Snapshot { manifest, gone, buried, slices, old_claims, forgotten, next_frame }
 }
 
-fn lane_line(state: &super::lanes::LaneState) -> LaneLine {
+fn lane_line((number, state): (u32, &LaneState)) -> LaneLine {
     let (queue, name) = match &state.lane {
         Lane::Queue(topic) => (true, topic.as_str()),
         Lane::Sink(sink) => (false, sink.as_str()),
     };
-    LaneLine { queue, name: name.to_owned(), paused: state.paused }
+    LaneLine { queue, name: name.to_owned(), paused: state.paused, number: Some(number) }
 }
 
 /// What is claimed now, for the next claims log.

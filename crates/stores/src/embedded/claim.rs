@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Lane, Monotonic, Now, Receipt, Timestamp,
-    store::{Claim, ClaimBudget, Claimed, Holder, Leased, StoreError, StoreErrorKind},
+    Attempt, Lane, Monotonic, Now, Receipt, Timestamp,
+    store::{Claim, ClaimBudget, Claimed, Holder, LeasedMessage, StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -201,11 +201,12 @@ impl Shared {
                 alone: one.near.suspect,
                 released: false,
             });
-            messages.push(Leased {
+            messages.push(LeasedMessage {
                 receipt: Receipt { shard: 0, token: one.token, id: stored.message.id.clone() },
                 ready: one.ready,
-                attempt: stored.attempts + 1,
+                attempt: stored.attempts.saturating_add(1),
                 lost: stored.lost,
+                lost_at: Attempt::lost_at(&stored.history),
                 fence: None,
                 message: stored.message,
             });
@@ -220,7 +221,8 @@ impl Shared {
             self.take_back(&tokens);
             let full = super::keeper::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
-            return Err(StoreError::new(kind, format!("the claim could not be recorded: {error}")));
+            let what = format!("the claim could not be recorded: {error}");
+            return Err(StoreError::new(kind, what).with_source(error));
         }
         match failed.filter(|error| messages.is_empty() && error.kind != StoreErrorKind::Damaged) {
             Some(error) => Err(error),
@@ -255,7 +257,7 @@ impl Shared {
         if error.kind == StoreErrorKind::Damaged {
             engine.set_aside_claimed(token);
         } else if let Some(held) = engine.flight.get_mut(token) {
-            tracing::warn!(id = %held.id, %error, "message could not be read; tried again later");
+            tracing::warn!(id = %held.id, %error, "message unreadable; retried later");
             held.lease_end = now.mono();
             engine.flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
         }
@@ -326,7 +328,7 @@ impl Shared {
                     Some(Ok(bytes)) if hash_of(&bytes) == Some(hash) => Ok(Some(Bytes::from(bytes))),
                     Some(Err(error)) if error.kind() != std::io::ErrorKind::InvalidData => {
                         let what = format!("reading the data folder failed: {error}");
-                        Err(StoreError::new(StoreErrorKind::Unavailable, what))
+                        Err(StoreError::new(StoreErrorKind::Unavailable, what).with_source(error))
                     }
                     _ => Err(damaged(place)),
                 };
@@ -363,14 +365,14 @@ impl Shared {
             let mut engine = self.engine();
             let give_back = |token: &u64| {
                 let held = engine.let_go(*token)?;
-                engine.hand_back(&held);
+                engine.release(&held);
                 Some(Note::released(*token, &held))
             };
             tokens.iter().filter_map(give_back).collect()
         };
         // A checkpoint may have noted them meanwhile, as it notes all claims.
         if let Err(error) = self.claims.write(released) {
-            tracing::warn!(%error, "claims taken back could not be recorded");
+            tracing::warn!(%error, "release of claims failed");
         }
     }
 }

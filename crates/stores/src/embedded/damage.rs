@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Body, DeadReason, Lane, Lost, Message, MessageId, Now, Outcome, SinkName, Timestamp, Topic,
+    Attempt, Body, DeadReason, Lane, LeaseLoss, MessageId, Now, Outcome, SinkName, StoredMessage, Timestamp,
+    Topic,
     store::{StoreError, StoreErrorKind},
 };
 
@@ -211,7 +212,7 @@ impl Shared {
             let bytes =
                 file.map_or(Ok(Bytes::new()), |file| left_of(&*file, one.place)).map_err(|error| {
                     let what = format!("reading a damaged message failed: {error}");
-                    StoreError::new(StoreErrorKind::Unavailable, what)
+                    StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
                 })?;
             let entry = lane.and_then(|lane| dead_letter(&one, &lane, &bytes, now.wall()));
             self.admitted(entry.as_ref().map_or(0, Vec::len) + 64, Class::Change).await?;
@@ -260,7 +261,7 @@ fn dead_letter(one: &Damaged, lane: &Lane, bytes: &Bytes, now: Timestamp) -> Opt
     let why = format!("the entry at byte {offset} of file {file} cannot be read; its content may be wrong");
     stored.remember(Attempt::new(now, Outcome::Failed, why));
     stored.ready = one.ready;
-    stored.lost = Lost::No;
+    stored.lost = LeaseLoss::None;
     stored.dead = Some((DeadReason::Damaged, now));
     let mut out = Vec::with_capacity(512 + stored.message.body.len());
     entry::encode(&stored, one.lane, &mut out);
@@ -273,7 +274,7 @@ fn unread(id: MessageId, lane: &Lane, bytes: &Bytes, ready: Timestamp) -> Option
         Lane::Queue(topic) => (SinkName::queue(), topic.clone()),
         Lane::Sink(sink) => (sink.clone(), Topic::parse("unknown").ok()?),
     };
-    let mut message = Message::new(id, sink, topic, ready);
+    let mut message = StoredMessage::new(id, sink, topic, ready);
     message.body = Body::bytes(bytes.clone());
     Some(Stored {
         content_hash: Peek::start(bytes).map_or(0, Peek::content_hash),
@@ -282,7 +283,7 @@ fn unread(id: MessageId, lane: &Lane, bytes: &Bytes, ready: Timestamp) -> Option
         accepted: None,
         ready,
         attempts: 0,
-        lost: Lost::No,
+        lost: LeaseLoss::None,
         maybe_delivered: false,
         history: Vec::new(),
         dead: None,

@@ -1,7 +1,7 @@
 //! What is kept of finished messages: their heads, in slices that are dropped whole.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     sync::Arc,
 };
@@ -10,7 +10,7 @@ use duly_core::{Attempt, Lane, MessageId, Outcome, Record, State, Timestamp};
 
 use super::{
     disk::DiskFile,
-    entry::{self, ALIGN, Garbled},
+    entry::{self, ALIGN, Garbled, Peek},
     numbers::Numbered,
     options::SLICE_BYTES_MAX,
     table::read_all,
@@ -110,9 +110,9 @@ impl<'a> EndPeek<'a> {
         record.ended = Some(self.ended());
         record.receipt = self.receipt();
         if record.state == State::Delivered {
-            record.attempts += 1;
+            record.attempts = record.attempts.saturating_add(1);
             let detail = record.receipt.clone().unwrap_or_default();
-            record.history.push(Attempt::new(self.ended(), Outcome::Delivered, detail));
+            Attempt::remember(&mut record.history, Attempt::new(self.ended(), Outcome::Delivered, detail));
         }
         Ok((record, hash))
     }
@@ -141,6 +141,8 @@ pub(super) struct Slice {
     pub(super) last: Timestamp,
     pub(super) dirty: bool,
     offsets: HashMap<u64, u32, Numbered>,
+    /// The numbers of the lanes whose messages are in it.
+    lanes: HashSet<u32, Numbered>,
 }
 
 impl Slice {
@@ -155,6 +157,7 @@ impl Slice {
             last: first,
             dirty: false,
             offsets: HashMap::default(),
+            lanes: HashSet::default(),
         }
     }
 
@@ -165,7 +168,7 @@ impl Slice {
         let mut at = 0;
         while at < bytes.len() {
             let Ok(peek) = EndPeek::at(&bytes[at..]) else { return Err(io::ErrorKind::InvalidData.into()) };
-            let Some((hash, _, _)) = head_facts(peek.head()) else {
+            let Some((hash, lane, _)) = head_facts(peek.head()) else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             if at == 0 {
@@ -173,6 +176,10 @@ impl Slice {
             }
             slice.last = peek.ended();
             slice.offsets.insert(hash, (at / ALIGN) as u32);
+            // Of a purged message nothing is kept, and nobody asks for its lane.
+            if peek.state().is_some() {
+                slice.lanes.insert(lane);
+            }
             at += peek.len();
         }
         slice.file_len = at as u64;
@@ -183,6 +190,12 @@ impl Slice {
     fn add(&mut self, hash: u64, at: Timestamp, bytes: &[u8]) {
         let offset = self.bytes();
         self.offsets.insert(hash, (offset / ALIGN as u64) as u32);
+        if let Ok(end) = EndPeek::at(bytes)
+            && end.state().is_some()
+            && let Ok(head) = Peek::of_head(end.head())
+        {
+            self.lanes.insert(head.lane());
+        }
         self.buffer.extend_from_slice(bytes);
         self.last = at;
     }
@@ -313,6 +326,11 @@ impl Ended {
     pub(super) fn knows(&self, hash: u64, kept: &[u8]) -> bool {
         let latest = self.slices.iter().rev().find_map(|slice| Some((slice, slice.offsets.get(&hash)?)));
         latest.is_some_and(|(slice, off8)| slice.read(*off8).is_ok_and(|bytes| bytes.starts_with(kept)))
+    }
+
+    /// Whether a message of the lane with this number is kept.
+    pub(super) fn names_lane(&self, number: u32) -> bool {
+        self.slices.iter().any(|slice| slice.lanes.contains(&number))
     }
 
     pub(super) fn retention_ms(&self) -> u64 {

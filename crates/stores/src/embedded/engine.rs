@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use duly_core::{
     Lane, Monotonic, Now, State, Timestamp,
-    store::{Books, StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind, Totals},
 };
 
 use super::{
@@ -94,7 +94,7 @@ pub(super) struct Engine {
     /// Dead letters on their way to their table.
     pub(super) dead: Buffer,
     pub(super) dead_count: u64,
-    pub(super) books: Books,
+    pub(super) totals: Totals,
     pub(super) next_file: u32,
     pub(super) next_version: u64,
     /// Bytes in the buffers of buckets.
@@ -184,13 +184,33 @@ impl Engine {
     }
 
     /// The number of a lane, made known if it is new.
-    pub(super) fn lane_number(&mut self, lane: &Lane) -> u32 {
+    pub(super) fn lane_number(&mut self, lane: &Lane) -> Result<u32, StoreError> {
         if let Some(number) = self.lanes.number(lane) {
-            return number;
+            return Ok(number);
         }
-        let number = self.lanes.add(lane.clone());
-        self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
-        number
+        let number = self.lanes.next().ok_or_else(|| {
+            let what = "this store has had as many topics as it can number; move its messages to a new one \
+                        (duly migrate-store), and do not use a topic per message";
+            StoreError::new(StoreErrorKind::TooMany, what)
+        })?;
+        self.lanes.add(number, lane.clone());
+        let place = self.journal.add(Kind::Lane, |out| write_lane(number, lane, out));
+        self.lanes.named_in(number, place.file);
+        Ok(number)
+    }
+
+    /// Sees to it that a new entry names its lane by a number that is in use: the one that its caller saw may be forgotten by now.
+    pub(super) fn renumber(
+        &mut self,
+        lane: impl FnOnce() -> Lane,
+        entry: &mut [u8],
+    ) -> Result<(), StoreError> {
+        if Peek::framed(entry).is_ok_and(|peek| self.lanes.get(peek.lane()).is_some()) {
+            return Ok(());
+        }
+        let number = self.lane_number(&lane())?;
+        entry::set_lane(entry, number);
+        Ok(())
     }
 
     /// Gives an entry the next version. Under the lock, so that the order of versions is the order of the journal.
@@ -199,20 +219,29 @@ impl Engine {
         self.next_version += 1;
     }
 
+    /// The journal names the lane of this entry at `place`.
+    fn note_lane(&mut self, entry: &[u8], place: Place) {
+        if let Ok(peek) = Peek::framed(entry) {
+            self.lanes.named_in(peek.lane(), place.file);
+        }
+    }
+
     /// Takes a new message: its entry and the hash of its id.
     pub(super) fn accept(&mut self, hash: u64, entry: &mut [u8]) {
         self.stamp(entry);
         let place = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
+        self.note_lane(entry, place);
         self.journal.count(place.file, true);
         let marks = self.settle_down(hash, place, entry);
         self.index.insert(hash, place, marks);
-        self.books.accepted += 1;
+        self.totals.accepted += 1;
     }
 
     /// Replaces the entry of a message. It is not claimed any more.
     pub(super) fn change(&mut self, hash: u64, old: Place, old_bytes: u64, entry: &mut [u8]) {
         self.stamp(entry);
         let place = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
+        self.note_lane(entry, place);
         self.journal.count(place.file, true);
         self.leave(old, old_bytes);
         let marks = self.settle_down(hash, place, entry);
@@ -233,16 +262,19 @@ impl Engine {
         let mut kept = std::mem::take(&mut self.scratch);
         kept.clear();
         ended::encode(state, at, receipt, head, &mut kept);
-        self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
+        let ended = self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
+        if let Ok(peek) = Peek::of_head(head) {
+            self.lanes.named_in(peek.lane(), ended.file);
+        }
         self.leave(place, bytes);
         let gone = self.index.remove(hash, place);
         debug_assert!(gone.is_some(), "what ends was alive at its place");
         self.keep(hash, at, &kept);
         self.scratch = kept;
         match state {
-            State::Delivered => self.books.delivered += 1,
-            State::Cancelled => self.books.cancelled += 1,
-            _ => self.books.purged += 1,
+            State::Delivered => self.totals.delivered += 1,
+            State::Cancelled => self.totals.cancelled += 1,
+            _ => self.totals.purged += 1,
         }
     }
 
@@ -379,7 +411,7 @@ impl Engine {
     }
 
     /// Makes a claimed message claimable again, as if it had not been claimed.
-    pub(super) fn hand_back(&mut self, held: &Held) {
+    pub(super) fn release(&mut self, held: &Held) {
         self.index.set_marks(held.hash, held.place, Marks { claimed: false, near: true });
         let Some(lane) = self.lanes.get_mut(held.lane) else { return };
         lane.pending += 1;
@@ -406,10 +438,10 @@ impl Engine {
         self.tables.contains_key(&place.file) || self.journal.is_written(place)
     }
 
-    pub(super) fn totals(&self) -> Books {
+    pub(super) fn totals(&self) -> Totals {
         let in_flight = self.flight.len() as u64;
         let pending = (self.index.len() as u64).saturating_sub(in_flight + self.dead_count);
-        Books { pending, in_flight, dead: self.dead_count, ..self.books }
+        Totals { pending, in_flight, dead: self.dead_count, ..self.totals }
     }
 
     /// The next number for a file of any kind.

@@ -142,14 +142,14 @@ mod tests {
     }
 
     async fn assert_stopped(store: &EmbeddedStore, thread: &str) {
-        let insert = Insert { message: message("work", 1_000, 0, 10), made_id: false };
+        let insert = Insert::new(message("work", 1_000, 0, 10));
         let error = store.insert(now(0), vec![insert]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Closed);
         assert!(error.what.contains(thread), "{error}");
         let health = store.state_of_health().whole().unwrap_err();
         // Whoever waited is told besides that it may have been done.
         assert!(error.what.starts_with(&health.what), "{error}");
-        assert_eq!(store.books().await, Err(health));
+        assert_eq!(store.totals().await, Err(health));
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
             disk.at_tables.store(true, Ordering::SeqCst);
             // More than the buffers hold: they are written to a table.
             let batch = (0..50).map(|number| message("work", number, 3_600_000, 300));
-            let batch = batch.map(|message| Insert { message, made_id: false }).collect();
+            let batch = batch.map(Insert::new).collect();
             store.insert(now(0), batch).await.unwrap();
             loop {
                 let moved = store.shared.moved.notified();
@@ -176,7 +176,7 @@ mod tests {
             store.abandon();
             drop(store);
             let store = open(dir.path(), &Arc::default()).await;
-            assert_eq!(store.books().await.unwrap().pending, 50, "a restart has them all");
+            assert_eq!(store.totals().await.unwrap().pending, 50, "a restart has them all");
         });
     }
 

@@ -61,12 +61,12 @@ pub(super) fn run(shared: &Shared) {
             Err(error) if is_full(&error) => {
                 let was = std::mem::replace(&mut shared.engine().full, true);
                 if !was {
-                    tracing::error!(%error, "the disk is full: new messages are refused until there is room");
+                    tracing::error!(%error, "disk full; new messages are refused");
                 }
                 shared.room.notify_waiters();
             }
             Err(error) => {
-                tracing::error!(%error, "the data folder cannot be kept in order; the store stops");
+                tracing::error!(%error, "background maintenance failed; the store stops");
                 shared.close_because(format!(
                     "the data folder failed: {error}; look at the disk, then restart"
                 ));

@@ -8,6 +8,7 @@ use duly_core::{Lane, MessageId, Timestamp};
 use super::{
     entry::{Garbled, Peek},
     index::Place,
+    numbers::Numbered,
     options::NEAR_COST,
 };
 
@@ -75,6 +76,8 @@ pub(super) struct LaneState {
     pub(super) dead: u64,
     /// The first of those on their way from memory to a run.
     pub(super) limbo: Option<NearKey>,
+    /// The last journal segment with a record that names this lane.
+    segment: u32,
 }
 
 impl LaneState {
@@ -89,6 +92,7 @@ impl LaneState {
             in_flight: 0,
             dead: 0,
             limbo: None,
+            segment: 0,
         }
     }
 
@@ -100,6 +104,11 @@ impl LaneState {
             (Some(memory), Some(disk)) => Some(memory.min(disk)),
             (memory, disk) => memory.or(disk),
         }
+    }
+
+    /// Whether it has no message that is alive, and no pause.
+    fn is_empty(&self) -> bool {
+        !self.paused && self.pending == 0 && self.in_flight == 0 && self.dead == 0
     }
 
     /// Notes that the message with `key` is on its way from memory to a run.
@@ -124,10 +133,14 @@ fn first_id() -> MessageId {
 }
 
 /// All lanes, by number. A number is never used for another lane.
+///
+/// A topic of the built-in queue is [forgotten](Self::forget) once it holds nothing. If it comes back, it gets another number.
 #[derive(Default)]
 pub(super) struct Lanes {
-    all: Vec<LaneState>,
+    all: HashMap<u32, LaneState, Numbered>,
     numbers: HashMap<Lane, u32>,
+    /// The number of the next new lane.
+    next: u32,
 }
 
 impl Lanes {
@@ -135,27 +148,77 @@ impl Lanes {
         self.numbers.get(lane).copied()
     }
 
-    /// Adds a lane under the next number.
-    pub(super) fn add(&mut self, lane: Lane) -> u32 {
-        let number = self.all.len() as u32;
+    /// The number that the next new lane gets; `None` if all were used.
+    pub(super) fn next(&self) -> Option<u32> {
+        (self.next < u32::MAX).then_some(self.next)
+    }
+
+    /// Adds a lane under a number that no lane had.
+    pub(super) fn add(&mut self, number: u32, lane: Lane) {
         self.numbers.insert(lane.clone(), number);
-        self.all.push(LaneState::new(lane));
-        number
+        self.all.insert(number, LaneState::new(lane));
+        self.reserve(number.saturating_add(1));
+    }
+
+    /// Whether no lane ever had this number.
+    pub(super) fn is_new(&self, number: u32) -> bool {
+        number >= self.next
+    }
+
+    /// Gives out no number below this.
+    pub(super) fn reserve(&mut self, next: u32) {
+        self.next = self.next.max(next);
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&LaneState> {
-        self.all.get(number as usize)
+        self.all.get(&number)
     }
 
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut LaneState> {
-        self.all.get_mut(number as usize)
+        self.all.get_mut(&number)
+    }
+
+    /// Notes that a record in this journal segment names the lane.
+    pub(super) fn named_in(&mut self, number: u32, segment: u32) {
+        if let Some(state) = self.all.get_mut(&number) {
+            state.segment = state.segment.max(segment);
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &LaneState> {
-        self.all.iter()
+        self.all.values()
+    }
+
+    /// All of them with their numbers, in no order.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u32, &LaneState)> {
+        self.all.iter().map(|(number, state)| (*number, state))
     }
 
     pub(super) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Forgets topics of the built-in queue that hold nothing and that nothing on disk names once the journal begins with
+    /// `journal_start`. `is_kept` says whether a finished message of the lane is kept.
+    pub(super) fn forget(&mut self, journal_start: u32, is_kept: impl Fn(u32) -> bool) -> Vec<Lane> {
+        let over: Vec<u32> = self
+            .numbered()
+            .filter(|(number, state)| {
+                // What is not in the journal is in a table only while it is alive.
+                let is_over = state.is_empty() && state.segment < journal_start;
+                is_over && matches!(state.lane, Lane::Queue(_)) && !is_kept(*number)
+            })
+            .map(|(number, _)| number)
+            .collect();
+        let mut forgotten = Vec::with_capacity(over.len());
+        for number in over {
+            let Some(state) = self.all.remove(&number) else { continue };
+            // After a checkpoint that failed and a restart, a lane may have an older number, too.
+            if self.numbers.get(&state.lane) == Some(&number) {
+                self.numbers.remove(&state.lane);
+            }
+            forgotten.push(state.lane);
+        }
+        forgotten
     }
 }

@@ -63,6 +63,7 @@ impl Shared {
     pub(super) fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let unavailable = |error: io::Error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}; ask again"))
+                .with_source(error)
         };
         let mut rows = Rows::new(query);
         match query.state {
@@ -239,8 +240,7 @@ impl Engine {
 
     /// What is near. What lies in a table is found there.
     fn near(&self, rows: &Rows<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
-        let lanes =
-            (0..).zip(self.lanes.iter()).filter(|(number, _)| lane.is_none_or(|lane| lane == *number));
+        let lanes = self.lanes.numbered().filter(|(number, _)| lane.is_none_or(|lane| lane == *number));
         for (key, near) in lanes.flat_map(|(_, state)| &state.near) {
             let due = near.data.as_ref().and_then(|data| Some(Peek::framed(data).ok()?.due()));
             if self.journal.has(near.place.file) && rows.may_hold(due, Some(due.unwrap_or(key.ready))) {

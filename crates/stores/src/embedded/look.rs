@@ -90,7 +90,7 @@ impl Shared {
     pub(super) async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         let leases_ended = self.end_leases(now).await.unwrap_or_else(|error| {
             // What keeps one lease from ending must not hide from the lanes what is due in them.
-            tracing::warn!(%error, "leases could not be ended; tried again at the next sweep");
+            tracing::warn!(%error, "ended leases not released; retried at the next sweep");
             0
         });
         if let Err(error) = self.bury_damaged(now).await {

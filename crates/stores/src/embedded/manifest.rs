@@ -11,8 +11,8 @@ use super::{
 };
 
 /// The format this version writes.
-pub(super) const FORMAT: u32 = 2;
-/// The oldest that it reads. Format 1 had journal segments without a header.
+pub(super) const FORMAT: u32 = 3;
+/// The oldest that it reads. Format 1 had journal segments without a header; up to format 2 a lane's number was its place in the list.
 pub(super) const FORMAT_MIN: u32 = 1;
 pub(super) const NAME: &str = "manifest";
 
@@ -41,6 +41,9 @@ pub(super) struct Manifest {
     /// Journal segments from this number on have a header and salted frames.
     #[serde(default = "none_salted")]
     pub(super) salted_from: u32,
+    /// No lane gets a number below this.
+    #[serde(default)]
+    pub(super) next_lane: u32,
 }
 
 /// What a manifest of format 1 does not say.
@@ -74,12 +77,15 @@ pub(super) struct SliceLine {
     pub(super) crc: u32,
 }
 
-/// One lane; its number is its place in the list.
+/// One lane.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct LaneLine {
     pub(super) queue: bool,
     pub(super) name: String,
     pub(super) paused: bool,
+    /// Up to format 2 it is not written: the place in the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) number: Option<u32>,
 }
 
 impl LaneLine {

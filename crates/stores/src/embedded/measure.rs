@@ -2,7 +2,7 @@
 
 use std::io;
 
-use duly_core::{Histogram, store::Measures};
+use duly_core::{Histogram, store::StoreMetrics};
 
 use super::{Shared, flight::ClaimLog, journal::Frame};
 
@@ -29,8 +29,8 @@ impl Timing {
 }
 
 impl Shared {
-    pub(super) fn measures(&self) -> Measures {
-        let (disk_bytes, waiting_bytes, full, damaged) = {
+    pub(super) fn metrics(&self) -> StoreMetrics {
+        let (disk_bytes, waiting_bytes, full, damaged, lanes) = {
             let engine = self.engine();
             let segment = engine.options.segment_bytes;
             let segments = (engine.journal.segments.len() + engine.journal.spares.len()) as u64;
@@ -38,15 +38,17 @@ impl Shared {
             let ended: u64 = engine.ended.slices.iter().map(|slice| slice.file_len).sum();
             let claims = engine.claim_files.len() as u64 * ClaimLog::room(segment);
             let disk_bytes = segments * segment + tables + ended + claims;
-            (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total)
+            let lanes = engine.lanes.len() as u64;
+            (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total, lanes)
         };
-        Measures {
-            commit: self.timing.commit.spread(),
-            sync: self.timing.sync.spread(),
+        StoreMetrics {
+            commit: self.timing.commit.snapshot(),
+            sync: self.timing.sync.snapshot(),
             disk_bytes,
             waiting_bytes,
             full,
             damaged,
+            lanes,
             clock_skew_us: None,
             index: None,
         }

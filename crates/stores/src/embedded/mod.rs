@@ -10,6 +10,8 @@ mod ended;
 mod engine;
 mod entry;
 mod flight;
+#[cfg(test)]
+mod forget_tests;
 mod health;
 mod horizon;
 mod index;
@@ -53,8 +55,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Health, Insert, Inserted, LaneStatus, Measures, Page,
-        Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Changed, Claim, Claimed, Durability, Health, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
     },
 };
 use tokio::sync::Notify;
@@ -72,6 +74,9 @@ use self::{
 pub use backup::{BackupReport, backup, backup_telling};
 pub use options::{FILE_BYTES_MAX, Options};
 pub use verify::{Verified, verify};
+
+/// What the journal needs for a new lane and its pause, about.
+const LANE_GUESS: usize = 512;
 
 /// A store in files of its own: messages synced to disk before they are accepted.
 pub struct EmbeddedStore {
@@ -211,7 +216,7 @@ impl Shared {
         let number = {
             let mut engine = self.engine();
             engine.check_open()?;
-            engine.lane_number(lane)
+            engine.lane_number(lane)?
         };
         self.lanes.write().unwrap_or_else(PoisonError::into_inner).insert(lane.clone(), number);
         Ok(number)
@@ -237,6 +242,7 @@ impl EmbeddedStore {
         let opened = tokio::task::spawn_blocking(move || recover::open(&dir, options.bounded(), now)).await;
         let (shared, lock) = opened.map_err(|error| {
             StoreError::new(StoreErrorKind::Damaged, format!("opening the data folder failed: {error}"))
+                .with_source(error)
         })??;
         let shared = Arc::new(shared);
         let (writer, keeper) = (shared.clone(), shared.clone());
@@ -247,12 +253,13 @@ impl EmbeddedStore {
         let threads = threads.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| {
             shared.close_because("its threads could not be started".into());
             StoreError::new(StoreErrorKind::Unavailable, format!("starting a thread failed: {error}"))
+                .with_source(error)
         })?;
         let store =
             Self { shared: shared.clone(), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
         let caught_up = tokio::task::spawn_blocking(move || shared.catch_up()).await;
         let caught_up = caught_up.map_err(std::io::Error::other).flatten();
-        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", &error))?;
+        caught_up.map_err(|error| recover::io_error("the checkpoint after opening", error))?;
         store.lose_claims(now).await?;
         Ok(store)
     }
@@ -265,7 +272,7 @@ impl EmbeddedStore {
                 Ok(_) => {}
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "claims of the last process could not be ended; tried again at the next sweep");
+                    tracing::warn!(%error, "claims of the last process not ended; retried at the next sweep");
                     return Ok(());
                 }
             }
@@ -355,24 +362,26 @@ impl Store for EmbeddedStore {
         let listed = tokio::task::spawn_blocking(move || shared.list(&query)).await;
         let page = listed.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}"))
+                .with_source(error)
         })??;
         self.shared.sync_barrier().await?;
         Ok(page)
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
-        let number = self.shared.lane_number(lane)?;
-        self.shared.admitted(64, Class::Change).await?;
+        self.shared.admitted(LANE_GUESS, Class::Change).await?;
         let commit = {
             let mut engine = self.shared.engine();
             engine.check_open()?;
+            let number = engine.lane_number(lane)?;
             if let Some(state) = engine.lanes.get_mut(number) {
                 state.paused = paused;
             }
-            engine.journal.add(Kind::Paused, |out| {
+            let place = engine.journal.add(Kind::Paused, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.push(u8::from(paused));
             });
+            engine.lanes.named_in(number, place.file);
             self.shared.wake(&mut engine);
             engine.journal.commit()
         };
@@ -383,7 +392,7 @@ impl Store for EmbeddedStore {
         self.shared.lane_statuses(now)
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
+    async fn totals(&self) -> Result<Totals, StoreError> {
         let engine = self.shared.engine();
         engine.check_open()?;
         Ok(engine.totals())
@@ -401,8 +410,8 @@ impl Store for EmbeddedStore {
         self.state_of_health()
     }
 
-    fn measures(&self) -> Measures {
-        self.shared.measures()
+    fn metrics(&self) -> StoreMetrics {
+        self.shared.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -411,6 +420,7 @@ impl Store for EmbeddedStore {
         self.abandon();
         finished.map_err(|error| {
             StoreError::new(StoreErrorKind::Unavailable, format!("closing failed: {error}"))
+                .with_source(error)
         })?
     }
 }

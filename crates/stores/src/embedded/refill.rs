@@ -52,12 +52,12 @@ impl Engine {
                 lane.extents.swap_remove(at);
                 continue;
             };
-            let block = read_block(&*file, table, from, end).map_err(|error| unavailable(&error))?;
+            let block = read_block(&*file, table, from, end).map_err(unavailable)?;
             let after = from + block.used;
             let next = match block.next {
                 Next::End => None,
                 Next::Key(key) => Some((after, key)),
-                Next::Unread => self.pass_over(table, after, end).map_err(|error| unavailable(&error))?,
+                Next::Unread => self.pass_over(table, after, end).map_err(unavailable)?,
             };
             if let Some(lane) = self.lanes.get_mut(number) {
                 match next {
@@ -129,6 +129,7 @@ fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
     Block { arrivals, used, next: Next::Unread }
 }
 
-fn unavailable(error: &std::io::Error) -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, format!("reading the data folder failed: {error}"))
+fn unavailable(error: std::io::Error) -> StoreError {
+    let what = format!("reading the data folder failed: {error}");
+    StoreError::new(StoreErrorKind::Unavailable, what).with_source(error)
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Lost, Now, Outcome, Receipt, State, Timestamp,
-    store::{Settle, Settled, StoreError, StoreErrorKind, Verdict},
+    Attempt, LeaseLoss, Now, Outcome, Receipt, State, Timestamp,
+    store::{Settle, Settled, Settlement, StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -36,7 +36,7 @@ impl Shared {
             last = Some(settled.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
         if let Some(commit) = last
-            && batch.iter().any(|settle| settle.verdict != Verdict::HandBack)
+            && batch.iter().any(|settle| settle.settlement != Settlement::Release)
         {
             self.committed(&commit).await?;
         }
@@ -46,12 +46,12 @@ impl Shared {
     /// About what a batch adds to the journal.
     fn bytes_to_settle(&self, batch: &[Settle]) -> usize {
         let engine = self.engine();
-        let bytes = |settle: &Settle| match settle.verdict {
-            Verdict::Retry { .. } | Verdict::Dead { .. } => engine
+        let bytes = |settle: &Settle| match settle.settlement {
+            Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => engine
                 .flight
                 .get(settle.receipt.token, &settle.receipt.id)
                 .map_or(0, |held| held.bytes as usize),
-            Verdict::Delivered { .. } | Verdict::HandBack => 0,
+            Settlement::Delivered { .. } | Settlement::Release => 0,
         };
         batch.iter().map(|settle| bytes(settle) + SETTLE_GUESS).sum()
     }
@@ -81,7 +81,7 @@ impl Shared {
         };
         if let Err(error) = self.claims.write(released) {
             // Only the count of a try is at stake, and only if the process dies now.
-            tracing::warn!(%error, "a hand-back could not be recorded");
+            tracing::warn!(%error, "release failed");
         }
         Ok(commit)
     }
@@ -95,10 +95,10 @@ impl Shared {
                 let held = engine.flight.get(receipt.token, &receipt.id);
                 held.is_some_and(|held| held.head.is_empty())
             };
-            let needs = |settle: &Settle| match &settle.verdict {
-                Verdict::Retry { .. } | Verdict::Dead { .. } => true,
-                Verdict::Delivered { .. } => large(&settle.receipt),
-                Verdict::HandBack => false,
+            let needs = |settle: &Settle| match &settle.settlement {
+                Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => true,
+                Settlement::Delivered { .. } => large(&settle.receipt),
+                Settlement::Release => false,
             };
             batch.iter().map(needs).collect()
         };
@@ -118,7 +118,7 @@ impl Shared {
                 }
                 // Its claim is lost, and it comes again when the lease ends: the others do not wait for the disk.
                 Err(error) => {
-                    tracing::warn!(id = %settle.receipt.id, %error, "message could not be read; its claim is lost");
+                    tracing::warn!(id = %settle.receipt.id, %error, "message unreadable; claim lost");
                     None
                 }
                 Ok(entry) => {
@@ -136,24 +136,26 @@ impl Shared {
         };
         let note = |stored: &mut Stored, attempt: &Attempt| {
             if attempt.outcome.counts() {
-                stored.attempts += 1;
+                stored.attempts = stored.attempts.saturating_add(1);
             }
             stored.remember(attempt.clone());
         };
-        stored.lost = Lost::No;
-        match &settle.verdict {
-            Verdict::Retry { at, attempt } => {
+        match &settle.settlement {
+            Settlement::Retry { at, attempt } => {
                 note(&mut stored, attempt);
+                stored.lost = LeaseLoss::None;
                 stored.ready = (*at).max(stored.message.due);
             }
-            Verdict::Dead { reason, attempt } => {
+            Settlement::Defer { at } => stored.ready = (*at).max(stored.message.due),
+            Settlement::Dead { reason, attempt } => {
                 if let Some(attempt) = attempt {
                     note(&mut stored, attempt);
                 }
+                stored.lost = LeaseLoss::None;
                 stored.dead = Some((*reason, now.wall()));
             }
             // As it is stored: the end of a message must carry the version that it ends.
-            Verdict::Delivered { .. } | Verdict::HandBack => {
+            Settlement::Delivered { .. } | Settlement::Release => {
                 return Ok(Peek::framed(&data).ok().map(|peek| peek.head().to_vec()));
             }
         }
@@ -293,7 +295,7 @@ impl Shared {
         engine.check_open()?;
         for token in unsent {
             if let Some(held) = engine.let_go(token) {
-                engine.hand_back(&held);
+                engine.release(&held);
             }
         }
         for (token, mut entry) in entries {
@@ -319,11 +321,11 @@ fn lost_entry(mut stored: Stored, at: Timestamp, held: &Held) -> Vec<u8> {
         Loss::ProcessByOther => None,
     };
     if let Some(why) = why {
-        stored.attempts += 1;
+        stored.attempts = stored.attempts.saturating_add(1);
         stored.remember(Attempt::new(at, Outcome::Lost, why));
     }
     stored.maybe_delivered = true;
-    stored.lost = if held.alone { Lost::Alone } else { Lost::InCompany };
+    stored.lost = if held.alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
     let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
     entry::encode(&stored, held.lane, &mut bytes);
     bytes
@@ -340,24 +342,27 @@ fn settle_one(
     if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
         return Settled::Lost;
     }
-    let is_rewritten = matches!(settle.verdict, Verdict::Retry { .. } | Verdict::Dead { .. });
+    let is_rewritten = matches!(
+        settle.settlement,
+        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. }
+    );
     let is_large = engine.flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
-    let is_delivered = matches!(settle.verdict, Verdict::Delivered { .. });
+    let is_delivered = matches!(settle.settlement, Settlement::Delivered { .. });
     if entry.is_none() && (is_rewritten || (is_delivered && is_large)) {
         return Settled::Lost;
     }
     let Some(held) = engine.let_go(receipt.token) else { return Settled::Lost };
-    match &settle.verdict {
-        Verdict::Delivered { receipt } => {
+    match &settle.settlement {
+        Settlement::Delivered { receipt } => {
             let head = if held.head.is_empty() { entry.as_deref().unwrap_or_default() } else { &held.head };
             let bytes = u64::from(held.bytes);
             engine.end(held.hash, held.place, bytes, State::Delivered, receipt.as_deref(), head);
         }
-        Verdict::Retry { .. } | Verdict::Dead { .. } => {
+        Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => {
             engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
         }
-        Verdict::HandBack => {
-            engine.hand_back(&held);
+        Settlement::Release => {
+            engine.release(&held);
             released.push(Note::released(receipt.token, &held));
         }
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
 use duly_core::{
-    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, Timestamp, Topic,
+    Body, Lane, MessageId, Monotonic, Now, SinkName, StoredMessage, Timestamp, Topic,
     store::{Claim, Claimed, Holder, Insert, Inserted},
 };
 
@@ -20,9 +20,9 @@ pub(super) fn id(number: u64) -> MessageId {
 }
 
 /// A message of topic `topic`, due `due` ms after the start.
-pub(super) fn message(topic: &str, number: u64, due: u64, body: usize) -> Message {
+pub(super) fn message(topic: &str, number: u64, due: u64, body: usize) -> StoredMessage {
     let (sink, topic) = (SinkName::parse("queue").unwrap(), Topic::parse(topic).unwrap());
-    let mut message = Message::new(id(number), sink, topic, Timestamp::from_millis(START_MS + due));
+    let mut message = StoredMessage::new(id(number), sink, topic, Timestamp::from_millis(START_MS + due));
     message.body = Body::text("x".repeat(body));
     message
 }
@@ -58,8 +58,8 @@ impl Bed {
         bed
     }
 
-    pub(super) async fn insert(&self, at: u64, messages: impl IntoIterator<Item = Message>) {
-        let batch: Vec<_> = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+    pub(super) async fn insert(&self, at: u64, messages: impl IntoIterator<Item = StoredMessage>) {
+        let batch: Vec<_> = messages.into_iter().map(Insert::new).collect();
         let count = batch.len();
         let answers = self.shared.insert(now(at), batch).await.unwrap();
         assert_eq!(answers, vec![Inserted::Accepted; count]);

@@ -36,6 +36,16 @@ impl Verified {
         self.damaged == 0 && self.faults.is_empty()
     }
 
+    /// Counts a message that was listed: read, or missing.
+    fn count(&mut self, id: &MessageId, is_found: bool) {
+        if is_found {
+            self.messages += 1;
+        } else {
+            self.damaged += 1;
+            self.fault(format!("message {:?} is listed and cannot be found", id.as_str()));
+        }
+    }
+
     fn fault(&mut self, words: String) {
         if self.faults.len() < NAMED && !self.faults.contains(&words) {
             self.faults.push(words);
@@ -62,8 +72,9 @@ pub async fn verify(
         read_state(&store, state, &mut verified, goes_on).await;
     }
     // What cannot be read is not listed, either: it is missing from the count.
-    let books = store.books().await?;
-    let (known, seen) = (books.pending + books.in_flight + books.dead, verified.messages + verified.damaged);
+    let totals = store.totals().await?;
+    let (known, seen) =
+        (totals.pending + totals.in_flight + totals.dead, verified.messages + verified.damaged);
     if known > seen && !verified.is_cut {
         verified.damaged += known - seen;
         verified.fault(format!("{} of {known} messages cannot be read", known - seen));
@@ -71,7 +82,7 @@ pub async fn verify(
     for state in [State::Delivered, State::Cancelled] {
         read_state(&store, state, &mut verified, goes_on).await;
     }
-    verified.damaged = verified.damaged.max(store.measures().damaged);
+    verified.damaged = verified.damaged.max(store.metrics().damaged);
     store.abandon();
     Ok(verified)
 }
@@ -108,17 +119,11 @@ async fn read_state(
 
 async fn read_bodies(store: &EmbeddedStore, ids: &[MessageId], verified: &mut Verified) {
     if let Ok(records) = store.get(ids).await {
-        verified.messages += records.len() as u64;
-        let missing = records.iter().zip(ids).filter(|(record, _)| record.is_none());
-        for (_, id) in missing {
-            verified.damaged += 1;
-            verified.fault(format!("message {id:?} is listed and cannot be found", id = id.as_str()));
-        }
-        return;
+        return ids.iter().zip(records).for_each(|(id, record)| verified.count(id, record.is_some()));
     }
     for id in ids {
         match store.get(std::slice::from_ref(id)).await {
-            Ok(_) => verified.messages += 1,
+            Ok(records) => verified.count(id, records.iter().any(Option::is_some)),
             Err(error) => {
                 verified.damaged += 1;
                 verified.fault(format!("message {:?}: {}", id.as_str(), error.what));

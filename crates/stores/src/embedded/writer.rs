@@ -23,7 +23,7 @@ pub(super) fn run(shared: &Shared) {
         let commit = frame.commit.clone();
         if let Err(error) = written {
             // After a failed sync nobody knows what is on disk: only a restart finds out.
-            tracing::error!(%error, "the journal could not be synced; the store stops");
+            tracing::error!(%error, "journal sync failed; the store stops");
             shared.close_because(format!("the journal could not be synced ({error}); restart to recover"));
             commit.finish(false);
             shared.engine().journal.fail();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Body, Lost, MessageId, Monotonic, Now, Outcome, Receipt, Record, State,
-    store::{Claim, ClaimBudget, Claimed, Holder, Leased, Settle, Settled, Verdict},
+    Attempt, Body, LeaseLoss, MessageId, Monotonic, Now, Outcome, Receipt, Record, State,
+    store::{Claim, ClaimBudget, Claimed, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
 use super::shelf::{Entry, Lease, Shelf};
@@ -22,7 +22,8 @@ impl Shelf {
     /// The ids whose turn it is: those never lost up to the first that was, or that one alone.
     fn chosen(&self, now: Now, claim: &Claim) -> Vec<MessageId> {
         let Some(lane) = self.lanes.get(&claim.lane).filter(|lane| !lane.paused) else { return Vec::new() };
-        let was_lost = |id: &MessageId| self.entries.get(id).is_some_and(|entry| entry.lost != Lost::No);
+        let was_lost =
+            |id: &MessageId| self.entries.get(id).is_some_and(|entry| entry.lost != LeaseLoss::None);
         let mut due = lane
             .waiting
             .iter()
@@ -38,18 +39,19 @@ impl Shelf {
         }
     }
 
-    fn lease(&mut self, now: Now, claim: &Claim, id: &MessageId) -> Option<Leased> {
+    fn lease(&mut self, now: Now, claim: &Claim, id: &MessageId) -> Option<LeasedMessage> {
         let mut entry = self.take(id)?;
         self.last_token += 1;
         let token = self.last_token;
         entry.record.state = State::InFlight;
         entry.lease = Some(lease_from(now, claim.lease, token, claim.holder));
-        let leased = Leased {
+        let leased = LeasedMessage {
             message: entry.record.message.clone(),
             receipt: Receipt { shard: SHARD, token, id: id.clone() },
             ready: entry.record.ready,
-            attempt: entry.record.attempts + 1,
+            attempt: entry.record.attempts.saturating_add(1),
             lost: entry.lost,
+            lost_at: Attempt::lost_at(&entry.record.history),
             fence: None,
         };
         self.put(entry);
@@ -70,24 +72,25 @@ impl Shelf {
         entry.lease = None;
         let record = &mut entry.record;
         record.state = State::Pending;
-        match settle.verdict {
+        match settle.settlement {
             // As it was before the claim: whatever it is suspected of, it still is.
-            Verdict::HandBack => {}
-            Verdict::Retry { at, attempt } => {
+            Settlement::Release => {}
+            Settlement::Defer { at } => record.ready = at.max(record.message.due),
+            Settlement::Retry { at, attempt } => {
                 // Wall time may have stepped back behind the due time since the claim.
                 record.ready = at.max(record.message.due);
                 note(record, attempt);
-                entry.lost = Lost::No;
+                entry.lost = LeaseLoss::None;
             }
-            Verdict::Delivered { receipt } => {
+            Settlement::Delivered { receipt } => {
                 record.state = State::Delivered;
                 record.ended = Some(now.wall());
                 record.message.body = Body::default();
                 record.receipt = receipt;
                 note(record, Attempt::new(now.wall(), Outcome::Delivered, ""));
-                self.books.delivered += 1;
+                self.totals.delivered += 1;
             }
-            Verdict::Dead { reason, attempt } => {
+            Settlement::Dead { reason, attempt } => {
                 record.state = State::Dead;
                 record.ended = Some(now.wall());
                 record.reason = Some(reason);
@@ -123,7 +126,7 @@ impl Shelf {
         entry.record.state = State::Pending;
         note(&mut entry.record, Attempt::new(now.wall(), Outcome::Lost, why));
         // What was lost before had been claimed alone.
-        entry.lost = if entry.lost == Lost::No { Lost::InCompany } else { Lost::Alone };
+        entry.lost = if entry.lost == LeaseLoss::None { LeaseLoss::InBatch } else { LeaseLoss::Alone };
         self.put(entry);
     }
 
@@ -135,7 +138,7 @@ impl Shelf {
             .iter()
             .filter_map(|id| held(id).map(|(lost, lease)| (id, lost, lease)))
             .filter(|(.., lease)| lease.holder == Holder::Process)
-            .map(|(id, lost, _)| (id.clone(), lost != Lost::No))
+            .map(|(id, lost, _)| (id.clone(), lost != LeaseLoss::None))
             .collect();
         let suspect_held = of_process.iter().any(|(_, suspect)| *suspect);
         for (id, suspect) in of_process {
@@ -154,7 +157,7 @@ impl Shelf {
     fn hand_back_with_doubt(&mut self, id: &MessageId) {
         let Some(mut entry) = self.take(id) else { return };
         entry.lease = None;
-        entry.lost = Lost::InCompany;
+        entry.lost = LeaseLoss::InBatch;
         entry.record.state = State::Pending;
         entry.record.maybe_delivered = true;
         self.put(entry);
@@ -181,9 +184,7 @@ fn lease_from(now: Now, span: Duration, token: u64, holder: Holder) -> Lease {
 
 /// Writes a try into the message's life.
 fn note(record: &mut Record, attempt: Attempt) {
-    record.attempts += u32::from(attempt.outcome.counts());
+    record.attempts = record.attempts.saturating_add(u32::from(attempt.outcome.counts()));
     record.maybe_delivered |= attempt.outcome.maybe_delivered();
-    record.history.push(attempt);
-    let excess = record.history.len().saturating_sub(Attempt::KEPT_MAX);
-    record.history.drain(..excess);
+    Attempt::remember(&mut record.history, attempt);
 }

@@ -2,7 +2,7 @@
 
 use duly_core::{
     Body, Lane, MessageId, Now, Record, Timestamp,
-    store::{Books, LaneStatus, Page, Query, Sweep},
+    store::{LaneStatus, Page, Query, Sweep, Totals},
 };
 
 use super::shelf::Shelf;
@@ -42,8 +42,8 @@ impl Shelf {
         status.filter(|lane| lane.paused || lane.pending + lane.in_flight + lane.dead > 0).collect()
     }
 
-    pub(super) fn books(&self) -> Books {
-        self.books
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
     }
 
     pub(super) fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Vec<u64> {

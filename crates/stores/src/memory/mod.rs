@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, Sweep,
+        Changed, Claim, Claimed, Durability, Insert, Inserted, LaneStatus, Page, Query, Settle, Settled,
+        StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -158,12 +158,16 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics { lanes: self.shelf().lanes.len() as u64, ..StoreMetrics::default() }
+    }
+
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
         Ok(self.shelf_at(now).lanes(now))
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        Ok(self.shelf().books())
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        Ok(self.shelf().totals())
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {

@@ -7,8 +7,9 @@ use std::{
 };
 
 use duly_core::{
-    Body, DeadReason, Lane, Lost, Message, MessageId, Monotonic, Now, Priority, Record, State, Timestamp,
-    store::{Books, Changed, Holder, Insert, Inserted, StoreError, StoreErrorKind},
+    Body, DeadReason, Lane, LeaseLoss, MessageId, Monotonic, Now, Priority, Record, State, StoredMessage,
+    Timestamp,
+    store::{Changed, Holder, Insert, Inserted, StoreError, StoreErrorKind, Totals},
 };
 
 use super::Options;
@@ -17,9 +18,9 @@ use super::Options;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) record: Record,
-    /// What [`Message::same_content`] compares, for when the body is gone.
+    /// What [`StoredMessage::same_content`] compares, for when the body is gone.
     pub(super) content: u64,
-    pub(super) lost: Lost,
+    pub(super) lost: LeaseLoss,
     /// Set exactly while the message is in flight.
     pub(super) lease: Option<Lease>,
 }
@@ -64,7 +65,7 @@ pub(super) struct Shelf {
     ended: BTreeSet<(Timestamp, MessageId)>,
     /// How many pending messages come due when.
     pub(super) forecast: BTreeMap<Timestamp, u64>,
-    pub(super) books: Books,
+    pub(super) totals: Totals,
     pub(super) last_token: u64,
 }
 
@@ -86,16 +87,16 @@ impl Shelf {
             State::Pending => {
                 lane.waiting.insert(turn(record));
                 *self.forecast.entry(record.ready).or_default() += 1;
-                self.books.pending += 1;
+                self.totals.pending += 1;
             }
             State::InFlight => {
                 lane.in_flight += 1;
                 self.leases.extend(entry.lease.map(|lease| (lease.end, id.clone())));
-                self.books.in_flight += 1;
+                self.totals.in_flight += 1;
             }
             State::Dead => {
                 lane.dead += 1;
-                self.books.dead += 1;
+                self.totals.dead += 1;
             }
             State::Delivered | State::Cancelled => {
                 self.ended.insert((record.ended.unwrap_or_default(), id.clone()));
@@ -126,18 +127,18 @@ impl Shelf {
                 if self.forecast.get(&record.ready) == Some(&0) {
                     self.forecast.remove(&record.ready);
                 }
-                self.books.pending -= 1;
+                self.totals.pending -= 1;
             }
             State::InFlight => {
                 lane.in_flight -= 1;
                 if let Some(lease) = &entry.lease {
                     self.leases.remove(&(lease.end, id.clone()));
                 }
-                self.books.in_flight -= 1;
+                self.totals.in_flight -= 1;
             }
             State::Dead => {
                 lane.dead -= 1;
-                self.books.dead -= 1;
+                self.totals.dead -= 1;
             }
             State::Delivered | State::Cancelled => {
                 self.ended.remove(&(record.ended.unwrap_or_default(), id.clone()));
@@ -157,17 +158,19 @@ impl Shelf {
     }
 
     pub(super) fn insert(&mut self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        let new = batch.iter().filter(|insert| self.known(&insert.message).is_none()).count() as u64;
+        let waits = |insert: &&Insert| !insert.is_dead() && self.known(&insert.message).is_none();
+        let new = batch.iter().filter(waits).count() as u64;
         let max = self.options.pending_max;
-        if self.books.pending + new > max {
-            let what = format!("{} messages are waiting and the limit is {max}", self.books.pending);
+        if new > 0 && self.totals.pending + new > max {
+            let what = format!("{} messages are waiting and the limit is {max}", self.totals.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
-        Ok(batch.into_iter().map(|insert| self.insert_one(now, insert.message)).collect())
+        Ok(batch.into_iter().map(|insert| self.insert_one(now, insert)).collect())
     }
 
-    fn insert_one(&mut self, now: Now, message: Message) -> Inserted {
-        if let Some(entry) = self.known(&message) {
+    fn insert_one(&mut self, now: Now, insert: Insert) -> Inserted {
+        let message = &insert.message;
+        if let Some(entry) = self.known(message) {
             let same = entry.content == message.content_hash();
             let Record { message: first, state, .. } = &entry.record;
             return if same {
@@ -176,16 +179,16 @@ impl Shelf {
                 Inserted::Conflict
             };
         }
-        self.take(&message.id);
-        let content = message.content_hash();
-        let record = Record::accepted(message, Some(now.wall()));
-        self.put(Entry { record, content, lost: Lost::No, lease: None });
-        self.books.accepted += 1;
+        let (id, content) = (message.id.clone(), message.content_hash());
+        self.take(&id);
+        let record = insert.into_record(now.wall());
+        self.put(Entry { record, content, lost: LeaseLoss::None, lease: None });
+        self.totals.accepted += 1;
         Inserted::Accepted
     }
 
     /// The entry that makes `message` a duplicate or a conflict. A cancelled one does not.
-    fn known(&self, message: &Message) -> Option<&Entry> {
+    fn known(&self, message: &StoredMessage) -> Option<&Entry> {
         self.entries.get(&message.id).filter(|entry| entry.record.state != State::Cancelled)
     }
 
@@ -200,7 +203,7 @@ impl Shelf {
         record.message.body = Body::default();
         let maybe_delivered = record.maybe_delivered;
         self.put(entry);
-        self.books.cancelled += 1;
+        self.totals.cancelled += 1;
         Changed::Done { maybe_delivered }
     }
 
@@ -243,7 +246,7 @@ impl Shelf {
         message.due = now.wall();
         // An earlier try that may have arrived stays one: a later cancel must say so.
         entry.record = Record { maybe_delivered, ..Record::accepted(message, accepted) };
-        entry.lost = Lost::No;
+        entry.lost = LeaseLoss::None;
         self.put(entry);
         Changed::Done { maybe_delivered }
     }
@@ -251,7 +254,7 @@ impl Shelf {
     pub(super) fn purge(&mut self, id: &MessageId) -> Changed {
         match self.take_in(id, State::Dead) {
             Ok(entry) => {
-                self.books.purged += 1;
+                self.totals.purged += 1;
                 Changed::Done { maybe_delivered: entry.record.maybe_delivered }
             }
             Err(answer) => answer,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use duly_core::{
-    Message, Now, State,
+    Now, State, StoredMessage,
     store::{Insert, Inserted, StoreError, StoreErrorKind},
 };
 
@@ -21,9 +21,9 @@ impl RedisStore {
         if !self.room.fits(count, self.options.pending_max) {
             self.check_room(&batch).await?;
         }
-        let items = batch.iter().map(|insert| (&insert.message, packed::pack(&insert.message, now.wall())));
+        let items = batch.iter().map(|insert| (&insert.message, packed::pack_insert(insert, now.wall())));
         let shards = by_shard(&self.keys, items, |(message, _)| &message.id, |(_, packed)| packed.len());
-        let put = |cmd: &mut redis::Cmd, (message, packed): &(&Message, Vec<u8>)| {
+        let put = |cmd: &mut redis::Cmd, (message, packed): &(&StoredMessage, Vec<u8>)| {
             cmd.arg(message.id.as_str()).arg(packed.as_slice());
         };
         let is_one_call = count == 1;
@@ -37,7 +37,7 @@ impl RedisStore {
         answers.map_err(|error| match error.kind {
             // The disk of whoever asks is not full, and what is delivered makes room.
             StoreErrorKind::Full => {
-                let error = StoreError::new(StoreErrorKind::Unavailable, error.what);
+                let error = error.of_kind(StoreErrorKind::Unavailable);
                 if is_one_call { error } else { error.in_part() }
             }
             _ => error,
@@ -59,18 +59,19 @@ impl RedisStore {
         Ok(answers)
     }
 
-    /// The exact look, for when the limit may be near. Known ids need no room.
+    /// The exact look, for when the limit may be near. Known ids and dead letters need no room.
     async fn check_room(&self, batch: &[Insert]) -> Result<(), StoreError> {
         let (max, asked) = (self.options.pending_max, self.room.ask());
-        let books = self.all_books().await?;
-        self.room.tell(asked, books.pending + books.in_flight);
-        let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
+        let totals = self.all_books().await?;
+        self.room.tell(asked, totals.pending + totals.in_flight);
+        let waits = batch.iter().filter(|insert| !insert.is_dead());
+        let ids: HashSet<_> = waits.map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.into_iter().collect();
         let known = self.records(&ids, Bodies::Without).await?;
         let is_new = |state: Option<State>| state.is_none_or(|state| state == State::Cancelled);
         let new = known.into_iter().filter(|known| is_new(known.as_ref().map(|record| record.state))).count();
-        if books.pending + new as u64 > max {
-            let what = format!("{} messages are waiting and the limit is {max}", books.pending);
+        if new > 0 && totals.pending + new as u64 > max {
+            let what = format!("{} messages are waiting and the limit is {max}", totals.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
         Ok(())

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    Fence, Lane, Now, Receipt, Timestamp,
-    store::{Claim, Claimed, Holder, Leased, StoreError},
+    Attempt, Fence, Lane, Now, Receipt, Timestamp,
+    store::{Claim, Claimed, Holder, LeasedMessage, StoreError},
 };
 use futures_util::future::{join_all, try_join};
 
@@ -30,7 +30,7 @@ type Owned = (u16, Option<u64>);
 /// What one shard gave.
 #[derive(Default)]
 struct Given {
-    leased: Vec<(Turn, Leased)>,
+    leased: Vec<(Turn, LeasedMessage)>,
     next: Option<Timestamp>,
     /// Why it gave no more.
     fault: Option<StoreError>,
@@ -170,14 +170,14 @@ fn read_leased(
     token: u64,
     packed: &[u8],
     fence: Option<&Fence>,
-) -> Option<(Turn, Leased)> {
+) -> Option<(Turn, LeasedMessage)> {
     let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
-        tracing::error!(id = turn.id.as_str(), "what is stored in Redis under this id is not a message");
+        tracing::error!(id = turn.id.as_str(), "stored message unreadable");
         return None;
     };
     let packed::Unpacked { record, lost } = unpacked;
     let receipt = Receipt { shard, token, id: turn.id.clone() };
-    let attempt = record.attempts + 1;
+    let (attempt, lost_at) = (record.attempts.saturating_add(1), Attempt::lost_at(&record.history));
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
-    Some((turn.clone(), Leased { message, receipt, ready, attempt, lost, fence }))
+    Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, lost_at, fence }))
 }

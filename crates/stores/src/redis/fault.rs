@@ -6,12 +6,13 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 /// Sorts an error of a call to Redis. Whatever has no better name is tried again.
 pub(super) fn sorted(error: &RedisError) -> StoreError {
     use StoreErrorKind::{Damaged, Full, Unanswered, Unavailable};
-    let (kind, what) = match (error.code(), error.kind()) {
+    let code = code_of(error);
+    let (kind, what) = match (code.as_deref(), error.kind()) {
         (Some("OOM"), _) => (
             Full,
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
         ),
-        (Some("DULYGONE"), _) => return gone(error),
+        (Some("DULYGONE"), _) => return gone(error).with_source(error.clone()),
         (Some("WRONGTYPE"), _) => (
             Damaged,
             "a key of this store holds something of another type: something else wrote to it; find it by TYPE and remove it",
@@ -41,21 +42,28 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             (Unanswered, "Redis gave no answer in time; what it was asked for may have been done")
         }
         // A refusal by the server has a code. Anything else of a connection came after something was written to it.
-        _ if error.is_io_error() && error.code().is_none() => (
+        _ if error.is_io_error() && code.is_none() => (
             Unanswered,
             "the connection to Redis was lost before an answer came; what it was asked for may have been done",
         ),
         _ => (Unavailable, "Redis cannot be reached"),
     };
-    StoreError::new(kind, format!("{what} ({error})"))
+    StoreError::new(kind, format!("{what} ({error})")).with_source(error.clone())
+}
+
+/// The code of the server's refusal; of a pipeline, that of the first command that was refused.
+fn code_of(error: &RedisError) -> Option<String> {
+    let own = error.code().map(str::to_owned);
+    own.or_else(|| Some(error.clone().into_server_errors()?.first()?.1.code().to_owned()))
 }
 
 /// The same for a call that the connection itself may have repeated, of whose first try nothing is known.
 pub(super) fn repeated(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     if fault.kind == StoreErrorKind::Unavailable {
-        let what = format!("{}; an earlier try of the same call may have been done", fault.what);
-        return StoreError::new(StoreErrorKind::Unanswered, what);
+        return fault
+            .of_kind(StoreErrorKind::Unanswered)
+            .in_words(|what| format!("{what}; an earlier try of the same call may have been done"));
     }
     fault.when_under_way()
 }
@@ -66,6 +74,7 @@ pub(super) fn unconnected(error: &RedisError) -> StoreError {
     match fault.kind {
         StoreErrorKind::Unanswered => {
             StoreError::new(StoreErrorKind::Unavailable, format!("Redis cannot be reached ({error})"))
+                .with_source(error.clone())
         }
         _ => fault,
     }
@@ -121,5 +130,8 @@ mod tests {
         assert_eq!(repeated(&io).kind, StoreErrorKind::Unanswered, "the try before it may have been done");
         let gone = sorted(&server("DULYGONE gone")).in_part();
         assert!(gone.kind == StoreErrorKind::Damaged && gone.is_maybe_done() && is_gone(&gone));
+        for error in [sorted(&io), unconnected(&io), repeated(&io), gone] {
+            assert!(error.cause::<RedisError>().is_some(), "{error}");
+        }
     }
 }

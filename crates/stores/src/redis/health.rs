@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 use futures_util::future::try_join_all;
 
-use super::{RedisStore, link::Link};
+use super::{RedisStore, call::number, link::Link, scripts};
 
 /// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
 /// questions as ever and refuses changes.
@@ -52,6 +52,35 @@ impl RedisStore {
         }
     }
 
+    /// The same, and a look at the type of every key of every shard: what something else wrote to between two sweeps is told at once. In a
+    /// Cluster, where that takes a call for each shard, the next sweep tells.
+    async fn check_parts(&self) -> Result<(), StoreError> {
+        if matches!(self.link, Link::Cluster(..)) {
+            return self.check_writes().await;
+        }
+        let shards = || {
+            (0..self.keys.shards()).flat_map(|shard| self.keys.of(shard).iter().map(move |key| (shard, key)))
+        };
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(scripts::CHECK.get_hash()).arg(1 + shards().count()).arg(&self.keys.store);
+        shards().for_each(|(_, key)| {
+            cmd.arg(key);
+        });
+        cmd.arg(self.keys.of(0).len());
+        let wrong = match self.run(&scripts::CHECK, &cmd).await {
+            // The key of the store is damaged, and its part says so. Redis takes changes.
+            Err(error) if error.kind == StoreErrorKind::Damaged => return Ok(()),
+            said => said?,
+        };
+        let first = wrong.first().and_then(|place| shards().nth(usize::try_from(number(place)?).ok()?));
+        first.map_or(Ok(()), |(shard, key)| {
+            let what = format!(
+                "shard {shard}: {key} holds something of another type: something else wrote to it; remove it"
+            );
+            Err(StoreError::new(StoreErrorKind::Damaged, what))
+        })
+    }
+
     pub(super) async fn by_part(&self) -> Health {
         // Whatever else fails: only a new start of this process helps then, and whoever watches over it must hear of that.
         if let Err(error) = self.check_open() {
@@ -59,10 +88,9 @@ impl RedisStore {
         }
         let mut health = Health::good();
         // Without the nodes or the set of paused lanes, messages are accepted and delivered as before: the log tells of those.
-        // The sweep has just looked at every shard, so one small write is enough to see that Redis is still there.
         let fault = match self.faults.first_shard().or_else(|| self.last_sweep.fault()) {
             Some(fault) => Some(fault),
-            None => self.check_writes().await.err(),
+            None => self.check_parts().await.err(),
         };
         let Some(fault) = fault else {
             health.accepting = self.check_replicas().await;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use duly_core::{
     Lane, MessageId, Now, Record, State, Timestamp,
-    store::{Books, LaneStatus, StoreError},
+    store::{LaneStatus, StoreError, Totals},
 };
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{join_all, try_join, try_join_all};
 
 use super::{
     RedisStore,
@@ -51,23 +51,31 @@ impl RedisStore {
         ids.iter().zip(said).map(|(id, said)| record(id, &said)).collect()
     }
 
-    pub(super) async fn all_books(&self) -> Result<Books, StoreError> {
-        const FIELDS: [&str; 7] =
-            ["#accepted", "#pending", "#in_flight", "#delivered", "#cancelled", "#dead", "#purged"];
-        let of_shard = |shard| async move {
-            let mut commands = redis::pipe();
-            commands.cmd("HGET").arg(self.keys.one(shard, "meta")).arg("generation");
-            commands.cmd("HMGET").arg(self.keys.one(shard, "count")).arg(&FIELDS);
-            let (generation, counts): (Option<String>, Vec<Option<u64>>) = self.ask_all(&commands).await?;
-            // Without it, a Redis that was emptied would look like a store in which nothing waits.
-            if generation.as_ref() == Some(&self.generation) { Ok(counts) } else { Err(self.gone()) }
-        };
-        let mut sums = [0; FIELDS.len()];
-        for counts in try_join_all((0..self.keys.shards()).map(of_shard)).await? {
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.unwrap_or(0));
+    pub(super) async fn all_books(&self) -> Result<Totals, StoreError> {
+        let shards = (0..self.keys.shards()).map(|shard| self.books_of(shard));
+        Ok(sum_of(try_join_all(shards).await?))
+    }
+
+    /// The books of the shards that answer; the others are taken note of.
+    pub(super) async fn known_books(&self) -> Result<Totals, StoreError> {
+        let of_shard = |shard| async move { (shard, self.books_of(shard).await) };
+        let said = join_all((0..self.keys.shards()).map(of_shard)).await;
+        let known = self.faults.answered(said, |shard| *shard)?;
+        Ok(sum_of(known.into_iter().map(|(_, books)| books)))
+    }
+
+    async fn books_of(&self, shard: u16) -> Result<Books, StoreError> {
+        let mut commands = redis::pipe();
+        commands.cmd("HGET").arg(self.keys.one(shard, "meta")).arg("generation");
+        commands.cmd("HMGET").arg(self.keys.one(shard, "count")).arg(&BOOKS);
+        let (generation, counts): (Option<String>, Vec<Option<u64>>) = self.ask_all(&commands).await?;
+        // Without it, a Redis that was emptied would look like a store in which nothing waits.
+        if generation.as_ref() != Some(&self.generation) {
+            return Err(self.gone());
         }
-        let [accepted, pending, in_flight, delivered, cancelled, dead, purged] = sums;
-        Ok(Books { accepted, pending, in_flight, delivered, cancelled, dead, purged })
+        let mut books = [0; BOOKS.len()];
+        books.iter_mut().zip(counts).for_each(|(book, count)| *book = count.unwrap_or(0));
+        Ok(books)
     }
 
     pub(super) async fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
@@ -193,6 +201,20 @@ impl RedisStore {
             }
         }
     }
+}
+
+/// What is counted in a shard over all lanes.
+const BOOKS: [&str; 7] =
+    ["#accepted", "#pending", "#in_flight", "#delivered", "#cancelled", "#dead", "#purged"];
+type Books = [u64; BOOKS.len()];
+
+fn sum_of(shards: impl IntoIterator<Item = Books>) -> Totals {
+    let mut sums = Books::default();
+    for books in shards {
+        sums.iter_mut().zip(books).for_each(|(sum, count)| *sum += count);
+    }
+    let [accepted, pending, in_flight, delivered, cancelled, dead, purged] = sums;
+    Totals { accepted, pending, in_flight, delivered, cancelled, dead, purged }
 }
 
 /// A field and its value, a member and its score.

@@ -38,8 +38,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
-        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -75,6 +75,8 @@ pub struct RedisStore {
     faults: ShardFaults,
     replicas: Replicas,
     last_sweep: LastSweep,
+    /// This node was let in. Until then it comes as one that has just started.
+    joined: AtomicBool,
     closed: AtomicBool,
     shouted: AtomicBool,
 }
@@ -169,7 +171,7 @@ impl Store for RedisStore {
         self.lane_statuses(now).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
+    async fn totals(&self) -> Result<Totals, StoreError> {
         self.all_books().await
     }
 
@@ -201,8 +203,8 @@ impl Store for RedisStore {
         self.by_part().await
     }
 
-    fn measures(&self) -> Measures {
-        Measures { clock_skew_us: self.time.skew_us(), ..Measures::default() }
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics { clock_skew_us: self.time.skew_us(), ..StoreMetrics::default() }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

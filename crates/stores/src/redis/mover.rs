@@ -9,7 +9,8 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Lane, Left, Moved, MovedMessage, Mover, Now, SinkName, Timestamp, Topic, TopicPatterns, store::StoreError,
+    InStoreDelivered, InStoreDelivery, InStoreMessage, Lane, Now, Remaining, SinkName, Timestamp, Topic,
+    TopicPatterns, store::StoreError,
 };
 use futures_util::future::join_all;
 use redis_link::reserved_for;
@@ -60,9 +61,9 @@ struct StreamMover {
 /// What came of one shard.
 #[derive(Default)]
 struct InShard {
-    messages: Vec<MovedMessage>,
+    messages: Vec<InStoreMessage>,
     next: Option<Timestamp>,
-    left: Left,
+    left: Remaining,
 }
 
 /// What one call said.
@@ -74,7 +75,7 @@ struct Said {
 impl RedisStore {
     /// What takes messages of `sink` into the streams that their topics name, in this store's Redis and database. `None` if
     /// this is a Cluster: there a script has one slot.
-    pub fn mover(self: &Arc<Self>, sink: SinkName, limits: StreamLimits) -> Option<Arc<dyn Mover>> {
+    pub fn mover(self: &Arc<Self>, sink: SinkName, limits: StreamLimits) -> Option<Arc<dyn InStoreDelivery>> {
         if matches!(self.link, Link::Cluster(..)) {
             return None;
         }
@@ -85,8 +86,8 @@ impl RedisStore {
 }
 
 #[async_trait]
-impl Mover for StreamMover {
-    async fn move_due(&self, now: Now, limit: usize) -> Result<Moved, StoreError> {
+impl InStoreDelivery for StreamMover {
+    async fn move_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError> {
         self.store.serve(now, &self.lane_text).await?;
         let owned = self.store.nodes.rights(&self.lane_text);
         let owned = self.store.faults.reachable(owned, |(shard, _)| *shard);
@@ -101,14 +102,14 @@ impl Mover for StreamMover {
             // A shard that fails alone is left out from the next time on, until a sweep has reached it.
             moved.inspect_err(|error| _ = self.store.faults.note(owned.0, error.clone()))
         };
-        let mut moved = Moved::default();
+        let mut moved = InStoreDelivered::default();
         let mut failed: Option<StoreError> = None;
         for done in join_all(shares.into_iter().map(of_shard)).await {
             match done {
                 Ok(InShard { messages, next, left }) => {
                     moved.messages.extend(messages);
                     moved.next = moved.next.into_iter().chain(next).min();
-                    moved.left = if left == Left::ToClaim { left } else { moved.left };
+                    moved.left = if left == Remaining::ToClaim { left } else { moved.left };
                 }
                 Err(error) => failed = Some(error),
             }
@@ -116,7 +117,7 @@ impl Mover for StreamMover {
         match failed {
             // What is in the streams is told; the shard that failed is asked again at once, and then says so.
             Some(error) if moved.messages.is_empty() => Err(error),
-            Some(_) => Ok(Moved { next: Some(now.wall()), ..moved }),
+            Some(_) => Ok(InStoreDelivered { next: Some(now.wall()), ..moved }),
             None => Ok(moved),
         }
     }
@@ -170,15 +171,15 @@ impl StreamMover {
             let count = missing.len();
             let missing: Vec<Topic> = missing.into_iter().filter(|topic| self.takes(topic)).collect();
             if missing.len() < count {
-                in_shard.left = Left::ToClaim;
+                in_shard.left = Remaining::ToClaim;
             }
             let went_on = !in_shard.messages.is_empty() || !missing.is_empty();
             all.messages.extend(in_shard.messages);
             all.next = in_shard.next;
-            all.left = if in_shard.left == Left::ToClaim { Left::ToClaim } else { all.left };
+            all.left = if in_shard.left == Remaining::ToClaim { Remaining::ToClaim } else { all.left };
             let more = all.next.is_some_and(|next| next <= now.wall()) && all.messages.len() < share;
             self.learn(&missing);
-            if !more || !went_on || all.left == Left::ToClaim {
+            if !more || !went_on || all.left == Remaining::ToClaim {
                 return Ok(all);
             }
             streams = if missing.is_empty() { self.known() } else { missing };
@@ -217,13 +218,13 @@ impl StreamMover {
         let message = |(stream, member): (usize, &[u8])| {
             let turn = read_turn(member, self.tag.len())?;
             let topic = streams.get(stream.checked_sub(1)?)?.clone();
-            Some(MovedMessage { id: turn.id, topic, ready: turn.ready })
+            Some(InStoreMessage { id: turn.id, topic, ready: turn.ready })
         };
         let topic = |name: &Vec<u8>| Topic::parse(std::str::from_utf8(name).ok()?).ok();
         let in_shard = InShard {
             messages: told(moved)?.into_iter().map(message).collect::<Option<_>>()?,
             next: time_in(next).ok()?,
-            left: if left.is_empty() { Left::Movable } else { Left::ToClaim },
+            left: if left.is_empty() { Remaining::Movable } else { Remaining::ToClaim },
         };
         Some(Said { in_shard, missing: missing.iter().map(topic).collect::<Option<_>>()? })
     }

@@ -1,11 +1,11 @@
 //! The nodes that share a store: who is there, and who delivers what.
 //!
 //! A node says that it is there with every sweep, and is taken to be there for as long as a lease lasts. The shards of each lane
-//! to a sink are [shared](duly_core::share) among the nodes that serve it; every node comes to the same answer by itself, and takes
+//! to a sink are [shared](duly_core::assign_shards) among the nodes that serve it; every node comes to the same answer by itself, and takes
 //! what is its own as soon as nobody has it: the node before gave it back, or is there no more. Each taking has a fencing token that every
 //! claim is checked by, so a node that was away without knowing it gets nothing.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use duly_core::{
     NodeStatus, Now,
@@ -49,7 +49,9 @@ impl RedisStore {
     }
 
     async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
-        let there = self.be_there(now, Coming::Again, &serves).await?;
+        let coming = if self.joined.load(Relaxed) { Coming::Again } else { Coming::New };
+        let there = self.be_there(now, coming, &serves).await?;
+        self.joined.store(true, Relaxed);
         let instances: Vec<[u8; 8]> = there.iter().map(|member| member.instance.to_be_bytes()).collect();
         let wishes = self.nodes.lock().share_out(there, serves, self.keys.shards());
         let asked = wishes.iter().filter(|(shard, _)| !self.faults.is_failing(**shard));
@@ -192,7 +194,7 @@ impl RedisStore {
         let call = call.key(&self.keys.alive);
         let call = call.arg(&self.options.instance.to_be_bytes());
         if let Err(error) = call.invoke_async::<u64>(&mut self.link.clone()).await {
-            tracing::debug!("other nodes wait until this one's time is over: {error}");
+            tracing::debug!(%error, "shard lease release failed");
         }
     }
 }

@@ -2,13 +2,18 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use duly_core::{
     Clock, Now,
     store::{StoreError, StoreErrorKind},
 };
+
+use redis::RedisError;
 
 use super::{
     Options, RedisStore,
@@ -25,7 +30,7 @@ use super::{
     paused::Paused,
     replicas::Replicas,
     scripts,
-    shard_faults::ShardFaults,
+    shard_faults::{Part, ShardFaults},
 };
 use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
 
@@ -110,35 +115,53 @@ impl RedisStore {
             faults,
             replicas: Replicas::default(),
             last_sweep: LastSweep::default(),
+            joined: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             shouted: AtomicBool::new(false),
             options,
         };
         store.begin_paused().await?;
         let there = store.join_anew(now).await?;
-        store.recover(now, &there).await?;
-        let books = store.all_books().await?;
-        store.room.tell(store.room.ask(), books.pending + books.in_flight);
+        store.recover(now, there.as_ref()).await?;
+        let totals = store.known_books().await?;
+        store.room.tell(store.room.ask(), totals.pending + totals.in_flight);
         Ok(store)
     }
 
-    /// Becomes a node. Gives the instances of all.
-    async fn join_anew(&self, now: Now) -> Result<HashSet<u64>, StoreError> {
-        let there = self.be_there(now, Coming::New, &BTreeSet::new()).await?;
-        Ok(there.into_iter().map(|member| member.instance).collect())
+    /// Becomes a node. Gives the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
+    async fn join_anew(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
+        match self.be_there(now, Coming::New, &BTreeSet::new()).await {
+            Ok(there) => {
+                self.joined.store(true, Relaxed);
+                Ok(Some(there.into_iter().map(|member| member.instance).collect()))
+            }
+            Err(error) => self.faults.note(Part::Nodes, error).map(|()| None),
+        }
     }
 
-    /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
-    async fn recover(&self, now: Now, there: &HashSet<u64>) -> Result<(), StoreError> {
-        let mut found = Vec::new();
+    /// The claims of all shards that answer.
+    async fn all_claims(&self) -> Result<Vec<Found>, StoreError> {
+        let mut said = Vec::with_capacity(usize::from(self.keys.shards()));
         for shard in 0..self.keys.shards() {
-            for (id, claim) in self.scan("HSCAN", self.keys.one(shard, "claim")).await? {
+            said.push((shard, self.scan("HSCAN", self.keys.one(shard, "claim")).await));
+        }
+        let mut found = Vec::new();
+        for (shard, claims) in self.faults.answered(said, |shard| *shard)? {
+            for (id, claim) in claims {
                 found.push(read_claim(shard, id, &claim).ok_or_else(|| garbled("a claim"))?);
             }
         }
+        Ok(found)
+    }
+
+    /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock. Without knowing
+    /// who is there, what processes hold is lost with its leases. A shard that is damaged is left to its leases, too.
+    async fn recover(&self, now: Now, there: Option<&HashSet<u64>>) -> Result<(), StoreError> {
+        let mut found = self.all_claims().await?;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
-        let ended = |claim: &Found| claim.process.filter(|process| !there.contains(process));
+        let is_over = |process: &u64| there.is_some_and(|there| !there.contains(process));
+        let ended = |claim: &Found| claim.process.filter(is_over);
         let suspect_held: HashSet<u64> =
             found.iter().filter(|claim| claim.suspect).filter_map(ended).collect();
         found.sort_by_key(|claim| claim.suspect);
@@ -162,11 +185,22 @@ impl RedisStore {
                 for (claim, what) in part {
                     cmd.arg(claim.id.as_slice()).arg(claim.token).arg(what);
                 }
-                self.run(&scripts::RECOVER, &cmd).await?;
+                if let Err(error) = self.run(&scripts::RECOVER, &cmd).await {
+                    self.faults.note(shard, error)?;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// An error of one key, which keeps a node from starting: with the key's name, and how to repair it.
+fn of_key(error: &RedisError, key: &str, repair: &str) -> StoreError {
+    let fault = sorted(error);
+    if fault.kind == StoreErrorKind::Damaged {
+        return StoreError::new(fault.kind, format!("the key {key} is damaged: {}; {repair}", fault.what));
+    }
+    fault
 }
 
 /// As `prelude.lua` packs it: token 8, end 8, span 8, holder 1, lost 1, instance 8, and more.
@@ -227,7 +261,10 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
         .arg("shards")
         .query_async::<(bool, String, String, Vec<u8>)>(link)
         .await
-        .map_err(fault)?;
+        .map_err(|error| {
+            // It has the generation and the number of shards, which nobody can guess.
+            of_key(&error, &keys.store, "restore it, or all of the store, from a backup")
+        })?;
     if format != FORMAT {
         return Err(refused(format!(
             "the store {:?} in Redis has format {format} and this Duly knows {FORMAT}; use the Duly that made it",
@@ -254,15 +291,24 @@ async fn generation(link: &mut Link, keys: &Keys, options: &Options) -> Result<S
             .arg("generation")
             .query_async::<(bool, String)>(link)
             .await
-            .map_err(fault)?;
+            .map_err(|error| {
+                let repair = format!(
+                    "DEL {key} and start again: the messages of shard {shard} are in other keys and stay"
+                );
+                of_key(&error, key, &repair)
+            })?;
         if found != generation {
             return Err(garbled(&format!("shard {shard} of the store {:?}", options.prefix)));
         }
-        if new && known {
+        let mut holds_messages = redis::cmd("EXISTS");
+        holds_messages.arg(keys.one(shard, "msg"));
+        if new && known && holds_messages.query_async::<bool>(link).await.map_err(fault)? {
+            tracing::warn!(prefix = options.prefix, shard, key, "key was gone from Redis and is made anew");
+        } else if new && known {
             tracing::error!(
                 prefix = options.prefix,
                 shard,
-                "this shard was gone from Redis and begins anew, empty; what was waiting in it is lost"
+                "shard missing in Redis; its messages are lost and it starts empty"
             );
         }
     }

@@ -29,7 +29,7 @@ pub(super) struct Outcomes {
 #[derive(Debug, Clone, Copy)]
 struct Recorded {
     /// The letter of the verdict, as scripts read it.
-    verdict: u8,
+    settlement: u8,
     settled: Settled,
 }
 
@@ -38,36 +38,36 @@ struct Deferred {
     shard: u16,
     id: MessageId,
     token: u64,
-    verdict: Vec<u8>,
+    settlement: Vec<u8>,
 }
 
 impl Outcomes {
     /// What an earlier call recorded. Another verdict than that one comes too late.
-    pub(super) fn take_recorded(&self, receipt: &Receipt, verdict: u8) -> Option<Settled> {
+    pub(super) fn take_recorded(&self, receipt: &Receipt, settlement: u8) -> Option<Settled> {
         let mut recorded = lock(&self.recorded);
         if recorded.is_empty() {
             return None;
         }
         let key = (receipt.id.clone(), receipt.token);
-        if recorded.get(&key)?.verdict != verdict {
+        if recorded.get(&key)?.settlement != settlement {
             return Some(Settled::Lost);
         }
         recorded.remove(&key).map(|recorded| recorded.settled)
     }
 
-    pub(super) fn recorded(&self, receipt: &Receipt, verdict: u8, settled: Settled) {
+    pub(super) fn recorded(&self, receipt: &Receipt, settlement: u8, settled: Settled) {
         let mut recorded = lock(&self.recorded);
         if recorded.len() >= RECORDED_MAX {
             recorded.clear();
         }
-        recorded.insert((receipt.id.clone(), receipt.token), Recorded { verdict, settled });
+        recorded.insert((receipt.id.clone(), receipt.token), Recorded { settlement, settled });
     }
 
-    pub(super) fn defer(&self, receipt: &Receipt, verdict: Vec<u8>) {
+    pub(super) fn defer(&self, receipt: &Receipt, settlement: Vec<u8>) {
         let mut deferred = lock(&self.deferred);
         if deferred.len() < DEFERRED_MAX {
             let Receipt { shard, token, id } = receipt.clone();
-            deferred.push(Deferred { shard, id, token, verdict });
+            deferred.push(Deferred { shard, id, token, settlement });
         }
     }
 }
@@ -86,9 +86,9 @@ impl RedisStore {
         if ready.is_empty() {
             return Ok(());
         }
-        let shards = by_shard(&self.keys, &ready, |one| &one.id, |one| one.verdict.len());
+        let shards = by_shard(&self.keys, &ready, |one| &one.id, |one| one.settlement.len());
         let put = |cmd: &mut redis::Cmd, one: &&Deferred| {
-            cmd.arg(one.id.as_str()).arg(one.token).arg(one.verdict.as_slice());
+            cmd.arg(one.id.as_str()).arg(one.token).arg(one.settlement.as_slice());
         };
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, |_| Some(())).await;
         let mut failed = None;

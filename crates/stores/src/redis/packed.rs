@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Backoff, Body, ContentKind, DeadReason, Key, Lost, Message, MessageId, Outcome, Priority,
-    Properties, Record, RetryOverride, SinkName, State, Tag, Timestamp, Topic,
+    Attempt, Backoff, Body, ContentKind, DeadReason, Key, LeaseLoss, MessageId, Outcome, Priority,
+    Properties, Record, RetryOverride, SinkName, State, StoredMessage, Tag, Timestamp, Topic, store::Insert,
 };
 
 use super::keys::{six, time};
@@ -22,6 +22,9 @@ const SINK: u8 = 32;
 const LIFE: u8 = 64;
 const HEAD: u8 = 128;
 
+/// The number of the reason of what is not dead.
+const NO_REASON: u8 = 255;
+
 /// What the head has, in its order.
 const HAS_TOPIC: u8 = 1;
 const HAS_TAG: u8 = 2;
@@ -34,33 +37,75 @@ const HAS_PROPERTIES: u8 = 32;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Garbled;
 
+/// Packs a message as it is inserted at `now`.
+pub(super) fn pack_insert(insert: &Insert, now: Timestamp) -> Vec<u8> {
+    if insert.past.is_none() {
+        return pack(&insert.message, now);
+    }
+    let record = insert.clone().into_record(now);
+    let life = life(&record);
+    pack_parts(&record.message, (record.state, record.maybe_delivered), record.accepted.unwrap_or(now), &life)
+}
+
 /// Packs a message that is accepted at `now`.
-pub(super) fn pack(message: &Message, now: Timestamp) -> Vec<u8> {
+pub(super) fn pack(message: &StoredMessage, now: Timestamp) -> Vec<u8> {
+    pack_parts(message, (State::Pending, false), now, &[])
+}
+
+fn pack_parts(
+    message: &StoredMessage,
+    (state, maybe_delivered): (State, bool),
+    accepted: Timestamp,
+    life: &[u8],
+) -> Vec<u8> {
     let head = head(message);
     let is_sink = !message.sink.is_queue();
     let lane = if is_sink { message.sink.as_str() } else { message.topic.as_str() };
-    let mut out = Vec::with_capacity(FIXED + lane.len() + 6 + 4 + head.len() + message.body.len());
+    let mut out =
+        Vec::with_capacity(FIXED + lane.len() + 6 + 4 + life.len() + 4 + head.len() + message.body.len());
     let kind = match message.body.kind() {
         ContentKind::Text => 0,
         ContentKind::Json => 1,
         ContentKind::Bytes => 2,
     };
-    let flags = kind | if is_sink { SINK } else { 0 } | if head.is_empty() { 0 } else { HEAD };
-    out.push(state_number(State::Pending) + ACCEPTED + 16 * rank(message.priority));
+    let flag = |is: bool, bit: u8| if is { bit } else { 0 };
+    let flags = kind
+        | flag(is_sink, SINK)
+        | flag(maybe_delivered, MAYBE)
+        | flag(!life.is_empty(), LIFE)
+        | flag(!head.is_empty(), HEAD);
+    out.push(state_number(state) + ACCEPTED + 16 * rank(message.priority));
     out.push(flags);
     out.extend_from_slice(&six(message.due));
     out.extend_from_slice(&message.content_hash().to_be_bytes());
     put_short(&mut out, lane);
-    out.extend_from_slice(&six(now));
-    if !head.is_empty() {
-        out.extend_from_slice(&(head.len() as u32).to_be_bytes());
-        out.extend_from_slice(&head);
+    out.extend_from_slice(&six(accepted));
+    for part in [life, &head] {
+        if !part.is_empty() {
+            out.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            out.extend_from_slice(part);
+        }
     }
     out.extend_from_slice(message.body.as_bytes());
     out
 }
 
-fn head(message: &Message) -> Vec<u8> {
+/// What happened to a message before it was inserted; nothing, if nothing did. It has no receipt: it was not delivered.
+fn life(record: &Record) -> Vec<u8> {
+    if record.attempts == 0 && record.history.is_empty() && record.state == State::Pending {
+        return Vec::new();
+    }
+    let mut out = six(record.ready).to_vec();
+    out.extend_from_slice(&record.attempts.to_be_bytes());
+    out.extend_from_slice(&six(record.ended.unwrap_or_default()));
+    out.push(record.reason.map_or(NO_REASON, |reason| reason as u8));
+    out.extend_from_slice(&0_u32.to_be_bytes());
+    out.push(record.history.len() as u8);
+    record.history.iter().for_each(|attempt| out.extend_from_slice(&pack_attempt(attempt)));
+    out
+}
+
+fn head(message: &StoredMessage) -> Vec<u8> {
     let mut out = vec![0];
     let mut has = 0;
     if !message.sink.is_queue() {
@@ -151,7 +196,7 @@ pub(super) fn state_of(number: u8) -> Option<State> {
 #[derive(Debug)]
 pub(super) struct Unpacked {
     pub(super) record: Record,
-    pub(super) lost: Lost,
+    pub(super) lost: LeaseLoss,
 }
 
 /// Reads a packed message; the body shares `packed`. Whether it is in flight is written elsewhere.
@@ -184,7 +229,8 @@ pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled>
     if let Some(life) = life {
         read_life(life, &mut record)?;
     }
-    let lost = [Lost::No, Lost::InCompany, Lost::Alone].get(usize::from(flags >> 2 & 3)).copied();
+    let lost =
+        [LeaseLoss::None, LeaseLoss::InBatch, LeaseLoss::Alone].get(usize::from(flags >> 2 & 3)).copied();
     Ok(Unpacked { record, lost: lost.ok_or(Garbled)? })
 }
 
@@ -194,14 +240,14 @@ fn read_head(
     topic: Option<Topic>,
     due: Timestamp,
     head: &[u8],
-) -> Result<Message, Garbled> {
+) -> Result<StoredMessage, Garbled> {
     let mut rest = Rest(head);
     let has = if head.is_empty() { 0 } else { rest.byte()? };
     let topic = match topic {
         Some(topic) => topic,
         None => Topic::parse(rest.short()?).map_err(|_| Garbled)?,
     };
-    let mut message = Message::new(id, sink, topic, due);
+    let mut message = StoredMessage::new(id, sink, topic, due);
     if has & HAS_TAG != 0 {
         message.tag = Some(Tag::parse(rest.short()?).map_err(|_| Garbled)?);
     }
@@ -242,7 +288,7 @@ fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
     let ended = rest.time()?;
     record.ended = (ended != Timestamp::default()).then_some(ended);
     record.reason = match rest.byte()? {
-        255 => None,
+        NO_REASON => None,
         number => Some(DeadReason::ALL.into_iter().find(|reason| *reason as u8 == number).ok_or(Garbled)?),
     };
     // One byte stands before a receipt, so that an empty one is still one.
@@ -309,54 +355,4 @@ impl<'a> Rest<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rubbish_is_refused_not_read() {
-        let id = || MessageId::parse("a").unwrap();
-        let mut message =
-            Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(5));
-        message.tag = Some("red".parse().unwrap());
-        let whole = pack(&message, Timestamp::from_millis(3));
-        assert_eq!(unpack(id(), &whole.clone().into()).unwrap().record.message, message);
-        for len in 0..whole.len() {
-            assert!(unpack(id(), &Bytes::copy_from_slice(&whole[..len])).is_err(), "{len} bytes");
-        }
-    }
-
-    #[test]
-    fn the_plainest_message_costs_twenty_three_bytes_and_what_it_carries() {
-        let mut message = Message::new(
-            MessageId::parse("a").unwrap(),
-            SinkName::queue(),
-            "work".parse().unwrap(),
-            Timestamp::MAX,
-        );
-        message.body = Body::text("hello");
-        let packed = pack(&message, Timestamp::from_millis(3));
-        assert_eq!(packed.len(), FIXED + "work".len() + 6 + "hello".len());
-    }
-
-    #[test]
-    fn what_was_packed_before_there_was_a_time_of_acceptance_is_still_read() {
-        let id = || MessageId::parse("a").unwrap();
-        let mut message = Message::new(id(), "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::MAX);
-        message.properties.set("color", "red").unwrap();
-        message.body = Body::text("hello");
-        let now = Timestamp::from_millis(3);
-        let mut packed = pack(&message, now);
-        assert_eq!(unpack(id(), &packed.clone().into()).unwrap().record.accepted, Some(now));
-        let after_lane = FIXED + "kafka".len();
-        packed.drain(after_lane..after_lane + 6);
-        packed[0] &= !ACCEPTED;
-        let record = unpack(id(), &packed.into()).unwrap().record;
-        assert_eq!((record.message, record.accepted), (message, None));
-    }
-
-    #[test]
-    fn scripts_and_this_file_call_a_lost_claim_the_same() {
-        let prelude = include_str!("scripts/prelude.lua");
-        assert!(prelude.contains(&format!("local LOST = {}\n", Outcome::Lost as u8)));
-    }
-}
+mod tests;

@@ -63,7 +63,7 @@ impl RedisStore {
     /// The same error, with the name of the key if it is the key's.
     fn of_paused(&self, error: StoreError) -> StoreError {
         if error.kind == StoreErrorKind::Damaged {
-            return StoreError::new(error.kind, format!("{}: {}", self.keys.paused, error.what));
+            return error.in_words(|what| format!("{}: {what}", self.keys.paused));
         }
         error
     }
@@ -72,11 +72,9 @@ impl RedisStore {
     pub(super) async fn begin_paused(&self) -> Result<(), StoreError> {
         let all = self.ask(redis::cmd("SMEMBERS").arg(&self.keys.paused)).await;
         self.paused.tell_all(&all.map_err(|error| {
-            let StoreError { kind, what, .. } = self.of_paused(error);
-            StoreError::new(
-                kind,
-                format!("it cannot be read which lanes are paused, so none is delivered: {what}"),
-            )
+            self.of_paused(error).in_words(|what| {
+                format!("it cannot be read which lanes are paused, so none is delivered: {what}")
+            })
         })?);
         Ok(())
     }

@@ -27,6 +27,9 @@ scripts! {
     PENDING = "pending.lua";
 }
 
+/// Of all shards at once.
+pub(super) static CHECK: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/check.lua").into()));
 /// These two are about the nodes and no shard: they go without the prelude.
 pub(super) static JOIN: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/join.lua").into()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly_core::{
     Attempt, Now, Outcome, Receipt,
-    store::{Settle, Settled, StoreError, Verdict},
+    store::{Settle, Settled, Settlement, StoreError},
 };
 
 use super::{
@@ -25,16 +25,17 @@ enum Patience {
 impl RedisStore {
     pub(super) async fn settle_all(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
         let recorded =
-            |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.verdict));
+            |settle: &Settle| self.outcomes.take_recorded(&settle.receipt, letter(&settle.settlement));
         let mut answers: Vec<Option<Settled>> = batch.iter().map(recorded).collect();
         let open: Vec<usize> = (0..batch.len()).filter(|place| answers[*place].is_none()).collect();
         let items = open.iter().map(|place| {
-            let Settle { receipt, verdict } = &batch[*place];
-            (receipt, packed_verdict(now, verdict))
+            let Settle { receipt, settlement } = &batch[*place];
+            (receipt, packed_verdict(now, settlement))
         });
-        let shards = by_shard(&self.keys, items, |(receipt, _)| &receipt.id, |(_, verdict)| verdict.len());
-        let put = |cmd: &mut redis::Cmd, (receipt, verdict): &(&Receipt, Vec<u8>)| {
-            cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(verdict.as_slice());
+        let shards =
+            by_shard(&self.keys, items, |(receipt, _)| &receipt.id, |(_, settlement)| settlement.len());
+        let put = |cmd: &mut redis::Cmd, (receipt, settlement): &(&Receipt, Vec<u8>)| {
+            cmd.arg(receipt.id.as_str()).arg(self.token_of(receipt)).arg(settlement.as_slice());
         };
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
         let failed =
@@ -44,14 +45,14 @@ impl RedisStore {
             // All of it is asked about again.
             told.for_each(|(settle, answer)| {
                 answer.inspect(|settled| {
-                    self.outcomes.recorded(&settle.receipt, letter(&settle.verdict), *settled);
+                    self.outcomes.recorded(&settle.receipt, letter(&settle.settlement), *settled);
                 });
             });
             return Err(error);
         }
         let answer = |(settle, answer): (&Settle, Option<Settled>)| {
             answer.unwrap_or_else(|| {
-                self.outcomes.defer(&settle.receipt, packed_verdict(now, &settle.verdict));
+                self.outcomes.defer(&settle.receipt, packed_verdict(now, &settle.settlement));
                 Settled::Unknown
             })
         };
@@ -119,29 +120,31 @@ impl RedisStore {
 }
 
 /// The verdict's letter in `settle.lua`.
-fn letter(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::HandBack => b'H',
-        Verdict::Retry { .. } => b'R',
-        Verdict::Delivered { .. } => b'D',
-        Verdict::Dead { .. } => b'X',
+fn letter(settlement: &Settlement) -> u8 {
+    match settlement {
+        Settlement::Release => b'H',
+        Settlement::Defer { .. } => b'W',
+        Settlement::Retry { .. } => b'R',
+        Settlement::Delivered { .. } => b'D',
+        Settlement::Dead { .. } => b'X',
     }
 }
 
 /// As `settle.lua` reads it.
-fn packed_verdict(now: Now, verdict: &Verdict) -> Vec<u8> {
+fn packed_verdict(now: Now, settlement: &Settlement) -> Vec<u8> {
     let delivered = Attempt::new(now.wall(), Outcome::Delivered, "");
-    let (attempt, rest) = match verdict {
-        Verdict::HandBack => (None, Vec::new()),
-        Verdict::Retry { at, attempt } => (Some(attempt), six(*at).to_vec()),
-        Verdict::Delivered { receipt } => {
+    let (attempt, rest) = match settlement {
+        Settlement::Release => (None, Vec::new()),
+        Settlement::Defer { at } => (None, six(*at).to_vec()),
+        Settlement::Retry { at, attempt } => (Some(attempt), six(*at).to_vec()),
+        Settlement::Delivered { receipt } => {
             (Some(&delivered), receipt.iter().flat_map(|text| [b"=", text.as_bytes()].concat()).collect())
         }
-        Verdict::Dead { reason, attempt } => (attempt.as_ref(), vec![*reason as u8]),
+        Settlement::Dead { reason, attempt } => (attempt.as_ref(), vec![*reason as u8]),
     };
     let outcome = |is: fn(Outcome) -> bool| u8::from(attempt.is_some_and(|attempt| is(attempt.outcome)));
     let entry = attempt.map(pack_attempt).unwrap_or_default();
-    let mut out = vec![letter(verdict), outcome(Outcome::counts), outcome(Outcome::maybe_delivered)];
+    let mut out = vec![letter(settlement), outcome(Outcome::counts), outcome(Outcome::maybe_delivered)];
     out.extend_from_slice(&(entry.len() as u16).to_be_bytes());
     out.extend_from_slice(&entry);
     out.extend_from_slice(&rest);

@@ -70,10 +70,10 @@ impl ShardFaults {
         if !is_alone {
             return Err(error);
         }
-        let error = StoreError::new(error.kind, format!("{part}: {}", error.what));
+        let error = error.in_words(|what| format!("{part}: {what}"));
         let untold = self.lock().get(&part).map_or(TELL_EVERY, |before| before.untold + 1);
         if untold >= TELL_EVERY {
-            tracing::error!(%error, "part of the store failed");
+            tracing::error!(%error, "store part failed");
         }
         self.lock().insert(part, Failing { error, untold: untold % TELL_EVERY });
         Ok(())
@@ -83,7 +83,7 @@ impl ShardFaults {
     pub(super) fn works(&self, part: impl Into<Part>) {
         let part = part.into();
         if self.lock().remove(&part).is_some() {
-            tracing::info!(%part, "part of the store works again");
+            tracing::info!(%part, "store part recovered");
         }
     }
 

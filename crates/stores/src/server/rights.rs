@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use duly_core::{NodeStatus, share};
+use duly_core::{NodeStatus, assign_shards};
 
 use super::lane::lane_of;
 
@@ -177,7 +177,7 @@ fn wanted(lane: &str, there: &[Member], serves: &BTreeSet<String>, shards: u16) 
         |member: &&Member| member.status.this || member.status.lanes.iter().any(|served| served == lane);
     let nodes: Vec<_> = there.iter().filter(serving).collect();
     let names: Vec<_> = nodes.iter().map(|member| member.status.name.as_str()).collect();
-    share(&name, shards, &names)
+    assign_shards(&name, shards, &names)
         .into_iter()
         .map(|place| nodes.get(place).is_some_and(|node| node.status.this))
         .collect()

@@ -54,11 +54,11 @@ impl SqlStore {
     ) -> Result<(), StoreError> {
         let mut places = HashMap::new();
         let mut rows = Vec::with_capacity(part.len());
-        for (place, Insert { message, .. }) in part {
+        for (place, insert) in part {
             // Known by now, unless the database has just lost it.
-            let lane_no = self.lane_number(&lane_text(&message.lane())).await?;
-            places.insert(message.id.clone(), place);
-            rows.push(Row::new(message, lane_no));
+            let lane_no = self.lane_number(&lane_text(&insert.message.lane())).await?;
+            places.insert(insert.message.id.clone(), place);
+            rows.push(Row::new(insert, now.wall(), lane_no));
         }
         // All who touch the same rows touch them in the same order, so that none waits for another for ever.
         rows.sort_by(|a, b| a.id().cmp(b.id()));
@@ -81,7 +81,7 @@ impl SqlStore {
         let all: Vec<_> = rows.iter().collect();
         match self.put_and_count(session, now, &slot, &all).await {
             Ok(()) => {
-                self.tell_of(session, now, rows.iter()).await?;
+                self.tell_of(session, now, rows.iter().filter(|row| waits(row))).await?;
                 return Ok(rows.iter().map(|row| (row.id().clone(), Inserted::Accepted)).collect());
             }
             // Whoever waits for a known row and has seen it holds on to it a little: two who then want to lock it wait for
@@ -108,7 +108,7 @@ impl SqlStore {
         let new = of(&[Judged::New, Judged::Afresh]);
         self.put(session, now, &new).await?;
         self.count(session, &slot, accepted(&new, afresh.len() as i64)).await?;
-        self.tell_of(session, now, new.iter().copied()).await?;
+        self.tell_of(session, now, new.iter().copied().filter(|row| waits(row))).await?;
         let answer = |judged| match judged {
             Judged::New | Judged::Afresh => Inserted::Accepted,
             Judged::Known(answer) => answer,
@@ -140,29 +140,36 @@ impl SqlStore {
         rows: &[&Row],
     ) -> Result<(), Fault> {
         let bytes: usize = rows.iter().map(|row| row.record.message.body.len()).sum();
-        if self.dialect() == Dialect::Postgres && bytes <= BYTES_MAX {
+        let is_plain = !rows.iter().any(|row| row.has_past);
+        if self.dialect() == Dialect::Postgres && bytes <= BYTES_MAX && is_plain {
             return self.put_at_once(session, now, slot, rows, accepted(rows, 0)).await;
         }
         self.put(session, now, rows).await?;
         self.count(session, slot, accepted(rows, 0)).await
     }
 
-    /// The exact look, for when the limit may be near. Known ids need no room.
+    /// The exact look, for when the limit may be near. Known ids and dead letters need no room.
     async fn check_room(&self, batch: &[Insert]) -> Result<(), StoreError> {
         let (max, asked) = (self.options.limits.pending_max, self.room.ask());
-        let books = self.all_books().await?;
-        self.room.tell(asked, books.pending + books.in_flight);
-        let ids: HashSet<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
+        let totals = self.all_books().await?;
+        self.room.tell(asked, totals.pending + totals.in_flight);
+        let waits = batch.iter().filter(|insert| !insert.is_dead());
+        let ids: HashSet<_> = waits.map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.into_iter().collect();
         let known = self.records(&ids, Bodies::Without).await?;
         let is_new = |state: Option<State>| state.is_none_or(|state| state == State::Cancelled);
         let new = known.into_iter().filter(|known| is_new(known.as_ref().map(|record| record.state))).count();
-        if books.pending + new as u64 > max {
-            let what = format!("{} messages are waiting and the limit is {max}", books.pending);
+        if new > 0 && totals.pending + new as u64 > max {
+            let what = format!("{} messages are waiting and the limit is {max}", totals.pending);
             return Err(StoreError::new(StoreErrorKind::TooMany, what));
         }
         Ok(())
     }
+}
+
+/// Whether a new row waits: one that was moved here may be a dead letter.
+fn waits(row: &Row) -> bool {
+    row.record.state == State::Pending
 }
 
 /// What new rows count, of which some take the place of those that were kept.
@@ -170,7 +177,11 @@ fn accepted(rows: &[&Row], afresh: i64) -> Tally {
     let mut tally = Tally::default();
     for row in rows {
         tally.book(Book::Accepted, 1);
-        tally.pending(row.lane_no, row.record.ready, 1);
+        if waits(row) {
+            tally.pending(row.lane_no, row.record.ready, 1);
+        } else {
+            tally.dead(row.lane_no, 1);
+        }
     }
     tally.book(Book::Kept, -afresh);
     tally

@@ -120,7 +120,7 @@ impl SqlStore {
                 (DEAD, lane_no)
             }
         };
-        tracing::error!(id, "a row of delay_message is no message and was made a dead letter: {}", bad.why);
+        tracing::error!(id, error = %bad.why, "outbox row invalid; made a dead letter");
         let told = history_text(&[Attempt::new(now.wall(), Outcome::Refused, bad.why.to_string())]);
         let due = millis(bad.due_ms).as_millis() as i64;
         let mut update =

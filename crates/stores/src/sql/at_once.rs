@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Fence, Lane, Message, MessageId, Now, SinkName, store::Claim};
+use duly_core::{Fence, Lane, MessageId, Now, SinkName, StoredMessage, store::Claim};
 
 use super::{
     SqlStore,
@@ -100,7 +100,7 @@ impl SqlStore {
         let retry = |row: &&Row| row.record.message.retry.as_deref().and_then(retry_text);
         let retries: Vec<_> = rows.iter().map(retry).collect();
         let places: Vec<_> = rows.iter().map(|row| row.place(self.shard_of(row.id()))).collect();
-        let texts = |of: fn(&Message) -> Option<&str>| -> Vec<Option<&str>> {
+        let texts = |of: fn(&StoredMessage) -> Option<&str>| -> Vec<Option<&str>> {
             rows.iter().map(|row| of(&row.record.message)).collect()
         };
         let ints = |of: &dyn Fn(&Row) -> Option<i64>| -> Vec<Option<i64>> {

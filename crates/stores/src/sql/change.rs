@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use duly_core::{
-    DeadReason, Lost, MessageId, Now, State, Timestamp,
+    DeadReason, LeaseLoss, MessageId, Now, State, Timestamp,
     store::{Changed, StoreError},
 };
 
@@ -172,7 +172,7 @@ impl Doing {
         record.ended = None;
         record.reason = None;
         record.receipt = None;
-        row.lost = Lost::No;
+        row.lost = LeaseLoss::None;
         if was_invalid {
             // It is counted when it is looked at again, as every row that somebody else put there.
             self.tally.book(Book::Accepted, -1);

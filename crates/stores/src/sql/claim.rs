@@ -7,8 +7,8 @@ use std::{
 };
 
 use duly_core::{
-    Fence, Lane, MessageId, Now, Receipt, State, Timestamp,
-    store::{Claim, Claimed, Holder, Leased, StoreError},
+    Attempt, Fence, Lane, MessageId, Now, Receipt, State, Timestamp,
+    store::{Claim, Claimed, Holder, LeasedMessage, StoreError},
 };
 
 use super::{
@@ -51,7 +51,7 @@ pub(crate) struct Taking<'c> {
 /// What a claim gave.
 #[derive(Default)]
 pub(crate) struct Given {
-    pub(crate) leased: Vec<(Turn, Leased)>,
+    pub(crate) leased: Vec<(Turn, LeasedMessage)>,
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
     /// Somebody else was at work on some of them, or they are not as they were.
@@ -72,9 +72,7 @@ impl SqlStore {
     pub(super) async fn lease(&self, now: Now, claim: &Claim) -> Result<Claimed, StoreError> {
         self.check_open()?;
         let lane = lane_text(&claim.lane);
-        let Some(lane_no) = self.claim_number(&claim.lane, &lane).await? else {
-            return Ok(Claimed::default());
-        };
+        let lane_no = self.claim_number(&claim.lane, &lane).await?;
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
         let (seen, session) = look!(self, |session| async {
@@ -327,14 +325,15 @@ fn first_of(dialect: Dialect, lane_no: i64, queues: &[i64], count: usize) -> Sta
     select
 }
 
-pub(super) fn leased(row: Row, shard: u16, fence: Option<Fence>) -> Leased {
+pub(super) fn leased(row: Row, shard: u16, fence: Option<Fence>) -> LeasedMessage {
     let Row { record, token, lost, .. } = row;
     let receipt = Receipt { shard, token, id: record.message.id.clone() };
-    Leased {
+    LeasedMessage {
         receipt,
         ready: record.ready,
-        attempt: record.attempts + 1,
+        attempt: record.attempts.saturating_add(1),
         lost,
+        lost_at: Attempt::lost_at(&record.history),
         fence,
         message: record.message,
     }

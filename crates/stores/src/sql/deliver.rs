@@ -2,7 +2,7 @@
 
 use duly_core::{
     Now, Receipt,
-    store::{Settle, Verdict},
+    store::{Settle, Settlement},
 };
 
 use super::{
@@ -22,10 +22,10 @@ impl<'b> Delivered<'b> {
     /// `None` if these ended in different ways, came from different calls, or must be looked at for another reason.
     pub(super) fn of(batch: &'b [Settle]) -> Option<Self> {
         let token = batch.first()?.receipt.token;
-        let end = |Settle { receipt, verdict }: &'b Settle| match verdict {
+        let end = |Settle { receipt, settlement }: &'b Settle| match settlement {
             // PostgreSQL keeps no text with a zero in it.
-            Verdict::Delivered { receipt: Some(proof) } if proof.contains('\0') => None,
-            Verdict::Delivered { receipt: proof } if receipt.token == token => {
+            Settlement::Delivered { receipt: Some(proof) } if proof.contains('\0') => None,
+            Settlement::Delivered { receipt: proof } if receipt.token == token => {
                 Some((receipt, proof.as_deref()))
             }
             _ => None,

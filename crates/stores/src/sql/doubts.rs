@@ -79,12 +79,12 @@ impl SqlStore {
             if doubts.is_empty() {
                 return Ok(());
             }
-            transact!(self, |session| self.hand_back(&mut session, now, &doubts))?;
+            transact!(self, |session| self.release(&mut session, now, &doubts))?;
             self.doubts.clear(&doubts);
         }
     }
 
-    async fn hand_back(
+    async fn release(
         &self,
         session: &mut Session,
         now: Now,

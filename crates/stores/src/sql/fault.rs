@@ -50,8 +50,8 @@ impl Fault {
 
     /// The same fault, when an earlier commit had no answer: the change may stand.
     pub(super) fn after_lost_commit(self) -> Self {
-        let what = format!("{}; the change may have been committed", StoreError::from(self).what);
-        Self::Other(StoreError::new(StoreErrorKind::Unanswered, what))
+        let error = StoreError::from(self).of_kind(StoreErrorKind::Unanswered);
+        Self::Other(error.in_words(|what| format!("{what}; the change may have been committed")))
     }
 
     /// Whether the connection is of no use any more.
@@ -98,9 +98,9 @@ impl From<sqlx::Error> for Fault {
                         Self::Lost(error)
                     }
                     (Some(1290 | 1792 | 1836), _) | (None, "25006") => {
-                        Self::ReadOnly(refusal(number, &code, &error))
+                        Self::ReadOnly(refusal(number, &code, error))
                     }
-                    _ => Self::Other(refusal(number, &code, &error)),
+                    _ => Self::Other(refusal(number, &code, error)),
                 }
             }
             Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed | Error::BeginFailed => Self::Lost(error),
@@ -109,9 +109,12 @@ impl From<sqlx::Error> for Fault {
             )),
             Error::PoolClosed => Self::Other(StoreError::new(StoreErrorKind::Closed, "the store is closed")),
             Error::ColumnDecode { .. } | Error::Decode(_) => {
-                Self::Other(garbled(&format!("a row of the database ({error})")))
+                Self::Other(garbled(&format!("a row of the database ({error})")).with_source(error))
             }
-            other => Self::Other(unavailable(format!("the database cannot be used: {other}"))),
+            other => {
+                let what = format!("the database cannot be used: {other}");
+                Self::Other(unavailable(what).with_source(other))
+            }
         }
     }
 }
@@ -127,20 +130,23 @@ impl From<Fault> for StoreError {
         match fault {
             Fault::TakenBack(error) => unavailable(format!(
                 "the database took the change back again and again, as others held the same rows: {error}; nothing happened, try again"
-            )),
+            ))
+            .with_source(error),
             Fault::Known => unavailable(
                 "others put the same ids there again and again; nothing happened, try again".into(),
             ),
-            Fault::Lost(error) => unavailable(format!("the connection to the database was lost: {error}")),
+            Fault::Lost(error) => {
+                unavailable(format!("the connection to the database was lost: {error}")).with_source(error)
+            }
             Fault::ReadOnly(error) | Fault::Other(error) => error,
         }
     }
 }
 
 /// The server refused, and would again.
-fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
+fn refusal(number: Option<u16>, code: &str, error: sqlx::Error) -> StoreError {
     let said = error.to_string();
-    match (number, code) {
+    let refused = match (number, code) {
         (Some(1114 | 1021 | 1041 | 1037 | 3675), _) | (None, "53100" | "53200") => StoreError::new(
             StoreErrorKind::Full,
             format!("the database has no room for new messages: {said}; make room on its disk"),
@@ -168,7 +174,8 @@ fn refusal(number: Option<u16>, code: &str, error: &sqlx::Error) -> StoreError {
             unavailable(format!("{READ_ONLY}: {said}; point Duly at the one that is written to"))
         }
         _ => unavailable(format!("the database refused: {said}")),
-    }
+    };
+    refused.with_source(error)
 }
 
 fn unavailable(what: String) -> StoreError {
@@ -188,4 +195,27 @@ pub(super) fn garbled(what: &str) -> StoreError {
             "what the database has as {what} is not what Duly put there; somebody else may have changed it"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_of_the_driver_keeps_its_error_as_the_cause() {
+        let io = || sqlx::Error::Io(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let faults = [
+            Fault::from(io()),
+            Fault::from(io()).after_lost_commit(),
+            Fault::TakenBack(io()),
+            Fault::from(sqlx::Error::Decode("no number".into())),
+            Fault::from(sqlx::Error::Tls("no certificate".into())),
+            Fault::Other(refusal(Some(1114), "HY000", io())),
+        ];
+        for fault in faults {
+            let error = StoreError::from(fault);
+            let cause = error.cause::<sqlx::Error>().expect("the driver's error");
+            assert_eq!(error.what.matches(&cause.to_string()).count(), 1, "{error}");
+        }
+    }
 }

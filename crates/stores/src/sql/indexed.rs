@@ -59,7 +59,7 @@ impl SqlStore {
             ready: row.record.ready,
             rank: rank(message.priority),
             id: message.id.clone(),
-            lost: row.lost != duly_core::Lost::No,
+            lost: row.lost != duly_core::LeaseLoss::None,
         };
         // A row that was there before is written with the next version.
         let version = if row.is_new { row.version } else { row.version + 1 };

@@ -2,7 +2,8 @@
 //!
 //! A failover to a replica that is behind loses the latest rows of `duly_lane`. If the database counted lanes up, it would then give a
 //! number out again that other nodes still use for another lane. So the number of a new lane is a hash of its name, and whoever gives
-//! it a number gives it the same one. Lanes of stores that were made before have small numbers, and keep them.
+//! it a number gives it the same one. Lanes of stores that were made before have small numbers, and keep them. Topics without messages
+//! are [forgotten](super::forget_lanes).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,13 +25,18 @@ const TOGETHER_MAX: usize = 100;
 /// How many numbers are tried for a name whose hash another lane has, too.
 const TRIES_MAX: i64 = 8;
 /// Numbers by hash have this bit, and no higher one: times 256 they fit a `BIGINT`, and they are larger than any that was counted up.
-const HASHED: i64 = 1 << 53;
+pub(super) const HASHED: i64 = 1 << 53;
 
 /// The number of a lane that has none yet.
 fn number_of(name: &str) -> i64 {
     let digest = sha1_smol::Sha1::from(name).digest().bytes();
     let hash = digest[..8].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
     (hash >> 11) as i64 | HASHED
+}
+
+/// Whether this is the row of a topic with the number that anybody would give it again.
+pub(super) fn is_of_its_name(name: &[u8], number: i64) -> bool {
+    name.first() == Some(&b'q') && std::str::from_utf8(name).is_ok_and(|name| number == number_of(name))
 }
 
 /// Those that this process has asked for.
@@ -43,6 +49,10 @@ struct Known {
     names: HashMap<i64, String>,
     /// Learned since this node's last heartbeat, or before a failover: see [`SqlStore::confirm_lanes`].
     unconfirmed: BTreeSet<String>,
+    /// Those that had neither messages nor counters when [`SqlStore::forget_lanes`] last looked at them.
+    bare: BTreeSet<i64>,
+    /// Up to which number it looked the last time.
+    looked_to: i64,
 }
 
 impl Lanes {
@@ -74,6 +84,11 @@ impl Lanes {
         self.lock().names.get(&number).cloned()
     }
 
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        self.lock().numbers.len()
+    }
+
     /// These have no number any more.
     fn forget(&self, names: &[String]) {
         let mut known = self.lock();
@@ -84,6 +99,42 @@ impl Lanes {
                 known.names.remove(&number);
             }
         }
+    }
+
+    /// Forgets topics. Whoever needs one asks for it again, so that none is known for long that the database has not.
+    pub(super) fn forget_topics(&self, but: &BTreeSet<&str>) {
+        let Known { numbers, names, unconfirmed, .. } = &mut *self.lock();
+        numbers.retain(|name, number| {
+            let is_used = but.contains(name.as_str()) || unconfirmed.contains(name);
+            let stays = is_used || !is_of_its_name(name.as_bytes(), *number);
+            if !stays && names.get(number) == Some(name) {
+                names.remove(number);
+            }
+            stays
+        });
+    }
+
+    /// From where on lanes without messages are looked for.
+    pub(super) fn looked_to(&self) -> i64 {
+        self.lock().looked_to
+    }
+
+    /// Takes note of the lanes with numbers from `looked_to` up to `to` that have neither messages nor counters. Gives those of them
+    /// that had none the last time, either.
+    pub(super) fn note_bare(&self, to: i64, bare: &BTreeSet<i64>) -> Vec<i64> {
+        let known = &mut *self.lock();
+        let over = known.bare.intersection(bare).copied().collect();
+        known.bare.retain(|number| *number <= known.looked_to || *number > to);
+        known.bare.extend(bare);
+        known.looked_to = if to == i64::MAX { 0 } else { to };
+        over
+    }
+
+    /// Nothing is known of lanes without messages: another node looks for them.
+    pub(super) fn clear_bare(&self) {
+        let mut known = self.lock();
+        known.bare.clear();
+        known.looked_to = 0;
     }
 
     /// The database has lost some of what it had committed: nothing of it is sure.
@@ -121,16 +172,16 @@ impl SqlStore {
         self.lanes.number(name).ok_or_else(|| super::fault::garbled("a lane"))
     }
 
-    /// The number of a lane to claim from. A queue gets one with its first message: whoever may receive could otherwise fill the table
-    /// with names.
-    pub(crate) async fn claim_number(&self, lane: &Lane, name: &str) -> Result<Option<i64>, StoreError> {
+    /// The number of a lane to claim from. A queue gets a row with its first message: whoever may receive could otherwise fill the table
+    /// with names. Without a row it is claimed from by the number that it would get: see [`forget_lanes`](super::forget_lanes).
+    pub(crate) async fn claim_number(&self, lane: &Lane, name: &str) -> Result<i64, StoreError> {
         if matches!(lane, Lane::Sink(_)) {
-            return self.lane_number(name).await.map(Some);
+            return self.lane_number(name).await;
         }
         if self.lanes.number(name).is_none() {
             self.missing(&[name.to_owned()]).await?;
         }
-        Ok(self.lanes.number(name))
+        Ok(self.lanes.number(name).unwrap_or_else(|| number_of(name)))
     }
 
     /// Asks the database for the numbers of these lanes, whatever is known of them, and gives numbers to those that have none there.
@@ -199,7 +250,11 @@ impl SqlStore {
     }
 
     /// Gives lanes these numbers, as far as they have none and the numbers are free.
-    async fn give_numbers(&self, session: &mut Session, lanes: &[(String, i64)]) -> Result<(), Fault> {
+    pub(super) async fn give_numbers(
+        &self,
+        session: &mut Session,
+        lanes: &[(String, i64)],
+    ) -> Result<(), Fault> {
         let mut insert = Statement::new(self.dialect(), "INSERT ");
         insert.push_as("IGNORE ", "").push("INTO duly_lane (lane_no, name) VALUES ");
         for (place, (name, number)) in lanes.iter().enumerate() {
@@ -233,15 +288,24 @@ impl SqlStore {
     pub(super) async fn pause(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         self.check_open()?;
         let name = lane_text(lane);
-        // By name, and not by what is known of it: after a failover the number may be another lane's, and the row gone.
-        self.relearn(std::slice::from_ref(&name)).await?;
-        let set = |paused: bool| {
-            let mut update = Statement::new(self.dialect(), "UPDATE duly_lane SET paused = ");
-            update.bind(i64::from(paused)).push(" WHERE name = ").bind(name.as_bytes());
-            update
-        };
-        transact!(self, |session| session.run(set(paused)))?;
-        Ok(())
+        for _ in 0..TRIES_MAX {
+            // By name, and not by what is known of it: after a failover the number may be another lane's, and the row gone.
+            self.relearn(std::slice::from_ref(&name)).await?;
+            if transact!(self, |session| self.pause_row(&mut session, &name, paused))? {
+                return Ok(());
+            }
+        }
+        Err(super::fault::garbled("a lane"))
+    }
+
+    /// Gives whether there was a row to write to: one without messages may have been forgotten a moment ago.
+    async fn pause_row(&self, session: &mut Session, name: &str, paused: bool) -> Result<bool, Fault> {
+        let mut update = Statement::new(self.dialect(), "UPDATE duly_lane SET paused = ");
+        update.bind(i64::from(paused)).push(" WHERE name = ").bind(name.as_bytes());
+        session.run(update).await?;
+        let mut select = Statement::new(self.dialect(), "SELECT paused FROM duly_lane WHERE name = ");
+        select.bind(name.as_bytes());
+        Ok(!session.rows(select).await?.is_empty())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use duly_core::{
     Lane, MessageId, Now, Record, Timestamp,
-    store::{Books, LaneStatus, StoreError},
+    store::{LaneStatus, StoreError, Totals},
 };
 
 use super::{
@@ -53,7 +53,7 @@ impl SqlStore {
     }
 
     /// One statement, so one moment.
-    pub(super) async fn all_books(&self) -> Result<Books, StoreError> {
+    pub(super) async fn all_books(&self) -> Result<Totals, StoreError> {
         self.check_open()?;
         let select = || {
             let mut select = Statement::new(self.dialect(), "SELECT kind, what, CAST(SUM(n) AS ");
@@ -67,21 +67,21 @@ impl SqlStore {
             select.bind(IN_FLIGHT);
             select
         };
-        let mut books = Books::default();
+        let mut totals = Totals::default();
         for row in look!(self, |session| session.rows(select()))? {
             let n = u64::try_from(row.int(2)?).unwrap_or_default();
             match (row.int(0)?, row.int(1)?) {
-                (-1, _) => books.in_flight = n,
-                (PENDING_OF_LANE, _) => books.pending = n,
-                (_, what) if what == Book::Accepted as i64 => books.accepted = n,
-                (_, what) if what == Book::Delivered as i64 => books.delivered = n,
-                (_, what) if what == Book::Cancelled as i64 => books.cancelled = n,
-                (_, what) if what == Book::Dead as i64 => books.dead = n,
-                (_, what) if what == Book::Purged as i64 => books.purged = n,
+                (-1, _) => totals.in_flight = n,
+                (PENDING_OF_LANE, _) => totals.pending = n,
+                (_, what) if what == Book::Accepted as i64 => totals.accepted = n,
+                (_, what) if what == Book::Delivered as i64 => totals.delivered = n,
+                (_, what) if what == Book::Cancelled as i64 => totals.cancelled = n,
+                (_, what) if what == Book::Dead as i64 => totals.dead = n,
+                (_, what) if what == Book::Purged as i64 => totals.purged = n,
                 _ => {}
             }
         }
-        Ok(books)
+        Ok(totals)
     }
 
     pub(super) async fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {

@@ -12,6 +12,7 @@ mod count;
 mod deliver;
 mod doubts;
 mod fault;
+mod forget_lanes;
 mod hints;
 mod indexed;
 mod inspect;
@@ -49,8 +50,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Measures,
-        Page, Query, Settle, Settled, StoreError, StoreErrorKind, Sweep,
+        Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -220,7 +221,7 @@ impl Store for SqlStore {
         self.lane_statuses(now).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
+    async fn totals(&self) -> Result<Totals, StoreError> {
         self.all_books().await
     }
 
@@ -248,8 +249,13 @@ impl Store for SqlStore {
         self.by_part().await
     }
 
-    fn measures(&self) -> Measures {
-        Measures { full: self.writes.is_full(), clock_skew_us: self.time.skew_us(), ..Measures::default() }
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics {
+            full: self.writes.is_full(),
+            lanes: self.lanes.len() as u64,
+            clock_skew_us: self.time.skew_us(),
+            ..StoreMetrics::default()
+        }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! The nodes that share a store: who is there, and who delivers what.
 //!
 //! As with Redis: a node says again and again that it is there, and is taken to be there for as long as a lease lasts. The shards of
-//! each lane to a sink are [shared](duly_core::share) among the nodes that serve it, and each taking has a fencing token that every
+//! each lane to a sink are [shared](duly_core::assign_shards) among the nodes that serve it, and each taking has a fencing token that every
 //! claim is checked by, in the same transaction.
 
 use std::{
@@ -66,7 +66,7 @@ struct Said {
     /// Whether this node is the first by name.
     is_first: bool,
     /// When what is now and then to be done was last done.
-    chores: [Option<Monotonic>; 3],
+    chores: [Option<Monotonic>; 4],
 }
 
 /// What a sweep does now and then.
@@ -78,6 +78,8 @@ pub(super) enum Chore {
     TidyCounters = 1,
     /// See whether there is room again, after there was none.
     LookForRoom = 2,
+    /// Forget lanes without messages.
+    ForgetLanes = 3,
 }
 
 impl Chore {
@@ -86,6 +88,7 @@ impl Chore {
             Self::CountHeld => Duration::from_secs(2),
             Self::TidyCounters => Duration::from_secs(60),
             Self::LookForRoom => Duration::from_secs(1),
+            Self::ForgetLanes => Duration::from_secs(300),
         }
     }
 }
@@ -308,7 +311,7 @@ impl SqlStore {
                 let is_lost = wrote.is_some_and(|wrote| found.is_none_or(|found| found < wrote));
                 if is_lost {
                     // Either others took this node for gone, or a failover lost what it wrote last, and not only that.
-                    tracing::warn!("heartbeat missing in the database; lane numbers are read again");
+                    tracing::warn!("heartbeat missing in the database; reloading lane numbers");
                     self.lanes.doubt_all();
                 }
                 self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
@@ -433,7 +436,7 @@ impl SqlStore {
         };
         let left = self.in_time(work, Fault::unanswered).await;
         if let Err(fault) = left {
-            tracing::debug!("other nodes wait until this one's time is over: {fault:?}");
+            tracing::debug!(?fault, "shard lease release failed");
         }
     }
 }

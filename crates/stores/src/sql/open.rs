@@ -32,6 +32,8 @@ use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
 
 /// How often the server is asked for its time before anything goes by it: one answer may be slow.
 const QUESTIONS: usize = 5;
+/// A start is tried again for so long where others hold what it needs: nodes that start together on a slow server.
+pub(super) const START_WITHIN: Duration = Duration::from_secs(60);
 /// How long a connection may take to come free.
 const ACQUIRE_WITHIN: Duration = Duration::from_secs(8);
 /// A connection that was idle for longer is tried before it is used.
@@ -124,13 +126,36 @@ impl SqlStore {
     /// Becomes a node. Claims of [`Holder::Process`](duly_core::store::Holder::Process) whose process is not there any more are lost
     /// now.
     async fn begin(&self, now: Now) -> Result<(), StoreError> {
+        let mut last = None;
+        let begun = async {
+            loop {
+                // A time from before the wait would make the first heartbeat end early.
+                let now = self.time.clock().map_or(now, |clock| clock.now());
+                match self.begin_once(now).await {
+                    // Others hold the rows, or the server is slow. To do it again is to do it once.
+                    Err(error) if error.kind == StoreErrorKind::Unanswered => {
+                        tracing::warn!(%error, "start delayed; tried again");
+                        last = Some(error);
+                    }
+                    begun => return begun,
+                }
+            }
+        };
+        let begun = tokio::time::timeout(START_WITHIN, begun).await;
+        match begun {
+            Ok(begun) => begun,
+            Err(_) => Err(last.unwrap_or_else(|| super::fault::Fault::late(START_WITHIN).into())),
+        }
+    }
+
+    async fn begin_once(&self, now: Now) -> Result<(), StoreError> {
         let there = self.be_there(now, Coming::New, &BTreeSet::new()).await?;
         self.presence.see(&there);
         let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
         self.recover(now, &there).await?;
         let asked = self.room.ask();
-        let books = self.all_books().await?;
-        self.room.tell(asked, books.pending + books.in_flight);
+        let totals = self.all_books().await?;
+        self.room.tell(asked, totals.pending + totals.in_flight);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! long transaction holds nobody up. In any other language the same is an `INSERT`.
 //!
 //! ```no_run
-//! # async fn pay(pool: sqlx::MySqlPool, message: duly_core::Message) -> Result<(), sqlx::Error> {
+//! # async fn pay(pool: sqlx::MySqlPool, message: duly_core::StoredMessage) -> Result<(), sqlx::Error> {
 //! let mut transaction = pool.begin().await?;
 //! sqlx::query("INSERT INTO orders (id, state) VALUES (42, 'unpaid')").execute(&mut *transaction).await?;
 //! duly_stores::sql::outbox::mysql(&mut *transaction, &message).await?;
@@ -12,7 +12,7 @@
 //! # Ok(()) }
 //! ```
 
-use duly_core::Message;
+use duly_core::StoredMessage;
 use sqlx::{Database, Encode, Executor, MySql, Postgres, QueryBuilder, Type};
 
 use super::text::{kind_word, properties_text, retry_text};
@@ -21,7 +21,7 @@ use super::text::{kind_word, properties_text, retry_text};
 /// primary key that is taken.
 pub async fn mysql<'e>(
     transaction: impl Executor<'e, Database = MySql>,
-    message: &Message,
+    message: &StoredMessage,
 ) -> Result<(), sqlx::Error> {
     insertion::<MySql>(message).build().execute(transaction).await.map(|_| ())
 }
@@ -29,12 +29,12 @@ pub async fn mysql<'e>(
 /// The same for PostgreSQL.
 pub async fn postgres<'e>(
     transaction: impl Executor<'e, Database = Postgres>,
-    message: &Message,
+    message: &StoredMessage,
 ) -> Result<(), sqlx::Error> {
     insertion::<Postgres>(message).build().execute(transaction).await.map(|_| ())
 }
 
-fn insertion<DB>(message: &Message) -> QueryBuilder<DB>
+fn insertion<DB>(message: &StoredMessage) -> QueryBuilder<DB>
 where
     DB: Database,
     for<'v> &'v str: Encode<'v, DB> + Type<DB>,

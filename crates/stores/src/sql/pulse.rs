@@ -66,7 +66,7 @@ impl Pulse {
 /// Why nobody lets us in, in words for whoever has to do something about it.
 pub(super) fn why(error: sqlx::Error) -> StoreError {
     match error {
-        sqlx::Error::Io(error) => unreachable(&error.to_string()),
+        sqlx::Error::Io(ref io) => unreachable(&io.to_string()).with_source(error),
         other => Fault::from(other).into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use duly_core::{Lost, Now, State, store::StoreError};
+use duly_core::{LeaseLoss, Now, State, store::StoreError};
 
 use super::{
     SqlStore,
@@ -27,8 +27,9 @@ impl SqlStore {
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
         let ended = |row: &Row| row.process.filter(|process| !there.contains(process));
-        let suspects: HashSet<_> = held.iter().filter(|row| row.lost != Lost::No).filter_map(ended).collect();
-        held.sort_by_key(|row| row.lost != Lost::No);
+        let suspects: HashSet<_> =
+            held.iter().filter(|row| row.lost != LeaseLoss::None).filter_map(ended).collect();
+        held.sort_by_key(|row| row.lost != LeaseLoss::None);
         for part in held.chunks(TOGETHER_MAX) {
             let tokens = |row: &Row| (row.id().clone(), row.token);
             let part: Vec<_> = part.iter().map(tokens).collect();
@@ -61,13 +62,13 @@ impl SqlStore {
         rows.retain(|row| row.record.state == State::InFlight && is_same(row));
         let (mut tally, time) = (Tally::default(), self.time.latest_tick(now));
         rows.retain_mut(|row| match row.process.filter(|process| !there.contains(process)) {
-            Some(process) if row.lost != Lost::No || !suspects.contains(&process) => {
+            Some(process) if row.lost != LeaseLoss::None || !suspects.contains(&process) => {
                 lose(row, now, "the process ended", &mut tally);
                 true
             }
             Some(_) => {
                 // Another one is the suspect.
-                (row.lost, row.record.maybe_delivered) = (Lost::InCompany, true);
+                (row.lost, row.record.maybe_delivered) = (LeaseLoss::InBatch, true);
                 put_back(row, &mut tally);
                 true
             }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Body, Invalid, Key, Lane, Lost, Message, MessageId, Outcome, Priority, Record, SinkName, State,
-    Tag, Timestamp, Topic,
+    Attempt, Body, ErrorCode, Invalid, Key, Lane, LeaseLoss, MessageId, Outcome, Priority, Record, SinkName,
+    State, StoredMessage, Tag, Timestamp, Topic, store::Insert,
 };
 
 use super::{
@@ -71,7 +71,7 @@ pub(super) fn place_of(queue: i64) -> (i64, u16) {
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) record: Record,
-    pub(super) lost: Lost,
+    pub(super) lost: LeaseLoss,
     pub(super) hash: i64,
     pub(super) lane_no: i64,
     /// While it is in flight: when the lease ends, in the store's time.
@@ -87,6 +87,8 @@ pub(super) struct Row {
     pub(super) is_raw: bool,
     /// Not in the table yet.
     pub(super) is_new: bool,
+    /// It is new here, and something happened to it in another store.
+    pub(super) has_past: bool,
 }
 
 /// A row that is no message, and why.
@@ -105,12 +107,16 @@ pub(super) struct Bad {
 }
 
 impl Row {
-    /// A message that was just accepted.
-    pub(super) fn new(message: Message, lane_no: i64) -> Self {
-        let hash = message.content_hash() as i64;
+    /// A message that is accepted at `now`. Unless it has a past, the database writes down when.
+    pub(super) fn new(insert: Insert, now: Timestamp, lane_no: i64) -> Self {
+        let hash = insert.message.content_hash() as i64;
+        let has_past = insert.past.is_some();
+        let mut record = insert.into_record(now);
+        record.accepted = record.accepted.filter(|_| has_past);
         Self {
-            record: Record::accepted(message, None),
-            lost: Lost::No,
+            record,
+            has_past,
+            lost: LeaseLoss::None,
             hash,
             lane_no,
             lease_end: 0,
@@ -170,11 +176,11 @@ impl Row {
             // Whatever stands in what is Duly's own, it has not happened.
             _ if is_raw => {
                 record = Record::accepted(record.message, None);
-                Lost::No
+                LeaseLoss::None
             }
             Ok(lost) => lost,
             // A dead letter is shown, whatever it is.
-            Err(_) if is_dead => Lost::No,
+            Err(_) if is_dead => LeaseLoss::None,
             Err(why) => return Ok(Err(why)),
         };
         let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
@@ -191,6 +197,7 @@ impl Row {
             claim_call: row.maybe_int(27)?.unwrap_or_default(),
             is_raw,
             is_new: false,
+            has_past: false,
             record,
         }))
     }
@@ -233,14 +240,8 @@ impl Row {
         let record = &mut self.record;
         record.attempts = record.attempts.saturating_add(u32::from(attempt.outcome.counts()));
         record.maybe_delivered |= attempt.outcome.maybe_delivered();
-        push(&mut record.history, attempt);
+        Attempt::remember(&mut record.history, attempt);
     }
-}
-
-fn push(history: &mut Vec<Attempt>, attempt: Attempt) {
-    history.push(attempt);
-    let over = history.len().saturating_sub(Attempt::KEPT_MAX);
-    history.drain(..over);
 }
 
 /// A time as it was written; what is out of range, at its end.
@@ -255,7 +256,7 @@ fn read_state(status: &str, queue_no: Option<i64>) -> Result<State, Invalid> {
         ("PENDING", _) => Ok(State::Pending),
         (_, None) => {
             let detail = format!("a new row is PENDING, and this one says {status:?}");
-            Err(Invalid::new("bad_status", "status", detail))
+            Err(Invalid::new(ErrorCode::BadStatus, "status", detail))
         }
         ("DELIVERED", _) => Ok(State::Delivered),
         ("FAILED", _) => Ok(State::Dead),
@@ -263,13 +264,13 @@ fn read_state(status: &str, queue_no: Option<i64>) -> Result<State, Invalid> {
         _ => {
             let detail =
                 format!("it is PENDING, DELIVERED, FAILED or CANCELLED, and this one says {status:?}");
-            Err(Invalid::new("bad_status", "status", detail))
+            Err(Invalid::new(ErrorCode::BadStatus, "status", detail))
         }
     }
 }
 
 /// What became of the message so far.
-fn read_life(row: &Answer, record: &mut Record) -> Result<Result<Lost, Invalid>, Fault> {
+fn read_life(row: &Answer, record: &mut Record) -> Result<Result<LeaseLoss, Invalid>, Fault> {
     let (history, reason) = (row.maybe_text(13)?, row.maybe_text(17)?);
     let read = || Ok((read_history(history.as_deref())?, reason.map(|word| reason_of(&word)).transpose()?));
     record.ready = row.maybe_int(11)?.map_or(record.message.due, millis);
@@ -283,23 +284,23 @@ fn read_life(row: &Answer, record: &mut Record) -> Result<Result<Lost, Invalid>,
     }
     if let (State::Delivered, Some(at)) = (record.state, record.ended) {
         // Not written: it says nothing that the row does not say.
-        push(&mut record.history, Attempt::new(at, Outcome::Delivered, ""));
+        Attempt::remember(&mut record.history, Attempt::new(at, Outcome::Delivered, ""));
     }
     Ok(Ok(match row.int(15)? {
-        0 => Lost::No,
-        1 => Lost::InCompany,
-        _ => Lost::Alone,
+        0 => LeaseLoss::None,
+        1 => LeaseLoss::InBatch,
+        _ => LeaseLoss::Alone,
     }))
 }
 
 /// What was accepted by Duly was checked then; what somebody else put there is checked now.
-fn read_message(row: &Answer, is_raw: bool) -> Result<Result<Message, Invalid>, Fault> {
+fn read_message(row: &Answer, is_raw: bool) -> Result<Result<StoredMessage, Invalid>, Fault> {
     let (sink, topic, tag, key) = (row.text(1)?, row.text(2)?, row.maybe_text(3)?, row.maybe_text(6)?);
     let (id, properties, retry) = (row.text(0)?, row.maybe_text(4)?, row.maybe_text(10)?);
     let (due, priority, lateness) = (row.int(5)?, row.int(8)?, row.maybe_int(9)?);
     let (kind, body) = (row.maybe_text(7)?, row.maybe_bytes(29)?.unwrap_or_default());
     let read = || {
-        let mut message = Message::new(
+        let mut message = StoredMessage::new(
             MessageId::parse(&id)?,
             SinkName::parse(&sink)?,
             Topic::parse(&topic)?,
@@ -307,7 +308,7 @@ fn read_message(row: &Answer, is_raw: bool) -> Result<Result<Message, Invalid>, 
         );
         message.tag = tag.as_deref().map(Tag::parse).transpose()?;
         message.key = key.as_deref().map(Key::parse).transpose()?;
-        let out = || Invalid::new("bad_priority", "priority", "a priority is 0 to 9");
+        let out = || Invalid::new(ErrorCode::BadPriority, "priority", "a priority is 0 to 9");
         message.priority = Priority::new(u8::try_from(priority).map_err(|_| out())?)?;
         let span = |ms: i64| {
             u64::try_from(ms).map(Duration::from_millis).map_err(|_| negative("max_lateness_ms", ms))
@@ -322,19 +323,19 @@ fn read_message(row: &Answer, is_raw: bool) -> Result<Result<Message, Invalid>, 
 }
 
 /// What is shown of a dead letter that is no message: as much of it as can be read.
-fn stand_in(row: &Answer) -> Result<Option<Message>, Fault> {
+fn stand_in(row: &Answer) -> Result<Option<StoredMessage>, Fault> {
     let (id, sink, topic) = (row.text(0)?, row.text(1)?, row.text(2)?);
     let part = || {
         let sink = SinkName::parse(&sink).or_else(|_| SinkName::parse("?")).ok()?;
         let topic = Topic::parse(&topic).or_else(|_| Topic::parse("?")).ok()?;
-        Some(Message::new(MessageId::parse(&id).ok()?, sink, topic, Timestamp::default()))
+        Some(StoredMessage::new(MessageId::parse(&id).ok()?, sink, topic, Timestamp::default()))
     };
     let due = time_of(row.int(5)?).unwrap_or_default();
-    Ok(part().map(|message| Message { due, ..message }))
+    Ok(part().map(|message| StoredMessage { due, ..message }))
 }
 
 fn negative(path: &str, ms: i64) -> Invalid {
-    Invalid::new("bad_time", path, format!("milliseconds are not negative, and these are {ms}"))
+    Invalid::new(ErrorCode::BadTime, path, format!("milliseconds are not negative, and these are {ms}"))
 }
 
 fn time_of(ms: i64) -> Result<Timestamp, Invalid> {
@@ -342,7 +343,7 @@ fn time_of(ms: i64) -> Result<Timestamp, Invalid> {
     let time = Timestamp::from_millis(count);
     if time.as_millis() != count {
         let detail = format!("{ms} milliseconds after 1970 are more than there are until the year 9999");
-        return Err(Invalid::new("bad_time", "deliver_time_ms", detail));
+        return Err(Invalid::new(ErrorCode::BadTime, "deliver_time_ms", detail));
     }
     Ok(time)
 }

@@ -6,6 +6,7 @@ use super::{
     Options,
     fault::{Fault, garbled},
     link::{Dialect, Link, Session, Statement},
+    open::START_WITHIN,
 };
 
 /// The steps, in order. A step that was ever released is never changed: the next one changes what it made.
@@ -18,6 +19,32 @@ const LOCK: i64 = 0x6475_6c79;
 
 /// Sees to it that the tables are there and of this version. Gives the generation of the store.
 pub(super) async fn prepare(link: &Link, options: &Options, indexed: bool) -> Result<String, StoreError> {
+    let prepared = async {
+        for tries in 1.. {
+            match prepare_once(link, options, indexed).await {
+                // Another node is at it, and takes longer than the server lets anybody wait for a lock.
+                Err(fault @ Fault::TakenBack(_)) => {
+                    tracing::warn!(tries, "tables locked by another process; tried again: {fault:?}");
+                    let wait = fault.wait(tries.min(10), options.instance).unwrap_or_default();
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "a moment for a real server to let go of its locks"
+                    )]
+                    tokio::time::sleep(wait).await;
+                }
+                prepared => return prepared?,
+            }
+        }
+        Err(busy())
+    };
+    tokio::time::timeout(START_WITHIN, prepared).await.unwrap_or_else(|_| Err(busy()))
+}
+
+async fn prepare_once(
+    link: &Link,
+    options: &Options,
+    indexed: bool,
+) -> Result<Result<String, StoreError>, Fault> {
     let mut session = link.session().await?;
     lock(&mut session, link.dialect()).await?;
     let prepared = prepare_locked(&mut session, link.dialect(), options, indexed).await;
@@ -25,7 +52,12 @@ pub(super) async fn prepare(link: &Link, options: &Options, indexed: bool) -> Re
     let freed = unlock(&mut session, link.dialect()).await;
     let generation = prepared?;
     freed?;
-    generation
+    Ok(generation)
+}
+
+fn busy() -> StoreError {
+    let what = "another process has been preparing the tables of this database for a minute; try again when it is done";
+    StoreError::new(StoreErrorKind::Unavailable, what)
 }
 
 async fn prepare_locked(
@@ -95,8 +127,7 @@ async fn lock(session: &mut Session, dialect: Dialect) -> Result<(), Fault> {
     };
     let rows = session.rows(select).await?;
     if rows.first().is_none_or(|row| row.maybe_int(0).ok().flatten() == Some(0)) {
-        let what = "another process has been preparing the tables of this database for a minute; try again when it is done";
-        return Err(StoreError::new(StoreErrorKind::Unavailable, what).into());
+        return Err(busy().into());
     }
     Ok(())
 }

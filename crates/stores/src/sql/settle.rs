@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use duly_core::{
-    Attempt, Lost, MessageId, Now, Outcome, Receipt, State,
-    store::{Settle, Settled, StoreError, Verdict},
+    Attempt, LeaseLoss, MessageId, Now, Outcome, Receipt, State,
+    store::{Settle, Settled, Settlement, StoreError},
 };
 
 use super::{
@@ -48,10 +48,10 @@ impl SqlStore {
         }
         let mut rows = self.held(session, batch.iter().map(|settle| &settle.receipt)).await?;
         let (mut tally, mut answers, mut changed) = (Tally::default(), Vec::new(), Vec::new());
-        for Settle { receipt, verdict } in batch {
+        for Settle { receipt, settlement } in batch {
             answers.push(match rows.get_mut(&receipt.id) {
                 Some(row) if self.is_held(now, row, receipt) => {
-                    end(row, now, verdict, &mut tally);
+                    end(row, now, settlement, &mut tally);
                     changed.push(&receipt.id);
                     Settled::Done
                 }
@@ -141,17 +141,21 @@ impl SqlStore {
 }
 
 /// Ends the claim of a row.
-fn end(row: &mut Row, now: Now, verdict: &Verdict, tally: &mut Tally) {
-    match verdict {
-        Verdict::HandBack => put_back(row, tally),
-        Verdict::Retry { at, attempt } => {
+fn end(row: &mut Row, now: Now, settlement: &Settlement, tally: &mut Tally) {
+    match settlement {
+        Settlement::Release => put_back(row, tally),
+        Settlement::Defer { at } => {
+            row.record.ready = (*at).max(row.record.message.due);
+            put_back(row, tally);
+        }
+        Settlement::Retry { at, attempt } => {
             row.note(attempt.clone());
             // Wall time may have stepped back behind the due time since the claim.
             row.record.ready = (*at).max(row.record.message.due);
-            row.lost = Lost::No;
+            row.lost = LeaseLoss::None;
             put_back(row, tally);
         }
-        Verdict::Delivered { receipt } => {
+        Settlement::Delivered { receipt } => {
             row.record.attempts = row.record.attempts.saturating_add(1);
             row.record.state = State::Delivered;
             row.record.ended = Some(now.wall());
@@ -160,7 +164,7 @@ fn end(row: &mut Row, now: Now, verdict: &Verdict, tally: &mut Tally) {
             tally.book(Book::Delivered, 1);
             tally.book(Book::Kept, 1);
         }
-        Verdict::Dead { reason, attempt } => {
+        Settlement::Dead { reason, attempt } => {
             if let Some(attempt) = attempt {
                 row.note(attempt.clone());
             }
@@ -181,6 +185,6 @@ pub(super) fn put_back(row: &mut Row, tally: &mut Tally) {
 /// Ends a claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
 pub(super) fn lose(row: &mut Row, now: Now, why: &str, tally: &mut Tally) {
     row.note(Attempt::new(now.wall(), Outcome::Lost, why));
-    row.lost = if row.lost == Lost::No { Lost::InCompany } else { Lost::Alone };
+    row.lost = if row.lost == LeaseLoss::None { LeaseLoss::InBatch } else { LeaseLoss::Alone };
     put_back(row, tally);
 }

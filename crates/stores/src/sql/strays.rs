@@ -35,11 +35,7 @@ impl SqlStore {
             return Ok(());
         }
         let lanes: BTreeSet<_> = strays.iter().map(|row| lane_text(&row.record.message.lane())).collect();
-        tracing::warn!(
-            lane = taking.lane,
-            count = strays.len(),
-            "messages of other lanes found; moved to their own"
-        );
+        tracing::warn!(lane = taking.lane, count = strays.len(), "misplaced messages moved to their lanes");
         // Or it is the number of the lane that was asked for which is not right any more.
         let names: Vec<_> = lanes.into_iter().chain([taking.lane.to_owned()]).collect();
         self.relearn(&names).await?;

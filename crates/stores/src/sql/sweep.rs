@@ -50,6 +50,9 @@ impl SqlStore {
         let asked = self.room.ask();
         self.clear_doubts(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
+        if self.presence.is_time_for(Chore::ForgetLanes, now) {
+            self.forget_lanes(&names).await?;
+        }
         self.number_lanes(names.iter().cloned()).await?;
         let mut again = self.announce(now, names.iter().cloned().collect()).await?;
         if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
@@ -72,11 +75,14 @@ impl SqlStore {
         }
         self.hints.swept();
         if self.presence.is_time_for(Chore::CountHeld, now) {
-            let books = self.all_books().await?;
-            self.room.tell(asked, books.pending + books.in_flight);
+            let totals = self.all_books().await?;
+            self.room.tell(asked, totals.pending + totals.in_flight);
         }
         if self.presence.is_time_for(Chore::TidyCounters, now) {
             self.tidy_counters(now).await?;
+            if self.presence.is_first() {
+                self.restore_lanes().await?;
+            }
         }
         let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| looked.paused.contains(&no));
         let all = || lanes.iter().zip(&names);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, ContentKind, DeadReason, Invalid, Outcome, Properties, RetryOverride, Timestamp,
+    Attempt, Backoff, ContentKind, DeadReason, ErrorCode, Invalid, Outcome, Properties, RetryOverride,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -16,7 +17,7 @@ pub(super) fn kind_of(word: Option<&str>, body: &[u8]) -> Result<ContentKind, In
         Some("bytes") => Ok(ContentKind::Bytes),
         None if std::str::from_utf8(body).is_ok() => Ok(ContentKind::Text),
         None => Ok(ContentKind::Bytes),
-        Some(_) => Err(Invalid::new("bad_kind", "content_kind", "it is text, json or bytes")),
+        Some(_) => Err(Invalid::new(ErrorCode::BadKind, "content_kind", "it is text, json or bytes")),
     }
 }
 
@@ -33,7 +34,7 @@ pub(super) fn kind_word(kind: ContentKind) -> &'static str {
 pub(super) fn read_properties(text: Option<&str>, is_raw: bool) -> Result<Properties, Invalid> {
     let mut properties = Properties::default();
     let Some(text) = text else { return Ok(properties) };
-    let fault = |detail: String| Invalid::new("bad_property", "properties", detail);
+    let fault = |detail: String| Invalid::new(ErrorCode::BadProperty, "properties", detail);
     let map: Map<String, Json> =
         serde_json::from_str(text).map_err(|error| fault(format!("not a JSON object: {error}")))?;
     for (name, value) in map {
@@ -76,7 +77,7 @@ struct Retry {
 /// Reads [`retry_text`] back.
 pub(super) fn read_retry(text: Option<&str>) -> Result<Option<RetryOverride>, Invalid> {
     let Some(text) = text else { return Ok(None) };
-    let fault = |detail: String| Invalid::new("bad_retry", "retry", detail);
+    let fault = |detail: String| Invalid::new(ErrorCode::BadRetry, "retry", detail);
     let retry: Retry = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
     let backoff = match retry.backoff.as_deref() {
         None => None,
@@ -140,7 +141,7 @@ pub(super) fn history_text(history: &[Attempt]) -> Option<String> {
 /// Reads [`history_text`] back.
 pub(super) fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Invalid> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    let fault = || Invalid::new("bad_history", "history", "it is not what Duly wrote there");
+    let fault = || Invalid::new(ErrorCode::BadHistory, "history", "it is not what Duly wrote there");
     let tries: Vec<Try> = serde_json::from_str(text).map_err(|_| fault())?;
     let read = |tried: Try| {
         let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
@@ -155,5 +156,5 @@ pub(super) fn reason_of(word: &str) -> Result<DeadReason, Invalid> {
     DeadReason::ALL
         .into_iter()
         .find(|reason| reason.as_str() == word)
-        .ok_or_else(|| Invalid::new("bad_reason", "dead_reason", "it is not what Duly wrote there"))
+        .ok_or_else(|| Invalid::new(ErrorCode::BadReason, "dead_reason", "it is not what Duly wrote there"))
 }

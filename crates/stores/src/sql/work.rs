@@ -123,7 +123,7 @@ impl SqlStore {
     /// Waits until the work may be begun again, or gives the fault back.
     pub(super) async fn before_another_try(&self, fault: Fault, tries: u32) -> Result<(), Fault> {
         let Some(wait) = fault.wait(tries, self.calls.next() as u64) else { return Err(fault) };
-        tracing::debug!(tries, "once more: {fault:?}");
+        tracing::debug!(tries, ?fault, "transaction retried");
         #[expect(clippy::disallowed_methods, reason = "a moment for a real server to let go of its locks")]
         tokio::time::sleep(wait).await;
         Ok(())

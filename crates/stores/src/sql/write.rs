@@ -62,6 +62,12 @@ pub(super) const INSERTED: &str = "INSERT INTO delay_message (message_id, sink, 
      body, deliver_time_ms, priority, max_lateness_ms, ready_time_ms, content_hash, lane_no, queue_no, queue_at, queue_rank, \
      unindexed_at";
 
+/// More columns of an insertion, of messages that come from another store, as [`bind_past`] binds them.
+const PAST: &str = ", create_time, status, attempts, maybe_delivered, end_time_ms, dead_reason, history";
+
+/// MySQL keeps times of acceptance from 1970 to 2038.
+const ACCEPTED_MS: (i64, i64) = (1_000, 2_147_483_647_000);
+
 /// The columns that a change may change, and how each follows.
 const CHANGING: [&str; 19] = [
     "deliver_time_ms",
@@ -121,6 +127,10 @@ impl SqlStore {
 
     fn insertion(&self, now: Now, rows: &[&Row]) -> Statement {
         let mut insert = Statement::new(self.dialect(), INSERTED);
+        let have_past = rows.iter().any(|row| row.has_past);
+        if have_past {
+            insert.push(PAST);
+        }
         // Written by a claim: where MySQL has room for them from the beginning, a claim changes the row in place, else the row
         // grows, and pages of rows that came one after the other are all split.
         insert.push_as(", lease_span_us, holder, claim_call) VALUES ", ") VALUES ");
@@ -150,6 +160,9 @@ impl SqlStore {
                 Some(rank),
                 self.unindexed(now, row),
             ]);
+            if have_past {
+                bind_past(&mut insert, row);
+            }
             insert.push_as(", 0, 0, 0)", ")");
         }
         // PostgreSQL would write every known id into its log.
@@ -280,4 +293,22 @@ impl Found {
         }
         Ok(())
     }
+}
+
+/// What happened to a row before it came here.
+fn bind_past(insert: &mut Statement, row: &Row) {
+    let record = &row.record;
+    let accepted = record.accepted.map(|at| (at.as_millis() as i64).clamp(ACCEPTED_MS.0, ACCEPTED_MS.1));
+    // Both are exact to the millisecond: of a quotient MySQL keeps as many digits as a setting says, of a product all. sqlx sets the
+    // time zone of MySQL's sessions to UTC, where each instant has one name.
+    insert.push_as(", COALESCE(FROM_UNIXTIME(", ", COALESCE(to_timestamp(").bind(accepted);
+    insert.push(" * 0.001), CURRENT_TIMESTAMP(3)), ");
+    insert.bind(row.status()).push(", ").bind_all([
+        Some(i64::from(record.attempts)),
+        Some(i64::from(record.maybe_delivered)),
+        record.ended.map(|at| at.as_millis() as i64),
+    ]);
+    let history = history_text(&record.history);
+    insert.push(", ").bind(record.reason.map(|reason| reason.as_str()));
+    insert.push(", ").bind(history.as_deref());
 }

@@ -94,7 +94,7 @@ impl SqlStore {
         });
         match probed {
             Ok(()) => self.writes.insert(&Ok(())),
-            Err(error) => tracing::debug!(%error, "room not yet found"),
+            Err(error) => tracing::debug!(%error, "database still refuses writes"),
         }
     }
 

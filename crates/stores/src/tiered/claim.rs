@@ -25,9 +25,7 @@ impl TieredStore {
             return self.sql.claim(now, claim).await;
         }
         let lane = lane_text(&claim.lane);
-        let Some(lane_no) = self.sql.claim_number(&claim.lane, &lane).await? else {
-            return Ok(Claimed::default());
-        };
+        let lane_no = self.sql.claim_number(&claim.lane, &lane).await?;
         self.sql.serve(now, &lane).await?;
         for _ in 0..ROUNDS_MAX {
             let shards = self.sql.shards_of(&claim.lane, &lane);

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use duly_core::{Monotonic, Now, Timestamp, store::IndexMeasures};
+use duly_core::{Monotonic, Now, Timestamp, store::IndexMetrics};
 
 /// What this node knows of the index.
 #[derive(Debug, Default)]
@@ -49,7 +49,8 @@ impl Health {
         state.epoch = None;
         if !std::mem::replace(&mut state.said, true) {
             tracing::warn!(
-                "the index in Redis is away ({why}); delivery goes on from MySQL, later than usual, until it has been built again"
+                %why,
+                "index unavailable; delivery continues from MySQL with more lateness until the index is rebuilt"
             );
         }
     }
@@ -60,7 +61,7 @@ impl Health {
         state.epoch = Some(epoch);
         state.last = Some((epoch, run));
         if std::mem::replace(&mut state.said, false) {
-            tracing::info!("the index in Redis is back");
+            tracing::info!("index recovered");
         }
     }
 
@@ -70,7 +71,7 @@ impl Health {
 
     pub(super) fn restored(&self, entries: u64) {
         if entries > 0 {
-            tracing::debug!(entries, "put into the index what it should have had");
+            tracing::debug!(entries, "missing index entries restored");
         }
         self.restored.fetch_add(entries, Ordering::Relaxed);
     }
@@ -79,8 +80,8 @@ impl Health {
         self.rebuilt.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn measures(&self) -> IndexMeasures {
-        IndexMeasures {
+    pub(super) fn metrics(&self) -> IndexMetrics {
+        IndexMetrics {
             is_used: self.lock().epoch.is_some(),
             dropped: self.dropped.load(Ordering::Relaxed),
             restored: self.restored.load(Ordering::Relaxed),

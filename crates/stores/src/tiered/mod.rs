@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Measures, Page,
-        Query, Settle, Settled, StoreError, Sweep,
+        Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
@@ -123,8 +123,8 @@ impl Store for TieredStore {
         self.sql.lanes(now).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        self.sql.books().await
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.sql.totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
@@ -151,8 +151,8 @@ impl Store for TieredStore {
         self.sql.health().await
     }
 
-    fn measures(&self) -> Measures {
-        Measures { index: Some(self.health.measures()), ..self.sql.measures() }
+    fn metrics(&self) -> StoreMetrics {
+        StoreMetrics { index: Some(self.health.metrics()), ..self.sql.metrics() }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -31,7 +31,7 @@ impl TieredStore {
         if let Err(away) = told.await {
             self.health.away(&away);
             if let Err(error) = self.sql.mark_unindexed(&news).await {
-                tracing::debug!("what is due soon is found when it is overdue: {error}");
+                tracing::debug!(%error, "index read-ahead failed; messages are found when they are due");
             }
         }
     }
@@ -122,7 +122,7 @@ impl TieredStore {
         run: String,
     ) -> Result<Result<(), Away>, StoreError> {
         let epoch = known.unwrap_or_default().max(now.wall_micros()) + 1;
-        tracing::info!("building the index in Redis from MySQL");
+        tracing::info!("index rebuild started");
         self.sql.set_index_epoch(epoch).await?;
         let until = now.wall().saturating_add(self.options.horizon);
         let mut last = None;

@@ -9,10 +9,10 @@ use std::{
 };
 
 use duly_core::{
-    Attempt, Body, DeadReason, Lane, Message, Now, Outcome, State, Store, Topic,
+    Attempt, Body, DeadReason, Lane, Now, Outcome, State, Store, StoredMessage, Topic,
     store::{
-        Changed, Claim, Claimed, Holder, Insert, Inserted, Query, Settle, Settled, StoreError,
-        StoreErrorKind, Verdict,
+        Changed, Claim, Claimed, Holder, Insert, Inserted, Query, Settle, Settled, Settlement, StoreError,
+        StoreErrorKind,
     },
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
@@ -25,11 +25,11 @@ fn lane(topic: &str) -> Lane {
 }
 
 /// A message of another topic than [`message`] gives.
-fn of_topic(topic: &str, number: u64, due: u64, body: usize) -> Message {
-    Message { topic: Topic::parse(topic).unwrap(), ..message(number, due, body) }
+fn of_topic(topic: &str, number: u64, due: u64, body: usize) -> StoredMessage {
+    StoredMessage { topic: Topic::parse(topic).unwrap(), ..message(number, due, body) }
 }
 
-fn with_properties(number: u64, count: usize) -> Message {
+fn with_properties(number: u64, count: usize) -> StoredMessage {
     let mut message = message(number, 0, 20);
     for at in 0..count {
         message.properties.set(&format!("p{at}"), &format!("v{at}")).unwrap();
@@ -70,7 +70,7 @@ fn content(number: u64) -> String {
 async fn insert_three(store: &EmbeddedStore, due: u64) {
     for number in 0..3 {
         let body = Body::text(content(number));
-        insert(store, Message { body, ..message(number, due, 0) }).await;
+        insert(store, StoredMessage { body, ..message(number, due, 0) }).await;
     }
 }
 
@@ -93,8 +93,8 @@ fn a_message_with_more_properties_than_a_byte_counts_comes_back_whole() {
         assert_eq!(counts, [0, 1, 255, 256, 257, 1_024]);
         // Their heads are too large to be held in memory: they are read again when they are delivered, and kept whole.
         let done = claimed.iter().map(|leased| {
-            let verdict = Verdict::Delivered { receipt: None };
-            Settle { receipt: leased.receipt.clone(), verdict }
+            let settlement = Settlement::Delivered { receipt: None };
+            Settle { receipt: leased.receipt.clone(), settlement }
         });
         let settled = store.settle(now(2), done.collect()).await.unwrap();
         assert!(settled.iter().all(|settled| *settled == Settled::Done));
@@ -104,8 +104,8 @@ fn a_message_with_more_properties_than_a_byte_counts_comes_back_whole() {
         store.abandon();
         for _ in 0..2 {
             let store = open(folder.path()).await.unwrap();
-            let books = store.books().await.unwrap();
-            assert!(books.balance() && (books.delivered, books.pending) == (6, 0), "{books:?}");
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance() && (totals.delivered, totals.pending) == (6, 0), "{totals:?}");
             assert!(claim(&store, "work", 100, now(3)).await.unwrap().messages.is_empty());
             store.close().await.unwrap();
         }
@@ -120,10 +120,10 @@ fn a_message_that_cannot_be_written_down_is_refused() {
         for (name, value) in [("n".repeat(256), "v".to_owned()), ("n".to_owned(), "v".repeat(1 << 16))] {
             let mut message = message(1, 0, 10);
             message.properties.put(&name, &value);
-            let error = store.insert(now(0), vec![Insert { message, made_id: false }]).await.unwrap_err();
+            let error = store.insert(now(0), vec![Insert::new(message)]).await.unwrap_err();
             assert_eq!(error.kind, StoreErrorKind::TooLarge, "{error}");
         }
-        assert_eq!(store.books().await.unwrap().accepted, 0);
+        assert_eq!(store.totals().await.unwrap().accepted, 0);
     });
 }
 
@@ -153,14 +153,14 @@ fn a_flipped_bit_in_a_bucket_sets_one_message_aside_and_no_other() {
         // Other lanes go on, and so does what comes later.
         insert(&store, of_topic("other", 9, 0, 10)).await;
         assert_eq!(claimed(&store, "other", now(62)).await, ["m9"]);
-        let books = store.books().await.unwrap();
-        assert!(books.balance() && books.pending == 1, "{books:?}");
-        assert_eq!(store.measures().damaged, 1);
+        let totals = store.totals().await.unwrap();
+        assert!(totals.balance() && totals.pending == 1, "{totals:?}");
+        assert_eq!(store.metrics().damaged, 1);
         // The sweep makes a dead letter of it, with what could be read.
         sweep(&store, now(62)).await;
         let check = async |store: &EmbeddedStore| {
-            let books = store.books().await.unwrap();
-            assert!(books.balance() && (books.pending, books.dead) == (0, 1), "{books:?}");
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance() && (totals.pending, totals.dead) == (0, 1), "{totals:?}");
             let record = store.get(&[id(1)]).await.unwrap().remove(0).unwrap();
             assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Damaged)));
             assert_eq!(record.message.body.len(), "content of number 1".len());
@@ -175,10 +175,10 @@ fn a_flipped_bit_in_a_bucket_sets_one_message_aside_and_no_other() {
         assert_eq!(store.replay(now(63), &[id(1)]).await.unwrap(), [Changed::TooLate(State::Dead)]);
         let purged = store.purge(now(63), &[id(1)]).await.unwrap();
         assert!(matches!(purged[0], Changed::Done { .. }));
-        let books = store.books().await.unwrap();
-        assert!(books.balance() && (books.dead, books.purged) == (0, 1), "{books:?}");
+        let totals = store.totals().await.unwrap();
+        assert!(totals.balance() && (totals.dead, totals.purged) == (0, 1), "{totals:?}");
         store.close().await.unwrap();
-        assert!(open(folder.path()).await.unwrap().books().await.unwrap().balance());
+        assert!(open(folder.path()).await.unwrap().totals().await.unwrap().balance());
     });
 }
 
@@ -196,9 +196,9 @@ fn a_flipped_bit_anywhere_in_a_bucket_never_stops_the_other_messages() {
             let came = claimed(&store, "work", now(61)).await;
             assert!(came.contains(&"m0".into()) && came.contains(&"m2".into()), "byte {at}: {came:?}");
             sweep(&store, now(62)).await;
-            let books = store.books().await.unwrap();
-            assert!(books.balance() && books.accepted == 3, "byte {at}: {books:?}");
-            assert_eq!(came.len() as u64 + store.measures().damaged, 3, "byte {at}: {came:?}");
+            let totals = store.totals().await.unwrap();
+            assert!(totals.balance() && totals.accepted == 3, "byte {at}: {totals:?}");
+            assert_eq!(came.len() as u64 + store.metrics().damaged, 3, "byte {at}: {came:?}");
         }
     });
 }
@@ -217,9 +217,9 @@ async fn end_three_leases(store: &EmbeddedStore) {
     sweep(store, now(123)).await;
     let record = store.get(&[id(1)]).await.unwrap().remove(0).unwrap();
     assert_eq!(record.reason, Some(DeadReason::Damaged));
-    assert_eq!(store.measures().damaged, 1);
-    let books = store.books().await.unwrap();
-    assert!(books.balance() && books.dead == 1, "{books:?}");
+    assert_eq!(store.metrics().damaged, 1);
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance() && totals.dead == 1, "{totals:?}");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_lane_that_acknowledges_nothing_leaves_room_for_every_other() {
         for topic in &topics {
             let batch = (0..300).map(|_| {
                 number += 1;
-                Insert { message: of_topic(topic, number, 0, 10), made_id: false }
+                Insert::new(of_topic(topic, number, 0, 10))
             });
             let answers = store.insert(now(0), batch.collect()).await.unwrap();
             assert!(answers.iter().all(|answer| *answer == Inserted::Accepted));
@@ -286,7 +286,7 @@ fn a_lane_that_acknowledges_nothing_leaves_room_for_every_other() {
         let claim = Claim { lane, limit: 10, lease: Duration::from_secs(60), holder: Holder::Process };
         let waits = store.claim(now(1), claim).await.unwrap();
         assert!(waits.messages.is_empty() && waits.next.is_none());
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
     });
 }
 
@@ -317,8 +317,8 @@ fn a_backlog_that_cannot_be_read_for_a_while_loses_nothing() {
             }
         }
         assert!(gate.failed() > 0, "no read of a run failed");
-        let books = store.books().await.unwrap();
-        assert_eq!((came.len(), books.in_flight, books.pending), (400, 400, 0));
+        let totals = store.totals().await.unwrap();
+        assert_eq!((came.len(), totals.in_flight, totals.pending), (400, 400, 0));
         assert!(came.values().all(|attempt| *attempt == 1), "a try was counted that never was: {came:?}");
         let lanes = store.lanes(now(25)).await.unwrap();
         assert_eq!((lanes[0].in_flight, lanes[0].pending), (400, 0));
@@ -339,11 +339,11 @@ fn a_claimed_message_that_cannot_be_read_for_a_while_holds_up_no_other_verdict()
         assert_eq!(ids, ["m0", "m1", "m9"]);
         // The first lies in a table and is to be written anew; the others need no table.
         let attempt = Attempt::new(now(61).wall(), Outcome::Failed, "not now");
-        let retry = Verdict::Retry { at: now(62).wall(), attempt };
-        let verdicts = [retry.clone(), Verdict::Delivered { receipt: None }, retry];
-        let batch = came.iter().zip(verdicts).map(|(leased, verdict)| {
+        let retry = Settlement::Retry { at: now(62).wall(), attempt };
+        let settlements = [retry.clone(), Settlement::Delivered { receipt: None }, retry];
+        let batch = came.iter().zip(settlements).map(|(leased, settlement)| {
             let receipt = leased.receipt.clone();
-            Settle { receipt, verdict }
+            Settle { receipt, settlement }
         });
         gate.fail_reads(true);
         let settled = store.settle(now(61), batch.collect()).await.unwrap();
@@ -354,7 +354,7 @@ fn a_claimed_message_that_cannot_be_read_for_a_while_holds_up_no_other_verdict()
         // It comes again once its lease has ended.
         assert_eq!(claimed(&store, "work", now(63)).await, ["m2"]);
         assert_eq!(claimed(&store, "work", now(122)).await, ["m0"]);
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
     });
 }
 

@@ -35,7 +35,7 @@ fn a_forged_frame_in_what_an_earlier_use_left_is_passed_over() {
         std::fs::write(&path, bytes).unwrap();
         for _ in 0..2 {
             let store = open(folder.path()).await.unwrap();
-            assert_eq!(store.books().await.unwrap().pending, 4);
+            assert_eq!(store.totals().await.unwrap().pending, 4);
             store.abandon();
         }
     });
@@ -75,7 +75,7 @@ fn a_copy_that_somebody_left_beside_a_file_is_left_alone() {
         }
         for _ in 0..2 {
             let store = open(folder.path()).await.unwrap();
-            assert_eq!(store.books().await.unwrap().pending, 4);
+            assert_eq!(store.totals().await.unwrap().pending, 4);
             store.close().await.unwrap();
         }
         for copy in &copies {

@@ -3,9 +3,9 @@
 use std::{path::Path, time::Duration};
 
 use duly_core::{
-    Attempt, Body, DeadReason, Lane, Message, MessageId, Monotonic, Now, Outcome, Record, SinkName, Store,
-    Timestamp, Topic,
-    store::{Claim, Holder, Insert, Inserted, Settle, StoreError, StoreErrorKind, Verdict},
+    Attempt, Body, DeadReason, Lane, MessageId, Monotonic, Now, Outcome, Record, SinkName, Store,
+    StoredMessage, Timestamp, Topic,
+    store::{Claim, Holder, Insert, Inserted, Settle, Settlement, StoreError, StoreErrorKind},
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
 
@@ -37,16 +37,16 @@ pub(crate) fn id(number: u64) -> MessageId {
 }
 
 /// A message due `due` milliseconds after the start, with so many bytes of body.
-pub(crate) fn message(number: u64, due: u64, body: usize) -> Message {
+pub(crate) fn message(number: u64, due: u64, body: usize) -> StoredMessage {
     let sink = SinkName::parse("queue").unwrap();
     let topic = Topic::parse("work").unwrap();
-    let mut message = Message::new(id(number), sink, topic, Timestamp::from_millis(START_MS + due));
+    let mut message = StoredMessage::new(id(number), sink, topic, Timestamp::from_millis(START_MS + due));
     message.body = Body::text("abcdefgh".repeat(body / 8 + 1)[..body].to_owned());
     message
 }
 
-pub(crate) async fn insert(store: &EmbeddedStore, message: Message) {
-    let answer = store.insert(now(0), vec![Insert { message, made_id: false }]).await.unwrap();
+pub(crate) async fn insert(store: &EmbeddedStore, message: StoredMessage) {
+    let answer = store.insert(now(0), vec![Insert::new(message)]).await.unwrap();
     assert_eq!(answer, [Inserted::Accepted]);
 }
 
@@ -60,14 +60,14 @@ pub(crate) async fn settle_all(store: &EmbeddedStore, now: Now) {
             return;
         }
         let batch = claimed.messages.iter().enumerate().map(|(at, leased)| {
-            let verdict = match at % 2 {
-                0 => Verdict::Delivered { receipt: Some("proof".into()) },
-                _ => Verdict::Dead {
+            let settlement = match at % 2 {
+                0 => Settlement::Delivered { receipt: Some("proof".into()) },
+                _ => Settlement::Dead {
                     reason: DeadReason::Refused,
                     attempt: Some(Attempt::new(now.wall(), Outcome::Refused, "no such order")),
                 },
             };
-            Settle { receipt: leased.receipt.clone(), verdict }
+            Settle { receipt: leased.receipt.clone(), settlement }
         });
         store.settle(now, batch.collect()).await.unwrap();
     }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use duly_core::{
-    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, Store, Timestamp, Topic,
-    store::{Claim, Holder, IndexMeasures, Insert, Inserted, Leased, Settle, Settled, StoreError, Verdict},
+    Body, Lane, MessageId, Monotonic, Now, SinkName, Store, StoredMessage, Timestamp, Topic,
+    store::{
+        Claim, Holder, IndexMetrics, Insert, Inserted, LeasedMessage, Settle, Settled, Settlement, StoreError,
+    },
 };
 use duly_stores::{TieredStore, sql, tiered::Options};
 use testkit::servers::{
@@ -30,8 +32,8 @@ pub(crate) fn id(text: &str) -> MessageId {
     MessageId::parse(text).unwrap()
 }
 
-fn message(text: &str, due: u64) -> Message {
-    let mut message = Message::new(id(text), SinkName::queue(), Topic::parse("work").unwrap(), ms(due));
+fn message(text: &str, due: u64) -> StoredMessage {
+    let mut message = StoredMessage::new(id(text), SinkName::queue(), Topic::parse("work").unwrap(), ms(due));
     message.body = Body::text("body");
     message
 }
@@ -71,8 +73,8 @@ impl Pair {
         keys.iter().map(|key| self.redis.run::<u64>(&["ZCARD", key])).sum()
     }
 
-    pub(crate) fn index(&self) -> IndexMeasures {
-        self.store.measures().index.unwrap()
+    pub(crate) fn index(&self) -> IndexMetrics {
+        self.store.metrics().index.unwrap()
     }
 }
 
@@ -82,21 +84,22 @@ fn options(name: &str, instance: u64) -> Options {
 }
 
 pub(crate) async fn insert(store: &TieredStore, at: u64, due: &[(&str, u64)]) -> Result<(), StoreError> {
-    let new = |(text, due): &(&str, u64)| Insert { message: message(text, *due), made_id: false };
+    let new = |(text, due): &(&str, u64)| Insert::new(message(text, *due));
     let answers = store.insert(now(at), due.iter().map(new).collect()).await?;
     assert!(answers.iter().all(|answer| *answer == Inserted::Accepted), "{answers:?}");
     Ok(())
 }
 
-pub(crate) async fn claim(store: &TieredStore, at: u64) -> Vec<Leased> {
+pub(crate) async fn claim(store: &TieredStore, at: u64) -> Vec<LeasedMessage> {
     let claim =
         Claim { lane: lane(), limit: 100, lease: Duration::from_secs(100_000), holder: Holder::Process };
     store.claim(now(at), claim).await.unwrap().messages
 }
 
-pub(crate) async fn deliver(store: &TieredStore, at: u64, leased: &[Leased]) {
-    let verdict = Verdict::Delivered { receipt: None };
-    let settle = |leased: &Leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() };
+pub(crate) async fn deliver(store: &TieredStore, at: u64, leased: &[LeasedMessage]) {
+    let settlement = Settlement::Delivered { receipt: None };
+    let settle =
+        |leased: &LeasedMessage| Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() };
     let settled = store.settle(now(at), leased.iter().map(settle).collect()).await.unwrap();
     assert!(settled.iter().all(|settled| *settled == Settled::Done), "{settled:?}");
 }
@@ -106,7 +109,7 @@ pub(crate) async fn sweep(store: &TieredStore, at: u64) -> Option<Timestamp> {
     sweep.next.into_iter().map(|(_, next)| next).min()
 }
 
-pub(crate) fn ids(leased: &[Leased]) -> Vec<&str> {
+pub(crate) fn ids(leased: &[LeasedMessage]) -> Vec<&str> {
     leased.iter().map(|leased| leased.message.id.as_str()).collect()
 }
 

@@ -122,7 +122,7 @@ async fn what_another_node_accepts_is_claimed_by_the_index_of_both() {
         sweep(&pair.store, at).await;
         sweep(&other, at).await;
     }
-    assert!(other.measures().index.unwrap().is_used);
+    assert!(other.metrics().index.unwrap().is_used);
     insert(&pair.store, 1_200, &[("near", 3_000), ("far", 30_000)]).await.unwrap();
     assert_eq!(ids(&claim(&other, 3_000).await), ["near"]);
     for at in [4_000, 15_000, 29_500] {

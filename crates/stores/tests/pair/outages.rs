@@ -22,7 +22,7 @@ async fn flushall_is_found_by_the_next_look_and_nothing_is_lost_or_given_twice()
     assert_eq!(ids(&claim(&pair.store, 3_000).await), ["near"]);
     sweep(&pair.store, 299_000).await;
     assert_eq!(ids(&claim(&pair.store, 300_000).await), ["minutes"]);
-    assert!(pair.store.books().await.unwrap().balance());
+    assert!(pair.store.totals().await.unwrap().balance());
 }
 
 #[tokio::test]
@@ -79,10 +79,10 @@ async fn only_the_first_node_builds_and_the_others_use_mysql_until_it_has() {
     insert(&pair.store, 10, &[("a", 2_500)]).await.unwrap();
     let _: () = pair.redis.run(&["FLUSHALL"]);
     sweep(&other, 1_100).await;
-    let seen = other.measures().index.unwrap();
+    let seen = other.metrics().index.unwrap();
     assert!(!seen.is_used && seen.rebuilt == 0, "{seen:?}");
     assert_eq!(ids(&claim(&other, 2_500).await), ["a"], "found in MySQL");
     sweep(&pair.store, 2_600).await;
     sweep(&other, 2_700).await;
-    assert!(other.measures().index.unwrap().is_used);
+    assert!(other.metrics().index.unwrap().is_used);
 }

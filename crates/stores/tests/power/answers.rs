@@ -8,8 +8,10 @@ use std::{
 };
 
 use duly_core::{
-    Attempt, DeadReason, Lane, Message, MessageId, Outcome, SinkName, State, Store, Topic,
-    store::{Claim, Holder, Insert, Inserted, Leased, Query, Settle, StoreError, StoreErrorKind, Verdict},
+    Attempt, DeadReason, Lane, MessageId, Outcome, SinkName, State, Store, StoredMessage, Topic,
+    store::{
+        Claim, Holder, Insert, Inserted, LeasedMessage, Query, Settle, Settlement, StoreError, StoreErrorKind,
+    },
 };
 use duly_stores::EmbeddedStore;
 use testkit::disk::{PowerDisk, Traffic};
@@ -29,8 +31,8 @@ fn id() -> MessageId {
 
 fn insert(traffic: &Traffic) -> Vec<Insert> {
     let topic = Topic::parse("work").unwrap();
-    let message = Message::new(id(), SinkName::parse("queue").unwrap(), topic, traffic.now().wall());
-    vec![Insert { message, made_id: false }]
+    let message = StoredMessage::new(id(), SinkName::parse("queue").unwrap(), topic, traffic.now().wall());
+    vec![Insert::new(message)]
 }
 
 /// A held sync would keep the store from ending.
@@ -54,14 +56,14 @@ impl One {
         Self { disk, traffic, store }
     }
 
-    async fn claimed(&self) -> Leased {
+    async fn claimed(&self) -> LeasedMessage {
         let lane = Lane::Queue(Topic::parse("work").unwrap());
         let claim = Claim { lane, limit: 1, lease: Duration::from_secs(60), holder: Holder::Client };
         self.store.claim(self.traffic.now(), claim).await.unwrap().messages.remove(0)
     }
 
-    async fn settle(&self, leased: &Leased, verdict: Verdict) -> Result<(), StoreError> {
-        let batch = vec![Settle { receipt: leased.receipt.clone(), verdict }];
+    async fn settle(&self, leased: &LeasedMessage, settlement: Settlement) -> Result<(), StoreError> {
+        let batch = vec![Settle { receipt: leased.receipt.clone(), settlement }];
         self.store.settle(self.traffic.now(), batch).await.map(|_| ())
     }
 
@@ -109,7 +111,7 @@ fn a_second_purge_is_not_answered_before_the_sync_of_the_first() {
         let one = One::new().await;
         let leased = one.claimed().await;
         let attempt = Attempt::new(one.traffic.now().wall(), Outcome::Refused, "no");
-        let dead = Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) };
+        let dead = Settlement::Dead { reason: DeadReason::Refused, attempt: Some(attempt) };
         one.settle(&leased, dead).await.unwrap();
         let (now, ids) = (one.traffic.now(), [id()]);
         one.neither_is_answered(one.store.purge(now, &ids), one.store.purge(now, &ids)).await;
@@ -121,7 +123,7 @@ fn a_duplicate_is_not_answered_before_the_sync_of_the_delivery() {
     testkit::block_on(async {
         let one = One::new().await;
         let leased = one.claimed().await;
-        let delivered = one.settle(&leased, Verdict::Delivered { receipt: None });
+        let delivered = one.settle(&leased, Settlement::Delivered { receipt: None });
         one.neither_is_answered(delivered, one.store.insert(one.traffic.now(), insert(&one.traffic))).await;
     });
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use duly_core::{
-    Attempt, Body, Lane, Message, MessageId, Outcome, SinkName, Store, Topic,
-    store::{Changed, Claim, Holder, Insert, Inserted, Leased, Settle, Settled, Verdict},
+    Attempt, Body, Lane, MessageId, Outcome, SinkName, Store, StoredMessage, Topic,
+    store::{Changed, Claim, Holder, Insert, Inserted, LeasedMessage, Settle, Settled, Settlement},
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
 use testkit::disk::{PowerDisk, Traffic};
@@ -40,9 +40,9 @@ impl Large {
         let store = EmbeddedStore::open("/data", options, traffic.now()).await.unwrap();
         let (sink, topic) = (SinkName::parse("queue").unwrap(), Topic::parse("work").unwrap());
         let message = |id| {
-            let mut message = Message::new(id, sink.clone(), topic.clone(), traffic.now().wall());
+            let mut message = StoredMessage::new(id, sink.clone(), topic.clone(), traffic.now().wall());
             message.body = Body::text("x".repeat(BODY_BYTES));
-            Insert { message, made_id: false }
+            Insert::new(message)
         };
         let answers = store.insert(traffic.now(), ids().into_iter().map(message).collect()).await.unwrap();
         assert_eq!(answers, vec![Inserted::Accepted; COUNT]);
@@ -50,7 +50,7 @@ impl Large {
     }
 
     /// Claims all of them, and counts what is read from then on.
-    async fn claim_all(&self) -> Vec<Leased> {
+    async fn claim_all(&self) -> Vec<LeasedMessage> {
         let lane = Lane::Queue(Topic::parse("work").unwrap());
         let lease = Duration::from_secs(60);
         let claim = Claim { lane, limit: COUNT, lease, holder: Holder::Client };
@@ -80,7 +80,7 @@ fn leases_that_end_together_are_in_memory_a_few_at_a_time() {
         let sweep = large.store.sweep(large.traffic.now(), &[]).await.unwrap();
         assert_eq!(sweep.leases_ended, COUNT);
         large.assert_few_in_memory();
-        assert_eq!(large.store.books().await.unwrap().pending, COUNT as u64);
+        assert_eq!(large.store.totals().await.unwrap().pending, COUNT as u64);
     });
 }
 
@@ -92,12 +92,12 @@ fn a_batch_that_is_retried_is_in_memory_a_few_at_a_time() {
         let attempt = Attempt::new(now.wall(), Outcome::Failed, "no");
         let batch = large.claim_all().await.into_iter().map(|leased| Settle {
             receipt: leased.receipt,
-            verdict: Verdict::Retry { at: now.wall(), attempt: attempt.clone() },
+            settlement: Settlement::Retry { at: now.wall(), attempt: attempt.clone() },
         });
         let settled = large.store.settle(now, batch.collect()).await.unwrap();
         assert_eq!(settled, [Settled::Done; COUNT]);
         large.assert_few_in_memory();
-        assert_eq!(large.store.books().await.unwrap().pending, COUNT as u64);
+        assert_eq!(large.store.totals().await.unwrap().pending, COUNT as u64);
     });
 }
 

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use duly_core::{Message, MessageId, SinkName, Store, Topic, schedule::Random, store::Insert};
+use duly_core::{MessageId, SinkName, Store, StoredMessage, Topic, schedule::Random, store::Insert};
 use duly_stores::{EmbeddedStore, embedded::disk::Disk};
 use testkit::disk::{PowerDisk, Traffic};
 
@@ -111,9 +111,9 @@ fn lives_too_short_for_a_checkpoint_do_not_make_the_journal_longer() {
             let id = MessageId::parse(&format!("m{life}")).unwrap();
             let topic = Topic::parse("work").unwrap();
             let due = traffic.now().wall().saturating_add(Duration::from_secs(3600));
-            let message = Message::new(id, SinkName::parse("queue").unwrap(), topic, due);
-            store.insert(traffic.now(), vec![Insert { message, made_id: false }]).await.unwrap();
-            assert_eq!(store.books().await.unwrap().pending, life + 1);
+            let message = StoredMessage::new(id, SinkName::parse("queue").unwrap(), topic, due);
+            store.insert(traffic.now(), vec![Insert::new(message)]).await.unwrap();
+            assert_eq!(store.totals().await.unwrap().pending, life + 1);
             store.abandon();
             let (segments, claims) = (files(&disk, "journal-"), files(&disk, "claims-"));
             assert!(segments <= 20 && claims <= 20, "life {life}: {segments} segments, {claims} claims logs");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use duly_core::{
-    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, Store, Timestamp, Topic,
-    store::{Claim, Claimed, Holder, Insert, Inserted, Leased, Settle, StoreError, Verdict},
+    Body, Lane, MessageId, Monotonic, Now, SinkName, Store, StoredMessage, Timestamp, Topic,
+    store::{Claim, Claimed, Holder, Insert, Inserted, LeasedMessage, Settle, Settlement, StoreError},
 };
 use duly_stores::{RedisStore, redis::Options};
 use testkit::servers::redis::Redis;
@@ -27,13 +27,13 @@ pub(crate) fn lane(topic: &str) -> Lane {
     Lane::Queue(Topic::parse(topic).unwrap())
 }
 
-pub(crate) fn message_in(topic: &str, text: &str, due: u64) -> Message {
-    let mut message = Message::new(id(text), SinkName::queue(), Topic::parse(topic).unwrap(), ms(due));
+pub(crate) fn message_in(topic: &str, text: &str, due: u64) -> StoredMessage {
+    let mut message = StoredMessage::new(id(text), SinkName::queue(), Topic::parse(topic).unwrap(), ms(due));
     message.body = Body::text("body");
     message
 }
 
-pub(crate) fn message(text: &str, due: u64) -> Message {
+pub(crate) fn message(text: &str, due: u64) -> StoredMessage {
     message_in("work", text, due)
 }
 
@@ -48,8 +48,11 @@ pub(crate) async fn single() -> (Redis, RedisStore) {
     (redis, store)
 }
 
-pub(crate) async fn insert(store: &RedisStore, messages: Vec<Message>) -> Result<Vec<Inserted>, StoreError> {
-    let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+pub(crate) async fn insert(
+    store: &RedisStore,
+    messages: Vec<StoredMessage>,
+) -> Result<Vec<Inserted>, StoreError> {
+    let batch = messages.into_iter().map(Insert::new).collect();
     store.insert(now(0), batch).await
 }
 
@@ -58,10 +61,10 @@ pub(crate) async fn claim(store: &RedisStore, at: u64, limit: usize) -> Result<C
     store.claim(now(at), claim).await
 }
 
-pub(crate) async fn deliver(store: &RedisStore, at: u64, leased: &[Leased]) -> Result<(), StoreError> {
-    let settle = |leased: &Leased| Settle {
+pub(crate) async fn deliver(store: &RedisStore, at: u64, leased: &[LeasedMessage]) -> Result<(), StoreError> {
+    let settle = |leased: &LeasedMessage| Settle {
         receipt: leased.receipt.clone(),
-        verdict: Verdict::Delivered { receipt: None },
+        settlement: Settlement::Delivered { receipt: None },
     };
     store.settle(now(at), leased.iter().map(settle).collect()).await.map(|_| ())
 }

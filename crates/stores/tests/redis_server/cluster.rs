@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use duly_core::{
     Store,
-    store::{Leased, Settle, Settled, Verdict},
+    store::{LeasedMessage, Settle, Settled, Settlement},
 };
 use duly_stores::redis::Options;
 use testkit::{
@@ -102,9 +102,9 @@ fn outcomes_of_other_shards_are_recorded_while_one_is_missing_and_its_own_when_i
         let held = claim(&store, 1, 1000).await.unwrap().messages;
         assert_eq!(held.len(), COUNT as usize);
         cluster.nodes()[missing].kill();
-        let settle = |leased: &Leased| Settle {
+        let settle = |leased: &LeasedMessage| Settle {
             receipt: leased.receipt.clone(),
-            verdict: Verdict::Delivered { receipt: None },
+            settlement: Settlement::Delivered { receipt: None },
         };
         let batch: Vec<_> = held.iter().map(settle).collect();
         let error = store.settle(now(2), batch.clone()).await.unwrap_err();
@@ -125,15 +125,15 @@ fn outcomes_of_other_shards_are_recorded_while_one_is_missing_and_its_own_when_i
 
         cluster.nodes()[missing].start();
         cluster.wait_until_ok();
-        let mut books = None;
+        let mut totals = None;
         for _ in 0..50 {
             let _ = store.sweep(now(3), &[lane("work")]).await;
-            books = store.books().await.ok().filter(|books| books.in_flight == 0);
-            if books.is_some() {
+            totals = store.totals().await.ok().filter(|totals| totals.in_flight == 0);
+            if totals.is_some() {
                 break;
             }
         }
-        let books = books.unwrap();
-        assert!(books.balance() && books.delivered == COUNT, "{books:?}");
+        let totals = totals.unwrap();
+        assert!(totals.balance() && totals.delivered == COUNT, "{totals:?}");
     });
 }

@@ -1,8 +1,8 @@
 //! What Redis does to a store, and what the store makes of it.
 
 use duly_core::{
-    Lost, State, Store,
-    store::{Changed, Settle, Settled, StoreErrorKind, Verdict},
+    LeaseLoss, State, Store,
+    store::{Changed, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::redis::Options;
 use testkit::{
@@ -60,8 +60,8 @@ fn out_of_memory_nothing_new_is_taken_and_what_is_there_goes_out() {
         let (accepted, error) = refused.unwrap();
         assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
         assert!(error.what.contains("out of memory"), "{error}");
-        let books = store.books().await.unwrap();
-        assert_eq!((books.accepted, books.pending), (accepted as u64, accepted as u64), "no half effect");
+        let totals = store.totals().await.unwrap();
+        assert_eq!((totals.accepted, totals.pending), (accepted as u64, accepted as u64), "no half effect");
         assert_eq!(store.get(&[id(&format!("m{accepted:05}"))]).await.unwrap(), [None]);
 
         assert_eq!(
@@ -71,8 +71,8 @@ fn out_of_memory_nothing_new_is_taken_and_what_is_there_goes_out() {
         let claimed = claim(&store, 1, 200).await.unwrap();
         assert_eq!(claimed.messages[0].message.id, id("m00001"));
         deliver(&store, 2, &claimed.messages).await.unwrap();
-        let books = store.books().await.unwrap();
-        assert!(books.balance() && books.delivered == claimed.messages.len() as u64, "{books:?}");
+        let totals = store.totals().await.unwrap();
+        assert!(totals.balance() && totals.delivered == claimed.messages.len() as u64, "{totals:?}");
         insert(&store, vec![large(accepted)]).await.expect("there is room again");
     });
 }
@@ -86,7 +86,7 @@ fn a_flushed_redis_is_noticed_by_the_next_sweep_and_nothing_is_accepted_as_if_no
         let (server, store) = single().await;
         insert(&store, vec![message("a", 0)]).await.unwrap();
         server.run::<()>(&["FLUSHALL"]);
-        let error = store.books().await.expect_err("an empty Redis is not a store in which nothing waits");
+        let error = store.totals().await.expect_err("an empty Redis is not a store in which nothing waits");
         assert_eq!(error.kind, StoreErrorKind::Damaged);
         let error = store.sweep(now(1), &[lane("work")]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
@@ -96,7 +96,7 @@ fn a_flushed_redis_is_noticed_by_the_next_sweep_and_nothing_is_accepted_as_if_no
 
         let store = open(&server.url(), Options::new(2)).await.unwrap();
         insert(&store, vec![message("b", 0)]).await.unwrap();
-        assert_eq!(store.books().await.unwrap().pending, 1);
+        assert_eq!(store.totals().await.unwrap().pending, 1);
     });
 }
 
@@ -153,15 +153,15 @@ fn a_redis_that_was_killed_comes_back_with_what_was_accepted() {
         assert!(claim(&store, 1, 10).await.is_err());
         server.start();
         // The connection comes back by itself; the first calls may still find the old one.
-        let mut answer = store.books().await;
+        let mut answer = store.totals().await;
         for _ in 0..100 {
             if answer.is_ok() {
                 break;
             }
-            answer = store.books().await;
+            answer = store.totals().await;
         }
-        let books = answer.unwrap();
-        assert_eq!((books.pending, books.in_flight), (90, 10));
+        let totals = answer.unwrap();
+        assert_eq!((totals.pending, totals.in_flight), (90, 10));
         deliver(&store, 2, &held).await.unwrap();
         assert_eq!(claim(&store, 2, 200).await.unwrap().messages.len(), 90);
     });
@@ -183,7 +183,7 @@ fn an_insert_that_was_cut_off_may_have_been_done_and_one_that_found_no_redis_was
         proxy.cut_after("EVALSHA");
         let error = insert(&cut, vec![message("b", 0)]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unanswered, "{error}");
-        assert_eq!(direct.books().await.unwrap().pending, 2, "Redis had done it");
+        assert_eq!(direct.totals().await.unwrap().pending, 2, "Redis had done it");
         server.kill();
         let mut kinds = Vec::new();
         // The first may have been written to the connection that is lost; the next ones find none.
@@ -225,8 +225,8 @@ fn a_claim_whose_answer_was_lost_is_handed_back_and_counts_nothing() {
         assert_eq!(swept.unwrap().leases_ended, 0);
         assert_eq!(claims(), 0);
         let again = claim(&store, 3, 10).await.unwrap().messages;
-        assert_eq!((again.len(), again[0].attempt, again[0].lost), (1, 1, Lost::No));
-        assert!(store.books().await.unwrap().balance());
+        assert_eq!((again.len(), again[0].attempt, again[0].lost), (1, 1, LeaseLoss::None));
+        assert!(store.totals().await.unwrap().balance());
     });
 }
 
@@ -262,8 +262,8 @@ fn a_claim_that_the_client_sends_twice_gives_the_same_messages_again() {
         let token = u64::from_be_bytes(made[0][..8].try_into().unwrap()).to_string();
         assert!(has(token.as_bytes()), "with the token of the first");
         assert_eq!(claims(), made);
-        let books = store.books().await.unwrap();
-        assert!(books.balance() && (books.pending, books.in_flight) == (0, 1), "{books:?}");
+        let totals = store.totals().await.unwrap();
+        assert!(totals.balance() && (totals.pending, totals.in_flight) == (0, 1), "{totals:?}");
     });
 }
 
@@ -296,8 +296,8 @@ fn a_claim_in_doubt_takes_nothing_from_another_node_whose_call_had_the_same_numb
         }
         swept.unwrap();
         assert!(claim(&one, 3, 10).await.unwrap().messages.is_empty(), "it is with the other node");
-        let verdict = Verdict::Delivered { receipt: None };
-        let settle = Settle { receipt: held[0].receipt.clone(), verdict };
+        let settlement = Settlement::Delivered { receipt: None };
+        let settle = Settle { receipt: held[0].receipt.clone(), settlement };
         assert_eq!(two.settle(now(3), vec![settle]).await.unwrap(), [Settled::Done]);
     });
 }

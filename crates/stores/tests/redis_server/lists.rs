@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly_core::{
     Attempt, Outcome, Priority, State, Store,
-    store::{Query, Settle, Verdict},
+    store::{Query, Settle, Settlement},
 };
 use testkit::{block_on, servers::redis};
 
@@ -73,10 +73,14 @@ fn what_waits_for_its_next_try_is_listed_by_its_due_time() {
         assert_eq!(leased.len(), 50);
         let retry = leased.iter().step_by(2).map(|leased| Settle {
             receipt: leased.receipt.clone(),
-            verdict: Verdict::Retry { at: ms(60_000), attempt: Attempt::new(ms(100), Outcome::Failed, "") },
+            settlement: Settlement::Retry {
+                at: ms(60_000),
+                attempt: Attempt::new(ms(100), Outcome::Failed, ""),
+            },
         });
         let back = leased.iter().skip(1).step_by(2);
-        let back = back.map(|leased| Settle { receipt: leased.receipt.clone(), verdict: Verdict::HandBack });
+        let back =
+            back.map(|leased| Settle { receipt: leased.receipt.clone(), settlement: Settlement::Release });
         store.settle(now(100), retry.chain(back).collect()).await.unwrap();
         let expected: Vec<_> = (0..50).map(|n| format!("m{n:02}")).collect();
         for limit in [1, 3, 50] {

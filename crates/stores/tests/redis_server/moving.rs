@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use duly_core::{
-    Attempt, Body, Lane, Left, Message, Moved, Mover, Outcome, SinkName, State, Store, Timestamp,
-    store::{Changed, Claim, Holder, Query, Settle, StoreErrorKind, Verdict},
+    Attempt, Body, InStoreDelivered, InStoreDelivery, Lane, Outcome, Remaining, SinkName, State, Store,
+    StoredMessage, Timestamp,
+    store::{Changed, Claim, Holder, Query, Settle, Settlement, StoreErrorKind},
 };
 use duly_stores::{
     RedisStore,
@@ -21,24 +22,24 @@ pub(crate) fn sink() -> SinkName {
     SinkName::parse("events").unwrap()
 }
 
-pub(crate) fn to(topic: &str, text: &str, due: u64) -> Message {
-    let mut message = Message::new(id(text), sink(), topic.parse().unwrap(), ms(due));
+pub(crate) fn to(topic: &str, text: &str, due: u64) -> StoredMessage {
+    let mut message = StoredMessage::new(id(text), sink(), topic.parse().unwrap(), ms(due));
     message.body = Body::text(format!("body of {text}"));
     message
 }
 
-pub(crate) fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn Mover> {
+pub(crate) fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn InStoreDelivery> {
     store.mover(sink(), limits).unwrap()
 }
 
-pub(crate) async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn Mover>) {
+pub(crate) async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn InStoreDelivery>) {
     let redis = Redis::single();
     let store = Arc::new(open(&redis.url(), Options::new(1)).await.unwrap());
     let mover = mover(&store, StreamLimits::default());
     (redis, store, mover)
 }
 
-fn names(moved: &Moved) -> Vec<&str> {
+fn names(moved: &InStoreDelivered) -> Vec<&str> {
     let mut names: Vec<_> = moved.messages.iter().map(|message| message.id.as_str()).collect();
     names.sort_unstable();
     names
@@ -64,7 +65,7 @@ fn what_is_due_is_moved_and_nothing_before_its_time() {
             .await
             .unwrap();
         let moved = mover.move_due(now(9), 1000).await.unwrap();
-        assert_eq!((names(&moved), moved.next, moved.left), (vec![], Some(ms(10)), Left::Movable));
+        assert_eq!((names(&moved), moved.next, moved.left), (vec![], Some(ms(10)), Remaining::Movable));
 
         let moved = mover.move_due(now(20), 1000).await.unwrap();
         assert_eq!((names(&moved), moved.next), (vec!["a", "b"], Some(ms(30))));
@@ -77,11 +78,11 @@ fn what_is_due_is_moved_and_nothing_before_its_time() {
 
         let moved = mover.move_due(now(30), 1000).await.unwrap();
         assert_eq!((names(&moved), moved.next), (vec!["c"], None));
-        assert_eq!(mover.move_due(now(99), 1000).await.unwrap(), Moved::default());
-        let books = store.books().await.unwrap();
+        assert_eq!(mover.move_due(now(99), 1000).await.unwrap(), InStoreDelivered::default());
+        let totals = store.totals().await.unwrap();
         assert!(
-            books.balance() && (books.pending, books.in_flight, books.delivered) == (0, 0, 3),
-            "{books:?}"
+            totals.balance() && (totals.pending, totals.in_flight, totals.delivered) == (0, 0, 3),
+            "{totals:?}"
         );
         assert_eq!(store.forecast(ms(0), ms(60_000), 1).await.unwrap(), [0]);
         assert_eq!(store.sweep(now(99), &[Lane::Sink(sink())]).await.unwrap().next, []);
@@ -103,7 +104,7 @@ fn each_keeps_the_time_at_which_it_was_accepted() {
                 message.key = Some("k".parse().unwrap());
                 message.properties.set("color", "red").unwrap();
             }
-            let batch = vec![duly_core::store::Insert { message, made_id: false }];
+            let batch = vec![duly_core::store::Insert::new(message)];
             store.insert(now(at), batch).await.unwrap();
         }
         assert_eq!(names(&mover.move_due(now(50), 1000).await.unwrap()), ["a", "b", "c"]);
@@ -122,7 +123,7 @@ fn two_messages_of_the_same_content_are_two_entries() {
     }
     block_on(async {
         let (redis, store, mover) = bed().await;
-        let equal = |text: &str| Message { body: Body::text("equal"), ..to("orders", text, 0) };
+        let equal = |text: &str| StoredMessage { body: Body::text("equal"), ..to("orders", text, 0) };
         insert(&store, vec![equal("a"), equal("b")]).await.unwrap();
         assert_eq!(names(&mover.move_due(now(0), 1000).await.unwrap()), ["a", "b"]);
         assert_eq!(redis.run::<usize>(&["XLEN", "orders"]), 2);
@@ -138,8 +139,8 @@ fn a_lane_that_is_paused_gives_nothing() {
         let (_redis, store, mover) = bed().await;
         insert(&store, vec![to("orders", "a", 0)]).await.unwrap();
         store.set_paused(&Lane::Sink(sink()), true).await.unwrap();
-        assert_eq!(mover.move_due(now(1), 1000).await.unwrap(), Moved::default());
-        assert_eq!(mover.move_due(now(1), 1).await.unwrap(), Moved::default());
+        assert_eq!(mover.move_due(now(1), 1000).await.unwrap(), InStoreDelivered::default());
+        assert_eq!(mover.move_due(now(1), 1).await.unwrap(), InStoreDelivered::default());
         store.set_paused(&Lane::Sink(sink()), false).await.unwrap();
         assert_eq!(names(&mover.move_due(now(1), 1000).await.unwrap()), ["a"]);
     });
@@ -163,7 +164,7 @@ fn what_was_cancelled_or_rescheduled_is_left_alone() {
 
         let late = store.cancel(now(51), &[id("b"), id("c")]).await.unwrap();
         assert_eq!(late, [Changed::TooLate(State::Delivered); 2]);
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
     });
 }
 
@@ -209,7 +210,7 @@ fn never_more_than_asked_for_however_they_lie() {
             all += moved.messages.len();
         }
         assert_eq!(redis.run::<usize>(&["XLEN", "orders"]), 3000);
-        assert_eq!(store.books().await.unwrap().delivered, 3000);
+        assert_eq!(store.totals().await.unwrap().delivered, 3000);
     });
 }
 
@@ -243,7 +244,7 @@ fn what_was_tried_before_is_left_to_a_claim() {
     }
     block_on(async {
         let (redis, store, mover) = bed().await;
-        let late = Message { max_lateness: Some(Duration::from_secs(60)), ..to("orders", "late", 0) };
+        let late = StoredMessage { max_lateness: Some(Duration::from_secs(60)), ..to("orders", "late", 0) };
         insert(&store, vec![to("orders", "tried", 0), late, to("orders", "new", 0)]).await.unwrap();
         let claim = Claim {
             lane: Lane::Sink(sink()),
@@ -252,19 +253,24 @@ fn what_was_tried_before_is_left_to_a_claim() {
             holder: Holder::Process,
         };
         let leased = store.claim(now(0), claim.clone()).await.unwrap().messages;
-        assert_eq!(mover.move_due(now(0), 1000).await.unwrap(), Moved::default(), "all is in flight");
-        let settle = |leased: &duly_core::store::Leased| {
+        assert_eq!(
+            mover.move_due(now(0), 1000).await.unwrap(),
+            InStoreDelivered::default(),
+            "all is in flight"
+        );
+        let settle = |leased: &duly_core::store::LeasedMessage| {
             let attempt = Attempt::new(ms(0), Outcome::Unknown, "no answer");
             let tried = leased.message.id == id("tried");
-            let verdict = if tried { Verdict::Retry { at: ms(0), attempt } } else { Verdict::HandBack };
-            Settle { receipt: leased.receipt.clone(), verdict }
+            let settlement =
+                if tried { Settlement::Retry { at: ms(0), attempt } } else { Settlement::Release };
+            Settle { receipt: leased.receipt.clone(), settlement }
         };
         store.settle(now(0), leased.iter().map(settle).collect()).await.unwrap();
 
         let moved = mover.move_due(now(1), 1000).await.unwrap();
-        assert_eq!((names(&moved), moved.left), (vec!["new"], Left::ToClaim));
+        assert_eq!((names(&moved), moved.left), (vec!["new"], Remaining::ToClaim));
         let again = mover.move_due(now(1), 1000).await.unwrap();
-        assert_eq!((names(&again), again.left), (vec![], Left::ToClaim));
+        assert_eq!((names(&again), again.left), (vec![], Remaining::ToClaim));
         let left = store.claim(now(1), claim).await.unwrap().messages;
         let mut left: Vec<_> = left.iter().map(|one| one.message.id.as_str()).collect();
         left.sort_unstable();
@@ -282,12 +288,12 @@ fn where_there_is_no_stream_a_claim_finds_out_and_the_neighbours_go() {
         redis.run::<()>(&["SET", "no-stream", "x"]);
         insert(&store, vec![to("no-stream", "bad", 0), to("orders", "good", 0)]).await.unwrap();
         let moved = mover.move_due(now(0), 1000).await.unwrap();
-        assert_eq!((names(&moved), moved.left), (vec!["good"], Left::ToClaim));
+        assert_eq!((names(&moved), moved.left), (vec!["good"], Remaining::ToClaim));
         assert_eq!(
             (state(&store, "bad").await, state(&store, "good").await),
             (State::Pending, State::Delivered)
         );
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
     });
 }
 
@@ -303,8 +309,8 @@ fn out_of_memory_nothing_is_half_done_and_all_goes_on_when_there_is_room() {
         let error = mover.move_due(now(0), 1000).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
         assert_eq!(redis.run::<usize>(&["EXISTS", "orders"]), 0);
-        let books = store.books().await.unwrap();
-        assert!(books.balance() && books.pending == 100, "{books:?}");
+        let totals = store.totals().await.unwrap();
+        assert!(totals.balance() && totals.pending == 100, "{totals:?}");
         redis.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
         assert_eq!(mover.move_due(now(0), 1000).await.unwrap().messages.len(), 100);
         assert_eq!(redis.run::<usize>(&["XLEN", "orders"]), 100);
@@ -318,7 +324,7 @@ fn large_bodies_are_moved_a_few_at_a_time() {
     }
     block_on(async {
         let (redis, store, mover) = bed().await;
-        let large = |n: usize| Message {
+        let large = |n: usize| StoredMessage {
             body: Body::bytes(vec![b'x'; 200_000]),
             ..to("orders", &format!("m{n}"), 0)
         };
@@ -358,7 +364,7 @@ fn streams_keep_to_their_limits() {
         }
         insert(&store, (0..3000).map(|n| to("orders", &format!("m{n}"), 0)).collect()).await.unwrap();
         insert(&store, vec![to("old", "new", 0)]).await.unwrap();
-        while store.books().await.unwrap().pending > 0 {
+        while store.totals().await.unwrap().pending > 0 {
             mover.move_due(now(0), 4096).await.unwrap();
         }
         let len = redis.run::<usize>(&["XLEN", "orders"]);
@@ -395,7 +401,7 @@ fn what_was_moved_is_listed_and_forgotten_like_what_was_settled() {
         for at in 2000..2010 {
             mover.move_due(now(at), 400).await.unwrap();
         }
-        assert_eq!(store.books().await.unwrap().pending, 0);
+        assert_eq!(store.totals().await.unwrap().pending, 0);
         let many = records(&redis, 4);
         assert!((320..320 + 4 * 200).contains(&many), "about as many as are to be kept: {many}");
         assert_eq!(store.get(&[id("a000")]).await.unwrap(), [None], "the oldest go first");
@@ -405,7 +411,7 @@ fn what_was_moved_is_listed_and_forgotten_like_what_was_settled() {
             store.sweep(now(62_010), &[]).await.unwrap();
         }
         assert_eq!(records(&redis, 4), 0, "all are past retention");
-        assert!(store.books().await.unwrap().balance());
+        assert!(store.totals().await.unwrap().balance());
         assert_eq!(redis.run::<usize>(&["XLEN", "orders"]), 1200);
     });
 }
@@ -452,7 +458,7 @@ fn a_node_that_lost_its_right_moves_nothing() {
         }
         insert(&store, vec![to("orders", "b", 0)]).await.unwrap();
         for limit in [1, 1000] {
-            assert_eq!(mover.move_due(now(1), limit).await.unwrap(), Moved::default());
+            assert_eq!(mover.move_due(now(1), limit).await.unwrap(), InStoreDelivered::default());
         }
         assert_eq!((entries(&redis, "orders"), state(&store, "b").await), (vec!["a".into()], State::Pending));
     });

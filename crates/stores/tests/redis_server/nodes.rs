@@ -7,8 +7,8 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Lane, Message, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, Topic,
-    store::{Claim, Claimed, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
+    Clock, Lane, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, StoredMessage, Topic,
+    store::{Claim, Claimed, Holder, Insert, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::{RedisStore, redis::Options};
 use testkit::servers::redis::{self, Redis};
@@ -47,14 +47,14 @@ async fn settle_down(nodes: &[&RedisStore], at: u64) {
 /// So many messages that every shard has some.
 async fn fill(store: &RedisStore, from: usize, count: usize) {
     let message = |n: usize| {
-        Message::new(
+        StoredMessage::new(
             id(&format!("m{n}")),
             SinkName::parse("orders").unwrap(),
             Topic::parse("t").unwrap(),
             ms(0),
         )
     };
-    let batch = (from..from + count).map(|n| Insert { message: message(n), made_id: false }).collect();
+    let batch = (from..from + count).map(|n| Insert::new(message(n))).collect();
     store.insert(now(0), batch).await.unwrap();
 }
 
@@ -68,7 +68,7 @@ fn shards(claimed: &Claimed) -> BTreeSet<u16> {
 }
 
 async fn deliver(store: &RedisStore, at: u64, claimed: &Claimed) -> Vec<Settled> {
-    let settle = |receipt| Settle { receipt, verdict: Verdict::Delivered { receipt: None } };
+    let settle = |receipt| Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
     let batch = claimed.messages.iter().map(|leased| settle(leased.receipt.clone())).collect();
     store.settle(now(at), batch).await.unwrap()
 }
@@ -300,11 +300,11 @@ fn a_node_that_is_started_again_takes_its_own_place_and_the_other_process_stops(
         let held = claim(&old, 0).await;
         let new = node(&redis, "one", 2).await;
         sweep(&new, 1).await;
-        assert_eq!(new.books().await.unwrap().in_flight, 0, "what the old process held is lost with it");
+        assert_eq!(new.totals().await.unwrap().in_flight, 0, "what the old process held is lost with it");
         let error = old.sweep(now(1), &[sink()]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Closed);
         assert!(error.what.contains("needs a name of its own"), "{error}");
-        let settle = Settle { receipt: held.messages[0].receipt.clone(), verdict: Verdict::HandBack };
+        let settle = Settle { receipt: held.messages[0].receipt.clone(), settlement: Settlement::Release };
         assert_eq!(old.settle(now(1), vec![settle]).await.unwrap_err().kind, StoreErrorKind::Closed);
         assert_eq!(new.nodes().await.unwrap().len(), 1);
     });
@@ -355,14 +355,14 @@ fn a_message_accepted_by_one_node_wakes_the_one_that_delivers_it() {
             tokio::task::yield_now().await;
         }
         // Ids that hash into shards of the first are not told to the second: only the last one is.
-        let new = |text: &str| Message {
+        let new = |text: &str| StoredMessage {
             due: ms(5),
-            ..Message::new(id(text), theirs.sink.clone(), theirs.topic.clone(), ms(5))
+            ..StoredMessage::new(id(text), theirs.sink.clone(), theirs.topic.clone(), ms(5))
         };
         for text in (0..).map(|n| format!("new{n}")) {
             let message = new(&text);
             let is_theirs = shards(&of_two).contains(&shard_of(&message));
-            one.insert(now(1), vec![Insert { message, made_id: false }]).await.unwrap();
+            one.insert(now(1), vec![Insert::new(message)]).await.unwrap();
             if is_theirs {
                 break;
             }
@@ -372,7 +372,7 @@ fn a_message_accepted_by_one_node_wakes_the_one_that_delivers_it() {
     });
 }
 
-fn shard_of(message: &Message) -> u16 {
+fn shard_of(message: &StoredMessage) -> u16 {
     (message.id.hash64() % SHARDS as u64) as u16
 }
 
@@ -431,6 +431,6 @@ fn time_is_that_of_redis_whatever_the_machine_says() {
         store.sweep(clock.now(), &[]).await.unwrap();
         let skew = store.nodes().await.unwrap()[0].clock_skew_us;
         assert!(skew.abs_diff(3_600_000_000) < 60_000_000, "{skew}");
-        assert!(store.measures().clock_skew_us.is_some());
+        assert!(store.metrics().clock_skew_us.is_some());
     });
 }

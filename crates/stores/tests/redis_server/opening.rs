@@ -70,7 +70,7 @@ fn stores_of_different_names_share_a_redis_and_nothing_else() {
         let one = open(&url, named("one-of-two")).await.unwrap();
         let two = open(&url, named("two-of-two")).await.unwrap();
         insert(&one, vec![message("a", 0)]).await.unwrap();
-        assert_eq!((one.books().await.unwrap().pending, two.books().await.unwrap().pending), (1, 0));
+        assert_eq!((one.totals().await.unwrap().pending, two.totals().await.unwrap().pending), (1, 0));
         assert_eq!(two.get(&[crate::bed::id("a")]).await.unwrap(), [None]);
     });
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use duly_core::{
-    Lane, Left, Store, TopicPatterns,
+    Lane, Remaining, Store, TopicPatterns,
     store::{Claim, Holder},
 };
 use duly_stores::redis::{Options, StreamLimits};
@@ -31,7 +31,7 @@ fn a_topic_that_names_a_key_of_the_store_is_left_for_the_sink_to_refuse() {
         let mut moved = Vec::new();
         for _ in 0..3 {
             let again = mover.move_due(now(1), 1000).await.unwrap();
-            assert_eq!(again.left, Left::ToClaim);
+            assert_eq!(again.left, Remaining::ToClaim);
             moved.extend(again.messages);
         }
         assert_eq!(moved.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["a"]);

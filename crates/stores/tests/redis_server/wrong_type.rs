@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use duly_core::{
-    Lane, Message, SinkName, Store,
-    store::{Claim, Holder, Settle, Settled, StoreErrorKind, Verdict},
+    Lane, SinkName, Store, StoredMessage,
+    store::{Claim, Holder, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::redis::{Options, StreamLimits};
 use testkit::{block_on, servers::redis};
@@ -94,7 +94,7 @@ fn a_sink_is_delivered_to_though_the_set_of_paused_lanes_is_no_set() {
         let store = Arc::new(open(&server.url(), Options::new(1)).await.unwrap());
         let sink = SinkName::parse("events").unwrap();
         let mover = store.mover(sink.clone(), StreamLimits::default()).unwrap();
-        insert(&store, vec![Message::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
+        insert(&store, vec![StoredMessage::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
             .await
             .unwrap();
         server.run::<()>(&["XADD", "duly:{main}:paused", "*", "a", "b"]);
@@ -203,10 +203,10 @@ fn another_verdict_than_the_one_that_was_recorded_comes_too_late() {
         server.run::<()>(&["SET", "duly:{main:3}:lease", "x"]);
         deliver(&store, 2, &held).await.unwrap_err();
         let recorded = held.iter().find(|leased| leased.receipt.shard != 3).unwrap();
-        let settle = |verdict| vec![Settle { receipt: recorded.receipt.clone(), verdict }];
-        let back = store.settle(now(2), settle(Verdict::HandBack)).await.unwrap();
+        let settle = |settlement| vec![Settle { receipt: recorded.receipt.clone(), settlement }];
+        let back = store.settle(now(2), settle(Settlement::Release)).await.unwrap();
         assert_eq!(back, [Settled::Lost], "it is delivered");
-        let again = store.settle(now(2), settle(Verdict::Delivered { receipt: None })).await.unwrap();
+        let again = store.settle(now(2), settle(Settlement::Delivered { receipt: None })).await.unwrap();
         assert_eq!(again, [Settled::Done], "the same again is answered as the first time");
     });
 }
@@ -225,7 +225,8 @@ fn a_node_delivers_what_is_its_own_though_the_list_of_nodes_is_damaged() {
             let key = format!("duly:{{main}}:{name}");
             server.run::<()>(&["DEL", &key]);
             server.run::<()>(&["XADD", &key, "*", "a", "b"]);
-            let to = |text: &str| Message::new(id(text), sink.clone(), "orders".parse().unwrap(), ms(0));
+            let to =
+                |text: &str| StoredMessage::new(id(text), sink.clone(), "orders".parse().unwrap(), ms(0));
             insert(&store, vec![to("a"), to("b")]).await.unwrap();
             let swept = store.sweep(now(1), &lanes).await.unwrap();
             assert_eq!(swept.next, [(lanes[0].clone(), ms(0))], "{name}");
@@ -250,5 +251,75 @@ fn a_store_that_another_node_took_the_name_of_says_so_though_a_shard_fails() {
         let _other = open(&server.url(), Options::new(2)).await.unwrap();
         assert_eq!(store.sweep(now(1), &[]).await.unwrap_err().kind, StoreErrorKind::Closed);
         assert_eq!(store.health().await.whole().unwrap_err().kind, StoreErrorKind::Closed);
+    });
+}
+
+#[test]
+fn a_store_opens_though_the_counters_of_a_shard_are_damaged_and_serves_the_others() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        store.close().await.unwrap();
+        server.run::<()>(&["SET", "duly:{main:3}:count", "x"]);
+        let store = open(&server.url(), Options::new(2)).await.unwrap();
+        let error = store.health().await.whole().unwrap_err();
+        assert!(error.kind == StoreErrorKind::Damaged && error.what.contains("shard 3"), "{error}");
+        let is_damaged = |text: &str| id(text).hash64() % 16 == 3;
+        let others = (0..200).filter(|n| !is_damaged(&format!("m{n}"))).count();
+        let claimed = claim(&store, 1, 500).await.unwrap().messages;
+        assert_eq!(claimed.len(), others);
+        let fresh = (0..).map(|n| format!("f{n}")).find(|name| !is_damaged(name)).unwrap();
+        insert(&store, vec![message(&fresh, 0)]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_opens_though_the_list_of_nodes_is_damaged_and_joins_once_it_is_repaired() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, vec![message("held", 0), message("m", 1)]).await.unwrap();
+        let held = claim(&store, 0, 1).await.unwrap().messages.remove(0);
+        server.run::<()>(&["RENAME", "duly:{main}:nodes", "kept"]);
+        server.run::<()>(&["SET", "duly:{main}:nodes", "x"]);
+        let again = open(&server.url(), Options::new(2)).await.unwrap();
+        assert_eq!(again.health().await.whole(), Ok(()), "it accepts and delivers");
+        // Nobody knows whether the first process is there: what it holds stays its own.
+        let claimed = claim(&again, 1, 10).await.unwrap().messages;
+        assert_eq!(claimed.iter().map(|leased| leased.message.id.as_str()).collect::<Vec<_>>(), ["m"]);
+        deliver(&store, 1, &[held]).await.unwrap();
+        again.sweep(now(2), &[lane("work")]).await.unwrap();
+        server.run::<()>(&["RENAME", "kept", "duly:{main}:nodes"]);
+        // The process before had the same name, and has ended.
+        again.sweep(now(3), &[lane("work")]).await.unwrap();
+        assert_eq!(again.nodes().await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_store_whose_meta_key_is_damaged_names_it_and_how_to_repair_it() {
+    if !redis::installed() {
+        return;
+    }
+    block_on(async {
+        let (server, store) = single().await;
+        insert(&store, (0..200).map(|n| message(&format!("m{n}"), 0)).collect()).await.unwrap();
+        store.close().await.unwrap();
+        server.run::<()>(&["SET", "duly:{main:3}:meta", "x"]);
+        let error = open(&server.url(), Options::new(2)).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.what.contains("DEL duly:{main:3}:meta"), "{error}");
+        server.run::<()>(&["DEL", "duly:{main:3}:meta"]);
+        let store = open(&server.url(), Options::new(2)).await.unwrap();
+        assert_eq!(claim(&store, 1, 500).await.unwrap().messages.len(), 200);
+        server.run::<()>(&["RENAME", "duly:{main}:store", "kept"]);
+        server.run::<()>(&["SET", "duly:{main}:store", "x"]);
+        let error = open(&server.url(), Options::new(3)).await.unwrap_err();
+        assert!(error.what.contains("the key duly:{main}:store is damaged"), "{error}");
     });
 }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use duly_core::{
-    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, State, Store, Timestamp, Topic,
-    store::{Books, Claim, Claimed, Holder, Insert, Inserted, Leased, Settle, Settled, StoreError, Verdict},
+    Body, Lane, MessageId, Monotonic, Now, SinkName, State, Store, StoredMessage, Timestamp, Topic,
+    store::{
+        Claim, Claimed, Holder, Insert, Inserted, LeasedMessage, Settle, Settled, Settlement, StoreError,
+        Totals,
+    },
 };
 use duly_stores::SqlStore;
 
@@ -27,14 +30,14 @@ pub(crate) fn lane(topic: &str) -> Lane {
     Lane::Queue(Topic::parse(topic).unwrap())
 }
 
-pub(crate) fn message(text: &str, due: u64) -> Message {
-    let mut message = Message::new(id(text), SinkName::queue(), Topic::parse("work").unwrap(), ms(due));
+pub(crate) fn message(text: &str, due: u64) -> StoredMessage {
+    let mut message = StoredMessage::new(id(text), SinkName::queue(), Topic::parse("work").unwrap(), ms(due));
     message.body = Body::text("body");
     message
 }
 
 /// `m000`, `m001`, …
-pub(crate) fn messages(count: usize) -> Vec<Message> {
+pub(crate) fn messages(count: usize) -> Vec<StoredMessage> {
     (0..count).map(|n| message(&format!("m{n:03}"), 0)).collect()
 }
 
@@ -42,8 +45,11 @@ pub(crate) fn ids(count: usize) -> Vec<MessageId> {
     messages(count).into_iter().map(|message| message.id).collect()
 }
 
-pub(crate) async fn insert(store: &SqlStore, messages: Vec<Message>) -> Result<Vec<Inserted>, StoreError> {
-    let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+pub(crate) async fn insert(
+    store: &SqlStore,
+    messages: Vec<StoredMessage>,
+) -> Result<Vec<Inserted>, StoreError> {
+    let batch = messages.into_iter().map(Insert::new).collect();
     store.insert(now(0), batch).await
 }
 
@@ -55,31 +61,32 @@ pub(crate) async fn claim(store: &SqlStore, at: u64, limit: usize) -> Result<Cla
 pub(crate) async fn settle(
     store: &SqlStore,
     at: u64,
-    leased: &[Leased],
-    verdict: Verdict,
+    leased: &[LeasedMessage],
+    settlement: Settlement,
 ) -> Result<Vec<Settled>, StoreError> {
-    let settle = |leased: &Leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() };
+    let settle =
+        |leased: &LeasedMessage| Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() };
     store.settle(now(at), leased.iter().map(settle).collect()).await
 }
 
 pub(crate) async fn deliver(
     store: &SqlStore,
     at: u64,
-    leased: &[Leased],
+    leased: &[LeasedMessage],
 ) -> Result<Vec<Settled>, StoreError> {
-    settle(store, at, leased, Verdict::Delivered { receipt: None }).await
+    settle(store, at, leased, Settlement::Delivered { receipt: None }).await
 }
 
-pub(crate) async fn bury(store: &SqlStore, at: u64, leased: &[Leased]) {
+pub(crate) async fn bury(store: &SqlStore, at: u64, leased: &[LeasedMessage]) {
     let reason = duly_core::DeadReason::Refused;
-    settle(store, at, leased, Verdict::Dead { reason, attempt: None }).await.unwrap();
+    settle(store, at, leased, Settlement::Dead { reason, attempt: None }).await.unwrap();
 }
 
 /// The books, which balance.
-pub(crate) async fn books(store: &SqlStore) -> Books {
-    let books = store.books().await.unwrap();
-    assert!(books.balance(), "{books:?}");
-    books
+pub(crate) async fn totals(store: &SqlStore) -> Totals {
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance(), "{totals:?}");
+    totals
 }
 
 pub(crate) async fn state(store: &SqlStore, text: &str) -> Option<State> {

@@ -1,7 +1,7 @@
 //! Commits whose answers get lost: whatever was asked for is done once, and answered as if nothing had happened.
 
 use duly_core::{
-    Lost, State, Store,
+    LeaseLoss, State, Store,
     store::{Changed, Inserted, Settled, StoreErrorKind},
 };
 use duly_stores::{SqlStore, sql::Options};
@@ -9,7 +9,7 @@ use sqlx::Connection;
 use testkit::servers::proxy::Proxy;
 
 use crate::{
-    bed::{LEASE, books, bury, claim, deliver, id, ids, insert, lane, message, messages, ms, now, state},
+    bed::{LEASE, bury, claim, deliver, id, ids, insert, lane, message, messages, ms, now, state, totals},
     server::{Bed, both, until},
 };
 
@@ -31,7 +31,7 @@ both! {
     fn an_insert_is_accepted_and_counted_once(bed: shared) {
         let (wire, store) = at_the_wire(&bed).await;
         for (round, breaks) in BREAKS.into_iter().enumerate() {
-            let before = books(&store).await;
+            let before = totals(&store).await;
             breaks(&wire);
             let new = |n: u64| message(&format!("{round}-{n}"), 0);
             let mut other = message("late", 0);
@@ -40,7 +40,7 @@ both! {
             let duplicate = Inserted::Duplicate { due: ms(10_000), state: State::Pending };
             assert_eq!(answers, [Inserted::Accepted, duplicate, Inserted::Conflict, Inserted::Accepted]);
             assert_eq!(wire.needles_met(), round + 1);
-            let after = books(&store).await;
+            let after = totals(&store).await;
             assert_eq!((after.accepted, after.pending), (before.accepted + 2, before.pending + 2));
         }
     }
@@ -52,12 +52,12 @@ both! {
             breaks(&wire);
             let claimed = claim(&store, 1, 10).await.unwrap().messages;
             assert_eq!((claimed.len(), wire.needles_met()), (10, round + 1));
-            assert!(claimed.iter().all(|leased| leased.attempt == 1 && leased.lost == Lost::No));
-            let held = books(&store).await;
+            assert!(claimed.iter().all(|leased| leased.attempt == 1 && leased.lost == LeaseLoss::None));
+            let held = totals(&store).await;
             assert_eq!((held.in_flight, held.pending), (10, 12 - 10 * round as u64));
             assert_eq!(deliver(&store, 2, &claimed).await.unwrap(), [Settled::Done; 10]);
         }
-        assert_eq!(books(&store).await.delivered, 20);
+        assert_eq!(totals(&store).await.delivered, 20);
     }
 
     fn settles_are_done_and_counted_once(bed: shared) {
@@ -72,7 +72,7 @@ both! {
             assert_eq!(settled[..10], [Settled::Done; 10]);
             assert_eq!(settled[10], Settled::Lost, "twice in one call is lost the second time");
             assert_eq!(wire.needles_met(), round + 1);
-            assert_eq!(books(&store).await.delivered, 10 * (round as u64 + 1));
+            assert_eq!(totals(&store).await.delivered, 10 * (round as u64 + 1));
         }
         let record = store.get(&[id("m000")]).await.unwrap().remove(0).unwrap();
         assert_eq!((record.attempts, record.history.len()), (1, 1));
@@ -100,8 +100,8 @@ both! {
             assert_eq!(store.purge(now(8), &[id(&b), stranger]).await.unwrap(), [DONE, Changed::Unknown]);
             assert_eq!(state(&store, &b).await, None);
             assert_eq!(wire.needles_met(), 4 * (round + 1));
-            let books = books(&store).await;
-            assert_eq!((books.cancelled, books.purged, books.dead), (round as u64 + 1, round as u64 + 1, 0));
+            let totals = totals(&store).await;
+            assert_eq!((totals.cancelled, totals.purged, totals.dead), (round as u64 + 1, round as u64 + 1, 0));
         }
     }
 
@@ -123,7 +123,7 @@ both! {
             let record = store.get(&[id(&lost)]).await.unwrap().remove(0).unwrap();
             assert_eq!((record.state, record.attempts), (State::Pending, 1));
             assert_eq!(state(&store, &format!("strange{round}")).await, Some(State::Pending));
-            assert_eq!(books(&store).await.accepted, 4 + 2 * round as u64);
+            assert_eq!(totals(&store).await.accepted, 4 + 2 * round as u64);
             // Those that were claimed before do not stand in the way of the next round.
             breaks(&wire);
             store.cancel(now(at + over), &[id(&lost), id(&format!("strange{round}"))]).await.unwrap();
@@ -177,7 +177,7 @@ both! {
         });
         assert_eq!(answer.unwrap(), [DONE]);
         assert_eq!(state(&store, "b").await, Some(State::Pending), "that is the next one of this name");
-        books(&store).await;
+        totals(&store).await;
     }
 
     fn a_commit_that_comes_true_later_than_the_second_try_begins_is_waited_for(bed: own) {
@@ -196,12 +196,12 @@ both! {
         }
         let claimed = late(&bed, &wire, claim(&store, 1, 5)).await.unwrap().messages;
         assert_eq!(claimed.len(), 5, "they are in hand, not in flight with nobody knowing");
-        assert_eq!(books(&store).await.in_flight, 5);
+        assert_eq!(totals(&store).await.in_flight, 5);
         assert_eq!(late(&bed, &wire, deliver(&store, 1, &claimed)).await.unwrap(), [Settled::Done; 5]);
-        assert_eq!(books(&store).await.delivered, 5);
+        assert_eq!(totals(&store).await.delivered, 5);
         let inserted = late(&bed, &wire, insert(&store, vec![message("new", 0)])).await.unwrap();
         assert_eq!((inserted, wire.needles_met()), (vec![Inserted::Accepted], 3));
-        assert_eq!(books(&store).await.accepted, 8);
+        assert_eq!(totals(&store).await.accepted, 8);
     }
 
     fn what_a_claim_without_an_answer_took_is_handed_back_by_the_next_sweep_and_counts_nothing(bed: shared) {
@@ -214,13 +214,13 @@ both! {
         assert_eq!(error.kind, StoreErrorKind::Unanswered, "it was done");
         assert!(error.what.contains("within 10s"), "{error}");
         let other = bed.store(2).await;
-        assert_eq!(books(&other).await.in_flight, 10, "the database made the claim");
+        assert_eq!(totals(&other).await.in_flight, 10, "the database made the claim");
         wire.release();
         assert_eq!(store.sweep(now(2), &[lane("work")]).await.unwrap().leases_ended, 0);
-        assert_eq!(books(&store).await.in_flight, 0);
+        assert_eq!(totals(&store).await.in_flight, 0);
         let again = claim(&store, 3, 10).await.unwrap().messages;
         assert_eq!(again.iter().map(|leased| leased.message.id.clone()).collect::<Vec<_>>(), ids);
-        assert!(again.iter().all(|leased| leased.attempt == 1 && leased.lost == Lost::No));
+        assert!(again.iter().all(|leased| leased.attempt == 1 && leased.lost == LeaseLoss::None));
     }
 
     fn a_claim_that_its_caller_gave_up_is_handed_back_too(bed: shared) {
@@ -232,7 +232,7 @@ both! {
         tokio::select! {
             _ = claim(&store, 1, 10) => panic!("the wire is held"),
             () = async {
-                while books(&other).await.in_flight == 0 {
+                while totals(&other).await.in_flight == 0 {
                     tokio::task::yield_now().await;
                 }
             } => {}
@@ -241,7 +241,7 @@ both! {
         store.sweep(now(2), &[lane("work")]).await.unwrap();
         let again = claim(&other, 3, 10).await.unwrap().messages;
         assert_eq!(again.len(), 10);
-        assert!(again.iter().all(|leased| leased.attempt == 1 && leased.lost == Lost::No));
+        assert!(again.iter().all(|leased| leased.attempt == 1 && leased.lost == LeaseLoss::None));
     }
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use duly_core::{
     MessageId, Store,
-    store::{Changed, Settled, Verdict},
+    store::{Changed, Settled, Settlement},
 };
 use duly_stores::SqlStore;
 use sqlx::{Connection, MySqlConnection, PgConnection};
 
 use crate::{
-    bed::{books, claim, deliver, ids, insert, lane, messages, ms, now, settle},
+    bed::{claim, deliver, ids, insert, lane, messages, ms, now, settle, totals},
     server::{Bed, both},
 };
 
@@ -72,7 +72,7 @@ both! {
         });
         assert_eq!(cancelled.unwrap(), [DONE; 10]);
         assert_eq!(deadlocks(&bed), 1);
-        assert_eq!(books(&store).await.cancelled, 10);
+        assert_eq!(totals(&store).await.cancelled, 10);
     }
 
     fn a_lock_that_comes_free_late_is_waited_for_more_than_once(bed: own) {
@@ -88,7 +88,7 @@ both! {
             other.run("COMMIT").await;
         });
         assert_eq!(settled.unwrap(), [Settled::Done; 3]);
-        assert_eq!(books(&store).await.delivered, 3);
+        assert_eq!(totals(&store).await.delivered, 3);
     }
 
     fn a_row_that_somebody_holds_is_in_the_way_of_no_other(bed: own) {
@@ -104,14 +104,14 @@ both! {
         let claimed = claim(&store, 1, 21).await.unwrap().messages;
         assert_eq!(claimed.len(), 20, "all but the one");
         assert_eq!(deliver(&store, 1, &claimed[..10]).await.unwrap(), [Settled::Done; 10]);
-        assert_eq!(settle(&store, 1, &claimed[10..], Verdict::HandBack).await.unwrap(), [Settled::Done; 10]);
+        assert_eq!(settle(&store, 1, &claimed[10..], Settlement::Release).await.unwrap(), [Settled::Done; 10]);
         assert_eq!(store.cancel(now(1), &all[21..25]).await.unwrap(), [DONE; 4]);
         assert_eq!(store.reschedule(now(1), &[(all[25].clone(), ms(1))]).await.unwrap(), [DONE]);
         // An id that is over is taken afresh, and what is past retention goes.
         insert(&store, messages(30).split_off(21)).await.unwrap();
         store.sweep(now(5000), &[lane("work")]).await.unwrap();
-        let books = books(&store).await;
-        assert_eq!((books.accepted, books.delivered, books.cancelled), (34, 10, 4));
+        let totals = totals(&store).await;
+        assert_eq!((totals.accepted, totals.delivered, totals.cancelled), (34, 10, 4));
         assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message"), "20", "ten are forgotten");
         other.run("ROLLBACK").await;
     }
@@ -130,11 +130,11 @@ both! {
             assert!(record.attempts <= 1, "{record:?}");
         }
         assert_eq!(seen, IDS);
-        let books = books(&stores[0]).await;
+        let totals = totals(&stores[0]).await;
         let rows = bed.sql("SELECT COUNT(*) FROM delay_message WHERE queue_no > 0");
-        assert_eq!(books.pending.to_string(), rows, "{books:?}");
+        assert_eq!(totals.pending.to_string(), rows, "{totals:?}");
         let lanes = stores[0].lanes(now(2)).await.unwrap();
-        assert_eq!(lanes.iter().map(|lane| lane.pending).sum::<u64>(), books.pending);
+        assert_eq!(lanes.iter().map(|lane| lane.pending).sum::<u64>(), totals.pending);
         println!("{} deadlocks", deadlocks(&bed));
     }
 }
@@ -170,7 +170,7 @@ async fn quarrel(store: Arc<SqlStore>, who: u64) {
                         .iter()
                         .all(|s| *s == Settled::Done)
                 );
-                let back = settle(&store, 1, &held[held.len() / 2..], Verdict::HandBack).await.unwrap();
+                let back = settle(&store, 1, &held[held.len() / 2..], Settlement::Release).await.unwrap();
                 assert!(back.iter().all(|settled| *settled == Settled::Done));
             }
         }

@@ -1,27 +1,30 @@
 //! Lanes by their numbers: what a failover loses of them, and what ten thousand of them cost.
 
 use duly_core::{
-    Lane, Message, SinkName, Store, Topic,
-    store::{Claim, Holder, Insert},
+    DeadReason, Lane, SinkName, Store, StoredMessage, Topic,
+    store::{Claim, Holder, Insert, Settle, Settlement},
 };
 use duly_stores::SqlStore;
 
 use crate::{
-    bed::{LEASE, books, id, lane, ms, now},
+    bed::{LEASE, id, lane, ms, now, totals},
     contention::Other,
     server::{Bed, both},
 };
 
 /// How often a node says that it is there.
 const HEARTBEAT_MS: u64 = 10_000;
+/// How often lanes without messages are looked for, and counters.
+const FORGET_MS: u64 = 300_000;
+const TIDY_MS: u64 = 60_000;
 /// Lanes of one node.
 const LANES: usize = 10_000;
 /// Statements of a sweep of all of them; looking at each of their queues would take hundreds.
 const STATEMENTS_MAX: usize = 30;
 
 async fn put(store: &SqlStore, topic: &str, name: &str) {
-    let message = Message::new(id(name), SinkName::queue(), Topic::parse(topic).unwrap(), ms(0));
-    store.insert(now(0), vec![Insert { message, made_id: false }]).await.unwrap();
+    let message = StoredMessage::new(id(name), SinkName::queue(), Topic::parse(topic).unwrap(), ms(0));
+    store.insert(now(0), vec![Insert::new(message)]).await.unwrap();
 }
 
 /// The ids that a claim gives, which are all of this topic.
@@ -57,7 +60,7 @@ both! {
         put(&two, "new", "e").await;
         assert_eq!(claimed(&one, 3, "lost").await, ["d"]);
         assert_eq!(claimed(&two, 3, "new").await, ["e"]);
-        books(&one).await;
+        totals(&one).await;
     }
 
     fn a_lane_that_a_failover_lost_is_put_back_by_the_next_heartbeat(bed: shared) {
@@ -144,7 +147,73 @@ both! {
             there.extend(claimed(&one, at, "there").await);
         }
         assert_eq!(there.len(), 20, "{there:?}");
-        assert_eq!(books(&one).await.in_flight, 21);
+        assert_eq!(totals(&one).await.in_flight, 21);
+    }
+
+    fn topics_without_messages_are_forgotten_with_their_counters(bed: shared) {
+        let store = bed.store(1).await;
+        for n in 0..150 {
+            put(&store, &format!("once{n}"), &format!("o{n}")).await;
+            store.cancel(now(1), &[id(&format!("o{n}"))]).await.unwrap();
+        }
+        for topic in ["waits", "flies", "dies", "served"] {
+            put(&store, topic, topic).await;
+        }
+        let claim = |topic| Claim { lane: lane(topic), limit: 1, lease: 1000 * LEASE, holder: Holder::Client };
+        store.claim(now(1), claim("flies")).await.unwrap();
+        for (topic, settlement) in [
+            ("dies", Settlement::Dead { reason: DeadReason::Refused, attempt: None }),
+            ("served", Settlement::Delivered { receipt: None }),
+        ] {
+            let receipt = store.claim(now(1), claim(topic)).await.unwrap().messages.remove(0).receipt;
+            store.settle(now(1), vec![Settle { receipt, settlement }]).await.unwrap();
+        }
+        store.set_paused(&lane("asleep"), true).await.unwrap();
+        // In each round the counters go, and in the next but one the lane.
+        for round in 1..5 {
+            for at in [0, HEARTBEAT_MS] {
+                store.sweep(now(round * FORGET_MS + at), &[lane("served")]).await.unwrap();
+            }
+        }
+        let names = bed.sql(bed.words(
+            "SELECT CONVERT(name USING utf8mb4) FROM duly_lane ORDER BY name",
+            "SELECT convert_from(name, 'UTF8') FROM duly_lane ORDER BY name",
+        ));
+        assert_eq!(names.lines().collect::<Vec<_>>(), ["qasleep", "qdies", "qflies", "qserved", "qwaits"]);
+        let counted = bed.sql("SELECT COUNT(DISTINCT what) FROM duly_count WHERE kind IN (1, 2)");
+        assert_eq!(counted, "2", "waits and dies");
+        assert!(store.metrics().lanes < 10, "{}", store.metrics().lanes);
+        put(&store, "once7", "again").await;
+        assert_eq!(claimed(&store, 5 * FORGET_MS, "once7").await, ["again"]);
+        totals(&store).await;
+    }
+
+    fn a_topic_that_is_in_use_stays_although_it_is_empty_at_every_look(bed: shared) {
+        let store = bed.store(1).await;
+        for round in 0..5 {
+            put(&store, "busy", &format!("m{round}")).await;
+            store.cancel(now(round * FORGET_MS), &[id(&format!("m{round}"))]).await.unwrap();
+            store.sweep(now(round * FORGET_MS), &[]).await.unwrap();
+            assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_lane"), "1", "round {round}");
+        }
+    }
+
+    fn a_message_put_into_a_topic_that_was_forgotten_is_delivered_and_its_topic_comes_back(bed: shared) {
+        let (one, two) = (bed.store(1).await, bed.store(2).await);
+        put(&two, "sparse", "a").await;
+        assert_eq!(claimed(&two, 1, "sparse").await, ["a"]);
+        // The other node goes by what it knows.
+        bed.sql("DELETE FROM duly_lane");
+        put(&two, "sparse", "b").await;
+        put(&two, "sparse", "c").await;
+        assert_eq!(bed.sql("SELECT COUNT(*) FROM duly_lane"), "0");
+        let claim = Claim { lane: lane("sparse"), limit: 1, lease: LEASE, holder: Holder::Client };
+        assert_eq!(one.claim(now(1), claim).await.unwrap().messages.len(), 1);
+        one.sweep(now(TIDY_MS), &[]).await.unwrap();
+        one.sweep(now(2 * TIDY_MS), &[]).await.unwrap();
+        let lanes = one.lanes(now(2 * TIDY_MS)).await.unwrap();
+        assert_eq!(lanes.iter().map(|status| &status.lane).collect::<Vec<_>>(), [&lane("sparse")]);
+        totals(&one).await;
     }
 
     fn a_sweep_of_ten_thousand_lanes_takes_few_statements(bed: own) {

@@ -12,4 +12,5 @@ mod plans;
 mod pool;
 mod receipts;
 mod server;
+mod starting;
 mod writes;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use duly_core::{
-    Clock, Lane, Message, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, Topic,
-    store::{Claim, Claimed, Holder, Insert, Settle, Settled, StoreErrorKind, Verdict},
+    Clock, Lane, Monotonic, Now, ShardOwner, ShardStatus, SinkName, Sleep, Store, StoredMessage, Topic,
+    store::{Claim, Claimed, Holder, Insert, Settle, Settled, Settlement, StoreErrorKind},
 };
 use duly_stores::{SqlStore, sql::Options};
 
 use crate::{
-    bed::{books, id, ms, now},
+    bed::{id, ms, now, totals},
     server::{Bed, both, until},
 };
 
@@ -52,13 +52,13 @@ async fn settle_down(nodes: &[&SqlStore], from: u64) -> u64 {
     at
 }
 
-fn message(text: &str, due: u64) -> Message {
-    Message::new(id(text), SinkName::parse("orders").unwrap(), Topic::parse("t").unwrap(), ms(due))
+fn message(text: &str, due: u64) -> StoredMessage {
+    StoredMessage::new(id(text), SinkName::parse("orders").unwrap(), Topic::parse("t").unwrap(), ms(due))
 }
 
 /// So many messages that every shard has some.
 async fn fill(store: &SqlStore, from: usize, count: usize) {
-    let insert = |n: usize| Insert { message: message(&format!("m{n}"), 0), made_id: false };
+    let insert = |n: usize| Insert::new(message(&format!("m{n}"), 0));
     store.insert(now(0), (from..from + count).map(insert).collect()).await.unwrap();
 }
 
@@ -72,7 +72,7 @@ fn shards(claimed: &Claimed) -> BTreeSet<u16> {
 }
 
 async fn deliver(store: &SqlStore, at: u64, claimed: &Claimed) -> Vec<Settled> {
-    let settle = |receipt| Settle { receipt, verdict: Verdict::Delivered { receipt: None } };
+    let settle = |receipt| Settle { receipt, settlement: Settlement::Delivered { receipt: None } };
     let batch = claimed.messages.iter().map(|leased| settle(leased.receipt.clone())).collect();
     store.settle(now(at), batch).await.unwrap()
 }
@@ -177,7 +177,7 @@ both! {
         assert!(claim(&one, end + 2).await.messages.is_empty(), "a right of old claims nothing");
         assert!(deliver(&one, end + 2, &held).await.iter().all(|settled| *settled == Settled::Lost));
         assert_eq!(shards(&claim(&two, end + 2).await).len(), SHARDS);
-        books(&two).await;
+        totals(&two).await;
     }
 
     fn every_taking_has_a_higher_token(bed: shared) {
@@ -272,11 +272,11 @@ both! {
         let held = claim(&old, 0).await;
         let new = node(&bed, "one", 2).await;
         sweep(&new, 1).await;
-        assert_eq!(books(&new).await.in_flight, 0, "what the old process held is lost with it");
+        assert_eq!(totals(&new).await.in_flight, 0, "what the old process held is lost with it");
         let error = old.sweep(now(ANNOUNCED_MS), &[sink()]).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Closed);
         assert!(error.what.contains("needs a name of its own"), "{error}");
-        let settle = Settle { receipt: held.messages[0].receipt.clone(), verdict: Verdict::HandBack };
+        let settle = Settle { receipt: held.messages[0].receipt.clone(), settlement: Settlement::Release };
         assert_eq!(old.settle(now(1), vec![settle]).await.unwrap_err().kind, StoreErrorKind::Closed);
         assert_eq!(new.nodes().await.unwrap().len(), 1);
     }
@@ -353,7 +353,7 @@ both! {
         store.sweep(clock.now(), &[]).await.unwrap();
         let skew = store.nodes().await.unwrap()[0].clock_skew_us;
         assert!(skew.abs_diff(3_600_000_000) < 60_000_000, "{skew}");
-        assert!(store.measures().clock_skew_us.is_some());
+        assert!(store.metrics().clock_skew_us.is_some());
     }
 }
 
@@ -377,7 +377,7 @@ fn in_postgresql_a_message_accepted_by_one_node_wakes_the_one_that_delivers_it()
         for text in (0..).map(|n| format!("new{n}")) {
             let message = message(&text, at + 5);
             let is_theirs = theirs.contains(&((message.id.hash64() % SHARDS as u64) as u16));
-            one.insert(now(at), vec![Insert { message, made_id: false }]).await.unwrap();
+            one.insert(now(at), vec![Insert::new(message)]).await.unwrap();
             if is_theirs {
                 break;
             }

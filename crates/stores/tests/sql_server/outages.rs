@@ -15,7 +15,7 @@ use duly_core::{
 use duly_stores::SqlStore;
 
 use crate::{
-    bed::{books, claim, deliver, insert, lane, message, messages, now},
+    bed::{claim, deliver, insert, lane, message, messages, now, totals},
     server::{both, until},
 };
 
@@ -126,8 +126,8 @@ both! {
             deliver(&one, 3, &held).await.unwrap();
             ledger.delivered.lock().unwrap().extend(held.into_iter().map(|held| held.message.id));
         }
-        let books = books(&one).await;
-        assert_eq!((books.pending, books.in_flight, books.delivered), (0, 0, books.accepted), "{books:?}");
+        let totals = totals(&one).await;
+        assert_eq!((totals.pending, totals.in_flight, totals.delivered), (0, 0, totals.accepted), "{totals:?}");
         let accepted: Vec<_> = ledger.accepted.lock().unwrap().iter().cloned().collect();
         let records = one.get(&accepted).await.unwrap();
         let is_delivered = |record: &Option<Record>| record.as_ref().is_some_and(|record| record.state == State::Delivered);
@@ -156,8 +156,8 @@ both! {
         tokio::task::block_in_place(|| bed.start());
         assert_eq!(deliver(&store, 2, &held).await.unwrap(), [Settled::Done; 5]);
         assert_eq!(claim(&store, 2, 100).await.unwrap().messages.len(), 15);
-        let books = books(&store).await;
-        assert_eq!((books.accepted, books.delivered, books.in_flight), (20, 5, 15));
+        let totals = totals(&store).await;
+        assert_eq!((totals.accepted, totals.delivered, totals.in_flight), (20, 5, 15));
     }
 
     fn a_server_that_sleeps_is_unavailable_in_time_and_goes_on_where_it_was(bed: own) {
@@ -179,11 +179,11 @@ both! {
         assert_eq!(insert(&store, vec![message("new", 0)]).await.unwrap().len(), 1);
         store.sweep(now(2), &[lane("work")]).await.unwrap();
         let settled = deliver(&store, 2, &held).await.unwrap();
-        let delivered = books(&store).await.delivered;
+        let delivered = totals(&store).await.delivered;
         assert_eq!(delivered, 5, "{settled:?}");
         let rest = claim(&store, 2, 100).await.unwrap().messages;
         assert!(rest.iter().all(|leased| leased.attempt == 1));
         assert_eq!(rest.len(), 16, "what was claimed for nobody came back");
-        assert_eq!(books(&store).await.accepted, 21);
+        assert_eq!(totals(&store).await.accepted, 21);
     }
 }

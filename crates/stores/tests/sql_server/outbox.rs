@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Body, DeadReason, Key, Message, Outcome, Priority, RetryOverride, State, Store, Tag,
+    Body, DeadReason, Key, Outcome, Priority, RetryOverride, State, Store, StoredMessage, Tag,
     store::{Changed, Query},
 };
 use duly_stores::{
@@ -13,7 +13,7 @@ use duly_stores::{
 use sqlx::{Connection, MySqlConnection, PgConnection};
 
 use crate::{
-    bed::{START, books, claim, id, lane, message, now, state},
+    bed::{START, claim, id, lane, message, now, state, totals},
     server::{Bed, both},
 };
 
@@ -25,7 +25,7 @@ async fn sweep(store: &SqlStore, at: u64) {
     store.sweep(now(at), &[lane("work")]).await.unwrap();
 }
 
-fn full(text: &str) -> Message {
+fn full(text: &str) -> StoredMessage {
     let mut message = message(text, 100);
     message.tag = Some(Tag::parse("red").unwrap());
     message.key = Some(Key::parse("customer-7").unwrap());
@@ -38,7 +38,7 @@ fn full(text: &str) -> Message {
 }
 
 /// One message in a transaction that is committed, one in a transaction that is not.
-async fn enqueue(bed: &Bed, kept: &Message, dropped: &Message) {
+async fn enqueue(bed: &Bed, kept: &StoredMessage, dropped: &StoredMessage) {
     macro_rules! run {
         ($connection:ty, $put:path) => {{
             let mut connection = <$connection>::connect(bed.url()).await.unwrap();
@@ -64,18 +64,18 @@ both! {
              CAST(REPEAT('x', 1048576) AS BYTEA) FROM generate_series(1, 20) AS n",
         ));
         let first = store.sweep(now(1), &[lane("work")]).await.unwrap();
-        assert_eq!(books(&store).await.accepted, 16);
+        assert_eq!(totals(&store).await.accepted, 16);
         assert_eq!(first.again_within, Some(Duration::ZERO));
         sweep(&store, 2).await;
-        assert_eq!(books(&store).await.accepted, 20);
+        assert_eq!(totals(&store).await.accepted, 20);
     }
 
     fn what_was_committed_with_the_callers_own_rows_is_taken_in_whole_and_what_was_not_never_was(bed: shared) {
         let store = open(&bed).await;
         enqueue(&bed, &full("kept"), &full("dropped")).await;
-        assert_eq!(books(&store).await.accepted, 0, "nobody has looked yet");
+        assert_eq!(totals(&store).await.accepted, 0, "nobody has looked yet");
         sweep(&store, 1).await;
-        assert_eq!((books(&store).await.accepted, books(&store).await.pending), (1, 1));
+        assert_eq!((totals(&store).await.accepted, totals(&store).await.pending), (1, 1));
         assert!(claim(&store, 99, 10).await.unwrap().messages.is_empty());
         let leased = claim(&store, 100, 10).await.unwrap().messages;
         assert_eq!(leased.len(), 1);
@@ -98,7 +98,7 @@ both! {
         let order = &leased[0].message;
         assert_eq!((order.body.as_bytes(), order.properties.get("tenant")), (&b"{\"order\":42}"[..], Some("a")));
         assert!(leased[1].message.body.is_empty());
-        assert_eq!(books(&store).await.in_flight, 2);
+        assert_eq!(totals(&store).await.in_flight, 2);
     }
 
     fn a_row_that_is_no_message_becomes_a_dead_letter_that_says_why(bed: shared) {
@@ -130,13 +130,13 @@ both! {
             assert!(last.outcome == Outcome::Refused && !last.detail.is_empty(), "{record:?}");
         }
         assert_eq!(bed.sql("SELECT status, dead_reason FROM delay_message WHERE message_id = 'bad id'").trim(), "FAILED\tinvalid");
-        books(&store).await;
+        totals(&store).await;
         let done = Changed::Done { maybe_delivered: false };
         assert_eq!(store.purge(now(11), &[id("negative")]).await.unwrap(), [done]);
         bed.sql("UPDATE delay_message SET topic = 'work' WHERE message_id = 'no-topic'");
         assert_eq!(store.replay(now(12), &[id("no-topic")]).await.unwrap(), [done]);
         sweep(&store, 13).await;
         assert_eq!(claim(&store, 20, 10).await.unwrap().messages[0].message.id, id("no-topic"));
-        books(&store).await;
+        totals(&store).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Attempt, Outcome, Store, store::Verdict};
+use duly_core::{Attempt, Outcome, Store, store::Settlement};
 use duly_stores::SqlStore;
 
 use crate::{
@@ -59,7 +59,7 @@ async fn everything(bed: &Bed) {
     let rest = claim(&store, 3, 100).await.unwrap().messages;
     assert_eq!(rest.len(), 50);
     let attempt = Attempt::new(ms(3), Outcome::Unreachable, "nobody there");
-    settle(&store, 3, &rest, Verdict::Retry { at: ms(60_000), attempt }).await.unwrap();
+    settle(&store, 3, &rest, Settlement::Retry { at: ms(60_000), attempt }).await.unwrap();
     assert_eq!(claim(&store, 4, 100).await.unwrap().messages.len(), 0);
     store.reschedule(now(5), &[(rest[0].message.id.clone(), ms(5))]).await.unwrap();
     store.cancel(now(5), &[rest[1].message.id.clone(), id("nobody")]).await.unwrap();

@@ -9,7 +9,7 @@ use duly_core::{
 use duly_stores::{SqlStore, sql::Options};
 
 use crate::{
-    bed::{books, bury, claim, deliver, id, insert, lane, message, messages, ms, now, state},
+    bed::{bury, claim, deliver, id, insert, lane, message, messages, ms, now, state, totals},
     server::{both, until},
 };
 
@@ -22,7 +22,7 @@ fn one_connection() -> Options {
 /// Every call there is, under ids that begin with `name`.
 async fn walk(store: &SqlStore, name: &str) {
     let id_of = |n: usize| id(&format!("{name}-{n}"));
-    let new = |n: usize| duly_core::Message {
+    let new = |n: usize| duly_core::StoredMessage {
         topic: duly_core::Topic::parse(name).unwrap(),
         ..message(&format!("{name}-{n}"), 0)
     };
@@ -53,14 +53,14 @@ async fn walk(store: &SqlStore, name: &str) {
     assert!(!store.list(&Query::all(State::Delivered)).await.unwrap().records.is_empty());
     assert_eq!(store.forecast(ms(0), ms(60_000), 1).await.unwrap().len(), 1);
     assert!(!store.nodes().await.unwrap().is_empty());
-    store.books().await.unwrap();
+    store.totals().await.unwrap();
 }
 
 both! {
     fn one_connection_is_enough_for_everything(bed: shared) {
         let store = bed.store_with(one_connection()).await;
         walk(&store, "alone").await;
-        books(&store).await;
+        totals(&store).await;
         store.close().await.unwrap();
     }
 
@@ -75,8 +75,8 @@ both! {
         for caller in callers {
             caller.await.unwrap();
         }
-        let books = books(&store).await;
-        assert_eq!((books.accepted, books.delivered, books.purged), (96, 48, 16));
+        let totals = totals(&store).await;
+        assert_eq!((totals.accepted, totals.delivered, totals.purged), (96, 48, 16));
     }
 
     fn a_call_that_is_given_up_at_any_point_leaves_no_transaction_and_no_connection_behind(bed: own) {
@@ -109,8 +109,8 @@ both! {
         // What was claimed for nobody is handed back, what was claimed for somebody is theirs.
         store.sweep(now(2), &[lane("work")]).await.unwrap();
         deliver(&store, 2, &in_hand.into_inner().unwrap()).await.unwrap();
-        let books = books(&store).await;
-        assert_eq!(books.in_flight, 0, "{books:?}");
+        let totals = totals(&store).await;
+        assert_eq!(totals.in_flight, 0, "{totals:?}");
         assert_eq!(state(&store, &format!("p{polls}-0")).await, Some(State::Pending));
     }
 }

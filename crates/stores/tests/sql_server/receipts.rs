@@ -2,7 +2,7 @@
 
 use duly_core::{
     State, Store,
-    store::{Settle, Settled, Verdict},
+    store::{Settle, Settled, Settlement},
 };
 
 use crate::{
@@ -27,9 +27,9 @@ both! {
         let store = bed.store(1).await;
         insert(&store, messages(ANSWERS.len())).await.unwrap();
         let claimed = claim(&store, 1, 10).await.unwrap().messages;
-        let end = |(leased, answer): (&duly_core::store::Leased, Option<&str>)| Settle {
+        let end = |(leased, answer): (&duly_core::store::LeasedMessage, Option<&str>)| Settle {
             receipt: leased.receipt.clone(),
-            verdict: Verdict::Delivered { receipt: answer.map(str::to_owned) },
+            settlement: Settlement::Delivered { receipt: answer.map(str::to_owned) },
         };
         let settles = claimed.iter().zip(ANSWERS).map(end).collect();
         assert_eq!(store.settle(now(2), settles).await.unwrap(), [Settled::Done; ANSWERS.len()]);
@@ -47,8 +47,8 @@ both! {
             new.iter_mut().for_each(|message| message.id = crate::bed::id(&format!("{round}-{}", message.id)));
             insert(&store, new).await.unwrap();
             let claimed = claim(&store, 1, 10).await.unwrap().messages;
-            let verdict = Verdict::Delivered { receipt: answer.map(str::to_owned) };
-            let end = |leased: &duly_core::store::Leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() };
+            let settlement = Settlement::Delivered { receipt: answer.map(str::to_owned) };
+            let end = |leased: &duly_core::store::LeasedMessage| Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() };
             let settles = claimed.iter().map(end).collect();
             assert_eq!(store.settle(now(2), settles).await.unwrap(), [Settled::Done; 3]);
             let ids: Vec<_> = claimed.iter().map(|leased| leased.message.id.clone()).collect();

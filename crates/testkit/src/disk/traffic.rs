@@ -10,12 +10,12 @@ use std::{
 };
 
 use duly_core::{
-    Attempt, Body, DeadReason, Lane, Message, MessageId, Monotonic, Now, Outcome, SinkName, State, Store,
-    Timestamp, Topic,
+    Attempt, Body, DeadReason, Lane, MessageId, Monotonic, Now, Outcome, SinkName, State, Store,
+    StoredMessage, Timestamp, Topic,
     schedule::Random,
     store::{
-        Changed, Claim, Holder, Insert, Inserted, Leased, Query, Settle, Settled, StoreError, StoreErrorKind,
-        Verdict,
+        Changed, Claim, Holder, Insert, Inserted, LeasedMessage, Query, Settle, Settled, Settlement,
+        StoreError, StoreErrorKind,
     },
 };
 
@@ -57,7 +57,7 @@ fn lane(worker: u64) -> (Lane, Topic) {
 }
 
 /// Gives some messages so many properties that stores do not hold them in memory while they are claimed. The same id has the same.
-fn set_properties(message: &mut Message) {
+fn set_properties(message: &mut StoredMessage) {
     if message.id.hash64().is_multiple_of(3) {
         let value = message.id.as_str().repeat(20);
         (0..10).for_each(|at| message.properties.set(&format!("property{at}"), &value).unwrap());
@@ -91,10 +91,10 @@ pub async fn once_there_is_room<T>(mut ask: impl AsyncFnMut() -> Result<T, Store
     answered.unwrap_or_else(|_| panic!("there is room, and nobody has noticed"))
 }
 
-fn delivered(claimed: &[Leased]) -> Vec<Settle> {
-    let delivered = |leased: &Leased| Settle {
+fn delivered(claimed: &[LeasedMessage]) -> Vec<Settle> {
+    let delivered = |leased: &LeasedMessage| Settle {
         receipt: leased.receipt.clone(),
-        verdict: Verdict::Delivered { receipt: Some("proof".into()) },
+        settlement: Settlement::Delivered { receipt: Some("proof".into()) },
     };
     claimed.iter().map(delivered).collect()
 }
@@ -165,7 +165,7 @@ impl Traffic {
             judged.judge(&after, &id, record.map(|record| (record.state, record.message.due)));
         }
         *self.ledger() = judged;
-        let books = store.books().await.unwrap();
+        let books = store.totals().await.unwrap();
         assert!(books.balance(), "the books do not balance: {books:?}");
         assert_eq!(
             [books.pending + books.in_flight, books.dead],
@@ -198,7 +198,7 @@ impl Traffic {
         let lanes: Vec<Lane> = (0..WORKERS).map(|worker| lane(worker).0).collect();
         let mut came = HashSet::new();
         for round in 0.. {
-            assert!(round < 20_000, "a store without end: {:?}", store.books().await);
+            assert!(round < 20_000, "a store without end: {:?}", store.totals().await);
             let sweep = store.sweep(self.now(), &lanes).await.unwrap();
             let mut some = 0;
             for lane in &lanes {
@@ -231,10 +231,10 @@ impl Traffic {
         let left: Vec<_> = self.ledger.lock().unwrap().ids();
         let left: Vec<_> = left.into_iter().filter(waiting).collect();
         assert!(left.is_empty(), "never came: {left:?}");
-        assert_eq!(store.books().await.unwrap().pending, 0);
+        assert_eq!(store.totals().await.unwrap().pending, 0);
     }
 
-    fn check_claimed(&self, leased: &Leased) {
+    fn check_claimed(&self, leased: &LeasedMessage) {
         let id = &leased.message.id;
         let ledger = self.ledger();
         let fate = ledger.fate(id);
@@ -245,7 +245,7 @@ impl Traffic {
         assert_eq!(leased.message.body, Body::text(ledger.body(id)), "the body of {id}");
     }
 
-    async fn deliver(&self, store: &Arc<dyn Store>, claimed: &[Leased]) -> Result<(), StoreError> {
+    async fn deliver(&self, store: &Arc<dyn Store>, claimed: &[LeasedMessage]) -> Result<(), StoreError> {
         let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
         ids.iter().for_each(|id| self.ledger().ask(id, Fate::Delivered));
         let settled = unless_full(store.settle(self.now(), delivered(claimed)).await)?;
@@ -314,14 +314,15 @@ impl Worker {
                 continue;
             }
             let due = self.due();
-            let mut message = Message::new(id, SinkName::parse("queue").unwrap(), self.topic.clone(), due);
+            let mut message =
+                StoredMessage::new(id, SinkName::parse("queue").unwrap(), self.topic.clone(), due);
             // The same id has the same body.
             let size = message.id.hash64() % 2_000;
             let body = message.id.as_str().repeat(size as usize / message.id.as_str().len());
             message.body = Body::text(body.clone());
             set_properties(&mut message);
             self.traffic.ledger().offer(&message.id, due, &body);
-            batch.push(Insert { message, made_id: false });
+            batch.push(Insert::new(message));
         }
         let ids: Vec<_> = batch.iter().map(|insert| insert.message.id.clone()).collect();
         let ids: Vec<_> = ids.iter().collect();
@@ -353,21 +354,22 @@ impl Worker {
         }
     }
 
-    async fn end(&mut self, kind: u64, claimed: &[Leased]) -> Result<(), StoreError> {
+    async fn end(&mut self, kind: u64, claimed: &[LeasedMessage]) -> Result<(), StoreError> {
         let now = self.traffic.now();
         let attempt = Attempt::new(now.wall(), Outcome::Failed, "words");
-        let verdict = match kind {
-            5 => Verdict::Retry { at: self.due(), attempt },
-            6 => Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
-            _ => Verdict::HandBack,
+        let settlement = match kind {
+            5 => Settlement::Retry { at: self.due(), attempt },
+            6 => Settlement::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
+            _ => Settlement::Release,
         };
         let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
         let dead = kind == 6;
         if dead {
             ids.iter().for_each(|id| self.traffic.ledger().ask(id, Fate::Dead));
         }
-        let batch =
-            claimed.iter().map(|leased| Settle { receipt: leased.receipt.clone(), verdict: verdict.clone() });
+        let batch = claimed
+            .iter()
+            .map(|leased| Settle { receipt: leased.receipt.clone(), settlement: settlement.clone() });
         let settled = unless_full(self.store.settle(now, batch.collect()).await)?;
         let settled = settled.unwrap_or_else(|| vec![Settled::Lost; ids.len()]);
         if dead {

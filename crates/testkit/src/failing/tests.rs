@@ -50,7 +50,7 @@ async fn what_was_claimed_is_received_although_an_expired_neighbour_cannot_be_se
         duly.receive("order", Receive { wait: seconds(0), ..Receive::default() }).await.unwrap().len(),
         0
     );
-    assert_eq!(duly.books().await.unwrap().dead, 1, "the other one, when its lease had ended");
+    assert_eq!(duly.totals().await.unwrap().dead, 1, "the other one, when its lease had ended");
 }
 
 #[tokio::test]

@@ -89,7 +89,16 @@ pub async fn work(role: Role, folder: &Path, life: u64) {
     // Kills count as tries: none of these messages may run out of them.
     let attempts = 10_000;
     let options = SinkOptions { in_flight: IN_FLIGHT, batch: 4, ..SinkOptions::default() };
-    let handlers = HandlerOptions { batch: IN_FLIGHT, concurrency: 4, attempts, ..HandlerOptions::default() };
+    // What a kill took along waits, and kills come faster than the usual waits end.
+    let (failed, max) = (Duration::from_millis(5), Duration::from_millis(20));
+    let handlers = HandlerOptions {
+        batch: IN_FLIGHT,
+        concurrency: 4,
+        attempts,
+        failed,
+        max,
+        ..HandlerOptions::default()
+    };
     let duly = Duly::builder()
         .store(store.clone())
         .clock(Arc::new(clock.clone()))
@@ -142,7 +151,7 @@ async fn produce(duly: Duly, life: u64, producer: u64) {
 async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
     let end = clock.now().mono().saturating_add(DRAINED_WITHIN);
     loop {
-        let books = duly.books().await.unwrap();
+        let books = duly.totals().await.unwrap();
         if books.pending + books.in_flight == 0 {
             break;
         }
@@ -160,7 +169,7 @@ async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
             query.after = Some(next);
         }
     }
-    let books = store.books().await.unwrap();
+    let books = store.totals().await.unwrap();
     say(&format!("books {}", if books.balance() { "balance" } else { "differ" }));
     duly.shutdown().await.unwrap();
 }

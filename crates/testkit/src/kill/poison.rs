@@ -30,7 +30,8 @@ pub async fn poison(folder: &Path, life: u64) {
     let clock = SystemClock::new().unwrap();
     let store = open(folder, &clock).await;
     let target = Arc::new(Target::open(folder, &clock).unwrap());
-    let handlers = HandlerOptions { attempts: ATTEMPTS, ..HandlerOptions::default() };
+    let failed = Duration::from_millis(50);
+    let handlers = HandlerOptions { attempts: ATTEMPTS, failed, ..HandlerOptions::default() };
     let builder = Duly::builder().store(store).clock(Arc::new(clock.clone())).handlers(handlers);
     let duly = builder.start().await.unwrap();
     let ids: Vec<_> =
@@ -50,7 +51,7 @@ pub async fn poison(folder: &Path, life: u64) {
     };
     duly.handle("jobs", handler).start().await.unwrap();
     loop {
-        let books = duly.books().await.unwrap();
+        let books = duly.totals().await.unwrap();
         if books.pending + books.in_flight == 0 {
             break;
         }

@@ -38,16 +38,23 @@ use std::{
 /// # Panics
 /// With `CI=true`, if a program is missing.
 pub fn installed(server: &'static str, programs: &[&str]) -> bool {
-    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let Some(missing) = programs.iter().find(|program| find(program).is_none()) else { return true };
-    let in_ci = env::var_os("CI").is_some_and(|value| value == "true");
-    assert!(!in_ci, "{missing} is not installed, and with CI=true nothing is skipped: cargo xtask servers");
-    let first = SAID.lock().is_ok_and(|mut said| said.insert(server));
-    if first {
-        // Past the capturing of the test harness: a skip that nobody sees is a test that is not there.
-        let _ = writeln!(io::stderr(), "SKIPPED {server} (not installed: no {missing})");
-    }
+    skip(server, &format!("not installed: no {missing}"));
     false
+}
+
+/// Says out loud, once, that tests of `what` are skipped; with `CI=true` that is a failure.
+///
+/// # Panics
+/// With `CI=true`.
+pub fn skip(what: &'static str, why: &str) {
+    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let in_ci = env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!in_ci, "{what} ({why}), and with CI=true nothing is skipped: cargo xtask servers");
+    if SAID.lock().is_ok_and(|mut said| said.insert(what)) {
+        // Past the capturing of the test harness: a skip that nobody sees is a test that is not there.
+        let _ = writeln!(io::stderr(), "SKIPPED {what} ({why})");
+    }
 }
 
 fn find(program: &str) -> Option<PathBuf> {

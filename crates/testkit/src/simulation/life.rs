@@ -181,7 +181,7 @@ impl Run {
         }
         let Some(healed) = self.healed else { return false };
         let now = self.clock().now();
-        let books = self.memory.books().await.unwrap();
+        let books = self.memory.totals().await.unwrap();
         let latest = self.world.ledger().latest;
         let waiting_for = latest.as_millis().saturating_mul(1000).saturating_sub(now.wall_micros());
         let passed = now.wall().since(latest).min(now.mono().since(healed));
@@ -251,9 +251,9 @@ impl Run {
     }
 
     /// Through another node: this one hears nothing of it.
-    async fn send_quietly(&self, store: &Arc<dyn Store>, message: duly_core::Message) {
+    async fn send_quietly(&self, store: &Arc<dyn Store>, message: duly_core::StoredMessage) {
         let id = message.id.clone();
-        let answers = store.insert(self.clock().now(), vec![Insert { message, made_id: false }]).await;
+        let answers = store.insert(self.clock().now(), vec![Insert::new(message)]).await;
         let mut ledger = self.world.ledger();
         let entry = ledger.entry(&id);
         entry.busy = false;
@@ -284,7 +284,7 @@ impl Run {
     }
 }
 
-async fn send(world: Arc<World>, duly: Duly, message: duly_core::Message) {
+async fn send(world: Arc<World>, duly: Duly, message: duly_core::StoredMessage) {
     let mut wish = Message::to_sink(message.sink.as_str(), message.topic.as_str())
         .id(message.id.as_str())
         .body(message.body.clone())
@@ -320,9 +320,10 @@ fn message(
     due: Timestamp,
     attempts: u32,
     max_lateness: Option<Duration>,
-) -> duly_core::Message {
+) -> duly_core::StoredMessage {
     let (sink, topic) = road.target();
-    let mut message = duly_core::Message::new(id.clone(), sink.parse().unwrap(), topic.parse().unwrap(), due);
+    let mut message =
+        duly_core::StoredMessage::new(id.clone(), sink.parse().unwrap(), topic.parse().unwrap(), due);
     message.body = Body::text(id.as_str());
     message.retry = Some(Box::new(RetryOverride { attempts: Some(attempts), ..RetryOverride::default() }));
     message.max_lateness = max_lateness;

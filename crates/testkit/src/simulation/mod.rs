@@ -128,7 +128,7 @@ fn judge(run: &Run) -> Result<Report, Broken> {
         ledger.judge(id, record.map(|record| record.state), IN_FLIGHT_MAX);
     }
     let duplicates = ledger.judge_copies(IN_FLIGHT_MAX);
-    let books = runtime.block_on(run.memory.books()).unwrap();
+    let books = runtime.block_on(run.memory.totals()).unwrap();
     if !books.balance() {
         ledger.break_promise(Broken::Books(format!("{books:?}")));
     }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use duly_core::{
     Clock, Lane, MessageId, Now, Receipt, Record, Store, Timestamp,
     store::{
-        Books, Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, StoreErrorKind, Sweep, Verdict,
+        Changed, Claim, Claimed, Durability, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
+        Settled, Settlement, StoreError, StoreErrorKind, Sweep, Totals,
     },
 };
 
@@ -101,8 +101,8 @@ impl Store for SlowStore {
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
         self.there().await?;
-        let retries = batch.iter().filter_map(|settle| match settle.verdict {
-            Verdict::Retry { at, .. } => Some(at),
+        let retries = batch.iter().filter_map(|settle| match settle.settlement {
+            Settlement::Retry { at, .. } | Settlement::Defer { at } => Some(at),
             _ => None,
         });
         if let Some(at) = retries.max() {
@@ -111,7 +111,7 @@ impl Store for SlowStore {
         }
         let told = batch
             .iter()
-            .map(|settle| (settle.receipt.id.clone(), settle.verdict.clone()))
+            .map(|settle| (settle.receipt.id.clone(), settle.settlement.clone()))
             .collect::<Vec<_>>();
         let answer = self.inner.settle(now, batch).await;
         self.world.tell(|| format!("settled {told:?}: {answer:?}"));
@@ -186,8 +186,8 @@ impl Store for SlowStore {
         self.inner.lanes(now).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        self.inner.books().await
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.inner.totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use duly::{Clock, Task, Verdict};
 use duly_core::{
-    Delivery, DeliveryResult, Message, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, Topic,
+    Delivery, DeliveryResult, Monotonic, Outcomes, Sink, SinkError, SinkErrorKind, StoredMessage, Topic,
 };
 
 use super::{Fault, dice::Dice, world::World};
@@ -95,7 +95,7 @@ impl Target {
     }
 
     /// One message at the target; `None`: it never answers.
-    fn meet(&self, message: &Message) -> Option<DeliveryResult> {
+    fn meet(&self, message: &StoredMessage) -> Option<DeliveryResult> {
         let id = &message.id;
         let fail = |kind| Some(Err(SinkError::new(kind, "as the dice fell")));
         let (world, fate) = (&self.world, self.fate(&message.topic));

@@ -1,8 +1,8 @@
 //! What a sink answers, and what arrives.
 
-use duly_core::{Body, Message, Properties, SinkErrorKind, Timestamp};
+use duly_core::{Body, Properties, SinkErrorKind, StoredMessage, Timestamp};
 
-use super::{Target, assert_arrived, deliveries, id};
+use super::{Arrival, Target, assert_arrived, deliveries, id};
 
 /// The most that the limits let a body have.
 const BODY_MAX: usize = 1024 * 1024;
@@ -37,7 +37,20 @@ pub async fn a_refusal_hurts_no_neighbour(target: &dyn Target) {
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
     assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused);
     assert_arrived(target, &[batch[0].clone(), batch[2].clone()]).await;
-    assert!(target.arrived().await.iter().all(|arrival| arrival.id != id("bad")));
+    let mut arrived = batch;
+    arrived.remove(1);
+    if let Some(refused) = target.refused_there(id("refused")) {
+        let batch = deliveries([target.good(id("sooner")), refused, target.good(id("later"))]);
+        let sink = target.sink();
+        sink.check(&batch[1].message).expect("the sink itself takes it");
+        let outcomes = sink.deliver(&batch).await;
+        assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+        assert_eq!(outcomes[1].as_ref().unwrap_err().kind, SinkErrorKind::Refused, "{outcomes:?}");
+        arrived.extend([batch[0].clone(), batch[2].clone()]);
+        assert_arrived(target, &arrived).await;
+    }
+    let is_bad = |arrival: &Arrival| arrival.id == id("bad") || arrival.id == id("refused");
+    assert!(!target.arrived().await.iter().any(is_bad));
 }
 
 /// Id, due time, attempt, topic, tag, key, properties and a body of any bytes.
@@ -51,7 +64,7 @@ pub async fn every_field_arrives(target: &dyn Target) {
             properties.set(name, value).unwrap();
         }
     }
-    let full = Message {
+    let full = StoredMessage {
         tag: Some("paid".parse().unwrap()),
         key: Some("customer-7".parse().unwrap()),
         body: Body::bytes(every_byte),
@@ -82,7 +95,7 @@ pub async fn any_body_arrives_unchanged(target: &dyn Target) {
         .into_iter()
         .filter(kept)
         .enumerate()
-        .map(|(n, body)| Message { body, ..target.good(id(&format!("body-{n}"))) });
+        .map(|(n, body)| StoredMessage { body, ..target.good(id(&format!("body-{n}"))) });
     let batch = deliveries(messages);
     let outcomes = target.sink().deliver(&batch).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
@@ -94,7 +107,7 @@ pub async fn unicode_arrives_unchanged(target: &dyn Target) {
     let words = "订单 просрочен – żółw 🐢 e\u{301}";
     let mut properties = Properties::default();
     properties.set("words", words).unwrap();
-    let message = Message {
+    let message = StoredMessage {
         body: Body::text(words),
         tag: Some(words.parse().unwrap()),
         key: Some(words.parse().unwrap()),
@@ -109,7 +122,7 @@ pub async fn unicode_arrives_unchanged(target: &dyn Target) {
 
 /// A thousand in one call: all acknowledged, all there, each once.
 pub async fn a_large_batch_arrives_whole(target: &dyn Target) {
-    let messages = (0..1000).map(|n| Message {
+    let messages = (0..1000).map(|n| StoredMessage {
         body: Body::text(format!("message {n}")),
         ..target.good(id(&format!("many-{n}")))
     });

@@ -1,6 +1,6 @@
 //! What a sink does when the target comes and goes, and when calls cross.
 
-use duly_core::{Body, Message, SinkErrorKind};
+use duly_core::{Body, SinkErrorKind, StoredMessage};
 use futures_util::future::join_all;
 
 use super::{Target, assert_arrived, deliveries, id};
@@ -54,7 +54,7 @@ pub async fn calls_at_the_same_time_do_not_mix(target: &dyn Target) {
         let id = id(&format!("call{call}-{n}"));
         let is_bad = (call + n).is_multiple_of(5);
         let message = if is_bad { target.bad(id) } else { target.good(id) };
-        Message { body: Body::text(format!("{call}/{n}")), ..message }
+        StoredMessage { body: Body::text(format!("{call}/{n}")), ..message }
     };
     let batches: Vec<_> = (0..8).map(|call| deliveries((0..25).map(|n| message(call, n)))).collect();
     let answers = join_all(batches.iter().map(|batch| sink.deliver(batch))).await;

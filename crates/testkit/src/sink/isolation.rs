@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use duly_core::{Delivery, DeliveryResult, ErrorScope, Message, Outcomes, Sink, SinkErrorKind};
+use duly_core::{Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind, StoredMessage};
 use tokio::sync::watch;
 
 use super::{Target, assert_arrived, deliveries, id};
@@ -75,7 +75,7 @@ fn not_shown(target: &dyn Target, state: &str) {
 }
 
 /// Good messages between two others.
-fn around(target: &dyn Target, first: Message, last: Message) -> Vec<Delivery> {
+fn around(target: &dyn Target, first: StoredMessage, last: StoredMessage) -> Vec<Delivery> {
     let goods = (0..3).map(|n| target.good(id(&format!("good-{n}"))));
     deliveries(std::iter::once(first).chain(goods).chain([last]))
 }

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use duly_core::{Delivery, Message, MessageId, Sink, Timestamp};
+use duly_core::{Delivery, MessageId, Sink, StoredMessage, Timestamp};
 
 pub use cases::*;
 pub use crossing::*;
@@ -24,12 +24,17 @@ pub trait Target: Send + Sync {
     fn sink(&self) -> Arc<dyn Sink>;
 
     /// A message that the target takes.
-    fn good(&self, id: MessageId) -> Message {
-        Message::new(id, "target".parse().unwrap(), "topic".parse().unwrap(), Timestamp::from_millis(1))
+    fn good(&self, id: MessageId) -> StoredMessage {
+        StoredMessage::new(id, "target".parse().unwrap(), "topic".parse().unwrap(), Timestamp::from_millis(1))
     }
 
     /// A message that the target refuses for what it is.
-    fn bad(&self, id: MessageId) -> Message;
+    fn bad(&self, id: MessageId) -> StoredMessage;
+
+    /// The same, if it is the target that says so and not the sink, which sends it. `None`: it cannot be provoked beside others.
+    fn refused_there(&self, _id: MessageId) -> Option<StoredMessage> {
+        None
+    }
 
     /// Whether it can keep a property without a value, and a body without a byte. If not, a sink refuses what has one.
     fn keeps_what_is_empty(&self) -> bool {
@@ -44,7 +49,7 @@ pub trait Target: Send + Sync {
 
     /// A message to a destination that answers only after [`release`](Self::release), while others answer at once. `None`, here
     /// and below, as [`not_shown`](Self::not_shown) says: this target shows none.
-    async fn slow(&self, _id: MessageId) -> Option<Message> {
+    async fn slow(&self, _id: MessageId) -> Option<StoredMessage> {
         None
     }
 
@@ -52,17 +57,17 @@ pub trait Target: Send + Sync {
     async fn release(&self) {}
 
     /// A message to a destination that never answers, while others do.
-    async fn silent(&self, _id: MessageId) -> Option<Message> {
+    async fn silent(&self, _id: MessageId) -> Option<StoredMessage> {
         None
     }
 
     /// A message to a destination that takes nothing from this sink, while others do.
-    async fn forbidden(&self, _id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, _id: MessageId) -> Option<StoredMessage> {
         None
     }
 
     /// A message to a destination that has no room now, while others have.
-    async fn full(&self, _id: MessageId) -> Option<Message> {
+    async fn full(&self, _id: MessageId) -> Option<StoredMessage> {
         None
     }
 
@@ -135,7 +140,7 @@ fn id(text: &str) -> MessageId {
     MessageId::parse(text).unwrap()
 }
 
-fn deliveries(messages: impl IntoIterator<Item = Message>) -> Vec<Delivery> {
+fn deliveries(messages: impl IntoIterator<Item = StoredMessage>) -> Vec<Delivery> {
     messages.into_iter().map(|message| Delivery::new(message, 1)).collect()
 }
 

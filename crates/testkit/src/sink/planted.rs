@@ -13,7 +13,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use duly_core::{Body, Delivery, Message, MessageId, Outcomes, Properties, Sink, SinkError, SinkErrorKind};
+use duly_core::{
+    Body, Delivery, MessageId, Outcomes, Properties, Sink, SinkError, SinkErrorKind, StoredMessage,
+};
 
 use super::{Arrival, Recorder, Target, recorder};
 
@@ -202,7 +204,7 @@ impl Sink for Planted {
         outcomes.report_all(self.send_all(batch).await);
     }
 
-    fn destination<'a>(&self, message: &'a Message) -> Cow<'a, str> {
+    fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
         match self.bug {
             Some(Bug::HasOneDestination) => Cow::Borrowed("all"),
             _ => self.inner.destination(message),
@@ -223,22 +225,22 @@ impl Target for Planted {
     fn sink(&self) -> Arc<dyn Sink> {
         Arc::new(self.clone())
     }
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         self.inner.bad(id)
     }
-    async fn slow(&self, id: MessageId) -> Option<Message> {
+    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
         self.inner.slow(id).await
     }
     async fn release(&self) {
         self.inner.release().await;
     }
-    async fn silent(&self, id: MessageId) -> Option<Message> {
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
         self.inner.silent(id).await
     }
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         self.inner.forbidden(id).await
     }
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         self.inner.full(id).await
     }
     fn patience(&self) -> Duration {

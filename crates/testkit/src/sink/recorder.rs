@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Delivery, Message, MessageId, Outcomes, Sink, SinkError, SinkErrorKind, SinkName, Timestamp,
+    Delivery, MessageId, Outcomes, Sink, SinkError, SinkErrorKind, SinkName, StoredMessage, Timestamp,
 };
 
 use tokio::sync::watch;
@@ -65,9 +65,9 @@ impl Recorder {
     }
 }
 
-fn to(topic: &str, id: MessageId) -> Message {
+fn to(topic: &str, id: MessageId) -> StoredMessage {
     let sink: SinkName = "target".parse().unwrap();
-    Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1))
+    StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1))
 }
 
 #[async_trait]
@@ -98,11 +98,11 @@ impl Target for Recorder {
         Arc::new(self.clone())
     }
 
-    fn bad(&self, id: MessageId) -> Message {
+    fn bad(&self, id: MessageId) -> StoredMessage {
         to(REFUSED, id)
     }
 
-    async fn slow(&self, id: MessageId) -> Option<Message> {
+    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
         Some(to(SLOW, id))
     }
 
@@ -110,15 +110,15 @@ impl Target for Recorder {
         self.released.send_replace(true);
     }
 
-    async fn silent(&self, id: MessageId) -> Option<Message> {
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
         Some(to(SILENT, id))
     }
 
-    async fn forbidden(&self, id: MessageId) -> Option<Message> {
+    async fn forbidden(&self, id: MessageId) -> Option<StoredMessage> {
         Some(to(FORBIDDEN, id))
     }
 
-    async fn full(&self, id: MessageId) -> Option<Message> {
+    async fn full(&self, id: MessageId) -> Option<StoredMessage> {
         Some(to(FULL, id))
     }
 

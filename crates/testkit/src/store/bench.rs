@@ -7,11 +7,11 @@ use std::{
 
 use duly::{Clock, SystemClock};
 use duly_core::{
-    Attempt, Body, DeadReason, Lane, Message, MessageId, Monotonic, Now, Outcome, Receipt, Record, SinkName,
-    State, Store, Timestamp, Topic,
+    Attempt, Body, DeadReason, Lane, MessageId, Monotonic, Now, Outcome, Receipt, Record, SinkName, State,
+    Store, StoredMessage, Timestamp, Topic,
     store::{
-        Changed, Claim, Claimed, Holder, Insert, Inserted, Leased, Page, Query, Settle, Settled, StoreError,
-        Sweep, Verdict,
+        Changed, Claim, Claimed, Holder, Insert, Inserted, LeasedMessage, Page, Query, Settle, Settled,
+        Settlement, StoreError, Sweep,
     },
 };
 
@@ -66,14 +66,14 @@ pub fn id(text: &str) -> MessageId {
 }
 
 /// A message for the lane `queue/work`, due `due` milliseconds after the start.
-pub fn message(text: &str, due: u64) -> Message {
+pub fn message(text: &str, due: u64) -> StoredMessage {
     message_for("queue", "work", text, due)
 }
 
 /// A message for any lane.
-pub fn message_for(sink: &str, topic: &str, text: &str, due: u64) -> Message {
+pub fn message_for(sink: &str, topic: &str, text: &str, due: u64) -> StoredMessage {
     let mut message =
-        Message::new(id(text), SinkName::parse(sink).unwrap(), Topic::parse(topic).unwrap(), ms(due));
+        StoredMessage::new(id(text), SinkName::parse(sink).unwrap(), Topic::parse(topic).unwrap(), ms(due));
     message.body = Body::text(format!("body of {text}"));
     message
 }
@@ -84,7 +84,7 @@ pub fn lane(topic: &str) -> Lane {
 }
 
 /// The ids of what was claimed, in its order.
-pub fn ids(leased: &[Leased]) -> Vec<&str> {
+pub fn ids(leased: &[LeasedMessage]) -> Vec<&str> {
     leased.iter().map(|leased| leased.message.id.as_str()).collect()
 }
 
@@ -152,25 +152,29 @@ impl Bench {
 
     /// The books must balance after every step, so every step ends here.
     pub async fn check_books(&self) {
-        let books = self.store.books().await.unwrap();
-        assert!(books.balance(), "the books do not balance: {books:?}");
+        let totals = self.store.totals().await.unwrap();
+        assert!(totals.balance(), "the books do not balance: {totals:?}");
     }
 
     /// Inserts, whatever comes of it.
-    pub async fn try_insert(&self, messages: Vec<Message>) -> Result<Vec<Inserted>, StoreError> {
-        let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+    pub async fn try_insert(&self, messages: Vec<StoredMessage>) -> Result<Vec<Inserted>, StoreError> {
+        self.try_insert_all(messages.into_iter().map(Insert::new).collect()).await
+    }
+
+    /// Inserts what may have a past, whatever comes of it.
+    pub async fn try_insert_all(&self, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
         let answer = self.store.insert(self.now, batch).await;
         self.check_books().await;
         answer
     }
 
     /// Inserts one.
-    pub async fn insert(&self, message: Message) -> Inserted {
+    pub async fn insert(&self, message: StoredMessage) -> Inserted {
         self.try_insert(vec![message]).await.unwrap().remove(0)
     }
 
     /// Inserts what must be accepted.
-    pub async fn accept(&self, messages: impl IntoIterator<Item = Message>) {
+    pub async fn accept(&self, messages: impl IntoIterator<Item = StoredMessage>) {
         let messages: Vec<_> = messages.into_iter().collect();
         let expected = vec![Inserted::Accepted; messages.len()];
         assert_eq!(self.try_insert(messages).await.unwrap(), expected);
@@ -197,17 +201,17 @@ impl Bench {
     }
 
     /// What one claim of the lane `queue/work` gives to this process.
-    pub async fn claim(&self, limit: usize) -> Vec<Leased> {
+    pub async fn claim(&self, limit: usize) -> Vec<LeasedMessage> {
         self.claimed(&lane("work"), limit, Holder::Process).await.messages
     }
 
     /// What one claim of `topic` gives to this process.
-    pub async fn claim_from(&self, topic: &str, limit: usize) -> Vec<Leased> {
+    pub async fn claim_from(&self, topic: &str, limit: usize) -> Vec<LeasedMessage> {
         self.claimed(&lane(topic), limit, Holder::Process).await.messages
     }
 
     /// Everything of the lane `queue/work` that is due, in claims of `limit`.
-    pub async fn claim_all(&self, limit: usize) -> Vec<Leased> {
+    pub async fn claim_all(&self, limit: usize) -> Vec<LeasedMessage> {
         let mut all = Vec::new();
         loop {
             let some = self.claim(limit).await;
@@ -220,15 +224,15 @@ impl Bench {
     }
 
     /// Claims the one message that is due, and is told so if it is another.
-    pub async fn claim_one(&self, text: &str) -> Leased {
+    pub async fn claim_one(&self, text: &str) -> LeasedMessage {
         let mut leased = self.claim(1).await;
         assert_eq!(ids(&leased), [text]);
         leased.remove(0)
     }
 
     /// Ends a claim.
-    pub async fn settle(&self, receipt: &Receipt, verdict: Verdict) -> Settled {
-        let batch = vec![Settle { receipt: receipt.clone(), verdict }];
+    pub async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Settled {
+        let batch = vec![Settle { receipt: receipt.clone(), settlement }];
         let settled = self.store.settle(self.now, batch).await.unwrap();
         self.check_books().await;
         assert_eq!(settled.len(), 1);
@@ -236,32 +240,38 @@ impl Bench {
     }
 
     /// The target took it.
-    pub async fn deliver(&self, leased: &Leased) {
-        let verdict = Verdict::Delivered { receipt: Some("proof".into()) };
-        assert_eq!(self.settle(&leased.receipt, verdict).await, Settled::Done);
+    pub async fn deliver(&self, leased: &LeasedMessage) {
+        let settlement = Settlement::Delivered { receipt: Some("proof".into()) };
+        assert_eq!(self.settle(&leased.receipt, settlement).await, Settled::Done);
     }
 
     /// To be tried again `wait` milliseconds from now.
-    pub async fn retry(&self, leased: &Leased, wait: u64, outcome: Outcome) {
+    pub async fn retry(&self, leased: &LeasedMessage, wait: u64, outcome: Outcome) {
         let at = self.now.wall().saturating_add(Duration::from_millis(wait));
-        let verdict = Verdict::Retry { at, attempt: Attempt::new(self.now.wall(), outcome, "words") };
-        assert_eq!(self.settle(&leased.receipt, verdict).await, Settled::Done);
+        let settlement = Settlement::Retry { at, attempt: Attempt::new(self.now.wall(), outcome, "words") };
+        assert_eq!(self.settle(&leased.receipt, settlement).await, Settled::Done);
     }
 
     /// Given up.
-    pub async fn bury(&self, leased: &Leased) {
+    pub async fn bury(&self, leased: &LeasedMessage) {
         let attempt = Some(Attempt::new(self.now.wall(), Outcome::Refused, "no such order"));
-        let verdict = Verdict::Dead { reason: DeadReason::Refused, attempt };
-        assert_eq!(self.settle(&leased.receipt, verdict).await, Settled::Done);
+        let settlement = Settlement::Dead { reason: DeadReason::Refused, attempt };
+        assert_eq!(self.settle(&leased.receipt, settlement).await, Settled::Done);
+    }
+
+    /// Never begun, and not before `wait` milliseconds from now.
+    pub async fn defer(&self, leased: &LeasedMessage, wait: u64) {
+        let at = self.now.wall().saturating_add(Duration::from_millis(wait));
+        assert_eq!(self.settle(&leased.receipt, Settlement::Defer { at }).await, Settled::Done);
     }
 
     /// Never begun.
-    pub async fn hand_back(&self, leased: &Leased) {
-        assert_eq!(self.settle(&leased.receipt, Verdict::HandBack).await, Settled::Done);
+    pub async fn release(&self, leased: &LeasedMessage) {
+        assert_eq!(self.settle(&leased.receipt, Settlement::Release).await, Settled::Done);
     }
 
     /// Accepts a message due now and brings it into `state`.
-    pub async fn bring(&self, message: Message, state: State) {
+    pub async fn bring(&self, message: StoredMessage, state: State) {
         let (text, lane) = (message.id.clone(), message.lane());
         self.accept([message]).await;
         if state == State::Pending {

@@ -108,8 +108,8 @@ pub async fn expire_gives_up_what_waits(lab: &Lab) {
     assert_eq!((record.state, record.reason), (State::Dead, Some(DeadReason::Expired)));
     assert_eq!((record.ended, record.message.due, record.attempts), (Some(ms(1000)), ms(0), 0));
     assert_eq!(record.message.body, message("late", 0).body);
-    let books = t.store().books().await.unwrap();
-    assert_eq!((books.pending, books.dead, books.balance()), (1, 1, true));
+    let totals = t.store().totals().await.unwrap();
+    assert_eq!((totals.pending, totals.dead, totals.balance()), (1, 1, true));
     assert_eq!(ids(&t.claim(10).await), ["moved"]);
     assert_eq!(t.replay("late").await, DONE);
     assert_eq!(t.claim_one("late").await.message.body, message("late", 0).body);
@@ -130,7 +130,7 @@ pub async fn replay_starts_afresh(lab: &Lab) {
     assert_eq!((record.reason, record.ended, record.message.due), (None, None, ms(5000)));
     let leased = t.claim_one("a").await;
     assert_eq!((leased.attempt, leased.message.body), (1, message("a", 0).body));
-    assert_eq!(t.store().books().await.unwrap().accepted, 1);
+    assert_eq!(t.store().totals().await.unwrap().accepted, 1);
 }
 
 /// Purged, a dead letter was never here, but the books remember.
@@ -142,6 +142,6 @@ pub async fn purge_forgets(lab: &Lab) {
     assert_eq!(t.purge("a").await, Changed::Unknown);
     assert_eq!(t.replay("a").await, Changed::Unknown);
     assert_eq!(ids(&t.claim(10).await), [""; 0]);
-    let books = t.store().books().await.unwrap();
-    assert_eq!((books.accepted, books.dead, books.purged), (1, 0, 1));
+    let totals = t.store().totals().await.unwrap();
+    assert_eq!((totals.accepted, totals.dead, totals.purged), (1, 0, 1));
 }

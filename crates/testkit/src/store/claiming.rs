@@ -1,8 +1,8 @@
 //! Cases: claiming.
 
 use duly_core::{
-    Body, Lost, Outcome, Priority, State,
-    store::{Claim, Holder, Settled, Verdict},
+    Body, LeaseLoss, Outcome, Priority, State,
+    store::{Claim, Holder, Settled, Settlement},
 };
 
 use super::{Lab, bench::*};
@@ -74,14 +74,14 @@ pub async fn a_lost_lease_counts_an_attempt(lab: &Lab) {
     let mut t = lab.bench().await;
     t.accept([message("a", 0)]).await;
     let first = t.claim_one("a").await;
-    assert_eq!((first.attempt, first.lost), (1, Lost::No));
+    assert_eq!((first.attempt, first.lost), (1, LeaseLoss::None));
     t.pass(LEASE.as_millis() as u64 + 1);
     assert_eq!(t.sweep(&["work"]).await.leases_ended, 1);
     let record = t.record("a").await;
     assert_eq!((record.state, record.attempts, record.maybe_delivered), (State::Pending, 1, true));
     assert_eq!(record.history.last().unwrap().outcome, Outcome::Lost);
     let second = t.claim_one("a").await;
-    assert_eq!((second.attempt, second.lost), (2, Lost::InCompany));
+    assert_eq!((second.attempt, second.lost), (2, LeaseLoss::InBatch));
 }
 
 /// A later claim has the larger fencing token, of the same message and of another.
@@ -90,7 +90,7 @@ pub async fn tokens_grow(lab: &Lab) {
     t.accept([message("a", 0), message("b", 0)]).await;
     let first = t.claim_one("a").await;
     let other = t.claim_one("b").await;
-    t.hand_back(&first).await;
+    t.release(&first).await;
     let again = t.claim_one("a").await;
     t.retry(&again, 0, Outcome::Failed).await;
     let third = t.claim_one("a").await;
@@ -113,7 +113,7 @@ pub async fn what_was_lost_is_claimed_alone(lab: &Lab) {
         if leased.is_empty() {
             break;
         }
-        let lost = leased.iter().filter(|leased| leased.lost != Lost::No).count();
+        let lost = leased.iter().filter(|leased| leased.lost != LeaseLoss::None).count();
         assert!(lost == 0 || leased.len() == 1, "a lost one came in company: {:?}", ids(&leased));
         seen.extend(leased.iter().map(|leased| leased.message.id.to_string()));
     }
@@ -178,7 +178,7 @@ pub async fn a_paused_lane_gives_nothing(lab: &Lab) {
     t.pass(100);
     assert_eq!(ids(&t.claim(10).await), [""; 0]);
     assert_eq!(ids(&t.claim_from("free", 10).await), ["c"]);
-    let delivered = Verdict::Delivered { receipt: None };
+    let delivered = Settlement::Delivered { receipt: None };
     assert_eq!(t.settle(&held.receipt, delivered).await, Settled::Done, "what is in flight may still end");
     assert_eq!(t.cancel("b").await, duly_core::store::Changed::Done { maybe_delivered: false });
     t.accept([message("d", 0)]).await;

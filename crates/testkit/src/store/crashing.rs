@@ -1,8 +1,8 @@
 //! Cases: what a crash and a clean restart leave.
 
 use duly_core::{
-    Lost, Outcome, State,
-    store::{Changed, Holder, Settled, Verdict},
+    LeaseLoss, Outcome, State,
+    store::{Changed, Holder, Settled, Settlement},
 };
 
 use super::{Lab, bench::*};
@@ -14,7 +14,7 @@ pub async fn what_was_accepted_survives_a_crash(lab: &Lab) {
     t.accept([message("year", 366 * 24 * 3600 * 1000)]).await;
     t.crash().await;
     t.crash().await;
-    assert_eq!(t.store().books().await.unwrap().pending, 101);
+    assert_eq!(t.store().totals().await.unwrap().pending, 101);
     assert_eq!(t.record("m042").await.message, message("m042", 42));
     assert_eq!(t.record("year").await.message, message("year", 366 * 24 * 3600 * 1000));
     t.pass(49);
@@ -74,10 +74,10 @@ pub async fn process_claims_are_lost_by_a_crash_and_count(lab: &Lab) {
         assert_eq!((record.state, record.attempts, record.maybe_delivered), (State::Pending, 1, true));
         assert_eq!(record.history.last().unwrap().outcome, Outcome::Lost);
     }
-    let settled = t.settle(&held[0].receipt, Verdict::Delivered { receipt: None }).await;
+    let settled = t.settle(&held[0].receipt, Settlement::Delivered { receipt: None }).await;
     assert_eq!(settled, Settled::Lost, "the dead process's receipt is worth nothing");
     let again = t.claim(10).await;
-    assert_eq!((again.len(), again[0].attempt, again[0].lost), (1, 2, Lost::InCompany));
+    assert_eq!((again.len(), again[0].attempt, again[0].lost), (1, 2, LeaseLoss::InBatch));
 }
 
 /// A client's receipt is good at the next process too.
@@ -94,7 +94,7 @@ pub async fn client_claims_survive_a_crash(lab: &Lab) {
     assert_eq!(extended, [Settled::Done]);
     t.retry(&held[2], 0, Outcome::Again).await;
     let again = t.claim_one("c").await;
-    assert_eq!((again.attempt, again.lost), (2, Lost::No));
+    assert_eq!((again.attempt, again.lost), (2, LeaseLoss::None));
     t.reopen().await;
     t.deliver(&held[1]).await;
 }
@@ -130,7 +130,7 @@ pub async fn client_claims_end_with_their_lease_after_a_crash(lab: &Lab) {
     t.crash().await;
     t.pass(LEASE.as_millis() as u64 + 1000);
     assert_eq!(t.sweep(&["work"]).await.leases_ended, 1);
-    assert_eq!(t.settle(&held[0].receipt, Verdict::HandBack).await, Settled::Lost);
+    assert_eq!(t.settle(&held[0].receipt, Settlement::Release).await, Settled::Lost);
     assert_eq!(t.claim_one("a").await.attempt, 2);
 }
 
@@ -154,7 +154,7 @@ pub async fn a_suspect_in_flight_at_a_crash_is_blamed_alone(lab: &Lab) {
     t.claim_one("suspect").await;
     t.crash().await;
 
-    assert_eq!(t.claim_one("suspect").await.lost, Lost::InCompany);
+    assert_eq!(t.claim_one("suspect").await.lost, LeaseLoss::InBatch);
     t.claim_from("mail", 1).await;
     t.accept([message_for("queue", "mail", "neighbour", 0)]).await;
     t.claim_from("mail", 1).await;
@@ -168,10 +168,10 @@ pub async fn a_suspect_in_flight_at_a_crash_is_blamed_alone(lab: &Lab) {
         assert!(record.maybe_delivered, "{text} may have arrived all the same");
     }
     let suspect = t.claim_one("suspect").await;
-    assert_eq!((suspect.attempt, suspect.lost), (3, Lost::Alone));
+    assert_eq!((suspect.attempt, suspect.lost), (3, LeaseLoss::Alone));
     for _ in 0..2 {
         let leased = t.claim_from("mail", 10).await;
-        assert_eq!((leased.len(), leased[0].attempt, leased[0].lost), (1, 1, Lost::InCompany));
+        assert_eq!((leased.len(), leased[0].attempt, leased[0].lost), (1, 1, LeaseLoss::InBatch));
     }
     assert_eq!(t.cancel("suspect").await, Changed::TooLate(State::InFlight));
 }
@@ -185,7 +185,7 @@ pub async fn tokens_grow_across_a_crash(lab: &Lab) {
         let leased = t.claim_one("a").await;
         assert!(leased.receipt.token > last, "round {round}: {} after {last}", leased.receipt.token);
         last = leased.receipt.token;
-        t.hand_back(&leased).await;
+        t.release(&leased).await;
         if round % 2 == 0 { t.crash().await } else { t.reopen().await }
     }
 }
@@ -201,12 +201,12 @@ pub async fn every_state_survives_a_clean_reopen(lab: &Lab) {
     t.claimed(&lane("client"), 1, Holder::Client).await;
     let names = ["delivered", "dead", "cancelled", "pending", "in_flight", "later"].map(id);
     let before = t.store().get(&names).await.unwrap();
-    let books = t.store().books().await.unwrap();
+    let totals = t.store().totals().await.unwrap();
     let lanes = t.store().lanes(t.now()).await.unwrap();
     for _ in 0..3 {
         t.reopen().await;
         assert_eq!(t.store().get(&names).await.unwrap(), before);
-        assert_eq!(t.store().books().await.unwrap(), books);
+        assert_eq!(t.store().totals().await.unwrap(), totals);
         assert_eq!(t.store().lanes(t.now()).await.unwrap().len(), lanes.len());
     }
     assert_eq!(ids(&t.claim_all(10).await), ["pending"]);

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, Body, Message, Outcome, Priority, Properties, RetryOverride, State, store::Query,
+    Attempt, Backoff, Body, Outcome, Priority, Properties, RetryOverride, State, StoredMessage,
+    store::{Changed, Query, Settled, Settlement},
 };
 
 use super::{Lab, bench::*};
 
-fn with_every_field() -> Message {
+fn with_every_field() -> StoredMessage {
     let mut message = message_for("kafka", "заказ/истёк 注文", "A.b_c:d-9", 1234);
     message.tag = Some("красный".parse().unwrap());
     message.key = Some("ключ 🔑".parse().unwrap());
@@ -85,7 +86,7 @@ pub async fn bodies_of_every_size_come_back(lab: &Lab) {
 pub async fn ten_thousand_in_one_batch(lab: &Lab) {
     let mut t = lab.bench().await;
     t.accept((0..10_000).map(|n| message(&format!("m{n:05}"), n / 10))).await;
-    assert_eq!(t.store().books().await.unwrap().pending, 10_000);
+    assert_eq!(t.store().totals().await.unwrap().pending, 10_000);
     t.pass(1000);
     let leased = t.claim_all(777).await;
     let expected: Vec<_> = (0..10_000).map(|n| format!("m{n:05}")).collect();
@@ -141,6 +142,44 @@ pub async fn the_history_is_bounded(lab: &Lab) {
     let record = t.record("a").await;
     assert_eq!((record.attempts, record.history.len()), (tries, Attempt::KEPT_MAX));
     assert_eq!(record.history.last().unwrap().at, ms(u64::from(tries) - 1));
+    let leased = t.claim_one("a").await;
+    t.deliver(&leased).await;
+    let record = t.record("a").await;
+    assert_eq!((record.attempts, record.history.len()), (tries + 1, Attempt::KEPT_MAX));
+    assert_eq!(record.history.last().unwrap().outcome, Outcome::Delivered);
+}
+
+/// Once the history is full, a deferral takes the place of the latest one before it: what was tried stays known.
+pub async fn a_deferral_replaces_the_one_before_once_the_history_is_full(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.accept([message("a", 0)]).await;
+    let full = Attempt::KEPT_MAX as u64;
+    let retry = async |t: &mut Bench, outcome: Outcome, detail: &str| {
+        let leased = t.claim_one("a").await;
+        let attempt = Attempt::new(t.now().wall(), outcome, detail);
+        t.pass(1);
+        let settlement = Settlement::Retry { at: t.now().wall(), attempt };
+        assert_eq!(t.settle(&leased.receipt, settlement).await, Settled::Done);
+    };
+    let words = format!("{}its destination is away", Attempt::DEFERRED);
+    for _ in 0..full - 1 {
+        retry(&mut t, Outcome::Failed, "no").await;
+    }
+    for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured, Outcome::Unreachable] {
+        retry(&mut t, outcome, &words).await;
+    }
+    let times = async |t: &Bench| -> Vec<_> {
+        t.record("a").await.history.into_iter().map(|attempt| attempt.at).collect()
+    };
+    assert_eq!(times(&t).await, (0..full - 1).chain([full + 2]).map(ms).collect::<Vec<_>>());
+    // An outage that was met is a try, although it does not count. The deferral before it is still the one to be replaced.
+    retry(&mut t, Outcome::Unreachable, "connection refused").await;
+    retry(&mut t, Outcome::Unreachable, &words).await;
+    t.crash().await;
+    let record = t.record("a").await;
+    let expected = (1..full - 1).chain([full + 3, full + 4]).map(ms).collect::<Vec<_>>();
+    assert_eq!((times(&t).await, u64::from(record.attempts)), (expected, full - 1));
+    assert_eq!(record.history.last().unwrap().detail, words);
 }
 
 /// Delivered and cancelled ones can be asked for until retention ends; dead letters for ever.
@@ -176,5 +215,54 @@ pub async fn retention_ends_by_count(lab: &Lab) {
     assert!(t.get("m99").await.is_some());
     let kept = t.list(&Query::all(State::Delivered)).await.records.len();
     assert!(kept < 100, "{kept} kept where 10 are allowed");
-    assert_eq!(t.store().books().await.unwrap().delivered, 100);
+    assert_eq!(t.store().totals().await.unwrap().delivered, 100);
+}
+
+/// Topics are free text: each that held something once must not cost anything for ever. Which of them are in use stays known.
+pub async fn a_lane_without_messages_is_forgotten(lab: &Lab) {
+    /// So many lanes at the end: those in use, and a few that were used of late.
+    const FEW: u64 = 8;
+    let mut t = lab.bench_with(Keep { retention: Duration::from_secs(60), ..Keep::default() }).await;
+    let topics: Vec<_> = (0..45).map(|n| format!("once-{n}")).collect();
+    for (n, topic) in topics.iter().enumerate() {
+        let state = [State::Delivered, State::Cancelled, State::Dead][n % 3];
+        t.bring(message_for("queue", topic, topic, 0), state).await;
+        if state == State::Dead {
+            assert_eq!(t.purge(topic).await, Changed::Done { maybe_delivered: false });
+        }
+    }
+    t.bring(message_for("queue", "buried", "buried", 0), State::Dead).await;
+    t.accept([message_for("queue", "waits", "waits", 1)]).await;
+    t.store().set_paused(&lane("asleep"), true).await.unwrap();
+    // A store may forget when it tidies up, for which it takes traffic and time.
+    for round in 0.. {
+        t.pass(61_000);
+        let mut noise = message_for("queue", "noise", &format!("noise-{round}"), 0);
+        noise.body = Body::bytes(vec![7; 50_000]);
+        t.bring(noise, State::Delivered).await;
+        t.sweep(&["noise"]).await;
+        let known = t.store().metrics().lanes;
+        if known <= FEW {
+            break;
+        }
+        assert!(round < 2_000, "{known} lanes are remembered");
+    }
+    for _ in 0..2 {
+        let lanes = t.store().lanes(t.now()).await.unwrap();
+        let mut told: Vec<_> = lanes.iter().map(|l| (l.lane.to_string(), l.paused)).collect();
+        told.sort();
+        let expected = [("queue/asleep", true), ("queue/buried", false), ("queue/waits", false)];
+        assert_eq!(told, expected.map(|(lane, paused)| (lane.to_string(), paused)));
+        t.crash().await;
+    }
+    // Used again, before and after another crash.
+    t.accept([message_for("queue", "once-0", "again-0", 0), message_for("queue", "once-1", "again-1", 0)])
+        .await;
+    assert_eq!(ids(&t.claim_from("once-0", 9).await), ["again-0"]);
+    t.crash().await;
+    assert_eq!(ids(&t.claim_from("once-1", 9).await), ["again-1"]);
+    assert_eq!(ids(&t.claim_from("waits", 9).await), ["waits"]);
+    assert_eq!(t.record("buried").await.state, State::Dead);
+    assert!(t.claim_from("asleep", 9).await.is_empty());
+    assert_eq!(t.get("once-0").await, None);
 }

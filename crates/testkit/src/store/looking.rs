@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly_core::{
     DeadReason, MessageId, Outcome, State, Timestamp,
-    store::{Books, Durability, Query},
+    store::{Durability, Query, Totals},
 };
 
 use super::{Lab, bench::*};
@@ -176,22 +176,22 @@ pub async fn books_balance(lab: &Lab) {
     t.bury(&leased[2]).await;
     t.cancel("4").await;
     t.purge("1").await;
-    let books = t.store().books().await.unwrap();
+    let totals = t.store().totals().await.unwrap();
     let expected =
-        Books { accepted: 6, pending: 1, in_flight: 1, delivered: 1, cancelled: 1, dead: 1, purged: 1 };
-    assert_eq!(books, expected);
+        Totals { accepted: 6, pending: 1, in_flight: 1, delivered: 1, cancelled: 1, dead: 1, purged: 1 };
+    assert_eq!(totals, expected);
     t.replay("2").await;
     t.accept([message("4", 0)]).await;
     t.pass(LEASE.as_millis() as u64 + 1);
     t.sweep(&["work"]).await;
-    let books = t.store().books().await.unwrap();
-    let expected = Books { accepted: 7, pending: 4, in_flight: 0, dead: 0, ..expected };
-    assert_eq!(books, expected);
+    let totals = t.store().totals().await.unwrap();
+    let expected = Totals { accepted: 7, pending: 4, in_flight: 0, dead: 0, ..expected };
+    assert_eq!(totals, expected);
     t.pass(10 * DAY);
     t.sweep(&["work"]).await;
-    assert_eq!(t.store().books().await.unwrap(), expected, "what retention forgets stays in the books");
+    assert_eq!(t.store().totals().await.unwrap(), expected, "what retention forgets stays in the books");
     t.crash().await;
-    assert_eq!(t.store().books().await.unwrap(), expected);
+    assert_eq!(t.store().totals().await.unwrap(), expected);
 }
 
 /// Every lane that holds something or is paused, with its numbers.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use duly_core::{
-    Body, Lost, Outcome, Priority, Receipt, State,
-    store::{Changed, Claim, Holder, Inserted, Settle, Settled, StoreErrorKind, Verdict},
+    Body, LeaseLoss, Outcome, Priority, Receipt, State,
+    store::{Changed, Claim, Holder, Inserted, Settle, Settled, Settlement, StoreErrorKind},
 };
 
 use super::{Lab, bench::*};
@@ -45,7 +45,7 @@ pub async fn the_same_id_twice_in_one_batch_is_a_duplicate(lab: &Lab) {
     let answers = t.try_insert(vec![message("a", 5), message("a", 9), other, message("b", 0)]).await.unwrap();
     let duplicate = Inserted::Duplicate { due: ms(5), state: State::Pending };
     assert_eq!(answers, [Inserted::Accepted, duplicate, Inserted::Conflict, Inserted::Accepted]);
-    assert_eq!(t.store().books().await.unwrap().accepted, 2);
+    assert_eq!(t.store().totals().await.unwrap().accepted, 2);
 }
 
 /// One answer per item, in the order of the items, for every call that takes many.
@@ -54,7 +54,7 @@ pub async fn a_batch_is_answered_in_its_order(lab: &Lab) {
     t.accept(["a", "b", "c"].map(|text| message(text, 0))).await;
     let leased = t.claim(3).await;
     t.deliver(&leased[1]).await;
-    let settle = |n: usize| Settle { receipt: leased[n].receipt.clone(), verdict: Verdict::HandBack };
+    let settle = |n: usize| Settle { receipt: leased[n].receipt.clone(), settlement: Settlement::Release };
     let settled = t.store().settle(t.now(), vec![settle(0), settle(1), settle(2), settle(0)]).await.unwrap();
     assert_eq!(settled, [Settled::Done, Settled::Lost, Settled::Done, Settled::Lost]);
     let moved = t.store().reschedule(t.now(), &[(id("x"), ms(1)), (id("c"), ms(1)), (id("b"), ms(1))]).await;
@@ -164,7 +164,7 @@ pub async fn a_retry_is_never_before_the_due_time(lab: &Lab) {
     let leased = t.claim(2).await;
     t.step_wall(10_000);
     t.retry(&leased[0], 1000, Outcome::Failed).await;
-    t.hand_back(&leased[1]).await;
+    t.release(&leased[1]).await;
     t.pass(2000);
     assert_eq!(ids(&t.claim_all(10).await), [""; 0]);
     t.pass(48_000);
@@ -184,7 +184,7 @@ pub async fn a_forged_receipt_settles_nothing(lab: &Lab) {
         Receipt { id: id("stranger"), ..genuine.clone() },
     ];
     for receipt in &forged {
-        assert_eq!(t.settle(receipt, Verdict::Delivered { receipt: None }).await, Settled::Lost);
+        assert_eq!(t.settle(receipt, Settlement::Delivered { receipt: None }).await, Settled::Lost);
     }
     assert_eq!(t.store().extend(t.now(), &forged, LEASE).await.unwrap(), [Settled::Lost; 4]);
     t.deliver(&leased).await;
@@ -199,13 +199,13 @@ pub async fn a_lost_lease_that_is_settled_is_no_longer_suspect(lab: &Lab) {
     t.sweep(&["work"]).await;
     for _ in 0..2 {
         let leased = t.claim(10).await.remove(0);
-        assert_eq!(leased.lost, Lost::InCompany);
+        assert_eq!(leased.lost, LeaseLoss::InBatch);
         t.retry(&leased, 10, Outcome::Failed).await;
     }
     t.pass(10);
     let leased = t.claim(10).await;
     assert_eq!(ids(&leased), ["a", "b"]);
-    assert!(leased.iter().all(|leased| leased.lost == Lost::No && leased.attempt == 3));
+    assert!(leased.iter().all(|leased| leased.lost == LeaseLoss::None && leased.attempt == 3));
 }
 
 /// Handed back, it is as it was before the claim, suspicion included.
@@ -217,8 +217,8 @@ pub async fn a_suspect_handed_back_stays_one(lab: &Lab) {
     t.sweep(&["work"]).await;
     for _ in 0..3 {
         let leased = t.claim_one("a").await;
-        assert_eq!((leased.attempt, leased.lost), (2, Lost::InCompany));
-        t.hand_back(&leased).await;
+        assert_eq!((leased.attempt, leased.lost), (2, LeaseLoss::InBatch));
+        t.release(&leased).await;
     }
 }
 
@@ -226,7 +226,9 @@ pub async fn a_suspect_handed_back_stays_one(lab: &Lab) {
 pub async fn a_suspect_lost_again_is_lost_alone(lab: &Lab) {
     let mut t = lab.bench().await;
     t.accept([message("a", 0)]).await;
-    for (attempt, lost) in [(1, Lost::No), (2, Lost::InCompany), (3, Lost::Alone), (4, Lost::Alone)] {
+    for (attempt, lost) in
+        [(1, LeaseLoss::None), (2, LeaseLoss::InBatch), (3, LeaseLoss::Alone), (4, LeaseLoss::Alone)]
+    {
         let leased = t.claim_one("a").await;
         assert_eq!((leased.attempt, leased.lost), (attempt, lost));
         t.pass(PAST_THE_LEASE);
@@ -318,8 +320,8 @@ pub async fn replay_keeps_id_and_content(lab: &Lab) {
     let leased = t.claim_one("a").await;
     assert!(leased.message.same_content(&message("a", 0)));
     t.deliver(&leased).await;
-    let books = t.store().books().await.unwrap();
-    assert_eq!((books.accepted, books.delivered, books.dead), (1, 1, 0));
+    let totals = t.store().totals().await.unwrap();
+    assert_eq!((totals.accepted, totals.delivered, totals.dead), (1, 1, 0));
 }
 
 /// In every other state the answer is: too late, and nothing happens.

@@ -48,6 +48,7 @@ macro_rules! with_store_cases {
                 delivered_and_dead_ids_are_duplicates
                 equal_payloads_stay_two_messages
                 insert_into_the_past_is_due_at_once
+                an_insert_may_carry_its_past
 
                 claim_is_ordered_and_never_early
                 claim_takes_one_lane_only
@@ -66,7 +67,9 @@ macro_rules! with_store_cases {
                 a_retry_waits_and_counts
                 an_outage_counts_nothing
                 a_hand_back_counts_nothing_and_is_ready_at_once
+                a_deferral_waits_and_changes_nothing_else
                 a_retry_keeps_the_due_time
+                a_deferral_replaces_the_one_before_once_the_history_is_full
                 dead_letters_keep_their_bodies
                 delivered_ones_lose_them
                 extend_keeps_the_lease
@@ -89,6 +92,7 @@ macro_rules! with_store_cases {
                 lanes_are_counted
                 forecast_counts_what_comes_due
                 pause_is_durable
+                a_lane_without_messages_is_forgotten
             }
             meanings {
                 the_same_id_again_is_judged_by_its_state

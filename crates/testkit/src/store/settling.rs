@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use duly_core::{
-    Body, DeadReason, Lost, Outcome, State,
-    store::{Settled, Verdict},
+    Body, DeadReason, LeaseLoss, Outcome, Record, State,
+    store::{Settled, Settlement},
 };
 
 use super::{Lab, bench::*};
@@ -19,22 +19,23 @@ pub async fn settle_with_a_lost_lease_changes_nothing(lab: &Lab) {
     t.pass(PAST_THE_LEASE);
     t.sweep(&["work"]).await;
     let before = t.record("a").await;
-    let verdicts = || {
+    let settlements = || {
         let attempt = duly_core::Attempt::new(ms(0), Outcome::Failed, "");
         [
-            Verdict::Delivered { receipt: None },
-            Verdict::Retry { at: ms(1), attempt: attempt.clone() },
-            Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
-            Verdict::HandBack,
+            Settlement::Delivered { receipt: None },
+            Settlement::Retry { at: ms(1), attempt: attempt.clone() },
+            Settlement::Dead { reason: DeadReason::Refused, attempt: Some(attempt) },
+            Settlement::Release,
+            Settlement::Defer { at: ms(1) },
         ]
     };
-    for verdict in verdicts() {
-        assert_eq!(t.settle(&stale.receipt, verdict).await, Settled::Lost);
+    for settlement in settlements() {
+        assert_eq!(t.settle(&stale.receipt, settlement).await, Settled::Lost);
         assert_eq!(t.record("a").await, before);
     }
     let fresh = t.claim_one("a").await;
-    for verdict in verdicts() {
-        assert_eq!(t.settle(&stale.receipt, verdict).await, Settled::Lost);
+    for settlement in settlements() {
+        assert_eq!(t.settle(&stale.receipt, settlement).await, Settled::Lost);
     }
     t.deliver(&fresh).await;
     assert_eq!(t.record("a").await.state, State::Delivered);
@@ -47,7 +48,7 @@ pub async fn settle_twice_is_lost_the_second_time(lab: &Lab) {
     let a = t.claim_one("a").await;
     t.deliver(&a).await;
     let attempt = duly_core::Attempt::new(ms(0), Outcome::Failed, "");
-    let retry = Verdict::Retry { at: ms(0), attempt };
+    let retry = Settlement::Retry { at: ms(0), attempt };
     assert_eq!(t.settle(&a.receipt, retry.clone()).await, Settled::Lost);
     assert_eq!(t.record("a").await.state, State::Delivered);
 
@@ -64,7 +65,7 @@ pub async fn a_retry_waits_and_counts(lab: &Lab) {
     let outcomes = [Outcome::Unknown, Outcome::Refused, Outcome::Again, Outcome::Failed];
     for (tries, outcome) in (1u32..).zip(outcomes) {
         let leased = t.claim_one("a").await;
-        assert_eq!((leased.attempt, leased.lost), (tries, Lost::No));
+        assert_eq!((leased.attempt, leased.lost), (tries, LeaseLoss::None));
         t.retry(&leased, 1000, outcome).await;
         let record = t.record("a").await;
         assert_eq!((record.state, record.attempts), (State::Pending, tries), "{outcome:?}");
@@ -101,11 +102,49 @@ pub async fn a_hand_back_counts_nothing_and_is_ready_at_once(lab: &Lab) {
     t.accept([message("a", 0), message("b", 0)]).await;
     let before = t.record("a").await;
     let leased = t.claim_one("a").await;
-    t.hand_back(&leased).await;
+    t.release(&leased).await;
     assert_eq!(t.record("a").await, before);
     let again = t.claim(10).await;
     assert_eq!(ids(&again), ["a", "b"]);
-    assert_eq!((again[0].attempt, again[0].lost), (1, Lost::No));
+    assert_eq!((again[0].attempt, again[0].lost), (1, LeaseLoss::None));
+}
+
+/// A deferral is a hand-back with a time: nothing is counted or told, and a suspect is still claimed alone.
+pub async fn a_deferral_waits_and_changes_nothing_else(lab: &Lab) {
+    let mut t = lab.bench().await;
+    t.accept([message("a", 0)]).await;
+    let before = t.record("a").await;
+    let leased = t.claim_one("a").await;
+    assert_eq!((leased.lost, leased.lost_at), (LeaseLoss::None, None));
+    t.defer(&leased, 1000).await;
+    assert_eq!(t.record("a").await, Record { ready: ms(1000), ..before });
+    t.pass(999);
+    assert_eq!(ids(&t.claim(10).await), [""; 0]);
+    t.pass(1);
+    t.claim_one("a").await;
+
+    t.pass(PAST_THE_LEASE);
+    t.sweep(&["work"]).await;
+    let lost_at = Some(t.now().wall());
+    let leased = t.claim_one("a").await;
+    assert_eq!((leased.attempt, leased.lost, leased.lost_at), (2, LeaseLoss::InBatch, lost_at));
+    assert_eq!(leased.ready, ms(1000), "a loss leaves it alone");
+    t.defer(&leased, 5000).await;
+    let waiting = t.record("a").await;
+    assert_eq!((waiting.attempts, waiting.history.len()), (1, 1));
+    t.crash().await;
+    assert_eq!(t.record("a").await, waiting);
+    t.pass(4999);
+    assert_eq!(ids(&t.claim(10).await), [""; 0]);
+    t.pass(1);
+    t.accept([message("b", 0)]).await;
+    let (first, second) = (t.claim(10).await, t.claim(10).await);
+    let suspect = first.iter().chain(&second).find(|leased| leased.message.id == id("a")).unwrap();
+    assert_eq!((first.len(), second.len()), (1, 1), "a suspect is claimed alone");
+    assert_eq!((suspect.attempt, suspect.lost, suspect.lost_at), (2, LeaseLoss::InBatch, lost_at));
+    assert_eq!(Some(suspect.ready), lost_at.map(|at| at.saturating_add(Duration::from_secs(5))));
+    t.retry(suspect, 0, Outcome::Failed).await;
+    assert_eq!(t.claim_one("a").await.lost_at, None, "it was tried since");
 }
 
 /// The due time is the producer's; a retry has a time of its own.
@@ -138,8 +177,8 @@ pub async fn dead_letters_keep_their_bodies(lab: &Lab) {
     assert_eq!(record.history.last().unwrap().detail, "no such order");
 
     let leased = t.claim_one("expired").await;
-    let verdict = Verdict::Dead { reason: DeadReason::Expired, attempt: None };
-    assert_eq!(t.settle(&leased.receipt, verdict).await, Settled::Done);
+    let settlement = Settlement::Dead { reason: DeadReason::Expired, attempt: None };
+    assert_eq!(t.settle(&leased.receipt, settlement).await, Settled::Done);
     let record = t.record("expired").await;
     assert_eq!((record.reason, record.attempts), (Some(DeadReason::Expired), 0));
     assert_eq!(ids(&t.claim(10).await), [""; 0]);

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::{
-    Lost, Monotonic, Now, Outcome, RetryPolicy, Timestamp,
+    LeaseLoss, Monotonic, Now, Outcome, RetryPolicy, Timestamp,
     schedule::{
-        Action, DeliveryKey, End, Event, Job, LaneKey, LaneSettings, Report, Scheduler, Settings, Taken,
-        Terms, Work,
+        Action, AttemptResult, ClaimedJob, DeliveryKey, DeliveryTerms, Event, Job, LaneKey, LaneSettings,
+        Report, Scheduler, Settings, Work,
     },
-    store::Verdict,
+    store::Settlement,
 };
 
 pub(super) const A: LaneKey = LaneKey(1);
@@ -45,12 +45,12 @@ pub(super) fn handler() -> LaneSettings {
     LaneSettings { batch: 1, work, timeout: Duration::from_secs(60), ..sink() }
 }
 
-pub(super) fn done() -> End {
-    End::Done { receipt: None }
+pub(super) fn done() -> AttemptResult {
+    AttemptResult::Delivered { receipt: None }
 }
 
-pub(super) fn unreachable() -> End {
-    End::not(Outcome::Unreachable, "refused connection")
+pub(super) fn unreachable() -> AttemptResult {
+    AttemptResult::failed(Outcome::Unreachable, "refused connection")
 }
 
 /// A scheduler, its time, and what it wanted done since last asked.
@@ -160,14 +160,19 @@ impl Bench {
         self.give(lane, Vec::new(), next);
     }
 
-    pub(super) fn give(&mut self, lane: LaneKey, terms: Vec<Terms>, next: Option<Timestamp>) -> Vec<Job> {
+    pub(super) fn give(
+        &mut self,
+        lane: LaneKey,
+        terms: Vec<DeliveryTerms>,
+        next: Option<Timestamp>,
+    ) -> Vec<Job> {
         let mut jobs = Vec::new();
         let mut taken = Vec::new();
         for terms in terms {
             self.serial += 1;
             let job = Job { lane, serial: self.serial };
             jobs.push(job);
-            taken.push(Taken { job, terms });
+            taken.push(ClaimedJob { job, terms });
         }
         let asked = Monotonic::from_micros(self.mono_us);
         self.tell(Event::Claimed { lane, taken, moved: 0, next, asked });
@@ -175,11 +180,12 @@ impl Bench {
     }
 
     /// Terms of a message that is due now.
-    pub(super) fn due(&self) -> Terms {
-        Terms {
+    pub(super) fn due(&self) -> DeliveryTerms {
+        DeliveryTerms {
             due: self.now().wall(),
             attempt: 1,
-            lost: Lost::No,
+            lost: LeaseLoss::None,
+            lost_at: None,
             max_lateness: None,
             retry: None,
             bytes: 0,
@@ -209,12 +215,12 @@ impl Bench {
         found
     }
 
-    pub(super) fn delivered(&mut self, delivery: DeliveryKey, ends: Vec<End>) {
+    pub(super) fn delivered(&mut self, delivery: DeliveryKey, ends: Vec<AttemptResult>) {
         self.tell(Event::Delivered { delivery, ends: ends.into_iter().enumerate().collect(), is_over: true });
     }
 
     /// The settles asked for since last asked, each answered as done.
-    pub(super) fn settles(&mut self) -> Vec<(Job, Verdict)> {
+    pub(super) fn settles(&mut self) -> Vec<(Job, Settlement)> {
         let mut settled = Vec::new();
         loop {
             let batches = self.settle_batches();
@@ -229,7 +235,7 @@ impl Bench {
     }
 
     /// The settles asked for since last asked, unanswered.
-    pub(super) fn settle_batches(&mut self) -> Vec<(u64, Vec<(Job, Verdict)>)> {
+    pub(super) fn settle_batches(&mut self) -> Vec<(u64, Vec<(Job, Settlement)>)> {
         let mut found = Vec::new();
         self.actions.retain(|action| match action {
             Action::Settle { settle, batch } => {

@@ -43,7 +43,7 @@ fn what_waits_for_a_call_when_the_clock_steps_back_is_handed_back() {
     bench.delivered(deliveries[0].0, vec![done(); 10]);
     assert_eq!(bench.deliveries(), []);
     let settles = bench.settles();
-    assert_eq!(settles.iter().filter(|(_, v)| *v == crate::store::Verdict::HandBack).count(), 5);
+    assert_eq!(settles.iter().filter(|(_, v)| *v == crate::store::Settlement::Release).count(), 5);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::bench::*;
 use crate::{
     DeadReason, ErrorScope, Outcome,
-    schedule::{End, Event, Job, LaneSettings, Report, Terms},
-    store::Verdict,
+    schedule::{AttemptResult, DeliveryTerms, Event, Job, LaneSettings, Report},
+    store::Settlement,
 };
 
 pub(super) const GOOD: u64 = 1;
@@ -17,8 +17,8 @@ pub(super) fn lane() -> LaneSettings {
     LaneSettings { in_flight: 100, concurrency: 4, batch: 5, ..sink() }
 }
 
-pub(super) fn about_destination(outcome: Outcome) -> End {
-    End::Not { outcome, detail: "no".into(), retry_after: None, scope: ErrorScope::Destination }
+pub(super) fn about_destination(outcome: Outcome) -> AttemptResult {
+    AttemptResult::Failed { outcome, detail: "no".into(), retry_after: None, scope: ErrorScope::Destination }
 }
 
 impl Bench {
@@ -29,12 +29,13 @@ impl Bench {
         assert!(limit >= destinations.len(), "the lane asks for {limit}, not {}", destinations.len());
         let first = self.mono_us * 1_000;
         let terms = destinations.iter().zip(first..);
-        let terms =
-            terms.map(|(&destination, message)| Terms { destination, message, ..self.due() }).collect();
+        let terms = terms
+            .map(|(&destination, message)| DeliveryTerms { destination, message, ..self.due() })
+            .collect();
         self.give(A, terms, None)
     }
 
-    pub(super) fn ends_now(&mut self, end: impl Fn(Job) -> Option<End>) {
+    pub(super) fn ends_now(&mut self, end: impl Fn(Job) -> Option<AttemptResult>) {
         for (delivery, jobs) in self.deliveries() {
             let ends = jobs.iter().enumerate().filter_map(|(index, job)| Some((index, end(*job)?))).collect();
             self.tell(Event::Delivered { delivery, ends, is_over: false });
@@ -42,9 +43,9 @@ impl Bench {
     }
 }
 
-pub(super) fn deferred(settles: &[(Job, Verdict)]) -> usize {
-    let is_deferred = |verdict: &Verdict| matches!(verdict, Verdict::Retry { attempt, .. } if !attempt.outcome.counts() && attempt.detail.contains("not sent"));
-    settles.iter().filter(|(_, verdict)| is_deferred(verdict)).count()
+pub(super) fn deferred(settles: &[(Job, Settlement)]) -> usize {
+    let is_deferred = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if !attempt.outcome.counts() && attempt.detail.contains("not sent"));
+    settles.iter().filter(|(_, settlement)| is_deferred(settlement)).count()
 }
 
 #[test]
@@ -53,15 +54,17 @@ fn a_message_is_settled_when_its_own_outcome_is_known() {
     let jobs = bench.feed_to(&[GOOD, BAD, GOOD]);
     let (delivery, _) = bench.deliveries().remove(0);
     bench.tell(Event::Delivered { delivery, ends: vec![(2, done())], is_over: false });
-    assert_eq!(bench.settles(), [(jobs[2], Verdict::Delivered { receipt: None })]);
+    assert_eq!(bench.settles(), [(jobs[2], Settlement::Delivered { receipt: None })]);
     bench.tell(Event::Delivered { delivery, ends: vec![(2, unreachable()), (0, done())], is_over: true });
     let settles = bench.settles();
     assert_eq!(
         settles[0],
-        (jobs[0], Verdict::Delivered { receipt: None }),
+        (jobs[0], Settlement::Delivered { receipt: None }),
         "the first outcome of a message stands"
     );
-    assert!(matches!(&settles[1].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown));
+    assert!(
+        matches!(&settles[1].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown)
+    );
     assert_eq!(settles.len(), 2);
 }
 
@@ -128,9 +131,9 @@ fn silence_towards_several_messages_opens_the_breaker_of_their_destination_alone
     );
     let settles = bench.settles();
     assert_eq!(settles.len(), 3, "{settles:?}");
-    let is_unknown = |verdict: &Verdict| matches!(verdict, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown);
+    let is_unknown = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown);
     assert!(
-        settles.iter().all(|(_, verdict)| is_unknown(verdict)),
+        settles.iter().all(|(_, settlement)| is_unknown(settlement)),
         "what was sent and not answered is recorded so"
     );
     let jobs = bench.feed_to(&[GOOD, BAD, BAD]);
@@ -145,7 +148,7 @@ fn one_message_that_is_never_answered_slows_no_other_to_the_same_destination() {
     for _ in 0..6 {
         bench.hint(A, bench.now().wall());
         bench.claim_of(A);
-        let poison = Terms { destination: BAD, message: 77, ..bench.due() };
+        let poison = DeliveryTerms { destination: BAD, message: 77, ..bench.due() };
         bench.give(A, vec![poison], None);
         assert_eq!(bench.deliveries().len(), 1);
         bench.pass(Duration::from_secs(5));
@@ -161,9 +164,9 @@ fn an_open_destination_lets_one_message_try_when_its_time_has_come_and_closes_on
     let jobs = bench.feed_to(&[BAD, GOOD]);
     bench.ends_now(|job| Some(if job == jobs[0] { about_destination(Outcome::Throttled) } else { done() }));
     let settles = bench.settles();
-    assert!(settles.iter().any(|(job, verdict)| {
+    assert!(settles.iter().any(|(job, settlement)| {
         *job == jobs[0]
-            && matches!(verdict, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Throttled)
+            && matches!(settlement, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Throttled)
     }));
     bench.pass(ms(500));
     let jobs = bench.feed_to(&[BAD, BAD, BAD]);
@@ -187,18 +190,18 @@ fn a_forbidden_destination_is_asked_once_in_a_while_and_its_messages_die_by_thei
     let mut bench = Bench::with(lane());
     let jobs = bench.feed_to(&[BAD, GOOD]);
     bench.ends_now(|job| {
-        Some(if job == jobs[0] { End::not(Outcome::Denied, "no permission") } else { done() })
+        Some(if job == jobs[0] { AttemptResult::failed(Outcome::Denied, "no permission") } else { done() })
     });
     bench.settles();
     bench.hint(A, bench.now().wall());
     bench.claim_of(A);
-    let last = Terms { destination: BAD, message: 5, attempt: 3, ..bench.due() };
-    let first = Terms { destination: BAD, message: 6, ..bench.due() };
+    let last = DeliveryTerms { destination: BAD, message: 5, attempt: 3, ..bench.due() };
+    let first = DeliveryTerms { destination: BAD, message: 6, ..bench.due() };
     bench.give(A, vec![last, first], None);
     assert_eq!(bench.deliveries(), [], "the answer is known");
     let settles = bench.settles();
-    assert!(matches!(settles[0].1, Verdict::Dead { reason: DeadReason::Exhausted, attempt: Some(_) }));
-    assert!(matches!(&settles[1].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Denied));
+    assert!(matches!(settles[0].1, Settlement::Dead { reason: DeadReason::Exhausted, attempt: Some(_) }));
+    assert!(matches!(&settles[1].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Denied));
 }
 
 #[test]
@@ -210,8 +213,8 @@ fn what_a_destination_that_is_away_costs_the_store_does_not_grow_with_its_backlo
     let mut times = Vec::new();
     for _ in 0..10 {
         bench.feed_to(&[BAD; 50]);
-        let at = |(_, verdict): (Job, Verdict)| match verdict {
-            Verdict::Retry { at, .. } => at.as_millis(),
+        let at = |(_, settlement): (Job, Settlement)| match settlement {
+            Settlement::Retry { at, .. } => at.as_millis(),
             other => panic!("{other:?}"),
         };
         times.extend(bench.settles().into_iter().map(at));

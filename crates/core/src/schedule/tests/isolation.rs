@@ -4,18 +4,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{bench::*, destination::*};
 use crate::{
-    ErrorScope, Lost, Outcome,
-    schedule::{End, Event, Job, LaneSettings, Rate, Terms},
-    store::Verdict,
+    ErrorScope, LeaseLoss, Outcome,
+    schedule::{AttemptResult, DeliveryTerms, Event, Job, LaneSettings, Rate},
+    store::Settlement,
 };
 
 const POISON: u64 = 9;
 
-fn retry_ms(settles: &[(Job, Verdict)], job: Job) -> u64 {
+fn retry_ms(settles: &[(Job, Settlement)], job: Job) -> u64 {
     settles
         .iter()
         .find_map(|(j, v)| match v {
-            Verdict::Retry { at, .. } if *j == job => Some(at.as_millis()),
+            Settlement::Retry { at, .. } if *j == job => Some(at.as_millis()),
             _ => None,
         })
         .unwrap()
@@ -42,7 +42,7 @@ fn the_backlog_of_one_destination_puts_off_no_other() {
 fn each_message_of_a_failed_call_tries_alone_however_long_that_takes() {
     let mut bench = Bench::with(lane());
     bench.feed_to(&[BAD; 5]);
-    bench.ends_now(|_| Some(End::not(Outcome::Unknown, "connection lost")));
+    bench.ends_now(|_| Some(AttemptResult::failed(Outcome::Unknown, "connection lost")));
     for _ in 0..5 {
         let calls = bench.deliveries();
         if calls.is_empty() {
@@ -55,7 +55,7 @@ fn each_message_of_a_failed_call_tries_alone_however_long_that_takes() {
         }
     }
     let settles = bench.settles();
-    let counted = settles.iter().filter(|(_, v)| !matches!(v, Verdict::Delivered { .. })).count();
+    let counted = settles.iter().filter(|(_, v)| !matches!(v, Settlement::Delivered { .. })).count();
     assert_eq!(counted, 0, "{settles:?}");
 }
 
@@ -66,16 +66,16 @@ fn what_may_have_arrived_is_not_recorded_as_denied() {
     let (first, _) = bench.deliveries().remove(0);
     bench.feed_to(&[BAD]);
     let (second, _) = bench.deliveries().remove(0);
-    bench.delivered(second, vec![End::not(Outcome::Denied, "no permission")]);
+    bench.delivered(second, vec![AttemptResult::failed(Outcome::Denied, "no permission")]);
     bench.settles();
-    let reset = || End::not(Outcome::Unknown, "connection lost");
+    let reset = || AttemptResult::failed(Outcome::Unknown, "connection lost");
     bench.delivered(first, vec![reset(), reset()]);
     let settles = bench.settles();
     assert_eq!(settles.len(), 2);
-    for (_, verdict) in &settles {
+    for (_, settlement) in &settles {
         assert!(
-            matches!(verdict, Verdict::Retry { attempt, .. } if attempt.outcome.maybe_delivered()),
-            "{verdict:?}"
+            matches!(settlement, Settlement::Retry { attempt, .. } if attempt.outcome.maybe_delivered()),
+            "{settlement:?}"
         );
     }
 }
@@ -142,7 +142,8 @@ fn a_message_that_was_sent_keeps_its_token() {
     let mut bench = Bench::with(LaneSettings { rate: Some(rate), ..lane() });
     bench.hint(A, bench.now().wall());
     assert_eq!(bench.claim_of(A), Some(10));
-    let terms: Vec<_> = (0..5).map(|message| Terms { destination: BAD, message, ..bench.due() }).collect();
+    let terms: Vec<_> =
+        (0..5).map(|message| DeliveryTerms { destination: BAD, message, ..bench.due() }).collect();
     bench.give(A, terms, None);
     bench.ends_now(|_| Some(about_destination(Outcome::Unknown)));
     bench.settles();
@@ -156,13 +157,14 @@ fn a_message_that_is_denied_without_being_sent_takes_no_token() {
     let mut bench = Bench::with(LaneSettings { rate: Some(rate), ..lane() });
     bench.hint(A, bench.now().wall());
     bench.claim_of(A);
-    let first = Terms { destination: BAD, message: 0, ..bench.due() };
+    let first = DeliveryTerms { destination: BAD, message: 0, ..bench.due() };
     bench.give(A, vec![first], None);
-    bench.ends_now(|_| Some(End::not(Outcome::Denied, "no")));
+    bench.ends_now(|_| Some(AttemptResult::failed(Outcome::Denied, "no")));
     bench.settles();
     bench.hint(A, bench.now().wall());
     assert_eq!(bench.claim_of(A), Some(9));
-    let terms: Vec<_> = (1..10).map(|message| Terms { destination: BAD, message, ..bench.due() }).collect();
+    let terms: Vec<_> =
+        (1..10).map(|message| DeliveryTerms { destination: BAD, message, ..bench.due() }).collect();
     bench.give(A, terms, None);
     assert_eq!(bench.deliveries(), []);
     bench.settles();
@@ -178,12 +180,13 @@ fn a_suspect_is_not_cleared_without_a_try() {
     bench.settles();
     bench.hint(A, bench.now().wall());
     bench.claim_of(A);
-    let suspect = Terms { destination: BAD, message: 5, attempt: 4, lost: Lost::InCompany, ..bench.due() };
+    let suspect =
+        DeliveryTerms { destination: BAD, message: 5, attempt: 4, lost: LeaseLoss::InBatch, ..bench.due() };
     bench.give(A, vec![suspect], None);
     let sent = !bench.deliveries().is_empty();
     let settles = bench.settles();
     assert!(
-        sent || !matches!(settles[0].1, Verdict::Retry { .. }),
+        sent || !matches!(settles[0].1, Settlement::Retry { .. }),
         "not sent, and the store clears it: {settles:?}"
     );
 }
@@ -192,34 +195,34 @@ fn a_suspect_is_not_cleared_without_a_try() {
 fn nothing_is_denied_while_the_destination_is_being_tried() {
     let mut bench = Bench::with(lane());
     bench.feed_to(&[BAD]);
-    bench.ends_now(|_| Some(End::not(Outcome::Denied, "no permission")));
+    bench.ends_now(|_| Some(AttemptResult::failed(Outcome::Denied, "no permission")));
     bench.settles();
     bench.pass(ms(500));
     bench.settles();
     bench.hint(A, bench.now().wall());
     bench.claim_of(A);
-    let first = Terms { destination: BAD, message: 5, ..bench.due() };
-    let last = Terms { destination: BAD, message: 6, attempt: 3, ..bench.due() };
+    let first = DeliveryTerms { destination: BAD, message: 5, ..bench.due() };
+    let last = DeliveryTerms { destination: BAD, message: 6, attempt: 3, ..bench.due() };
     bench.give(A, vec![first, last], None);
     let (delivery, jobs) = bench.deliveries().remove(0);
     assert_eq!(jobs.len(), 1);
     let settles = bench.settles();
     bench.delivered(delivery, vec![done()]);
-    assert!(!matches!(settles[0].1, Verdict::Dead { .. }), "the right was granted, and yet: {settles:?}");
+    assert!(!matches!(settles[0].1, Settlement::Dead { .. }), "the right was granted, and yet: {settles:?}");
 }
 
 #[test]
 fn innocents_do_not_die_with_a_poison_message() {
     let mut bench = Bench::with(LaneSettings { batch: 10, ..lane() });
     let mut attempts: BTreeMap<u64, u32> = (0..10).map(|id| (id, 1)).collect();
-    let lost = || End::not(Outcome::Unknown, "connection lost");
+    let lost = || AttemptResult::failed(Outcome::Unknown, "connection lost");
     let mut dead = Vec::new();
     for _ in 0..6 {
         bench.hint(A, bench.now().wall());
         bench.claim_of(A);
         let terms: Vec<_> = attempts
             .iter()
-            .map(|(&message, &attempt)| Terms { destination: BAD, message, attempt, ..bench.due() })
+            .map(|(&message, &attempt)| DeliveryTerms { destination: BAD, message, attempt, ..bench.due() })
             .collect();
         let ids: Vec<u64> = attempts.keys().copied().collect();
         let jobs = bench.give(A, terms, None);
@@ -235,18 +238,18 @@ fn innocents_do_not_die_with_a_poison_message() {
                 bench.delivered(delivery, sent.iter().map(|_| if bad { lost() } else { done() }).collect());
             }
         }
-        for (job, verdict) in bench.settles() {
+        for (job, settlement) in bench.settles() {
             let id = id_of(job);
-            match verdict {
-                Verdict::Delivered { .. } => _ = attempts.remove(&id),
-                Verdict::Dead { .. } => {
+            match settlement {
+                Settlement::Delivered { .. } => _ = attempts.remove(&id),
+                Settlement::Dead { .. } => {
                     attempts.remove(&id);
                     dead.push(id);
                 }
-                Verdict::Retry { attempt, .. } => {
+                Settlement::Retry { attempt, .. } => {
                     *attempts.get_mut(&id).unwrap() += u32::from(attempt.outcome.counts())
                 }
-                Verdict::HandBack => {}
+                Settlement::Release | Settlement::Defer { .. } => {}
             }
         }
         bench.pass(Duration::from_secs(3));
@@ -281,13 +284,13 @@ fn a_refusal_does_not_wait_for_what_is_silent_beside_it() {
     let mut bench = Bench::with(lane());
     let jobs = bench.feed_to(&[BAD, GOOD]);
     let (delivery, _) = bench.deliveries().remove(0);
-    let refused = || End::not(Outcome::Refused, "too large");
+    let refused = || AttemptResult::failed(Outcome::Refused, "too large");
     bench.tell(Event::Delivered { delivery, ends: vec![(1, refused())], is_over: false });
     assert_eq!(bench.settles(), [], "the whole call may be refused in these words");
     bench.pass(ms(600));
     let settles = bench.settles();
     assert!(
-        matches!(&settles[..], [(job, Verdict::Dead { .. })] if *job == jobs[1]),
+        matches!(&settles[..], [(job, Settlement::Dead { .. })] if *job == jobs[1]),
         "the other is under way still: {settles:?}"
     );
 }
@@ -298,7 +301,7 @@ fn a_call_that_is_refused_bit_by_bit_in_the_same_words_is_tried_one_by_one() {
     bench.feed_to(&[GOOD; 3]);
     let (delivery, _) = bench.deliveries().remove(0);
     for index in 0..3 {
-        let refused = End::not(Outcome::Refused, "the batch is bad");
+        let refused = AttemptResult::failed(Outcome::Refused, "the batch is bad");
         bench.tell(Event::Delivered { delivery, ends: vec![(index, refused)], is_over: index == 2 });
         bench.pass(ms(100));
     }
@@ -310,7 +313,7 @@ fn a_call_that_is_refused_bit_by_bit_in_the_same_words_is_tried_one_by_one() {
 fn a_lane_that_is_being_tried_finds_the_message_that_can_go() {
     let mut bench = Bench::with(lane());
     let jobs = bench.feed_to(&[BAD, GOOD]);
-    let for_long = End::Not {
+    let for_long = AttemptResult::Failed {
         outcome: Outcome::Unreachable,
         detail: "no leader".into(),
         retry_after: Some(Duration::from_secs(60)),
@@ -332,8 +335,8 @@ fn what_is_put_off_was_no_try() {
     let mut bench = Bench::with(lane());
     bench.feed_to(&[BAD]);
     bench.ends_now(|_| Some(about_destination(Outcome::Unreachable)));
-    let is_deferral = |settles: &[(Job, Verdict)]| match &settles[0].1 {
-        Verdict::Retry { attempt, .. } => attempt.is_deferral(),
+    let is_deferral = |settles: &[(Job, Settlement)]| match &settles[0].1 {
+        Settlement::Retry { attempt, .. } => attempt.is_deferral(),
         other => panic!("{other:?}"),
     };
     assert!(!is_deferral(&bench.settles()), "it was sent");

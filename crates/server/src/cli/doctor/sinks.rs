@@ -25,8 +25,11 @@ pub(super) async fn look(config: &Config) -> Vec<Finding> {
             let retry = setup.options.retry.as_ref().unwrap_or(&config.retry);
             // The longest from one try to the next: a call, and a wait.
             let again = retry.max.saturating_add(setup.options.timeout);
-            let remarks = setup.config.look(clock.clone(), again).await;
-            findings.extend(remarks.into_iter().map(|odd| Finding::warn(&check, odd.detail, odd.remedy)));
+            // A pattern names no topic that could be asked for.
+            let topics = setup.options.topics.as_slice().iter().map(String::as_str);
+            let topics: Vec<&str> = topics.filter(|topic| !topic.contains('*')).collect();
+            let found = setup.config.inspect(clock.clone(), again, &topics).await;
+            findings.extend(found.into_iter().map(|odd| Finding::warn(&check, odd.detail, odd.remedy)));
         }
     }
     findings
@@ -39,7 +42,11 @@ async fn probe(check: &str, setup: &SinkSetup, clock: Arc<dyn Clock>) -> Finding
         Err(fault) => return Finding::fail(check, fault.to_string(), "mend its settings"),
     };
     let fault = match tokio::time::timeout(setup.options.timeout, sink.probe()).await {
-        Ok(Ok(())) => return Finding::ok(check, format!("the {kind} answers")),
+        Ok(Ok(())) => {
+            let rest = setup.config.cannot_be_asked();
+            let rest = rest.map_or(String::new(), |what| format!("; {what} shows when a message is sent"));
+            return Finding::ok(check, format!("the {kind} answers{rest}"));
+        }
         Ok(Err(fault)) => fault,
         Err(_) => {
             let detail = format!("the {kind} gave no answer within {:?}", setup.options.timeout);

@@ -17,9 +17,9 @@ use serde::Serialize;
 use super::{Failure, Output, clock, progress::Progress};
 use crate::{
     client::Client,
-    http::CODES,
     wire::{BatchResult, NewMessage},
 };
+use duly::ErrorCode;
 
 /// So many complaints about single lines are told; the others are counted.
 const COMPLAINTS: u64 = 20;
@@ -264,7 +264,7 @@ fn judge(
 
 /// Whether a line that was refused with this code may be taken a little later: nothing is wrong with the line itself.
 fn passes(code: &str) -> bool {
-    CODES.iter().any(|(known, status, _)| *known == code && matches!(status, 429 | 503 | 507))
+    ErrorCode::parse(code).is_some_and(ErrorCode::is_transient)
 }
 
 fn stopped(out: &Output, progress: &Progress, lines: &[Line], failure: Failure) -> Failure {

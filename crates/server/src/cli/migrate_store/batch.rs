@@ -1,13 +1,12 @@
 //! One batch on its way: a parked copy at the target, a cancel at the source, then the copy comes to life.
 
+use std::collections::BTreeSet;
+
 use duly::{MessageId, Now, Record, State, Timestamp};
-use duly_core::{
-    Message,
-    store::{Changed, Inserted},
-};
+use duly_core::store::{Changed, Insert, Inserted, Past};
 
 use super::{
-    decide::{Fate, Why, after_cancel},
+    decide::{Fate, Why, after_cancel, are_known_to_differ, is_another},
     end::Halt,
     moving::Move,
     parked::{park, unpark},
@@ -20,10 +19,24 @@ const RETIRED_TOGETHER: usize = 64;
 struct Carried {
     id: MessageId,
     due: Timestamp,
-    accepted: Option<Timestamp>,
-    /// It was tried at the source before.
-    tried: bool,
+    /// What happened to it at the source before it was read.
+    past: Past,
     copy: Copy,
+}
+
+impl Carried {
+    /// Whether it was tried at the source before.
+    fn is_tried(&self) -> bool {
+        self.past.attempts > 0 || !self.past.history.is_empty()
+    }
+
+    /// Whether a copy was made before its last try at the source, or before it was cancelled there and sent again.
+    fn is_ahead_of(&self, copy: &Record) -> bool {
+        let Past { accepted, attempts, history, maybe_delivered, .. } = &self.past;
+        let is_tried =
+            (copy.attempts, &copy.history, copy.maybe_delivered) != (*attempts, history, *maybe_delivered);
+        is_tried || are_known_to_differ(*accepted, copy.accepted)
+    }
 }
 
 /// What is at the target.
@@ -38,11 +51,17 @@ enum Copy {
 impl Move<'_> {
     /// Carries these over, all of which were pending at some moment after `asked`. That is the instant they are cancelled at, so
     /// that nobody else can have cancelled one of them at the same.
-    pub(super) async fn carry(&mut self, asked: Now, records: Vec<Record>) -> Result<(), Halt> {
+    /// `may_come_late` says whether a call could come late when they were read: one may have cancelled some of them since.
+    pub(super) async fn carry(
+        &mut self,
+        asked: Now,
+        records: Vec<Record>,
+        may_come_late: bool,
+    ) -> Result<(), Halt> {
         self.presence.check()?;
         let marker = self.marker.of_batch(asked.wall()).map_err(Halt::Failed)?;
         let marker_id = marker.id.clone();
-        let carried = self.park(marker, records).await?;
+        let carried = self.park(Insert::new(marker), records, may_come_late).await?;
         if carried.is_empty() {
             return self.retire(marker_id).await;
         }
@@ -61,20 +80,15 @@ impl Move<'_> {
                 continue;
             }
             if is_done {
-                self.report.tried += u64::from(each.tried);
+                self.report.tried += u64::from(each.is_tried());
                 let maybe = answer == Changed::Done { maybe_delivered: true };
                 self.report.maybe_delivered += u64::from(maybe);
             }
-            // Cancelled and sent again since it was read: what was cancelled now is not what the copy was made of.
-            let is_another =
-                |record: &Record| record.ended == Some(asked.wall()) && record.accepted != each.accepted;
-            if is_done && record.as_ref().is_some_and(is_another) {
-                self.replaced.insert(each.id.clone());
-                fates.push((each.id, Fate::Forgotten));
-                continue;
-            }
             let fate = after_cancel(answer, record.as_ref(), &self.instants, each.due);
-            fates.push((each.id, self.by_now(fate)));
+            // Cancelled and sent again since it was read.
+            let is_gone = record.is_some_and(|record| is_another(&record, each.past.accepted));
+            let fate = if is_gone && matches!(fate, Fate::Live(_)) { Fate::Forgotten } else { fate };
+            fates.push((each.id, fate.by_now(may_come_late)));
         }
         let is_in_doubt = fates.iter().any(|(_, fate)| matches!(fate, Fate::Stay | Fate::Forgotten));
         self.apply(fates).await?;
@@ -101,54 +115,112 @@ impl Move<'_> {
     }
 
     /// Puts the marker of the batch and parked copies of these at the target. Gives those that may be cancelled at the source now.
-    async fn park(&mut self, marker: Message, records: Vec<Record>) -> Result<Vec<Carried>, Halt> {
-        let mut messages = Vec::with_capacity(records.len() + 1);
-        messages.push(marker);
+    async fn park(
+        &mut self,
+        marker: Insert,
+        records: Vec<Record>,
+        may_come_late: bool,
+    ) -> Result<Vec<Carried>, Halt> {
+        let withdrawn = if may_come_late { self.withdrawn(&records).await? } else { BTreeSet::new() };
+        let mut copies = Vec::with_capacity(records.len() + 1);
+        copies.push(marker);
         let mut carried = Vec::with_capacity(records.len());
-        for Record { mut message, attempts, history, accepted, .. } in records {
-            let Some(later) = park(message.due) else { continue };
-            let (id, tried) = (message.id.clone(), attempts > 0 || !history.is_empty());
+        for record in records {
+            let Some(later) = park(record.message.due) else { continue };
+            let (id, due) = (record.message.id.clone(), record.message.due);
             if self.marker.has_id(&id) {
                 self.conflict(&id);
                 continue;
             }
-            carried.push(Carried { id, due: message.due, accepted, tried, copy: Copy::Parked });
-            message.due = later;
-            messages.push(message);
+            if withdrawn.contains(&id) {
+                continue;
+            }
+            let mut copy = Insert::moved(record);
+            let past = copy.past.as_deref().cloned().unwrap_or_default();
+            carried.push(Carried { id, due, past, copy: Copy::Parked });
+            copy.message.due = later;
+            copies.push(copy);
         }
-        let mut answers = self.target.insert(messages).await?.into_iter();
+        let mut answers = self.target.insert(copies).await?.into_iter();
         if answers.next() != Some(Inserted::Accepted) {
             return Err(Halt::Again(format!(
                 "{}: the marker of a batch was there before it",
                 self.target.shown
             )));
         }
-        let (mut may_go, mut conflicts) = (Vec::with_capacity(carried.len()), Vec::new());
+        let mut may_go = Vec::with_capacity(carried.len());
+        let (mut parked_before, mut conflicts) = (Vec::new(), Vec::new());
         for (mut each, answer) in carried.into_iter().zip(answers) {
             match answer {
-                Inserted::Accepted => {}
-                Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {}
-                Inserted::Duplicate { .. } => each.copy = Copy::Itself,
-                Inserted::Conflict => {
-                    conflicts.push(each.id);
-                    continue;
+                Inserted::Accepted => may_go.push(each),
+                Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {
+                    parked_before.push(each);
                 }
+                Inserted::Duplicate { .. } => {
+                    each.copy = Copy::Itself;
+                    may_go.push(each);
+                }
+                Inserted::Conflict => conflicts.push(each.id),
             }
-            may_go.push(each);
         }
-        self.part_conflicts(&conflicts).await?;
+        self.part_conflicts(&conflicts, may_come_late).await?;
+        may_go.extend(self.part_outdated(parked_before, may_come_late).await?);
         Ok(may_go)
     }
 
-    fn conflict(&mut self, id: &MessageId) {
+    /// Those of which a copy was withdrawn from the target. The same call may come again, late, and withdraw another: so no other is
+    /// parked before that cannot be.
+    async fn withdrawn(&self, records: &[Record]) -> Result<BTreeSet<MessageId>, Halt> {
+        let ids: Vec<_> = records.iter().map(|record| record.message.id.clone()).collect();
+        let known = self.target.get_without_bodies(&ids).await?;
+        let is_withdrawn =
+            |known: &Option<Record>| known.as_ref().is_some_and(|known| known.state == State::Cancelled);
+        Ok(ids.into_iter().zip(known).filter(|(_, known)| is_withdrawn(known)).map(|(id, _)| id).collect())
+    }
+
+    /// Gives those whose copies, parked before, tell all that happened to them. A message that was tried at the source since waits for
+    /// a later pass, which parks another copy: so no try and no doubt about a delivery is forgotten.
+    async fn part_outdated(
+        &mut self,
+        parked_before: Vec<Carried>,
+        may_come_late: bool,
+    ) -> Result<Vec<Carried>, Halt> {
+        if parked_before.is_empty() {
+            return Ok(parked_before);
+        }
+        let ids: Vec<_> = parked_before.iter().map(|each| each.id.clone()).collect();
+        let copies = self.target.get_without_bodies(&ids).await?;
+        let is_outdated = |(each, copy): &(Carried, Option<Record>)| {
+            let is_parked =
+                |copy: &&Record| copy.state == State::Pending && unpark(copy.message.due).is_some();
+            copy.as_ref().filter(is_parked).is_some_and(|copy| each.is_ahead_of(copy))
+        };
+        let (outdated, may_go): (Vec<_>, Vec<_>) =
+            parked_before.into_iter().zip(copies).partition(is_outdated);
+        let outdated: Vec<_> = outdated.into_iter().map(|(each, _)| each.id).collect();
+        self.withdraw_outdated(&outdated, may_come_late).await?;
+        Ok(may_go.into_iter().map(|(each, _)| each).collect())
+    }
+
+    /// Withdraws copies so that a later pass parks others. Not if a call of ours could come late when their messages were read: it
+    /// might withdraw the others, too, or have cancelled the messages since. Says whether it did.
+    async fn withdraw_outdated(&mut self, ids: &[MessageId], may_come_late: bool) -> Result<bool, Halt> {
+        if ids.is_empty() || may_come_late {
+            return Ok(false);
+        }
+        self.presence.check()?;
+        self.target.cancel(ids).await?;
+        Ok(true)
+    }
+
+    pub(super) fn conflict(&mut self, id: &MessageId) {
         let (progress, out) = (self.progress, self.out);
         self.report.conflict(id, |words| progress.complain(out, words));
     }
 
     /// Parts ids that mean something else at the target from those whose copy there is our own, of what was cancelled at the source
-    /// since and sent again with other content. Such a copy is withdrawn, so that a later pass parks another; not while a call of
-    /// ours may come late, which might withdraw that one.
-    async fn part_conflicts(&mut self, ids: &[MessageId]) -> Result<(), Halt> {
+    /// since and sent again with other content. Such a copy is withdrawn.
+    async fn part_conflicts(&mut self, ids: &[MessageId], may_come_late: bool) -> Result<(), Halt> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -161,10 +233,7 @@ impl Move<'_> {
                 _ => self.conflict(id),
             }
         }
-        if !outdated.is_empty() && !self.may_come_late() {
-            self.presence.check()?;
-            self.target.cancel(&outdated).await?;
-            outdated.iter().for_each(|id| _ = self.replaced.remove(id));
+        if self.withdraw_outdated(&outdated, may_come_late).await? {
             self.report.cancelled += outdated.len() as u64;
         }
         Ok(())

@@ -21,6 +21,17 @@ pub(super) enum Fate {
     Forgotten,
 }
 
+impl Fate {
+    /// What becomes of the copy now. `may_come_late` is asked before the source is: a call may come late in between.
+    pub(super) fn by_now(self, may_come_late: bool) -> Self {
+        match self {
+            Self::Dead if may_come_late => Self::Stay,
+            Self::Dead => Self::Drop(Why::AtSource),
+            fate => fate,
+        }
+    }
+}
+
 /// Why a copy is withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
@@ -67,9 +78,44 @@ pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
     }
 }
 
+/// Whether what was cancelled at the source is not what the copy was made of, which was `accepted` then: somebody cancelled that and
+/// sent something else, or the same, with the same id. The store drops the body of what is cancelled, so it is gone.
+pub(super) fn is_another(record: &Record, accepted: Option<Timestamp>) -> bool {
+    record.state == State::Cancelled && are_known_to_differ(record.accepted, accepted)
+}
+
+/// Whether two times of acceptance are known and not the same.
+pub(super) fn are_known_to_differ(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// What becomes of the copy of a dead letter at the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeadFate {
+    /// The source does not have it any more: the copy is the dead letter.
+    Moved,
+    /// The source still has it, or had it replayed: the copy is purged.
+    Withdraw,
+}
+
+/// After the source was asked to purge a dead letter.
+pub(super) fn after_purge(answer: Changed) -> DeadFate {
+    match answer {
+        // Nobody knows who purged what is unknown: a store may have asked twice, the first answer being lost. A dead letter too many
+        // is better than one too few.
+        Changed::Done { .. } | Changed::Unknown => DeadFate::Moved,
+        Changed::TooLate(_) => DeadFate::Withdraw,
+    }
+}
+
+/// Of the copy of a dead letter whose batch was cut short, by what the source knows of it, once no call can come late.
+pub(super) fn of_dead_copy(record: Option<&Record>) -> DeadFate {
+    if record.is_none() { DeadFate::Moved } else { DeadFate::Withdraw }
+}
+
 #[cfg(test)]
 mod tests {
-    use duly_core::{Message, MessageId, SinkName, Topic};
+    use duly_core::{MessageId, SinkName, StoredMessage, Topic};
 
     use super::*;
 
@@ -88,7 +134,7 @@ mod tests {
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(Message::new(id, SinkName::queue(), topic, due), None);
+        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
         Record { state, ended, ..record }
     }
 
@@ -163,5 +209,28 @@ mod tests {
         assert_eq!(of_parked(None, &ours()), Fate::Forgotten);
         assert_eq!(of_parked(None, &Instants::unknown()), Fate::Forgotten);
         assert_eq!(after_cancel(Changed::Unknown, None, &ours(), READ), Fate::Forgotten);
+    }
+
+    #[test]
+    fn a_dead_letter_is_at_one_of_the_two() {
+        assert_eq!(after_purge(DONE), DeadFate::Moved);
+        assert_eq!(after_purge(Changed::Unknown), DeadFate::Moved, "better one too many than one too few");
+        assert_eq!(of_dead_copy(None), DeadFate::Moved);
+        for state in [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled] {
+            assert_eq!(after_purge(Changed::TooLate(state)), DeadFate::Withdraw, "{state:?}");
+            assert_eq!(of_dead_copy(Some(&record(state, READ, None))), DeadFate::Withdraw, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_again_is_known_by_when_it_was_accepted() {
+        let cancelled = |accepted| Record { accepted, ..record(State::Cancelled, READ, Some(ASKED)) };
+        assert!(is_another(&cancelled(Some(MOVED)), Some(READ)));
+        assert!(!is_another(&cancelled(Some(READ)), Some(READ)));
+        for (one, other) in [(None, Some(READ)), (Some(READ), None), (None, None)] {
+            assert!(!is_another(&cancelled(one), other), "not known");
+        }
+        let pending = Record { accepted: Some(MOVED), ..record(State::Pending, READ, None) };
+        assert!(!is_another(&pending, Some(READ)), "it still waits");
     }
 }

@@ -20,7 +20,7 @@ struct Foresight {
     ready: u64,
     /// What would be moved if it comes back.
     in_flight: u64,
-    /// What would stay.
+    /// Dead letters that would be moved as such.
     dead: u64,
     lanes: Vec<Lane>,
 }
@@ -88,9 +88,7 @@ impl Foresight {
             text.push_str(&format!("{in_flight} are under way: those that come back would be moved, too\n"));
         }
         if self.dead > 0 {
-            text.push_str(&format!(
-                "{dead} dead letters would stay, unless --replay-dead makes them pending\n"
-            ));
+            text.push_str(&format!("{dead} dead letters would be moved, too\n"));
         }
         text
     }

@@ -3,13 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use duly::{
-    Books, Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError,
-    StoreErrorKind, Timestamp,
+    Changed, Clock, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Store, StoreError, StoreErrorKind,
+    Timestamp, Totals,
 };
-use duly_core::{
-    Message,
-    store::{Insert, Inserted},
-};
+use duly_core::store::{Insert, Inserted};
 
 use crate::cli::Failure;
 
@@ -55,8 +52,7 @@ impl End {
         answer.map_err(|error| self.halt(&error))
     }
 
-    pub(super) async fn insert(&self, messages: Vec<Message>) -> Result<Vec<Inserted>, Halt> {
-        let batch = messages.into_iter().map(|message| Insert { message, made_id: false }).collect();
+    pub(super) async fn insert(&self, batch: Vec<Insert>) -> Result<Vec<Inserted>, Halt> {
         self.told(self.store.insert(self.now(), batch).await)
     }
 
@@ -77,6 +73,14 @@ impl End {
         self.told(self.store.replay(self.now(), ids).await)
     }
 
+    pub(super) async fn purge(&self, ids: &[MessageId]) -> Result<Vec<Changed>, Halt> {
+        self.told(self.store.purge(self.now(), ids).await)
+    }
+
+    pub(super) async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Halt> {
+        self.told(self.store.get_without_bodies(ids).await)
+    }
+
     pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, Halt> {
         self.told(self.store.get(ids).await)
     }
@@ -93,8 +97,8 @@ impl End {
         self.told(self.store.lanes(self.now()).await)
     }
 
-    pub(super) async fn books(&self) -> Result<Books, Halt> {
-        self.told(self.store.books().await)
+    pub(super) async fn totals(&self) -> Result<Totals, Halt> {
+        self.told(self.store.totals().await)
     }
 
     /// Says that this process is there, ends leases that ran out, and takes in rows that others wrote: where nobody else sweeps,

@@ -1,9 +1,9 @@
 //! Copies that are parked at the target: left by a run that was cut short, or in doubt.
 
-use duly::{MessageId, Query, State, Timestamp};
+use duly::{Query, Record, State};
 
 use super::{
-    decide::{Fate, Why, of_parked},
+    decide::{Fate, Why, is_another, of_parked},
     end::Halt,
     moving::Move,
     parked::{self, unpark},
@@ -11,7 +11,7 @@ use super::{
 use crate::cli::clock;
 
 /// So many are looked up at the source at once: those that wait there come with their bodies.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 
 /// Which look at the parked copies it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Move<'_> {
         loop {
             let page = self.target.list(&query).await?;
             let copies = page.records.into_iter().filter(|record| !self.marker.is(&record.message));
-            let copies: Vec<_> = copies.map(|record| (record.message.id, record.message.due)).collect();
+            let copies: Vec<_> = copies.collect();
             for some in copies.chunks(AT_ONCE) {
                 stay += self.finish(look, some).await?;
             }
@@ -45,17 +45,19 @@ impl Move<'_> {
         }
     }
 
-    async fn finish(&mut self, look: Look, copies: &[(MessageId, Timestamp)]) -> Result<u64, Halt> {
-        let ids: Vec<_> = copies.iter().map(|(id, _)| id.clone()).collect();
+    async fn finish(&mut self, look: Look, copies: &[Record]) -> Result<u64, Halt> {
+        let may_come_late = self.may_come_late();
+        let ids: Vec<_> = copies.iter().map(|copy| copy.message.id.clone()).collect();
         let known = self.source.get(&ids).await?;
         let mut stay = 0;
         let mut fates = Vec::with_capacity(copies.len());
-        for ((id, due), record) in copies.iter().zip(known) {
-            let fate = match record.filter(|_| !self.replaced.contains(id)) {
-                None => Fate::Forgotten,
-                record => self.by_now(of_parked(record.as_ref(), &self.instants)),
+        for (copy, record) in copies.iter().zip(known) {
+            let id = &copy.message.id;
+            let fate = match (of_parked(record.as_ref(), &self.instants), record) {
+                (Fate::Live(_), Some(record)) if is_another(&record, copy.accepted) => Fate::Forgotten,
+                (fate, _) => fate.by_now(may_come_late),
             };
-            let fate = match (fate, unpark(*due)) {
+            let fate = match (fate, unpark(copy.message.due)) {
                 (Fate::Forgotten, Some(due)) if self.wishes.deliver_forgotten => Fate::Live(due),
                 (Fate::Forgotten, _) => {
                     let (progress, out) = (self.progress, self.out);

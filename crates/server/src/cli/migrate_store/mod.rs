@@ -1,6 +1,7 @@
 //! `duly migrate-store`: everything that waits, from one store to another, while both are at work.
 
 mod batch;
+mod dead;
 mod decide;
 mod dry;
 mod end;
@@ -41,8 +42,8 @@ const LATE_CALLS: Duration = Duration::from_secs(60);
 
 Point producers at the target first. A data folder has one process at a time: stop the server that has it. Other stores are moved
 while the nodes of both go on; each message is delivered by one of the two. A run that was cut short is run again, and goes on.
-Delivered and cancelled messages are not moved, so the target does not know their ids again; tries so far begin anew; dead letters stay
-unless --replay-dead makes them pending. The environment of the two is DULY_FROM__… and DULY_TO__…, as DULY__… is a server's.
+Attempts, history and dead letters come along; --replay-dead makes dead letters pending at the target. Delivered and cancelled messages are
+not moved, so the target does not know their ids again. The environment of the two is DULY_FROM__… and DULY_TO__…, as DULY__… is a server's.
 
 Exit code 3: there is no store at the source. 4: some ids mean other messages at the target, and stay; or what an earlier run left
 cannot be told. 5: a store does not answer.")]
@@ -67,7 +68,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["once", "replay_dead"])]
     tidy: bool,
 
-    /// Make the dead letters of the source pending again, so that they are moved, too
+    /// Make dead letters pending again once they are moved
     #[arg(long)]
     replay_dead: bool,
 

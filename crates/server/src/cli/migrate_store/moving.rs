@@ -1,7 +1,6 @@
 //! The move as a whole: round after round, until nothing waits and nothing is under way at the source.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +11,7 @@ use std::{
 use duly::{MessageId, Timestamp};
 
 use super::{
-    decide::{Fate, Why},
+    dead::Unfinished,
     end::{End, Halt},
     finish::Look,
     instants::Instants,
@@ -63,8 +62,8 @@ pub(super) struct Move<'a> {
     pub(super) retired: Vec<MessageId>,
     /// Until then a call whose answer was never heard may be done: one of this run, or of the run before it.
     pub(super) late_until: Timestamp,
-    /// Copies whose messages were cancelled and sent again at the source while they were carried over: not known there any more.
-    pub(super) replaced: BTreeSet<MessageId>,
+    /// Dead letters of which a copy may be at the target and the source have its own.
+    pub(super) unfinished: Unfinished,
     /// When the parked copies were last looked at.
     pub(super) looked: Instant,
     /// How many bodies are read at once.
@@ -103,7 +102,7 @@ impl<'a> Move<'a> {
             instants: Instants::unknown(),
             retired: Vec::new(),
             late_until: Timestamp::default(),
-            replaced: BTreeSet::new(),
+            unfinished: Unfinished::default(),
             looked: clock::instant(),
             bodies: BODIES_FIRST,
             has_said_why_it_waits: false,
@@ -154,21 +153,25 @@ impl<'a> Move<'a> {
                 break;
             }
         }
+        let held = self.finish_dead().await?;
         let in_doubt = self.finish_parked(Look::Between).await?;
         if !self.wishes.tidy {
             if in_doubt == 0 {
                 self.mark_begin().await?;
             }
             self.pass().await?;
+            self.pass_dead().await?;
             self.remove_retired().await?;
-        } else if in_doubt > 0 {
+        } else if in_doubt + held > 0 {
             self.await_late_calls().await?;
         }
+        let held = self.finish_dead().await?;
         let has_more = self.source.sweep().await?;
-        let books = self.source.books().await?;
+        let books = self.source.totals().await?;
         self.report.left = Left::of(&books);
-        self.progress.of(self.report.done() + books.pending + books.in_flight);
-        let is_over = books.pending == self.report.conflicts && books.in_flight == 0 && !has_more;
+        self.progress.of(self.report.done() + books.pending + books.in_flight + books.dead);
+        let is_empty = books.pending == self.report.conflicts && books.dead == self.report.dead_kept;
+        let is_over = is_empty && books.in_flight == 0 && held == 0 && !has_more;
         if !is_over && !self.wishes.once && !self.wishes.tidy {
             self.say_why_it_waits(books.pending - self.report.conflicts.min(books.pending), books.in_flight);
             return Ok(Round::More);
@@ -178,7 +181,7 @@ impl<'a> Move<'a> {
             return Ok(Round::More);
         }
         self.report.complete = is_over && stay == 0;
-        self.end(stay + self.report.forgotten).await?;
+        self.end(stay + self.report.forgotten + held).await?;
         Ok(Round::Last)
     }
 
@@ -189,15 +192,6 @@ impl<'a> Move<'a> {
 
     pub(super) fn may_come_late(&self) -> bool {
         self.source.now().wall() < self.late_until
-    }
-
-    /// What becomes of a copy now, as far as that depends on calls that may come late.
-    pub(super) fn by_now(&self, fate: Fate) -> Fate {
-        match fate {
-            Fate::Dead if self.may_come_late() => Fate::Stay,
-            Fate::Dead => Fate::Drop(Why::AtSource),
-            fate => fate,
-        }
     }
 
     fn say_why_it_waits(&mut self, pending: u64, in_flight: u64) {

@@ -4,7 +4,8 @@
 //! ahead says when it is due in truth: so nothing but the copy itself is needed to finish it.
 
 use duly::{Body, MessageId, SinkName, Timestamp, Topic};
-use duly_core::Message;
+use duly_core::StoredMessage;
+use serde::{Deserialize, Serialize};
 
 use crate::cli::Failure;
 
@@ -35,6 +36,8 @@ pub(super) fn unpark(due: Timestamp) -> Option<Timestamp> {
 /// the source. What was cancelled there at such an instant was cancelled by the move: the instant lies before the moment at which
 /// the message was still seen pending, so nobody else can have done it then. A batch's marker stays until no copy is in doubt: a
 /// cancel whose answer got lost may be done long after a later one.
+///
+/// Before dead letters are copied to the target, a marker names them: each copy there is the move's own until the marker goes.
 pub(super) struct Marker {
     id: MessageId,
     topic: Topic,
@@ -58,7 +61,7 @@ impl Marker {
     }
 
     /// Whether a parked message is one of the markers. Somebody else's topic may have the same name; ids like theirs are not carried over.
-    pub(super) fn is(&self, message: &Message) -> bool {
+    pub(super) fn is(&self, message: &StoredMessage) -> bool {
         message.topic == self.topic && message.sink.is_queue() && self.has_id(&message.id)
     }
 
@@ -68,19 +71,41 @@ impl Marker {
     }
 
     /// The marker of the move as it is put there: what was cancelled before, and when, is not known.
-    pub(super) fn message(&self) -> Message {
+    pub(super) fn message(&self) -> StoredMessage {
         self.at(self.id.clone(), FIRST)
     }
 
     /// The marker of the next batch, which is cancelled at `asked`.
-    pub(super) fn of_batch(&mut self, asked: Timestamp) -> Result<Message, Failure> {
+    pub(super) fn of_batch(&mut self, asked: Timestamp) -> Result<StoredMessage, Failure> {
         self.batches += 1;
         let id = MessageId::parse(&format!("{MARKER}.{}{}", self.own, self.batches)).map_err(wrong)?;
         Ok(self.at(id, park(asked).unwrap_or(FIRST)))
     }
 
-    fn at(&self, id: MessageId, due: Timestamp) -> Message {
-        let mut message = Message::new(id, SinkName::queue(), self.topic.clone(), due);
+    /// The marker of the next batch of dead letters, whose copies the target does not have yet.
+    pub(super) fn of_dead(&mut self, ids: &[MessageId]) -> Result<StoredMessage, Failure> {
+        self.batches += 1;
+        let id = MessageId::parse(&format!("{MARKER}.{}dead-{}", self.own, self.batches)).map_err(wrong)?;
+        let dead = ids.iter().map(MessageId::to_string).collect();
+        let mut message = self.at(id, FIRST);
+        message.body = Body::json(&DeadBatch { says: MARKER_SAYS.into(), dead }).map_err(wrong)?;
+        Ok(message)
+    }
+
+    /// Whether a marker is that of a batch of dead letters. Those of other batches are due later, the one of the move has another id.
+    pub(super) fn is_of_dead(&self, message: &StoredMessage) -> bool {
+        self.is(message) && message.due == FIRST && message.id != self.id
+    }
+
+    /// The dead letters that a marker names.
+    pub(super) fn dead_of(message: &StoredMessage) -> Result<Vec<MessageId>, Failure> {
+        let garbled = || Failure::failed(format!("the marker {} does not name its dead letters", message.id));
+        let batch: DeadBatch = serde_json::from_slice(message.body.as_bytes()).map_err(|_| garbled())?;
+        batch.dead.iter().map(|id| MessageId::parse(id).map_err(|_| garbled())).collect()
+    }
+
+    fn at(&self, id: MessageId, due: Timestamp) -> StoredMessage {
+        let mut message = StoredMessage::new(id, SinkName::queue(), self.topic.clone(), due);
         message.body = Body::text(MARKER_SAYS);
         message
     }
@@ -92,6 +117,13 @@ impl Marker {
     pub(super) fn asked(due: Timestamp) -> Option<Timestamp> {
         unpark(due).filter(|asked| *asked > Timestamp::default())
     }
+}
+
+/// What the marker of a batch of dead letters holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct DeadBatch {
+    says: String,
+    dead: Vec<String>,
 }
 
 fn wrong(fault: duly::Invalid) -> Failure {
@@ -126,6 +158,13 @@ mod tests {
         let mut other = marker.message();
         other.id = MessageId::parse("order-1").unwrap();
         assert!(!marker.is(&other), "a message of the same topic is none");
+        let ids = [MessageId::parse("order-1").unwrap(), MessageId::parse("A.b_c:d-9").unwrap()];
+        let dead = marker.of_dead(&ids).unwrap();
+        assert!(marker.is(&dead) && marker.is_of_dead(&dead) && Marker::asked(dead.due).is_none());
+        assert_eq!(Marker::dead_of(&dead).unwrap(), ids);
+        assert!(!marker.is_of_dead(&marker.message()));
+        let batch = marker.of_batch(Marker::NEVER).unwrap();
+        assert!(!marker.is_of_dead(&batch));
         assert_ne!(marker.of_batch(Marker::NEVER).unwrap().id, marker.of_batch(Marker::NEVER).unwrap().id);
     }
 }

@@ -10,7 +10,7 @@ use super::{end::Halt, finish::Look, moving::Move, parked};
 const BYTES: usize = 4 << 20;
 
 /// So many are listed at once, without their bodies: a store may have to look at everything for each page.
-const PAGE: usize = 50_000;
+pub(super) const PAGE: usize = 50_000;
 
 /// How long before it is read a batch is taken to be cancelled: longer than nodes may know the time differently, or take from
 /// looking at the clock to what they do then.
@@ -33,7 +33,9 @@ impl Move<'_> {
         let mut query = Query { due_to: Some(parked::FIRST), limit: PAGE, ..Query::all(State::Pending) };
         loop {
             let page = self.source.list(&query).await?;
-            let ids: Vec<_> = page.records.into_iter().map(|record| record.message.id).collect();
+            let ids = page.records.into_iter().map(|record| record.message.id);
+            // A dead letter that was replayed since its copy came to the target waits until that is withdrawn.
+            let ids: Vec<_> = ids.filter(|id| !self.unfinished.has(id)).collect();
             let mut rest = ids.as_slice();
             while !rest.is_empty() {
                 if self.stop.load(Ordering::Relaxed) {
@@ -43,10 +45,11 @@ impl Move<'_> {
                     self.finish_parked(Look::Between).await?;
                 }
                 let asked = a_while_before(self.source.now());
-                let (records, later) = self.read(rest).await?;
+                let may_come_late = self.may_come_late();
+                let (records, later) = self.read(rest, State::Pending, self.wishes.batch).await?;
                 rest = later;
                 if !records.is_empty() {
-                    self.carry(asked, records).await?;
+                    self.carry(asked, records, may_come_late).await?;
                 }
             }
             match page.next {
@@ -57,15 +60,22 @@ impl Move<'_> {
         }
     }
 
-    /// Reads messages with their bodies, as many as are carried at once. Gives those that are still pending, and the rest.
-    async fn read<'b>(&mut self, mut ids: &'b [MessageId]) -> Result<(Vec<Record>, &'b [MessageId]), Halt> {
+    /// Reads messages with their bodies, as many as are carried at once, at most `max`. Gives those that are still in `state`, and
+    /// the rest.
+    pub(super) async fn read<'b>(
+        &mut self,
+        mut ids: &'b [MessageId],
+        state: State,
+        max: usize,
+    ) -> Result<(Vec<Record>, &'b [MessageId]), Halt> {
+        let max = max.min(self.wishes.batch);
         let (mut records, mut bytes) = (Vec::new(), 0);
-        while !ids.is_empty() && bytes < BYTES && records.len() < self.wishes.batch {
-            let room = self.bodies.min(self.wishes.batch - records.len());
+        while !ids.is_empty() && bytes < BYTES && records.len() < max {
+            let room = self.bodies.min(max - records.len());
             let (some, later) = ids.split_at(ids.len().min(room));
             ids = later;
             let read = self.source.get(some).await?.into_iter().flatten();
-            let read: Vec<_> = read.filter(|record| record.state == State::Pending).collect();
+            let read: Vec<_> = read.filter(|record| record.state == state).collect();
             let size: usize = read.iter().map(|record| record.message.body.len()).sum();
             records.extend(read);
             bytes += size;

@@ -2,8 +2,11 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use duly::{Changed, MessageId, Query, State, Timestamp};
-use duly_core::store::Inserted;
+use duly::{Changed, Query, Record, State};
+use duly_core::{
+    StoredMessage,
+    store::{Insert, Inserted},
+};
 
 use super::{
     end::Halt,
@@ -35,11 +38,8 @@ impl Move<'_> {
             self.target.pause(&lane.lane).await?;
         }
         self.report.lanes_paused = paused.len() as u64;
-        if self.wishes.replay_dead {
-            self.replay_dead().await?;
-        }
-        let books = self.source.books().await?;
-        self.progress.of(books.pending + books.in_flight);
+        let books = self.source.totals().await?;
+        self.progress.of(books.pending + books.in_flight + books.dead);
         Ok(())
     }
 
@@ -49,7 +49,9 @@ impl Move<'_> {
         let mut markers = Vec::new();
         loop {
             let page = self.source.list(&query).await?;
-            if page.records.iter().any(|record| !self.marker.is(&record.message)) {
+            let is_half_done =
+                |record: &Record| !self.marker.is(&record.message) || self.marker.is_of_dead(&record.message);
+            if page.records.iter().any(is_half_done) {
                 return Err(Halt::Failed(Failure::too_late(format!(
                     "a move into {} was cut short, and messages are parked there: finish that move first, or clear it up with --tidy",
                     self.source.shown
@@ -70,7 +72,7 @@ impl Move<'_> {
 
     /// Puts the marker at the target, or finds the one of the run before, and those of its batches.
     async fn put_marker(&mut self) -> Result<(), Halt> {
-        self.instants = match self.target.insert(vec![self.marker.message()]).await?.first() {
+        self.instants = match self.target.insert(vec![Insert::new(self.marker.message())]).await?.first() {
             Some(Inserted::Accepted) => Instants::unknown(),
             Some(Inserted::Duplicate { due, state: State::Pending }) => {
                 // A run was cut short, perhaps a moment ago.
@@ -91,14 +93,16 @@ impl Move<'_> {
                 return Err(Halt::Failed(Failure::too_late(words)));
             }
         };
-        for (_, due) in self.batch_markers().await? {
-            Marker::asked(due).into_iter().for_each(|at| self.instants.add(at));
+        let mut of_dead = Vec::new();
+        for marker in self.batch_markers().await? {
+            Marker::asked(marker.due).into_iter().for_each(|at| self.instants.add(at));
+            of_dead.extend(self.marker.is_of_dead(&marker).then_some(marker.id));
         }
-        Ok(())
+        self.read_unfinished(&of_dead).await
     }
 
     /// The markers of batches at the target.
-    async fn batch_markers(&self) -> Result<Vec<(MessageId, Timestamp)>, Halt> {
+    async fn batch_markers(&self) -> Result<Vec<StoredMessage>, Halt> {
         let mut query = Query {
             due_from: Some(parked::FIRST),
             topic: Some(self.marker.topic().clone()),
@@ -109,27 +113,10 @@ impl Move<'_> {
             let page = self.target.list(&query).await?;
             let found = page.records.into_iter().map(|record| record.message);
             let found = found.filter(|message| self.marker.is(message) && message.id != *self.marker.id());
-            markers.extend(found.map(|message| (message.id, message.due)));
+            markers.extend(found);
             match page.next {
                 Some(next) => query.after = Some(next),
                 None => return Ok(markers),
-            }
-        }
-    }
-
-    async fn replay_dead(&mut self) -> Result<(), Halt> {
-        let mut query = Query { limit: self.wishes.batch, ..Query::all(State::Dead) };
-        loop {
-            let page = self.source.list(&query).await?;
-            let ids: Vec<_> = page.records.into_iter().map(|record| record.message.id).collect();
-            if !ids.is_empty() {
-                let answers = self.source.replay(&ids).await?;
-                let is_done = |answer: &&Changed| matches!(answer, Changed::Done { .. });
-                self.report.replayed += answers.iter().filter(is_done).count() as u64;
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return Ok(()),
             }
         }
     }
@@ -156,7 +143,8 @@ impl Move<'_> {
     /// Waits until no call of this run or the one before it can be done late: a copy that is withdrawn then is not needed again.
     pub(super) async fn await_late_calls(&self) -> Result<(), Halt> {
         let latest = self.instants.latest().unwrap_or_else(|| self.source.now().wall());
-        let until = latest.saturating_add(self.wishes.late);
+        // Calls about dead letters have no instants of their own.
+        let until = latest.saturating_add(self.wishes.late).max(self.late_until);
         if self.source.now().wall() < until {
             let span = self.wishes.late.as_secs();
             let words =
@@ -178,7 +166,7 @@ impl Move<'_> {
         if copies > 0 {
             return Ok(());
         }
-        let mut markers: Vec<_> = self.batch_markers().await?.into_iter().map(|(id, _)| id).collect();
+        let mut markers: Vec<_> = self.batch_markers().await?.into_iter().map(|marker| marker.id).collect();
         markers.push(self.marker.id().clone());
         self.target.cancel(&markers).await?;
         self.instants.forget();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use duly::{Books, MessageId};
+use duly::{MessageId, Totals};
 use serde::Serialize;
 
 use crate::cli::{Failure, Output, clock};
@@ -23,7 +23,7 @@ pub(super) struct Report {
     pub(super) finished: u64,
     /// Known at the target already, so only cancelled at the source.
     pub(super) known: u64,
-    /// Of the moved ones: tried at the source before; their tries begin anew.
+    /// Of the moved ones: tried at the source before.
     pub(super) tried: u64,
     /// Of those: may have arrived by such a try.
     pub(super) maybe_delivered: u64,
@@ -31,7 +31,9 @@ pub(super) struct Report {
     pub(super) withdrawn: u64,
     /// Cancelled by somebody else, here or there, on the way.
     pub(super) cancelled: u64,
-    /// Dead letters made pending again.
+    /// Dead letters at the target and gone from the source.
+    pub(super) dead: u64,
+    /// Dead letters made pending again at the target.
     pub(super) replayed: u64,
     /// Lanes paused at the target as they are at the source.
     pub(super) lanes_paused: u64,
@@ -41,6 +43,10 @@ pub(super) struct Report {
     pub(super) complete: bool,
     /// Of the last look: known at the target with other content, so left at the source.
     pub(super) conflicts: u64,
+    /// Of the last look: dead letters that stay at the source, because they are no messages, cannot be read, or conflict.
+    pub(super) dead_kept: u64,
+    /// Of those: known at the target with other content.
+    pub(super) dead_conflicts: u64,
     /// Parked at the target and unknown at the source.
     pub(super) forgotten: u64,
     pub(super) left: Left,
@@ -60,7 +66,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    pub(super) fn of(books: &Books) -> Self {
+    pub(super) fn of(books: &Totals) -> Self {
         Self { pending: books.pending, in_flight: books.in_flight, dead: books.dead }
     }
 }
@@ -73,6 +79,11 @@ impl Report {
     /// A message whose id means something else at the target.
     pub(super) fn conflict(&mut self, id: &MessageId, say: impl FnOnce(&str)) {
         self.conflicts += 1;
+        self.name_conflict(id, say);
+    }
+
+    /// Names such a message.
+    pub(super) fn name_conflict(&mut self, id: &MessageId, say: impl FnOnce(&str)) {
         let why = "the target knows this id with other content; it stays at the source";
         name(&mut self.conflicting, id, why, say);
     }
@@ -85,7 +96,7 @@ impl Report {
 
     /// How much was done so far: it grows as long as the move gets anywhere.
     pub(super) fn done(&self) -> u64 {
-        self.moved + self.known + self.withdrawn + self.cancelled
+        self.moved + self.dead + self.known + self.withdrawn + self.cancelled
     }
 
     /// Words for a move that could not go on.
@@ -99,19 +110,19 @@ impl Report {
 
     pub(super) fn tell(&self, out: &Output) -> Result<(), Failure> {
         out.answer(self, Self::text)?;
-        self.verdict()
+        self.settlement()
     }
 
     /// What somebody has to decide is a failure.
-    pub(super) fn verdict(&self) -> Result<(), Failure> {
-        if self.conflicts + self.forgotten == 0 {
+    pub(super) fn settlement(&self) -> Result<(), Failure> {
+        let conflicts = self.conflicts + self.dead_conflicts;
+        if conflicts + self.forgotten == 0 {
             return Ok(());
         }
         let mut words = Vec::new();
-        if self.conflicts > 0 {
+        if conflicts > 0 {
             words.push(format!(
-                "{} stay at the source, because the target knows their ids with other content: cancel one of the two",
-                self.conflicts
+                "{conflicts} stay at the source, because the target knows their ids with other content: cancel or purge one of the two"
             ));
         }
         if self.forgotten > 0 {
@@ -134,19 +145,17 @@ impl Report {
             }
         };
         line(self.finished, "of them finished that an earlier run had begun");
-        line(self.tried, "of them were tried before: their tries and their history begin anew");
+        line(self.tried, "of them were tried before: attempts and history came along");
         line(self.maybe_delivered, "of them may have arrived by an earlier try");
-        line(self.replayed, "dead letters made pending again");
+        line(self.dead, "dead letters moved");
+        line(self.replayed, "dead letters made pending again at the target");
         line(self.known, "were known at the target already");
         line(self.withdrawn, "copies withdrawn: the source delivers them itself");
         line(self.cancelled, "cancelled by somebody else on the way");
         line(self.lanes_paused, "lanes are paused at the target, as they are at the source");
         line(self.left.pending, "still wait at the source");
         line(self.left.in_flight, "are still under way at the source: run it again when they have ended");
-        line(
-            self.left.dead,
-            "dead letters stay at the source: --replay-dead makes them pending, and they move too",
-        );
+        line(self.left.dead, "dead letters are still at the source");
         lines.join("\n")
     }
 }

@@ -5,7 +5,7 @@ mod refusal;
 
 use std::{sync::Arc, time::Duration};
 
-use duly::{Clock, Duly, Error, Limits, Message};
+use duly::{Clock, Duly, Error, Limits, Message, SinkName};
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
     Connection, Consumer,
@@ -15,7 +15,7 @@ use lapin::{
 };
 use tokio::sync::watch;
 
-use crate::config::SourceSetup;
+use crate::{config::SourceSetup, http::Topics};
 use reading::Id;
 use refusal::Refusal;
 
@@ -60,6 +60,13 @@ async fn within<T>(
     }
 }
 
+/// Where messages are taken to.
+pub(super) struct Into {
+    pub(super) duly: Duly,
+    /// The topics of the built-in queue, which are limited.
+    pub(super) topics: Arc<Topics>,
+}
+
 /// One source.
 pub(super) struct Bridge {
     name: String,
@@ -67,6 +74,7 @@ pub(super) struct Bridge {
     /// So many messages are accepted together: what is past the limit of a batch would be refused.
     together: usize,
     duly: Duly,
+    topics: Arc<Topics>,
     clock: Arc<dyn Clock>,
 }
 
@@ -87,11 +95,12 @@ impl Bridge {
         name: &str,
         setup: &SourceSetup,
         limits: &Limits,
-        duly: Duly,
+        into: Into,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let together = TOGETHER_MAX.min(limits.batch_max);
-        Self { name: name.into(), setup: setup.clone(), together, duly, clock }
+        let Into { duly, topics } = into;
+        Self { name: name.into(), setup: setup.clone(), together, duly, topics, clock }
     }
 
     /// Takes messages until it is told to stop; a connection that breaks is made again.
@@ -105,10 +114,7 @@ impl Bridge {
             }
             // Said once, and not at each of the tries that follow.
             if was_there {
-                tracing::error!(
-                    source = self.name,
-                    "takes no messages from RabbitMQ now, and tries again: {why}"
-                );
+                tracing::error!(source = self.name, why, "source unreachable");
             }
             was_there = false;
             if self.pause(wait, &mut stopping).await {
@@ -156,7 +162,7 @@ impl Bridge {
             begun = begun => begun.map_err(End::Lost)?,
         };
         *worked = true;
-        tracing::info!(source = self.name, queue = self.setup.queue, "takes messages from RabbitMQ");
+        tracing::info!(source = self.name, queue = self.setup.queue, "source connected");
         loop {
             let first = tokio::select! {
                 biased;
@@ -194,10 +200,15 @@ impl Bridge {
         stopping: &mut watch::Receiver<bool>,
     ) -> Result<(), End> {
         let read = |delivery, id| (delivery, id, reading::message(delivery, &self.setup, id));
-        let mut left: Vec<(&Delivery, Id, Message)> =
-            batch.iter().map(|each| read(each, Id::Theirs)).collect();
         let mut wait = WAIT_MIN;
-        let mut refused = Vec::new();
+        let mut refused: Vec<(&Delivery, String)> = Vec::new();
+        let mut left: Vec<(&Delivery, Id, Message)> = Vec::with_capacity(batch.len());
+        for delivery in batch {
+            match self.admit(delivery).await {
+                Ok(()) => left.push(read(delivery, Id::Theirs)),
+                Err(why) => refused.push((delivery, why)),
+            }
+        }
         while !left.is_empty() {
             let answers = self.duly.send_batch(left.iter().map(|(_, _, message)| message.clone())).await;
             let mut again = Vec::new();
@@ -217,14 +228,11 @@ impl Bridge {
                         why = Some(error.to_string());
                         again.push((delivery, id, message));
                     }
-                    Err(error) => refused.push((delivery, error)),
+                    Err(error) => refused.push((delivery, error.to_string())),
                 }
             }
             if let Some(why) = why {
-                tracing::warn!(
-                    source = self.name,
-                    "messages wait at RabbitMQ, as Duly cannot take them now: {why}"
-                );
+                tracing::warn!(source = self.name, why, "source paused, store unavailable");
                 if self.pause(wait, stopping).await {
                     return Err(End::Stopped);
                 }
@@ -239,12 +247,20 @@ impl Bridge {
         Ok(())
     }
 
+    /// Whether there is room for its topic, if it is one of the built-in queue; if not, why.
+    async fn admit(&self, delivery: &Delivery) -> Result<(), String> {
+        if self.setup.sink.as_str() != SinkName::QUEUE {
+            return Ok(());
+        }
+        self.topics.admit_source(&self.duly, &reading::topic(delivery, &self.setup)).await
+    }
+
     /// Keeps a message elsewhere. Until that works, it is tried again on the same connection and nothing else is taken: each end
     /// of a connection counts as a return, and a quorum queue discards what returned 20 times.
     async fn refuse(
         &self,
         delivery: &Delivery,
-        error: &Error,
+        error: &str,
         refusal: &Refusal<'_>,
         connection: &Connection,
         stopping: &mut watch::Receiver<bool>,
@@ -257,7 +273,15 @@ impl Bridge {
                 Ok(kept) => {
                     // A channel that is gone ends the connection: kept again and again, it would be there many times.
                     delivery.ack(BasicAckOptions::default()).await?;
-                    tracing::error!(source = self.name, id, routing_key, bytes, %error, ?kept, "message refused");
+                    tracing::error!(
+                        source = self.name,
+                        id,
+                        routing_key,
+                        bytes,
+                        error,
+                        ?kept,
+                        "message refused"
+                    );
                     return Ok(());
                 }
                 Err(failure) if !connection.status().connected() => return Err(End::Lost(failure)),
@@ -266,8 +290,13 @@ impl Bridge {
             // Said once, and not at each of the tries that follow.
             if is_first {
                 tracing::error!(
-                    source = self.name, id, routing_key, bytes, %error, failure,
-                    "refused message cannot be kept: the source waits"
+                    source = self.name,
+                    id,
+                    routing_key,
+                    bytes,
+                    error,
+                    failure,
+                    "refused message not kept; source paused"
                 );
             }
             is_first = false;

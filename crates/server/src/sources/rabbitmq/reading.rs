@@ -36,13 +36,16 @@ impl Id {
     }
 }
 
+/// The topic that its message goes to.
+pub(super) fn topic(delivery: &Delivery, setup: &SourceSetup) -> String {
+    let topic = setup.topic.replace("{routing_key}", delivery.routing_key.as_str());
+    topic.replace("{exchange}", delivery.exchange.as_str())
+}
+
 /// The message that Duly is to deliver in its place.
 pub(super) fn message(delivery: &Delivery, setup: &SourceSetup, id: Id) -> Message {
     let properties = &delivery.properties;
-    let topic = setup
-        .topic
-        .replace("{routing_key}", delivery.routing_key.as_str())
-        .replace("{exchange}", delivery.exchange.as_str());
+    let topic = topic(delivery, setup);
     let mut message = Message::to_sink(setup.sink.as_str(), &topic)
         .body(body(delivery))
         .after(delay(properties))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duly::{Clock, Error};
+use duly::Clock;
 use lapin::{
     BasicProperties, Channel, Connection, ExchangeKind,
     message::Delivery,
@@ -76,10 +76,10 @@ impl<'a> Refusal<'a> {
     pub(super) async fn keep(
         &self,
         delivery: &Delivery,
-        error: &Error,
+        why: &str,
         clock: &dyn Clock,
     ) -> Result<Kept, String> {
-        let kept = within(clock, KEPT_WITHIN, self.publish(delivery, &error.to_string())).await;
+        let kept = within(clock, KEPT_WITHIN, self.publish(delivery, why)).await;
         if kept.is_err() {
             // Whatever is wrong with the channels, the next try has others.
             *self.open.lock().await = Open::default();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::AlertValues;
 use duly::Topic;
 
 /// A watch, and the seconds that have passed for it.
@@ -56,7 +57,7 @@ fn lanes(lanes: impl IntoIterator<Item = LaneSeen>) -> Seen {
 fn tried(count: u64, failed: u64, late_ms: &[u64]) -> Tried {
     let histogram = duly::Histogram::default();
     late_ms.iter().for_each(|ms| histogram.record(ms * 1_000));
-    Tried { count, failed, lateness: histogram.spread() }
+    Tried { count, failed, lateness: histogram.snapshot() }
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
 #[test]
 fn books_that_do_not_balance_are_told() {
     let mut bench = Bench::new(AlertRules::default());
-    let books = |accepted| Books { accepted, pending: 2, ..Books::default() };
+    let books = |accepted| Totals { accepted, pending: 2, ..Totals::default() };
     assert_eq!(bench.look(0, &Seen { books: Some(books(2)), ..Seen::default() }), [""; 0]);
     assert_eq!(bench.look(0, &Seen { books: Some(books(3)), ..Seen::default() }), ["+books"]);
 }
@@ -263,4 +264,70 @@ fn dead_letters_of_a_sink_that_left_the_configuration_count() {
     let dead = |name, dead| LaneSeen { dead, ..sink(name, 0) };
     assert_eq!(bench.look(0, &lanes([dead("gone", 2), dead("orders", 3)])), [""; 0], "at the limit");
     assert_eq!(bench.look(0, &lanes([dead("gone", 3), dead("orders", 3)])), ["+dead_letters"]);
+}
+
+/// The text between these two, of a line of words.
+fn placeholders(line: &str) -> BTreeSet<&str> {
+    line.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn the_console_has_words_for_every_alert_in_both_languages() {
+    let page = include_str!("../../console/assets/js/health.js");
+    let (en, zh) =
+        (include_str!("../../console/assets/words/en.js"), include_str!("../../console/assets/words/zh.js"));
+    for name in Name::ALL.map(Name::as_str) {
+        assert!(page.contains(&format!("\n  {name}: (")), "{name}: nothing reads its numbers");
+        for key in [format!("  \"alert.{name}\": "), format!("  \"alert.{name}.detail\": ")] {
+            let words = [en, zh].map(|words| words.lines().find(|line| line.starts_with(&key)));
+            let [Some(en), Some(zh)] = words else { panic!("there are no words for {key}") };
+            assert_eq!(placeholders(en), placeholders(zh), "{key}");
+            assert_eq!(placeholders(en).is_empty(), !key.contains("detail"), "{key}");
+        }
+    }
+}
+
+#[test]
+fn an_alert_carries_its_numbers_and_they_follow_what_is_seen() {
+    let mut bench = Bench::new(rules());
+    bench.look(0, &lanes([queue("order", 1_001, 11), LaneSeen { dead: 6, ..sink("gone", 7) }]));
+    bench.look(0, &Seen { tried: tried(20, 3, &[60_000; 100]), ..Seen::default() });
+    let books = Totals { accepted: 3, pending: 2, ..Totals::default() };
+    let failing = vec![("accepting", "the disk is full".to_owned()), ("driver", "it panicked".to_owned())];
+    let degraded = Some("claims of sink/kafka fail".to_owned());
+    let seen = Seen { books: Some(books), failing, degraded, ..Seen::default() };
+    bench.look(0, &seen);
+    bench.look(0, &seen);
+    let values = |bench: &Bench| -> BTreeMap<String, AlertValues> {
+        bench.watch.on().into_iter().map(|alert| (alert.name, alert.values)).collect()
+    };
+    let on = values(&bench);
+    assert_eq!(on.len(), Name::ALL.len(), "{on:?}");
+    let none = AlertValues::default;
+    let some = |text: &str| Some(text.to_owned());
+    let overdue = AlertValues {
+        lane: some("queue/order"),
+        measured_ms: Some(11_000),
+        limit_ms: Some(10_000),
+        ..none()
+    };
+    assert_eq!(on["overdue"], overdue);
+    assert_eq!(on["queue_length"], AlertValues { count: Some(1_001), limit: Some(1_000), ..none() });
+    let late = &on["lateness_p99"];
+    assert_eq!((late.limit_ms, late.tries), (Some(5_000), Some(100)));
+    assert!(late.measured_ms.unwrap() >= 60_000, "{late:?}");
+    assert_eq!(
+        on["failure_rate"],
+        AlertValues { failed: Some(3), tries: Some(20), limit_rate: Some(0.1), ..none() }
+    );
+    assert_eq!(on["dead_letters"], AlertValues { count: Some(6), limit: Some(5), ..none() });
+    assert_eq!(on["orphan"], AlertValues { count: Some(7), sink: some("gone"), ..none() });
+    let unbalanced = on["books"].books.as_ref().unwrap();
+    assert_eq!((unbalanced.accepted, unbalanced.pending, unbalanced.balanced), (3, 2, false));
+    let parts = [("accepting", "the disk is full"), ("driver", "it panicked")];
+    let parts = parts.map(|(part, why)| (part.to_owned(), why.to_owned()));
+    assert_eq!(on["not_ready"], AlertValues { parts: BTreeMap::from(parts), ..none() });
+    assert_eq!(on["degraded"], AlertValues { why: some("claims of sink/kafka fail"), ..none() });
+    bench.look(1, &lanes([queue("order", 2_000, 12)]));
+    assert_eq!(values(&bench)["queue_length"].count, Some(2_000), "as of the last look");
 }

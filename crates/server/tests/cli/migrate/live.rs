@@ -105,11 +105,11 @@ fn move_with_kills(
 ) {
     for kill in 0..KILLS {
         let program = Program::new(env!("CARGO_BIN_EXE_duly"));
-        let goal = target.books().accepted + 20 + random.draw() % 60;
+        let goal = target.totals().accepted + 20 + random.draw() % 60;
         program.start(&arguments(from, to));
         wait_until("some are moved", LIMIT, || {
             meanwhile(kill);
-            target.books().accepted >= goal || !program.is_alive()
+            target.totals().accepted >= goal || !program.is_alive()
         });
         if !program.is_alive() {
             // On a busy machine everything may be moved before anybody looks.
@@ -167,12 +167,12 @@ fn each_message_arrives_once(from: &str, to: &str, seed: u64) {
     });
     let last = moved(from, to, &[]);
     assert_eq!((&last["complete"], &last["forgotten"]), (&json!(true), &json!(0)), "{last}");
-    assert_eq!((source.books().pending, source.books().in_flight), (0, 0));
+    assert_eq!((source.totals().pending, source.totals().in_flight), (0, 0));
     check(&clients, &[&receivers[0], &receivers[1]]);
     assert!(!receivers[0].received().is_empty() && !receivers[1].received().is_empty(), "both delivered");
     assert!(!clients.cancelled.is_empty());
     for server in [&source, &target] {
-        let books = server.books();
+        let books = server.totals();
         assert!(books.balance() && books.pending == 0, "{books:?}");
     }
 }
@@ -206,13 +206,13 @@ fn a_move_that_slept_while_another_one_finished_does_no_harm() {
         let first = Program::new(env!("CARGO_BIN_EXE_duly"));
         first.start(&arguments(&here.url(), &there.url()));
         let goal = 20 + random.draw() % 200;
-        wait_until("some are moved", LIMIT, || target.books().accepted >= goal);
+        wait_until("some are moved", LIMIT, || target.totals().accepted >= goal);
         first.pause();
         // It waits until the other is taken for gone.
         moved(&here.url(), &there.url(), &[]);
         first.cont();
         wait_until("it ends", LIMIT, || !first.is_alive());
-        assert_eq!((source.books().pending, target.books().pending), (0, 400), "{}", first.log());
+        assert_eq!((source.totals().pending, target.totals().pending), (0, 400), "{}", first.log());
         for id in ids(400) {
             assert_eq!(target.record(&id).unwrap().state, State::Pending);
         }
@@ -236,7 +236,7 @@ fn a_folder_is_emptied_into_a_store_at_work_however_often_the_move_is_killed() {
     move_with_kills(from, &redis.url(), &target, &mut random, |_| clients.send(&target, 1));
     moved(from, &redis.url(), &[]);
     check(&clients, &[&receiver]);
-    let books = on_folder(&data).books();
+    let books = on_folder(&data).totals();
     assert!(books.balance() && books.pending == 0 && books.in_flight == 0, "{books:?}");
 }
 
@@ -258,7 +258,7 @@ fn a_move_waits_for_what_is_under_way_and_only_one_goes_on_at_a_time() {
     let first = Program::new(env!("CARGO_BIN_EXE_duly"));
     first.start(&arguments(&here.url(), &there.url()));
     wait_until("it waits", LIMIT, || first.log().contains("1 are under way at the source"));
-    assert_eq!((target.books().pending, source.books().in_flight), (31, 1), "the marker is there, too");
+    assert_eq!((target.totals().pending, source.totals().in_flight), (31, 1), "the marker is there, too");
     let second = migrate(&here.url(), &there.url(), &[]);
     assert!(second.code == 4 && second.words.contains("another migrate-store"), "{second:?}");
     assert!(first.is_alive());
@@ -266,7 +266,7 @@ fn a_move_waits_for_what_is_under_way_and_only_one_goes_on_at_a_time() {
     wait_until("it ends", LIMIT, || !first.is_alive());
     let record = target.record("held").unwrap();
     assert_eq!((record.state, record.attempts), (State::Pending, 0), "tries begin anew");
-    assert_eq!((target.books().pending, source.books().pending), (31, 0), "and the marker is gone");
+    assert_eq!((target.totals().pending, source.totals().pending), (31, 0), "and the marker is gone");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn told_to_stop_it_stops_between_two_batches() {
     let child = child.args(arguments(&here.url(), &there.url())).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     wait_until("everything else is moved", LIMIT, || {
-        source.books().pending == 0 && target.books().accepted > 100
+        source.totals().pending == 0 && target.totals().accepted > 100
     });
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

@@ -41,9 +41,18 @@ impl Server {
         self.runtime.block_on(duly.get(MessageId::parse(id).unwrap())).unwrap()
     }
 
-    fn books(&self) -> duly::Books {
+    /// Sends a message whose first try fails, so that it waits for the next.
+    fn tried(&self, id: &str) {
+        self.ok(&["send", "order", "again", "--id", id, "--attempts", "5"]);
+        let received: duly_server::wire::Received =
+            self.json(&["receive", "order", "--wait", "10s", "--max", "1"]);
+        assert_eq!(received.messages[0].id, id);
+        self.ok(&["nack", "order", &received.messages[0].receipt, "--in", "10h"]);
+    }
+
+    fn totals(&self) -> duly::Totals {
         let duly = self.running.as_ref().unwrap().duly();
-        self.runtime.block_on(duly.books()).unwrap()
+        self.runtime.block_on(duly.totals()).unwrap()
     }
 }
 
@@ -78,10 +87,9 @@ fn ids(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("m-{number}"))
 }
 
-/// A store has accepted a message when it came there: what moves has the time of its move.
+/// What waits for its next try at the source is ready at the target when it is due.
 fn as_moved(record: Record) -> Record {
-    assert!(record.accepted.is_some());
-    Record { accepted: None, ..record }
+    Record { ready: record.message.due, ..record }
 }
 
 #[test]
@@ -105,25 +113,25 @@ fn two_thousand_messages_go_to_redis_and_back_as_they_were() {
     assert_eq!((&report["moved"], &report["complete"]), (&json!(COUNT), &json!(true)), "{report}");
     let target = on(&redis.url());
     for (id, before) in ids(COUNT).zip(&before) {
-        assert_eq!(target.record(&id).map(as_moved), Some(as_moved(before.clone())));
+        assert_eq!(target.record(&id).as_ref(), Some(before));
     }
     let queues: Value = target.json(&["queues"]);
     let paused = queues["queues"].as_array().unwrap().iter().filter(|queue| queue["paused"] == true);
     assert_eq!(paused.map(|queue| &queue["topic"]).collect::<Vec<_>>(), [&json!("topic-3")]);
     let source = on_folder(&data);
-    assert_eq!((source.books().pending, source.books().cancelled), (0, COUNT as u64));
+    assert_eq!((source.totals().pending, source.totals().cancelled), (0, COUNT as u64));
 
     // The server on Redis goes on meanwhile: it has nothing to deliver yet.
     let report = moved(&url, back_text, &["--batch", "300"]);
     assert_eq!((&report["moved"], &report["left"]["pending"]), (&json!(COUNT), &json!(0)), "{report}");
-    assert_eq!(target.books().pending, 0);
+    assert_eq!(target.totals().pending, 0);
     let nodes: Value = target.json(&["nodes"]);
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 1, "a move leaves no node behind: {nodes}");
     let target = on_folder(&back);
     for (id, before) in ids(COUNT).zip(&before) {
-        assert_eq!(target.record(&id).map(as_moved), Some(as_moved(before.clone())));
+        assert_eq!(target.record(&id).as_ref(), Some(before));
     }
-    assert_eq!(target.books().pending, COUNT as u64);
+    assert_eq!(target.totals().pending, COUNT as u64);
 }
 
 #[test]
@@ -137,21 +145,29 @@ fn messages_go_through_every_kind_of_store_and_come_back_as_they_were() {
     let data = folder.path().join("data");
     let source = on_folder(&data);
     source.fill(all_kinds(COUNT));
-    let before: Vec<_> = ids(COUNT).map(|id| source.record(&id).unwrap()).collect();
+    source.tried("tried");
+    source.dead("poison");
+    let all = || ids(COUNT).chain(["tried".into(), "poison".into()]);
+    let before: Vec<_> = all().map(|id| as_moved(source.record(&id).unwrap())).collect();
+    assert!(before[COUNT..].iter().all(|record| record.attempts == 1 && record.history.len() == 1));
     drop(source);
     let (data, url) = (data.to_str().unwrap(), redis.url());
     for (from, to) in [(data, &mysql), (&mysql, &postgres), (&postgres, &url)] {
         let run = migrate(to, "redis://127.0.0.1:1", &[]);
         assert_eq!(run.code, 3, "{to} has no store yet: {run:?}");
         let report = moved(from, to, &["--batch", "100"]);
-        assert_eq!((&report["moved"], &report["complete"]), (&json!(COUNT), &json!(true)), "{report}");
+        let told = (&report["moved"], &report["dead"], &report["complete"]);
+        assert_eq!(told, (&json!(COUNT + 1), &json!(1), &json!(true)), "{report}");
         let (again, target) = (moved(from, to, &[]), on(to));
-        assert_eq!((&again["moved"], target.books().pending), (&json!(0), COUNT as u64));
+        assert_eq!((&again["moved"], &again["dead"]), (&json!(0), &json!(0)));
+        assert_eq!((target.totals().pending, target.totals().dead), (COUNT as u64 + 1, 1));
+        let poison = target.record("poison").map(as_moved);
+        assert_eq!(poison.as_ref(), before.last(), "in {to}");
     }
     moved(&url, data, &[]);
     let back = on_folder(Path::new(data));
-    for (id, before) in ids(COUNT).zip(&before) {
-        assert_eq!(back.record(&id).map(as_moved), Some(as_moved(before.clone())));
+    for (id, before) in all().zip(&before) {
+        assert_eq!(back.record(&id).map(as_moved).as_ref(), Some(before));
     }
 }
 
@@ -180,7 +196,7 @@ fn rows_that_others_wrote_are_all_moved_before_it_is_complete_and_none_is_buried
     let report = moved(&url, data.to_str().unwrap(), &[]);
     assert_eq!((&report["moved"], &report["complete"]), (&json!(COUNT + 1), &json!(true)), "{report}");
     let target = on_folder(&data);
-    assert_eq!((target.books().pending, target.books().dead), (COUNT as u64 + 1, 0));
+    assert_eq!((target.totals().pending, target.totals().dead), (COUNT as u64 + 1, 0));
     assert_eq!(target.record("large").unwrap().message.body.len(), 2_000_000);
 }
 
@@ -207,12 +223,12 @@ fn a_dry_run_tells_per_lane_and_changes_nothing() {
     let words =
         run(duly().args(["migrate-store", "--dry-run", "--from"]).arg(&data).arg("--to").arg(&to), b"");
     assert!(
-        words.out.contains("71 would be moved") && words.out.contains("1 dead letters would stay"),
+        words.out.contains("71 would be moved") && words.out.contains("1 dead letters would be moved, too"),
         "{words:?}"
     );
     assert!(!to.exists());
     assert_eq!(redis.run::<u64>(&["DBSIZE"]), 0);
-    let books = on_folder(&data).books();
+    let books = on_folder(&data).totals();
     assert_eq!((books.pending, books.dead, books.cancelled), (71, 1, 0));
 }
 
@@ -235,16 +251,20 @@ fn an_id_that_means_something_else_at_the_target_stays_and_is_named() {
     assert!(run.words.contains("m-7: the target knows this id with other content"), "{run:?}");
     let report: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!((&report["moved"], &report["conflicts"]), (&json!(49), &json!(1)));
-    assert_eq!((&report["conflicting"], &report["left"]["dead"]), (&json!(["m-7"]), &json!(1)));
+    assert_eq!((&report["conflicting"], &report["dead"]), (&json!(["m-7"]), &json!(1)));
     assert_eq!(target.record("m-7").unwrap().message.topic.as_str(), "other");
+    assert_eq!(target.record("poison").unwrap().state, State::Dead);
     target.ok(&["cancel", "m-7"]);
+    let source = on_folder(Path::new(data));
+    source.dead("poison-2");
+    drop(source);
     let report = moved(data, &url, &["--replay-dead"]);
     assert_eq!(
-        (&report["moved"], &report["replayed"], &report["left"]["dead"]),
-        (&json!(2), &json!(1), &json!(0))
+        (&report["moved"], &report["dead"], &report["replayed"], &report["left"]["dead"]),
+        (&json!(1), &json!(1), &json!(1), &json!(0))
     );
     assert_eq!(target.record("m-7").unwrap().message.topic.as_str(), "topic-0");
-    assert_eq!(target.record("poison").unwrap().state, State::Pending);
+    assert_eq!(target.record("poison-2").unwrap().state, State::Pending);
 }
 
 #[test]
@@ -259,12 +279,12 @@ fn a_store_is_not_moved_into_itself_by_another_name() {
     drop(server);
     let run = migrate(data.to_str().unwrap(), same.to_str().unwrap(), &[]);
     assert!(run.code == 2 && run.words.contains("one and the same store"), "{run:?}");
-    assert_eq!(on_folder(&data).books().pending, 10);
+    assert_eq!(on_folder(&data).totals().pending, 10);
     let server = on(&redis.url());
     server.fill(all_kinds(10));
     let run = migrate(&redis.url(), &format!("redis://localhost:{}/0", redis.port()), &[]);
     assert!(run.code == 2 && run.words.contains("one and the same store"), "{run:?}");
-    assert_eq!(server.books().pending, 10);
+    assert_eq!(server.totals().pending, 10);
 }
 
 #[test]

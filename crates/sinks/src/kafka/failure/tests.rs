@@ -136,3 +136,15 @@ fn what_the_library_does_not_take_was_not_sent() {
     let known = not_taken(&error(Code::UnknownTopic), None);
     assert_eq!((known.kind, known.scope), (Denied, Destination));
 }
+
+#[test]
+fn a_lost_answer_of_one_topic_makes_nobody_ask_for_the_others() {
+    for code in
+        [Code::MessageTimedOut, Code::RequestTimedOut, Code::NetworkException, Code::BrokerTransportFailure]
+    {
+        let lost = classify(&error(code), Persistence::Possibly, false);
+        assert!(!is_doubtful(&lost) && is_of_topic(&lost), "{code}");
+        let all_down = classify(&error(code), Persistence::Possibly, true);
+        assert!(is_doubtful(&all_down), "{code}: no broker is there");
+    }
+}

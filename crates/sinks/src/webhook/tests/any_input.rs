@@ -1,6 +1,6 @@
 //! Input of any kind, drawn from a seed: nothing panics, and what is let through is what it should be.
 
-use duly_core::{Body, Delivery, Message, Timestamp, Topic};
+use duly_core::{Body, Delivery, StoredMessage, Timestamp, Topic};
 use http::HeaderMap;
 use url::Url;
 
@@ -154,7 +154,7 @@ fn no_property_panics_or_breaks_out_of_its_header() {
         let mut word = |most: usize| -> String {
             (0..=draw.next(most)).map(|_| LETTERS[draw.next(LETTERS.len())]).collect()
         };
-        let mut message = Message::new(
+        let mut message = StoredMessage::new(
             format!("m-{round}").parse().unwrap(),
             "hooks".parse().unwrap(),
             "t".parse().unwrap(),
@@ -200,7 +200,7 @@ fn headers_of_the_connection_and_of_duly_are_refused_whatever_their_case() {
         "ü",
         "",
     ] {
-        let mut message = Message::new(
+        let mut message = StoredMessage::new(
             "m".parse().unwrap(),
             "hooks".parse().unwrap(),
             "t".parse().unwrap(),
@@ -209,6 +209,6 @@ fn headers_of_the_connection_and_of_duly_are_refused_whatever_their_case() {
         message.properties.put(name, "x");
         let fault =
             headers(&Delivery::new(message, 1), &Credentials::of(&HeaderMap::new(), &[]), 1).unwrap_err();
-        assert_eq!((fault.code, fault.path), ("bad_property", format!("properties.{name}")));
+        assert_eq!((fault.code.as_str(), fault.path), ("bad_property", format!("properties.{name}")));
     }
 }

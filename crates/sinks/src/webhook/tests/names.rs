@@ -10,7 +10,7 @@ use std::{
 };
 
 use duly::ManualClock;
-use duly_core::{Delivery, Message, Sink, SinkErrorKind, Timestamp};
+use duly_core::{Delivery, Sink, SinkErrorKind, StoredMessage, Timestamp};
 use testkit::http::{HttpServer, Reply};
 
 use crate::{
@@ -47,7 +47,7 @@ fn sink(config: &str, resolver: Arc<Script>) -> WebhookSink {
 
 fn to(topic: &str) -> Vec<Delivery> {
     let (id, sink) = ("m".parse().unwrap(), "hooks".parse().unwrap());
-    let message = Message::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1));
+    let message = StoredMessage::new(id, sink, topic.parse().unwrap(), Timestamp::from_millis(1));
     vec![Delivery::new(message, 1)]
 }
 
@@ -60,7 +60,7 @@ async fn a_name_that_turns_to_a_private_address_is_never_connected_to() {
     let config = format!("url = 'http://rebind.example:{port}'\nallow_private = ['203.0.113.0/24']");
     let sink = sink(&config, resolver.clone());
     let error = |sink: &WebhookSink| {
-        let connect = sink.connector.clone();
+        let connect = sink.named.connector.clone();
         let uri = format!("http://rebind.example:{port}/").parse().unwrap();
         async move { tower::ServiceExt::oneshot(connect, uri).await.err().map(|error| error.kind()) }
     };
@@ -155,7 +155,8 @@ async fn a_kept_connection_serves_no_name_but_its_own() {
     let error = sink.deliver(&inside).await.remove(0).unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Refused, "{}", error.detail);
     assert!(sink.deliver(&good).await[0].is_ok());
-    let seen = (server.connections(), server.requests().len(), sink.connector.open(), sink.origins.len());
+    let seen =
+        (server.connections(), server.requests().len(), sink.named.connector.open(), sink.origins.len());
     assert_eq!(seen, (1, 2, 1, 0), "connections, requests, kept, origins");
     assert!(server.requests().iter().all(|request| request.version == http::Version::HTTP_2));
 }

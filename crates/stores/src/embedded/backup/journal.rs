@@ -46,7 +46,7 @@ impl Copy<'_> {
                     if reads > READS_MAX {
                         let what =
                             format!("frame {next} is missing or bad at byte {at}, with valid ones after it");
-                        return Err(Stopped::Gone(damaged(&name, &io::Error::other(what))));
+                        return Err(Stopped::Gone(damaged(&name, io::Error::other(what))));
                     }
                     // The one before was perhaps read before its last frames were written.
                     next = firsts.pop().unwrap_or(next);
@@ -56,7 +56,7 @@ impl Copy<'_> {
         if next < manifest.next_frame {
             let what =
                 format!("it ends before frame {}, which the manifest knows of", manifest.next_frame - 1);
-            return Err(Stopped::Gone(damaged("the journal", &io::Error::other(what))));
+            return Err(Stopped::Gone(damaged("the journal", io::Error::other(what))));
         }
         Ok(())
     }

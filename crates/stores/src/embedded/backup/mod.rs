@@ -67,7 +67,7 @@ pub fn backup_telling(
 }
 
 fn failed(doing: impl std::fmt::Display) -> impl FnOnce(io::Error) -> StoreError {
-    move |error| super::recover::io_error(&doing.to_string(), &error)
+    move |error| super::recover::io_error(&doing.to_string(), error)
 }
 
 /// Makes the folder for the copy, and marks it as not finished.
@@ -174,7 +174,7 @@ impl Copy<'_> {
                 let part = CHUNK.min((len - known.len) as usize);
                 let bytes = &mut chunk[..part];
                 let read = std::os::unix::fs::FileExt::read_exact_at(&from, bytes, known.len);
-                read.map_err(|error| Stopped::Gone(source::damaged(name, &error)))?;
+                read.map_err(|error| Stopped::Gone(source::damaged(name, error)))?;
                 copy.write_at(bytes, known.len).map_err(failed(format!("writing {name}")))?;
                 known.crc = crc32c::crc32c_append(known.crc, bytes);
                 known.len += part as u64;
@@ -185,7 +185,7 @@ impl Copy<'_> {
         }
         if crc.is_some_and(|crc| crc != known.crc) {
             let error = io::Error::new(io::ErrorKind::InvalidData, "its checksum is not the manifest's");
-            return Err(Stopped::Gone(source::damaged(name, &error)));
+            return Err(Stopped::Gone(source::damaged(name, error)));
         }
         Ok(())
     }

@@ -26,9 +26,9 @@ pub(super) struct Read {
 }
 
 /// Something of the folder is not as its manifest says.
-pub(super) fn damaged(name: &str, error: &io::Error) -> StoreError {
+pub(super) fn damaged(name: &str, error: io::Error) -> StoreError {
     let what = format!("{name} cannot be copied: {error}; the data folder is damaged");
-    StoreError::new(StoreErrorKind::Damaged, what)
+    StoreError::new(StoreErrorKind::Damaged, what).with_source(error)
 }
 
 impl Source {
@@ -63,7 +63,7 @@ impl Source {
 
     pub(super) fn open(&self, name: &str) -> Result<File, Stopped> {
         File::open(self.0.join(name)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Stopped::Gone(damaged(name, &error)),
+            io::ErrorKind::NotFound => Stopped::Gone(damaged(name, error)),
             _ => Stopped::Failed(failed(format!("reading {name}"))(error)),
         })
     }

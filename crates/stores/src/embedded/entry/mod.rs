@@ -15,7 +15,7 @@
 mod read;
 mod write;
 
-use duly_core::{Attempt, DeadReason, Lost, Message, Record, State, Timestamp};
+use duly_core::{Attempt, DeadReason, LeaseLoss, Record, State, StoredMessage, Timestamp};
 
 pub(in crate::embedded) use read::{decode, decode_head};
 pub(in crate::embedded) use write::{encode, encode_fresh, fits};
@@ -46,13 +46,13 @@ const ACCEPTED: u16 = 1 << 15;
 /// A message with all that the store keeps beside it.
 #[derive(Debug, Clone)]
 pub(in crate::embedded) struct Stored {
-    pub(in crate::embedded) message: Message,
+    pub(in crate::embedded) message: StoredMessage,
     pub(in crate::embedded) content_hash: u64,
     pub(in crate::embedded) version: u64,
     pub(in crate::embedded) accepted: Option<Timestamp>,
     pub(in crate::embedded) ready: Timestamp,
     pub(in crate::embedded) attempts: u32,
-    pub(in crate::embedded) lost: Lost,
+    pub(in crate::embedded) lost: LeaseLoss,
     pub(in crate::embedded) maybe_delivered: bool,
     pub(in crate::embedded) history: Vec<Attempt>,
     pub(in crate::embedded) dead: Option<(DeadReason, Timestamp)>,
@@ -62,10 +62,7 @@ impl Stored {
     /// Adds a try to the history, which keeps the latest.
     pub(in crate::embedded) fn remember(&mut self, attempt: Attempt) {
         self.maybe_delivered |= attempt.outcome.maybe_delivered();
-        if self.history.len() >= Attempt::KEPT_MAX {
-            self.history.remove(0);
-        }
-        self.history.push(attempt);
+        Attempt::remember(&mut self.history, attempt);
     }
 
     pub(in crate::embedded) fn into_record(self, state: State) -> Record {
@@ -230,6 +227,11 @@ pub(in crate::embedded) fn stamp(entry: &mut [u8], version: u64) {
     entry[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// Names another lane. The entry is stamped after this.
+pub(in crate::embedded) fn set_lane(entry: &mut [u8], lane: u32) {
+    entry[12..16].copy_from_slice(&lane.to_le_bytes());
+}
+
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {
     bytes.get(at..at + N).and_then(|part| part.try_into().ok()).ok_or(Garbled)
 }
@@ -237,7 +239,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Garbled> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use duly_core::{Body, Lane, Message, MessageId, Timestamp};
+    use duly_core::{Body, Lane, MessageId, StoredMessage, Timestamp};
 
     use super::*;
 
@@ -245,7 +247,7 @@ mod tests {
     fn an_entry_of_before_there_was_a_time_of_acceptance_is_still_read() {
         let id = MessageId::parse("a").unwrap();
         let mut message =
-            Message::new(id, "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(9));
+            StoredMessage::new(id, "kafka".parse().unwrap(), "t".parse().unwrap(), Timestamp::from_millis(9));
         message.properties.set("color", "red").unwrap();
         message.body = Body::text("hello");
         let (lane, now) = (Lane::Sink(message.sink.clone()), Timestamp::from_millis(3));
@@ -255,7 +257,7 @@ mod tests {
             decode(&Bytes::from(bytes), &lane).unwrap()
         };
         let mut bytes = Vec::new();
-        encode_fresh(&message, now, 1, &mut bytes);
+        encode_fresh(&message, None, now, 1, &mut bytes);
         let mut stored = read(bytes);
         assert_eq!((&stored.message, stored.accepted), (&message, Some(now)));
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, Backoff, Body, ContentKind, DeadReason, Key, Lane, Lost, Message, MessageId, Outcome, Priority,
-    Properties, RetryOverride, SinkName, Tag, Timestamp, Topic,
+    Attempt, Backoff, Body, ContentKind, DeadReason, Key, Lane, LeaseLoss, MessageId, Outcome, Priority,
+    Properties, RetryOverride, SinkName, StoredMessage, Tag, Timestamp, Topic,
 };
 
 use super::{
@@ -49,7 +49,7 @@ pub(in crate::embedded) fn decode_head<'a>(
         Lane::Queue(topic) => (SinkName::queue(), topic.clone()),
         Lane::Sink(sink) => (sink.clone(), Topic::parse(take_short(&mut rest)?).map_err(|_| Garbled)?),
     };
-    let mut message = Message::new(id, sink, topic, peek.due());
+    let mut message = StoredMessage::new(id, sink, topic, peek.due());
     message.priority = Priority::new(9u8.saturating_sub(peek.rank())).map_err(|_| Garbled)?;
     if flags & TAG != 0 {
         message.tag = Some(Tag::parse(take_short(&mut rest)?).map_err(|_| Garbled)?);
@@ -73,9 +73,9 @@ pub(in crate::embedded) fn decode_head<'a>(
     }
     let accepted = if flags & ACCEPTED == 0 { None } else { Some(take_time(&mut rest)?) };
     let lost = match flags >> LOST_SHIFT & 3 {
-        0 => Lost::No,
-        1 => Lost::InCompany,
-        _ => Lost::Alone,
+        0 => LeaseLoss::None,
+        1 => LeaseLoss::InBatch,
+        _ => LeaseLoss::Alone,
     };
     let stored = Stored {
         message,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, ContentKind, DeadReason, Lost, Message, Priority, RetryOverride, Timestamp,
+    Attempt, Backoff, ContentKind, DeadReason, LeaseLoss, Priority, RetryOverride, StoredMessage, Timestamp,
+    store::Past,
 };
 
 use super::{
@@ -18,7 +19,7 @@ const PROPERTIES_MAX: usize = 1 << 14;
 
 /// Whether the message can be written down: every length fits the field that it has in an entry. The parser of each name
 /// makes sure of its own; properties and bodies also come from callers that check nothing.
-pub(in crate::embedded) fn fits(message: &Message) -> bool {
+pub(in crate::embedded) fn fits(message: &StoredMessage) -> bool {
     let mut properties = message.properties.iter();
     message.body.len() <= BODY_BYTES_MAX
         && message.properties.len() <= PROPERTIES_MAX
@@ -27,16 +28,22 @@ pub(in crate::embedded) fn fits(message: &Message) -> bool {
 }
 
 /// Appends the entry of a message that is accepted at `now`, to be stamped with its version.
-pub(in crate::embedded) fn encode_fresh(message: &Message, now: Timestamp, lane: u32, out: &mut Vec<u8>) {
+pub(in crate::embedded) fn encode_fresh(
+    message: &StoredMessage,
+    past: Option<&Past>,
+    now: Timestamp,
+    lane: u32,
+    out: &mut Vec<u8>,
+) {
     let fresh = Beside {
         content_hash: message.content_hash(),
-        accepted: Some(now),
+        accepted: past.and_then(|past| past.accepted).or(Some(now)),
         ready: message.due,
-        attempts: 0,
-        lost: Lost::No,
-        maybe_delivered: false,
-        history: &[],
-        dead: None,
+        attempts: past.map_or(0, |past| past.attempts),
+        lost: LeaseLoss::None,
+        maybe_delivered: past.is_some_and(|past| past.maybe_delivered),
+        history: past.map_or(&[], |past| &past.history),
+        dead: past.and_then(|past| past.dead),
     };
     encode_parts(message, &fresh, lane, out);
 }
@@ -62,14 +69,14 @@ struct Beside<'a> {
     accepted: Option<Timestamp>,
     ready: Timestamp,
     attempts: u32,
-    lost: Lost,
+    lost: LeaseLoss,
     maybe_delivered: bool,
     history: &'a [Attempt],
     dead: Option<(DeadReason, Timestamp)>,
 }
 
 /// Appends the entry to `out`, which stays aligned. `lane` is the number of the message's lane.
-fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
+fn encode_parts(m: &StoredMessage, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
     let start = out.len();
     let mut flags = match m.body.kind() {
         ContentKind::Text => 0,
@@ -77,9 +84,9 @@ fn encode_parts(m: &Message, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) 
         ContentKind::Bytes => 2,
     };
     let lost = match stored.lost {
-        Lost::No => 0,
-        Lost::InCompany => 1,
-        Lost::Alone => 2,
+        LeaseLoss::None => 0,
+        LeaseLoss::InBatch => 1,
+        LeaseLoss::Alone => 2,
     };
     flags |= lost << LOST_SHIFT;
     let mut flag = |is: bool, bit: u16| {

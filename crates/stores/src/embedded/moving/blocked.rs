@@ -124,7 +124,7 @@ impl Shared {
         let wanted = engine.opened.wanted(engine.now.wall());
         let known = engine.blocked.0.get(&table);
         if is_unread && known.is_none_or(|known| known.unread.is_none()) {
-            tracing::error!(%error, "a part of the data folder cannot be read: what is in it waits");
+            tracing::error!(%error, "data folder read failed; affected messages wait");
         }
         // What could not be read before is due all the same, and tried again.
         let next = known.filter(|_| !is_unread).map_or(Some(Timestamp::default()), |known| known.next);

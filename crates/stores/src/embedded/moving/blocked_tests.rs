@@ -12,7 +12,7 @@ use std::{
 
 use duly_core::{
     Attempt, DeadReason, Outcome, Timestamp,
-    store::{Settle, Verdict},
+    store::{Settle, Settlement},
 };
 
 use super::super::{
@@ -164,7 +164,7 @@ fn a_retry_that_is_due_comes_while_a_wide_bucket_finds_no_room() {
         (0..3).for_each(|_| assert_full(&mut bed));
         let at = Timestamp::from_millis(now(OPEN_MS + 2_500).wall().as_millis());
         let attempt = Attempt::new(now(OPEN_MS).wall(), Outcome::Again, "no");
-        let settle = Settle { receipt: claimed.receipt, verdict: Verdict::Retry { at, attempt } };
+        let settle = Settle { receipt: claimed.receipt, settlement: Settlement::Retry { at, attempt } };
         bed.shared.settle(now(OPEN_MS), vec![settle]).await.unwrap();
         bed.shared.engine().tick(now(OPEN_MS + 2_500));
         assert_full(&mut bed);
@@ -182,9 +182,10 @@ fn tidying_on_a_full_disk_takes_no_more_memory_with_each_try() {
         let bed = Bed::open(dir.path(), Options { disk: disk.disk(), ..tiny() });
         bed.insert(0, (0..20).map(|number| message("work", number, 0, 100))).await;
         let claimed = bed.claim(1, "work", 20).await.messages;
-        let verdict = Verdict::Dead { reason: DeadReason::Refused, attempt: None };
-        let dead =
-            claimed.into_iter().map(|leased| Settle { receipt: leased.receipt, verdict: verdict.clone() });
+        let settlement = Settlement::Dead { reason: DeadReason::Refused, attempt: None };
+        let dead = claimed
+            .into_iter()
+            .map(|leased| Settle { receipt: leased.receipt, settlement: settlement.clone() });
         bed.shared.settle(now(1), dead.collect()).await.unwrap();
         bed.shared.checkpoint().unwrap();
         let most: Vec<_> = (0..15).map(id).collect();

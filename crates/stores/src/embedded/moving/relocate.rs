@@ -16,11 +16,11 @@ use super::{
 impl Shared {
     /// Moves what is near or claimed and lies in journal segments before `segment` into runs, so that they can go.
     pub(in crate::embedded) fn relocate(&self, segment: u32) -> io::Result<()> {
-        let lanes = self.engine().lanes.len() as u32;
+        let lanes = self.engine().crowded();
         let run_bytes = self.run_bytes();
         let mut parked = Vec::new();
         let mut bytes = 0;
-        for number in 0..lanes {
+        for number in lanes {
             let mut after: Option<NearKey> = None;
             loop {
                 let (some, last) = self.engine().near_in_journal(number, segment, after.as_ref());

@@ -311,8 +311,10 @@ impl Engine {
 
     /// The lanes that have messages in memory.
     pub(super) fn crowded(&self) -> Vec<u32> {
-        let crowded = (0..).zip(self.lanes.iter()).filter(|(_, lane)| !lane.near.is_empty());
-        crowded.map(|(number, _)| number).collect()
+        let crowded = self.lanes.numbered().filter(|(_, lane)| !lane.near.is_empty());
+        let mut numbers: Vec<u32> = crowded.map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Adds what the near messages of a lane after `after` cost to `kept`, a step at a time.

@@ -33,9 +33,9 @@ impl Opening<'_> {
         {
             let name = format!("claims-{number}");
             let file = self.file(&name)?;
-            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), error))?;
             let bytes =
-                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
+                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), error))?;
             if len > 0 {
                 newest = Some((file, end_of_notes(&bytes))).filter(|(_, end)| *end < len);
             }
@@ -47,7 +47,7 @@ impl Opening<'_> {
                 }
             }
         }
-        let has_room = self.claims.has_room().map_err(|error| io_error("reading the claims log", &error))?;
+        let has_room = self.claims.has_room().map_err(|error| io_error("reading the claims log", error))?;
         if let Some((file, end)) = newest.filter(|_| !has_room) {
             // The disk is full: claims go on for a while where there is room laid down for them.
             self.claims = ClaimLog::at(file, end);
@@ -87,7 +87,7 @@ impl Opening<'_> {
                 // Damaged: found again when its turn comes, and set aside then.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
                 read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), error)
                 })?,
             };
             if version_of(&bytes) == note.version {
@@ -139,13 +139,13 @@ impl Opening<'_> {
         let number = engine.file_number();
         let name = format!("claims-{number}");
         let file =
-            disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), &error))?;
+            disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), error))?;
         match file.allocate(ClaimLog::room(engine.options.segment_bytes)) {
             // What is there must open also on a full disk. Half laid down it would only hold the room that is missing.
             Err(error) if is_full(&error) => file.set_len(0),
             laid_down => laid_down,
         }
-        .map_err(|error| io_error("laying down the claims log", &error))?;
+        .map_err(|error| io_error("laying down the claims log", error))?;
         engine.claim_files.push(number);
         Ok(ClaimLog::new(file))
     }
@@ -164,7 +164,7 @@ impl Opening<'_> {
             released: false,
         });
         match self.claims.write(held) {
-            Err(error) if !is_full(&error) => Err(io_error("writing the claims log", &error)),
+            Err(error) if !is_full(&error) => Err(io_error("writing the claims log", error)),
             _ => Ok(()),
         }
     }

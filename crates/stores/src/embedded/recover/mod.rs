@@ -14,7 +14,7 @@ use std::{
 
 use duly_core::{
     Now,
-    store::{Books, StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind, Totals},
 };
 
 use self::segments::unused_segments;
@@ -45,18 +45,18 @@ fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, what)
 }
 
-pub(super) fn io_error(doing: &str, error: &std::io::Error) -> StoreError {
+pub(super) fn io_error(doing: &str, error: std::io::Error) -> StoreError {
     let kind = match error.kind() {
         std::io::ErrorKind::InvalidData => StoreErrorKind::Damaged,
-        _ if is_full(error) => StoreErrorKind::Full,
+        _ if is_full(&error) => StoreErrorKind::Full,
         _ => StoreErrorKind::Unavailable,
     };
-    StoreError::new(kind, format!("{doing} failed: {error}"))
+    StoreError::new(kind, format!("{doing} failed: {error}")).with_source(error)
 }
 
 /// Opening takes a segment of the journal. One is kept ready for it, but a disk that is full again and again uses that up too.
-fn no_segment(dir: &Path, bytes: u64, error: &std::io::Error) -> StoreError {
-    if !is_full(error) {
+fn no_segment(dir: &Path, bytes: u64, error: std::io::Error) -> StoreError {
+    if !is_full(&error) {
         return io_error("laying down the journal", error);
     }
     let what = format!(
@@ -65,7 +65,7 @@ fn no_segment(dir: &Path, bytes: u64, error: &std::io::Error) -> StoreError {
         dir.display(),
         bytes.div_ceil(1024),
     );
-    StoreError::new(StoreErrorKind::Full, what)
+    StoreError::new(StoreErrorKind::Full, what).with_source(error)
 }
 
 /// Opens the folder and brings everything in memory to where it was.
@@ -81,9 +81,9 @@ pub(super) fn open(
                 format!("the data folder {} is open in another process; stop that one first", dir.display());
             StoreError::new(StoreErrorKind::Unavailable, what)
         }
-        _ => io_error(&format!("opening the data folder {}", dir.display()), &error),
+        _ => io_error(&format!("opening the data folder {}", dir.display()), error),
     })?;
-    let names = disk.list(dir).map_err(|error| io_error("listing the data folder", &error))?;
+    let names = disk.list(dir).map_err(|error| io_error("listing the data folder", error))?;
     if names.iter().any(|name| name == MARKER) {
         return Err(damaged(format!(
             "{} is a backup that was not finished; make it again, or open another",
@@ -135,7 +135,7 @@ impl<'a> Opening<'a> {
         now: Now,
     ) -> Result<Self, StoreError> {
         let found =
-            manifest::read(&*disk, dir, names).map_err(|error| io_error("reading the manifest", &error))?;
+            manifest::read(&*disk, dir, names).map_err(|error| io_error("reading the manifest", error))?;
         let mut manifest = match found {
             Some(manifest) => manifest,
             None if !numbered(names, "journal").is_empty() => {
@@ -153,7 +153,7 @@ impl<'a> Opening<'a> {
                     ..Manifest::default()
                 };
                 manifest::write(&*disk, dir, &fresh)
-                    .map_err(|error| io_error("writing the first manifest", &error))?;
+                    .map_err(|error| io_error("writing the first manifest", error))?;
                 fresh
             }
         };
@@ -166,22 +166,24 @@ impl<'a> Opening<'a> {
             None => {
                 next_file += 1;
                 let first = lay_down(&*disk, dir, next_file, segment_bytes);
-                first.map_err(|error| no_segment(dir, segment_bytes, &error))?
+                first.map_err(|error| no_segment(dir, segment_bytes, error))?
             }
         };
-        disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", &error))?;
+        disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", error))?;
         manifest.salted_from = manifest.salted_from.min(first.number);
         let mut journal = Tail::new(first, manifest.next_frame, segment_bytes);
         journal.spares = ready;
         journal.salted_from = manifest.salted_from;
         let mut lanes = Lanes::default();
-        for line in &manifest.lanes {
+        for (line, place) in manifest.lanes.iter().zip(0..) {
             let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
-            let number = lanes.add(lane);
+            let number = line.number.unwrap_or(place);
+            lanes.add(number, lane);
             if let Some(state) = lanes.get_mut(number) {
                 state.paused = line.paused;
             }
         }
+        lanes.reserve(manifest.next_lane);
         let mut engine = Engine {
             now,
             opened: Opened(manifest.opened),
@@ -194,12 +196,12 @@ impl<'a> Opening<'a> {
             ended: Ended::new(options.retention, options.retention_max),
             dead: Buffer::default(),
             dead_count: 0,
-            books: Books {
+            totals: Totals {
                 accepted: manifest.accepted,
                 delivered: manifest.delivered,
                 cancelled: manifest.cancelled,
                 purged: manifest.purged,
-                ..Books::default()
+                ..Totals::default()
             },
             next_file,
             next_version: manifest.next_version,
@@ -229,7 +231,7 @@ impl<'a> Opening<'a> {
     }
 
     fn file(&self, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
-        self.disk.open(&self.dir.join(name)).map_err(|error| io_error(&format!("opening {name}"), &error))
+        self.disk.open(&self.dir.join(name)).map_err(|error| io_error(&format!("opening {name}"), error))
     }
 
     /// Removes files that a crash left half made: nothing names them.
@@ -250,7 +252,7 @@ impl<'a> Opening<'a> {
         for name in self.names.iter().filter(|name| !needed(name)) {
             match self.disk.remove(&self.dir.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(io_error(&format!("removing {name}"), &error));
+                    return Err(io_error(&format!("removing {name}"), error));
                 }
                 _ => {}
             }
@@ -264,7 +266,7 @@ impl<'a> Opening<'a> {
         if self.manifest.format == FORMAT {
             return Ok(());
         }
-        let failed = |error| io_error("writing the manifest in its new format", &error);
+        let failed = |error| io_error("writing the manifest in its new format", error);
         let found = manifest::read(&*self.disk, self.dir, self.names).map_err(failed)?;
         let Some(old) = found else { return Ok(()) };
         let salted_from = self.manifest.salted_from;
@@ -278,7 +280,8 @@ impl<'a> Opening<'a> {
 }
 
 fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> Shared {
-    let lanes = engine.lanes.iter().zip(0..).map(|(state, number)| (state.lane.clone(), number)).collect();
+    let numbers = engine.lanes.numbered().map(|(_, state)| &state.lane);
+    let lanes = numbers.filter_map(|lane| Some((lane.clone(), engine.lanes.number(lane)?))).collect();
     Shared {
         engine: Mutex::new(engine),
         committer: Condvar::new(),

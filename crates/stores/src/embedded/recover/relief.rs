@@ -37,7 +37,7 @@ impl Opening<'_> {
             (spill, Shared::spill),
         ];
         for (_, step) in steps.into_iter().filter(|(wanted, _)| *wanted) {
-            unless_full(step(&shared)).map_err(|error| io_error("writing what the journal holds", &error))?;
+            unless_full(step(&shared)).map_err(|error| io_error("writing what the journal holds", error))?;
         }
         let Shared { engine, claims, .. } = shared;
         let engine = engine.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ mod tests {
     use std::time::Duration;
 
     use duly_core::{
-        Body, Message, MessageId, Monotonic, Now, SinkName, Store, Topic,
+        Body, MessageId, Monotonic, Now, SinkName, Store, StoredMessage, Topic,
         store::{Insert, Inserted},
     };
 
@@ -91,9 +91,9 @@ mod tests {
         let id = MessageId::parse(&format!("m{number}")).unwrap();
         let due = now().wall().saturating_add(Duration::from_secs(u64::from(number % 2) * 3600));
         let topic = Topic::parse("work").unwrap();
-        let mut message = Message::new(id, SinkName::parse("queue").unwrap(), topic, due);
+        let mut message = StoredMessage::new(id, SinkName::parse("queue").unwrap(), topic, due);
         message.body = Body::text("x".repeat(300));
-        Insert { message, made_id: false }
+        Insert::new(message)
     }
 
     #[test]

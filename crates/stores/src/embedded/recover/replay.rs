@@ -43,7 +43,7 @@ impl LastFrame {
     /// write and its sync; and after a failed sync a second one proves nothing, unless the bytes are written again.
     fn make_durable(&self) -> Result<(), StoreError> {
         let done = self.file.write_at(&self.bytes, self.start).and_then(|()| self.file.sync());
-        done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), &error))
+        done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), error))
     }
 }
 
@@ -54,14 +54,14 @@ impl Opening<'_> {
         let mut over: Option<String> = None;
         let mut last: Option<LastFrame> = None;
         let start = self.manifest.journal_start;
-        let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", &error))?;
+        let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", error))?;
         let numbers = numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number));
         for (at, number) in numbers.enumerate() {
             let name = format!("journal-{number}");
             let file = self.file(&name)?;
-            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), &error))?;
+            let len = file.len().map_err(|error| io_error(&format!("reading {name}"), error))?;
             let bytes =
-                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), &error))?;
+                read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), error))?;
             let segment = Segment { number, file: file.clone(), salt: 0, live: 0, first: next };
             self.engine.journal.segments.insert(at, segment);
             let found = self.replay_segment(number, &bytes, next)?;
@@ -80,7 +80,7 @@ impl Opening<'_> {
                 End::Clean(_) => {}
                 End::Torn(at) => {
                     over = Some(format!("{name} has a bad frame at byte {at}"));
-                    tracing::warn!(%name, at, "the last frame of the journal was torn and is cut: nobody was answered for it");
+                    tracing::warn!(%name, at, "torn last journal frame truncated; it was never acknowledged");
                 }
                 End::Damaged(at) => return Err(bad_frame(&name, at, &found, last.as_ref())),
                 End::Headless(at) => {
@@ -148,9 +148,9 @@ impl Opening<'_> {
             let name = format!("journal-{number}");
             self.disk
                 .remove(&self.dir.join(&name))
-                .map_err(|error| io_error(&format!("removing {name}"), &error))?;
+                .map_err(|error| io_error(&format!("removing {name}"), error))?;
         }
-        self.disk.sync_dir(self.dir).map_err(|error| io_error("syncing the data folder", &error))
+        self.disk.sync_dir(self.dir).map_err(|error| io_error("syncing the data folder", error))
     }
 
     fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
@@ -160,20 +160,25 @@ impl Opening<'_> {
                 let place = Place::new(segment, record.offset);
                 self.apply_entry(place, record.body, counted && record.kind == Kind::Accepted)
             }
-            Kind::Ended => self.apply_end(record.body, counted),
+            Kind::Ended => self.apply_end(segment, record.body, counted),
             Kind::Lane => {
                 let (number, lane) =
                     read_lane(record.body).ok_or_else(|| damaged("a lane in the journal cannot be read"))?;
-                if number as usize == self.engine.lanes.len() {
-                    self.engine.lanes.add(lane);
+                // A smaller number that is not known is of a lane that was forgotten.
+                if self.engine.lanes.is_new(number) {
+                    self.engine.lanes.add(number, lane);
                 }
+                self.engine.lanes.named_in(number, segment);
                 Ok(())
             }
             Kind::Paused => {
                 let number =
                     record.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-                if let Some(state) = number.and_then(|number| self.engine.lanes.get_mut(number)) {
+                if let Some(number) = number
+                    && let Some(state) = self.engine.lanes.get_mut(number)
+                {
                     state.paused = record.body.get(4) == Some(&1);
+                    self.engine.lanes.named_in(number, segment);
                 }
                 Ok(())
             }
@@ -186,9 +191,18 @@ impl Opening<'_> {
         };
         let peek = Peek::framed(bytes).map_err(unread)?;
         let hash = hash_of(peek).ok_or_else(|| unread(entry::Garbled))?;
+        if self.engine.lanes.get(peek.lane()).is_none() {
+            return Err(damaged(format!(
+                "the entry at byte {} of journal-{} names lane {}, which is not known; restore the folder from a backup",
+                place.offset(),
+                place.file,
+                peek.lane()
+            )));
+        }
+        self.engine.lanes.named_in(peek.lane(), place.file);
         let version = peek.version();
         self.engine.next_version = self.engine.next_version.max(version + 1);
-        self.engine.books.accepted += u64::from(accepted);
+        self.engine.totals.accepted += u64::from(accepted);
         let known = self.find(hash, peek.id_text())?;
         if known.as_ref().is_some_and(|(_, old)| version <= version_of(old)) {
             return Ok(());
@@ -211,10 +225,11 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn apply_end(&mut self, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
+    fn apply_end(&mut self, segment: u32, bytes: &[u8], counted: bool) -> Result<(), StoreError> {
         let unread = || damaged("the end of a message in the journal cannot be read");
         let peek = EndPeek::at(bytes).map_err(|_| unread())?;
-        let (hash, _, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        let (hash, lane, version) = head_facts(peek.head()).ok_or_else(unread)?;
+        self.engine.lanes.named_in(lane, segment);
         let id = peek
             .head()
             .get(entry::FIXED..entry::FIXED + usize::from(peek.head()[33]))
@@ -232,9 +247,9 @@ impl Opening<'_> {
         }
         if counted {
             match peek.state() {
-                Some(duly_core::State::Delivered) => self.engine.books.delivered += 1,
-                Some(duly_core::State::Cancelled) => self.engine.books.cancelled += 1,
-                _ => self.engine.books.purged += 1,
+                Some(duly_core::State::Delivered) => self.engine.totals.delivered += 1,
+                Some(duly_core::State::Cancelled) => self.engine.totals.cancelled += 1,
+                _ => self.engine.totals.purged += 1,
             }
         }
         Ok(())
@@ -272,7 +287,7 @@ impl Opening<'_> {
                     return Ok(Some((place, Vec::new())));
                 }
                 read => read.map_err(|error| {
-                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), &error)
+                    io_error(&format!("reading byte {} of file {}", place.offset(), place.file), error)
                 })?,
             };
             if Peek::framed(&bytes).is_ok_and(|peek| peek.id_text() == id) {

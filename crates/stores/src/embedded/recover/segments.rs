@@ -29,7 +29,7 @@ pub(super) fn unused_segments(
     for number in numbered(names, "journal").into_iter().rev().take_while(needed) {
         let salted = number >= manifest.salted_from;
         let name = format!("journal-{number}");
-        let failed = |error: std::io::Error| io_error(&format!("reading {name}"), &error);
+        let failed = |error: std::io::Error| io_error(&format!("reading {name}"), error);
         let file = disk.open(&dir.join(&name)).map_err(failed)?;
         if is_used(&*file, number, salted).map_err(failed)? {
             break;
@@ -40,7 +40,7 @@ pub(super) fn unused_segments(
     let mut segments = VecDeque::new();
     for (old, fits) in unused.into_iter().rev() {
         let name = format!("journal-{old}");
-        let failed = |error: std::io::Error| io_error(&format!("reusing {name}"), &error);
+        let failed = |error: std::io::Error| io_error(&format!("reusing {name}"), error);
         if fits {
             *next_file += 1;
             segments.push_back(reuse(disk, dir, old, *next_file).map_err(failed)?);

@@ -40,8 +40,8 @@ impl Opening<'_> {
         let data = self.file(&format!("table-{number}.data"))?;
         let keys = self.file(&format!("table-{number}.keys"))?;
         let bytes = read_all(&*keys, 0, line.keys_len)
-            .map_err(|error| io_error(&format!("reading table-{number}.keys"), &error))?;
-        let len = data.len().map_err(|error| io_error(&format!("reading table-{number}.data"), &error))?;
+            .map_err(|error| io_error(&format!("reading table-{number}.keys"), error))?;
+        let len = data.len().map_err(|error| io_error(&format!("reading table-{number}.data"), error))?;
         if bytes.len() as u64 != line.keys_len || len < line.data_len {
             return Err(damaged(format!(
                 "table-{number} is shorter than the manifest says; restore the folder from a backup"
@@ -132,7 +132,7 @@ impl Opening<'_> {
                 Err(_) => survey(data, number, keys, *start, end),
             };
             let (damaged, first) = surveyed
-                .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), &error))?;
+                .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), error))?;
             // Set aside once the index knows them.
             self.damaged.extend(damaged);
             if let (Some((next, key)), Some(state)) = (first, self.engine.lanes.get_mut(*lane)) {
@@ -146,7 +146,7 @@ impl Opening<'_> {
         for line in std::mem::take(&mut self.manifest.slices) {
             let name = format!("ended-{}", line.number);
             let slice = Slice::load(line.number, self.file(&name)?, line.len)
-                .map_err(|error| io_error(&format!("reading {name}"), &error))?;
+                .map_err(|error| io_error(&format!("reading {name}"), error))?;
             if (slice.file_len, slice.file_crc) != (line.len, line.crc) {
                 return Err(damaged(format!(
                     "{name} does not match its checksum in the manifest; restore the folder from a backup"

@@ -2,17 +2,19 @@
 -- Takes messages. Not run at all when Redis is out of memory.
 --
 -- KEYS    as in prelude.lua
--- ARGV    id and packed message, in pairs, no id twice
+-- ARGV    id and packed message, in pairs, no id twice; pending, or a dead letter that was moved here
 -- result  per pair: "a" accepted; "d" duplicate with the first one's state (1 byte) and due time (6); "c" conflict
 local IN_FLIGHT = 1
-local ids, packed = {}, {}
+local ids, packed, some_dead = {}, {}, false
 for i = FIRST, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   packed[#packed + 1] = ARGV[i + 1]
+  some_dead = some_dead or ARGV[i + 1]:byte(1) % ACCEPTED == DEAD
 end
 -- A key of another type ends the script here, before anything is written: Redis takes nothing back, and a message without its
 -- place among those that wait would be a duplicate for ever and never be delivered.
 call('ZCARD', wait)
+if some_dead then call('ZCARD', dead) end
 call('HLEN', count)
 local known = call('HMGET', msg, unpack(ids))
 local answers = {}
@@ -32,8 +34,14 @@ for i, id in ipairs(ids) do
     local len, due = new:byte(17), new:sub(3, 8)
     local lane = (floor(new:byte(2) / 32) % 2 == 1 and 's' or 'q') .. new:sub(18, 17 + len)
     add('HSET', msg, id, new)
-    add('ZADD', wait, 0, tag(lane) .. due .. char(floor(new:byte(1) / 16)) .. id)
-    tally_waiting(lane, due, 1)
+    if new:byte(1) % ACCEPTED == DEAD then
+      add('ZADD', dead, 0, due .. id)
+      tally(counts, '#dead', 1)
+      tally(counts, 'd' .. lane, 1)
+    else
+      add('ZADD', wait, 0, tag(lane) .. due .. char(floor(new:byte(1) / 16)) .. id)
+      tally_waiting(lane, due, 1)
+    end
     tally(counts, '#accepted', 1)
     answers[i] = 'a'
   end

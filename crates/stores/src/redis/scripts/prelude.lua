@@ -210,15 +210,42 @@ local function close(m)
     .. life .. m.head .. m.body
 end
 
--- Writes a try into the message's life. entry: at 6, outcome 1, detail 2 + n. The latest 16 are kept.
+local KEPT_MAX = 16
+local DEFERRED = 'not sent, '
+local UNCOUNTED = { [1] = true, [2] = true, [5] = true }
+
+-- Whether the try at `at` says that nothing was sent. Beside it, where the next try begins.
+local function is_deferral(history, at)
+  local len = unpacked('>I2', history, at + 7)
+  local is = len >= #DEFERRED and UNCOUNTED[history:byte(at + 6)] and history:sub(at + 9, at + 8 + #DEFERRED) == DEFERRED
+  return is, at + 9 + len
+end
+
+-- Where the try begins and ends that makes room for `entry`, the history being full: for a deferral the latest one before it, else
+-- the oldest try.
+local function leaving(history, entry)
+  local _, first_end = is_deferral(history, 1)
+  local from, to, at = 1, first_end, 1
+  if not is_deferral(entry, 1) then return from, to end
+  while at <= #history do
+    local is, after = is_deferral(history, at)
+    if is then from, to = at, after end
+    at = after
+  end
+  return from, to
+end
+
+-- Writes a try into the message's life. entry: at 6, outcome 1, detail 2 + n. The latest 16 are kept; a deferral takes the place
+-- of the one before, as `Attempt::remember` says.
 local function note(m, entry, counting, maybe)
   m.attempts = m.attempts + counting
   if maybe == 1 then m.maybe = 1 end
   if entry == '' then return end
-  m.history, m.tries = m.history .. entry, m.tries + 1
-  while m.tries > 16 do
-    m.history, m.tries = m.history:sub(10 + unpacked('>I2', m.history, 8)), m.tries - 1
+  while m.tries >= KEPT_MAX do
+    local from, to = leaving(m.history, entry)
+    m.history, m.tries = m.history:sub(1, from - 1) .. m.history:sub(to), m.tries - 1
   end
+  m.history, m.tries = m.history .. entry, m.tries + 1
 end
 
 -- The member of `wait`. Marks behind the id: 1 it was lost, 2 ready at another time than its due time.

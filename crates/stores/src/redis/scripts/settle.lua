@@ -3,7 +3,7 @@
 --
 -- KEYS    as in prelude.lua
 -- ARGV    per claim, no id twice: id, token, verdict. A verdict is a letter, whether the try counts (1 byte), whether it may have
---         arrived (1), the try (2 + n), and then: H hand back: nothing; R retry: when (6); X dead: the reason (1);
+--         arrived (1), the try (2 + n), and then: H hand back: nothing; W wait: when (6); R retry: when (6); X dead: the reason (1);
 --         D delivered: the target's receipt behind one byte, or nothing
 -- result  per claim: "d" done, "l" lost
 local ids = {}
@@ -28,9 +28,10 @@ for i, id in ipairs(ids) do
     note(m, try, counting, maybe)
     if letter == 'H' then
       put(m)
-    elseif letter == 'R' then
+    elseif letter == 'W' or letter == 'R' then
       -- Wall time may have stepped back behind the due time since the claim.
-      m.ready, m.lost = six(math.max(time(rest), time(m.due))), 0
+      m.ready = six(math.max(time(rest), time(m.due)))
+      if letter == 'R' then m.lost = 0 end
       put(m)
     elseif letter == 'D' then
       m.receipt = rest

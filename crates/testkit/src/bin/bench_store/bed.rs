@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use duly_core::{
-    Body, Lane, Message, MessageId, Monotonic, Now, SinkName, Store, Timestamp, Topic,
-    store::{Claim, Claimed, Holder, Insert, Inserted, Settle, Verdict},
+    Body, Lane, MessageId, Monotonic, Now, SinkName, Store, StoredMessage, Timestamp, Topic,
+    store::{Claim, Claimed, Holder, Insert, Inserted, Settle, Settlement},
 };
 use duly_stores::{EmbeddedStore, embedded::Options};
 
@@ -56,9 +56,9 @@ impl Bed {
         let random = u128::from(self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 8;
         let id = MessageId::made(Timestamp::from_millis(START_MS), random | u128::from(self.next as u8));
         let due = Timestamp::from_millis(START_MS + due_ms);
-        let mut message = Message::new(id, SinkName::queue(), Topic::parse(topic).unwrap(), due);
+        let mut message = StoredMessage::new(id, SinkName::queue(), Topic::parse(topic).unwrap(), due);
         message.body = self.body.clone();
-        Insert { message, made_id: true }
+        Insert { id_is_generated: true, ..Insert::new(message) }
     }
 
     pub(crate) fn batch(&mut self, size: usize, due_ms: impl Fn(u64) -> u64) -> Vec<Insert> {
@@ -102,7 +102,7 @@ pub(crate) async fn settle(store: &EmbeddedStore, now: Now, claimed: Claimed) ->
     let batch: Vec<Settle> = claimed
         .messages
         .into_iter()
-        .map(|leased| Settle { receipt: leased.receipt, verdict: Verdict::Delivered { receipt: None } })
+        .map(|leased| Settle { receipt: leased.receipt, settlement: Settlement::Delivered { receipt: None } })
         .collect();
     let count = batch.len();
     store.settle(now, batch).await.unwrap();

@@ -105,7 +105,7 @@ pub(crate) async fn mostly_cancelled(report: &mut Report, pending: usize) {
     }
     cancel(&bed, &doomed).await;
     report.alone(name("insert and cancel"), pending as f64 / start.elapsed().as_secs_f64(), "msg/s");
-    let live = bed.store.books().await.unwrap().pending as f64;
+    let live = bed.store.totals().await.unwrap().pending as f64;
     // A minute of virtual time, some seconds of real time.
     for round in 0..60 {
         settle_down(&bed, 1000 + round * 1000, 10).await;

@@ -50,12 +50,32 @@ impl Activemq {
         (activemq, certificate)
     }
 
+    /// The same for clients alone that show a certificate of the authority in this file.
+    pub fn mutual(clients: &Path) -> (Self, PathBuf) {
+        let tls = "<sslContext><sslContext keyStore=\"FOLDER/keys.p12\" keyStorePassword=\"changeit\" \
+                   trustStore=\"FOLDER/trust.p12\" trustStorePassword=\"changeit\"/></sslContext>";
+        let connector = "<transportConnector name=\"tls\" \
+                         uri=\"stomp+ssl://127.0.0.1:SECOND?transport.needClientAuth=true\"/>";
+        let activemq = Self::prepared(tls, connector, "");
+        trust(activemq.folder(), clients);
+        activemq.start();
+        let certificate = activemq.folder().join("cert.pem");
+        (activemq, certificate)
+    }
+
     /// A broker with more in the URI of its connector, such as `?wireFormat.maxDataLength=1000`.
     pub fn limited(options: &str) -> Self {
         Self::with("", "", options)
     }
 
     fn with(tls: &str, connector: &str, options: &str) -> Self {
+        let activemq = Self::prepared(tls, connector, options);
+        activemq.start();
+        activemq
+    }
+
+    /// A broker that does not run yet.
+    fn prepared(tls: &str, connector: &str, options: &str) -> Self {
         let activemq = Self { program: Program::new("java") };
         let folder = activemq.folder();
         if !tls.is_empty() {
@@ -71,7 +91,6 @@ impl Activemq {
             .replace("SECOND", &activemq.tls_port().to_string())
             .replace("FOLDER", &folder.display().to_string());
         fs::write(folder.join("activemq.xml"), broker).unwrap();
-        activemq.start();
         activemq
     }
 
@@ -138,19 +157,27 @@ impl Activemq {
 
 /// A key as Java keeps it, and its certificate for everybody else.
 fn make_keys(folder: &Path) {
-    let store = folder.join("keys.p12").display().to_string();
-    let common = ["-keystore", &store, "-storepass", "changeit", "-storetype", "PKCS12", "-alias", "broker"];
-    let run = |arguments: &[&str]| {
-        let mut command = Command::new("keytool");
-        command.args(arguments).args(common).stdout(Stdio::null());
-        assert!(command.status().unwrap().success(), "keytool {}", arguments[0]);
-    };
+    let run = |arguments: &[&str]| keytool(&folder.join("keys.p12"), arguments);
     let usage = ["-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:false"];
     let key =
         ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-dname", "CN=broker", "-validity", "30"];
     run(&[&key[..], &usage[..]].concat());
     let certificate = folder.join("cert.pem").display().to_string();
     run(&["-exportcert", "-rfc", "-file", &certificate]);
+}
+
+/// The authority of clients as Java keeps it.
+fn trust(folder: &Path, authority: &Path) {
+    let authority = authority.display().to_string();
+    keytool(&folder.join("trust.p12"), &["-importcert", "-noprompt", "-file", &authority]);
+}
+
+fn keytool(store: &Path, arguments: &[&str]) {
+    let mut command = Command::new("keytool");
+    command.args(arguments).arg("-keystore").arg(store);
+    command.args(["-storepass", "changeit", "-storetype", "PKCS12", "-alias", "broker"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(command.status().unwrap().success(), "keytool {}", arguments[0]);
 }
 
 #[cfg(test)]

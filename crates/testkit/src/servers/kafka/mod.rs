@@ -20,6 +20,7 @@ use super::{
     proxy::Proxy,
     wait_until,
 };
+use crate::tls::ClientCertificate;
 
 pub use cluster::{Cluster, NODES};
 
@@ -61,6 +62,8 @@ pub struct Kafka {
     program: Program,
     guarded: Place,
     secure: Place,
+    mutual: Place,
+    clients: ClientCertificate,
     proxy: Proxy,
 }
 
@@ -71,8 +74,9 @@ impl Kafka {
     /// If it does not start.
     pub fn start_new() -> Self {
         let (program, guarded, secure) = (Program::new("java"), Place::new(), Place::new());
+        let (mutual, clients) = (Place::new(), ClientCertificate::new());
         let proxy = Proxy::to(guarded.port() + SECOND);
-        let kafka = Self { program, guarded, secure, proxy };
+        let kafka = Self { program, guarded, secure, mutual, clients, proxy };
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         fs::write(kafka.certificate(), made.cert.pem()).unwrap();
         let both = format!("{}{}", made.signing_key.serialize_pem(), made.cert.pem());
@@ -101,6 +105,16 @@ impl Kafka {
     /// Where clients go by TLS with a user and a password, by SCRAM-SHA-256.
     pub fn guarded_by_tls(&self) -> String {
         format!("127.0.0.1:{}", self.secure.port() + SECOND)
+    }
+
+    /// Where clients go by TLS who show the certificate [`clients`](Self::clients).
+    pub fn by_mutual_tls(&self) -> String {
+        format!("127.0.0.1:{}", self.mutual.port())
+    }
+
+    /// The certificate that it knows.
+    pub fn clients(&self) -> &ClientCertificate {
+        &self.clients
     }
 
     /// The file with the certificate that it shows.

@@ -3,17 +3,19 @@
 use super::{Kafka, LIMITED, PASSWORD, SECOND, USER, WEAK};
 
 impl Kafka {
-    /// `server.properties`: one node, five listeners, little of everything.
+    /// `server.properties`: one node, six listeners, little of everything.
     pub(super) fn settings(&self) -> String {
         let data = self.file("data").display().to_string();
         let (plain, controller) = (self.program.port(), self.program.port() + SECOND);
         let (guarded, behind_proxy) = (self.guarded.port(), self.guarded.port() + SECOND);
         let (tls, both) = (self.secure.port(), self.secure.port() + SECOND);
+        let mutual = self.mutual.port();
         let keys = self.file("both.pem").display().to_string();
+        let trusted = self.clients.authority().display().to_string();
         let outside = |proxied: u16| {
             format!(
                 "PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded},PROXIED://127.0.0.1:{proxied},\
-                 TLS://127.0.0.1:{tls},BOTH://127.0.0.1:{both}"
+                 TLS://127.0.0.1:{tls},BOTH://127.0.0.1:{both},MUTUAL://127.0.0.1:{mutual}"
             )
         };
         let (bound, told) = (outside(behind_proxy), outside(self.proxy.port()));
@@ -28,7 +30,10 @@ impl Kafka {
              listeners={bound},CONTROLLER://127.0.0.1:{controller}\n\
              advertised.listeners={told}\n\
              listener.security.protocol.map=PLAIN:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,\
-             GUARDED:SASL_PLAINTEXT,TLS:SSL,BOTH:SASL_SSL\n\
+             GUARDED:SASL_PLAINTEXT,TLS:SSL,BOTH:SASL_SSL,MUTUAL:SSL\n\
+             listener.name.mutual.ssl.client.auth=required\n\
+             listener.name.mutual.ssl.truststore.type=PEM\n\
+             listener.name.mutual.ssl.truststore.location={trusted}\n\
              sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256\n\
              listener.name.guarded.plain.sasl.jaas.config={module}.plain.PlainLoginModule required {users};\n\
              listener.name.both.plain.sasl.jaas.config={module}.plain.PlainLoginModule required {users};\n\
@@ -37,7 +42,7 @@ impl Kafka {
              ssl.keystore.type=PEM\n\
              ssl.keystore.location={keys}\n\
              authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
-             super.users=User:ANONYMOUS;User:{USER}\n\
+             super.users=User:ANONYMOUS;User:{USER};User:CN=client\n\
              log.dirs={data}\n\
              message.max.bytes=2097152\n\
              auto.create.topics.enable=false\n\

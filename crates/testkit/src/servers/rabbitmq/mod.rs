@@ -31,10 +31,13 @@ pub fn installed() -> bool {
     super::installed("rabbitmq", &["rabbitmq-server", "epmd"])
 }
 
+/// The shared server takes no larger body.
+pub const MESSAGE_BYTES_MAX: usize = 8_000_000;
+
 /// A server that lives as long as this process. Nobody stops it or configures it.
 pub fn shared() -> &'static Rabbitmq {
     static SHARED: OnceLock<Rabbitmq> = OnceLock::new();
-    SHARED.get_or_init(Rabbitmq::single)
+    SHARED.get_or_init(|| Rabbitmq::with(&format!("max_message_size = {MESSAGE_BYTES_MAX}")))
 }
 
 /// One RabbitMQ server with `guest` as administrator. The ports and the data stay over restarts.

@@ -9,6 +9,7 @@ use std::{fs, net::Ipv4Addr, path::PathBuf, sync::OnceLock, time::Duration};
 pub use cluster::{Cluster, Node};
 
 use super::{jars, place::SECOND, program::Program, proxy::Proxy, wait_until};
+use crate::tls::ClientCertificate;
 
 /// What `cargo xtask servers` brings.
 const LIST: &str = include_str!("../../../jars/rocketmq/pom.xml");
@@ -57,6 +58,7 @@ pub struct Rocketmq {
     namesrv: Program,
     proxy: Proxy,
     options: Options,
+    clients: ClientCertificate,
 }
 
 impl Rocketmq {
@@ -79,7 +81,7 @@ impl Rocketmq {
     fn try_with(options: Options) -> Result<Self, String> {
         let (broker, namesrv) = (Program::new("java"), Program::new("java"));
         let proxy = Proxy::beside(PROXIED, broker.port());
-        let rocketmq = Self { broker, namesrv, proxy, options };
+        let rocketmq = Self { broker, namesrv, proxy, options, clients: ClientCertificate::new() };
         fs::write(rocketmq.namesrv.folder().join("settings"), rocketmq.name_settings()).unwrap();
         fs::write(rocketmq.broker.folder().join("settings"), rocketmq.broker_settings()).unwrap();
         rocketmq.write_keys();
@@ -99,9 +101,14 @@ impl Rocketmq {
         format!("127.0.0.1:{}", self.broker.port())
     }
 
-    /// The file with the certificate that both show to whoever comes by TLS.
+    /// The file with the certificate that both show to whoever comes by TLS, and who must show [`clients`](Self::clients).
     pub fn certificate(&self) -> PathBuf {
         self.broker.folder().join("certificate.pem")
+    }
+
+    /// The certificate that both know.
+    pub fn clients(&self) -> &ClientCertificate {
+        &self.clients
     }
 
     /// Where clients are told that the broker is.

@@ -16,7 +16,9 @@ impl Rocketmq {
         fs::write(&certificate, made.cert.pem()).unwrap();
         fs::write(&key, made.signing_key.serialize_pem()).unwrap();
         let text = format!(
-            "tls.test.mode.enable=false\ntls.server.need.client.auth=none\ntls.server.keyPath={}\ntls.server.certPath={}\n",
+            "tls.test.mode.enable=false\ntls.server.need.client.auth=require\ntls.server.authClient=true\n\
+             tls.server.trustCertPath={}\ntls.server.keyPath={}\ntls.server.certPath={}\n",
+            self.clients.authority().display(),
             key.display(),
             certificate.display()
         );

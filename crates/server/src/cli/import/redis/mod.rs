@@ -13,7 +13,7 @@ use clap::Args;
 use duly::{SinkName, Topic};
 
 use self::{
-    moving::Mover,
+    moving::InStoreDelivery,
     naming::Template,
     report::{KeyReport, Report},
     score::Unit,
@@ -100,7 +100,7 @@ impl Arguments {
         }
         let members = sets.iter().map(|(_, count)| count).sum();
         let progress = Progress::of_members(out, members);
-        let mut mover = Mover::new(&self, source, client, out, &progress);
+        let mut mover = InStoreDelivery::new(&self, source, client, out, &progress);
         let mut done = Ok(());
         for (key, count) in &sets {
             done = mover.set(key, *count).await;

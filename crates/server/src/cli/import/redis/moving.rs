@@ -16,15 +16,15 @@ use crate::{
         progress::Progress,
     },
     client::Client,
-    http::CODES,
     wire::{BatchResult, NewMessage},
 };
+use duly::ErrorCode;
 
 /// Bytes of one call, unless a single message has more.
 const CALL_BYTES: usize = 4 << 20;
 
 /// Moves one set after another.
-pub(super) struct Mover<'a> {
+pub(super) struct InStoreDelivery<'a> {
     arguments: &'a Arguments,
     source: Source,
     client: &'a Client,
@@ -47,7 +47,7 @@ struct Waiting {
     line: Bytes,
 }
 
-impl<'a> Mover<'a> {
+impl<'a> InStoreDelivery<'a> {
     pub(super) fn new(
         arguments: &'a Arguments,
         source: Source,
@@ -207,7 +207,7 @@ fn line(message: &NewMessage) -> Result<Bytes, Failure> {
 }
 
 fn status(code: &str) -> u16 {
-    CODES.iter().find(|(known, ..)| *known == code).map_or(422, |(_, status, _)| *status)
+    ErrorCode::parse(code).map_or(422, ErrorCode::status)
 }
 
 /// The answers to the first of these lines, and why there are no more. A line that is far too long ends its call.

@@ -10,12 +10,12 @@ use std::{
 };
 
 use duly::{
-    Body, Changed, Clock, Lane, ManualClock, MessageId, Priority, Query, SinkName, State, Store, Timestamp,
-    Topic, hours, seconds,
+    Attempt, Body, Changed, Clock, DeadReason, Lane, ManualClock, MessageId, Outcome, Priority, Query,
+    SinkName, State, Store, Timestamp, Topic, hours, seconds,
 };
 use duly_core::{
-    Message,
-    store::{Claim, Holder, Insert, Inserted, Leased, Settle, Verdict},
+    StoredMessage,
+    store::{Claim, Holder, Insert, Inserted, LeasedMessage, Settle, Settlement},
 };
 use duly_stores::{MemoryStore, memory};
 use futures_util::FutureExt;
@@ -41,13 +41,15 @@ pub(super) struct Bed {
     pub(super) clock: ManualClock,
     pub(super) source: MemoryStore,
     pub(super) target: MemoryStore,
+    /// When the source accepted everything.
+    pub(super) began: Timestamp,
     ledger: Arc<Mutex<BTreeMap<MessageId, Entry>>>,
 }
 
 /// One message, and what became of it.
 #[derive(Debug, Clone)]
 struct Entry {
-    message: Message,
+    message: StoredMessage,
     is_cancelled: bool,
     arrivals: usize,
 }
@@ -73,8 +75,10 @@ impl Bed {
     }
 
     pub(super) fn with(options: memory::Options) -> Self {
+        let clock = ManualClock::new();
         let bed = Self {
-            clock: ManualClock::new(),
+            began: clock.now().wall(),
+            clock,
             source: MemoryStore::with(options),
             target: MemoryStore::new(),
             ledger: Arc::default(),
@@ -86,7 +90,8 @@ impl Bed {
             } else {
                 begin.saturating_add(hours(number as u64))
             };
-            let mut message = Message::new(id(number), SinkName::queue(), Topic::parse(LANE).unwrap(), due);
+            let mut message =
+                StoredMessage::new(id(number), SinkName::queue(), Topic::parse(LANE).unwrap(), due);
             message.body = Body::text(format!("body of {number}"));
             message.priority = Priority::new(number as u8).unwrap();
             message.max_lateness = Some(hours(1000));
@@ -103,16 +108,16 @@ impl Bed {
         Self { source: self.target.clone(), target: self.source.clone(), ..self.clone() }
     }
 
-    pub(super) fn accept(&self, store: &MemoryStore, message: &Message) -> Inserted {
-        let insert = Insert { message: message.clone(), made_id: false };
+    pub(super) fn accept(&self, store: &MemoryStore, message: &StoredMessage) -> Inserted {
+        let insert = Insert::new(message.clone());
         now(store.insert(self.clock.now(), vec![insert])).unwrap().remove(0)
     }
 
-    pub(super) fn message(&self, number: usize) -> Message {
+    pub(super) fn message(&self, number: usize) -> StoredMessage {
         self.ledger.lock().unwrap()[&id(number)].message.clone()
     }
 
-    pub(super) fn message_of(&self, id: &MessageId) -> Message {
+    pub(super) fn message_of(&self, id: &MessageId) -> StoredMessage {
         self.ledger.lock().unwrap()[id].message.clone()
     }
 
@@ -152,22 +157,53 @@ impl Bed {
     }
 
     /// The nodes of a store take what is due.
-    pub(super) fn claim(&self, store: &MemoryStore) -> Vec<Leased> {
+    pub(super) fn claim(&self, store: &MemoryStore) -> Vec<LeasedMessage> {
         let lane = Lane::Queue(Topic::parse(LANE).unwrap());
         let claim = Claim { lane, limit: 10, lease: Duration::from_secs(60), holder: Holder::Client };
         now(store.claim(self.clock.now(), claim)).unwrap().messages
     }
 
     /// They deliver what they took.
-    pub(super) fn settle(&self, store: &MemoryStore, claimed: Vec<Leased>) {
+    pub(super) fn settle(&self, store: &MemoryStore, claimed: Vec<LeasedMessage>) {
         let mut ledger = self.ledger.lock().unwrap();
         for leased in claimed {
             let entry = ledger.get_mut(&leased.message.id).unwrap();
             assert_eq!(leased.message, entry.message);
             entry.arrivals += 1;
-            let settle = Settle { receipt: leased.receipt, verdict: Verdict::Delivered { receipt: None } };
+            let settle =
+                Settle { receipt: leased.receipt, settlement: Settlement::Delivered { receipt: None } };
             now(store.settle(self.clock.now(), vec![settle])).unwrap();
         }
+    }
+
+    /// The nodes of the source give up what is due, after a try of which nobody knows whether it arrived.
+    pub(super) fn bury(&self) -> Vec<MessageId> {
+        let claimed = self.claim(&self.source);
+        let ids: Vec<_> = claimed.iter().map(|leased| leased.message.id.clone()).collect();
+        for leased in claimed {
+            let attempt = Some(Attempt::new(self.clock.now().wall(), Outcome::Unknown, "no answer"));
+            let settlement = Settlement::Dead { reason: DeadReason::Exhausted, attempt };
+            let settle = Settle { receipt: leased.receipt, settlement };
+            now(self.source.settle(self.clock.now(), vec![settle])).unwrap();
+            self.ledger.lock().unwrap().get_mut(&leased.message.id).unwrap().is_cancelled = true;
+        }
+        ids
+    }
+
+    /// Somebody replays dead letters; what is replayed is to arrive. Says which were.
+    pub(super) fn replay(&self, store: &MemoryStore, ids: &[MessageId]) -> Vec<MessageId> {
+        let now_is = self.clock.now();
+        let answers = now(store.replay(now_is, ids)).unwrap();
+        let is_done = |answer: &Changed| matches!(answer, Changed::Done { .. });
+        let done = ids.iter().zip(answers).filter(|(_, answer)| is_done(answer)).map(|(id, _)| id.clone());
+        done.inspect(|id| self.is_to_arrive(id, now_is.wall())).collect()
+    }
+
+    /// A dead letter was replayed at that time.
+    pub(super) fn is_to_arrive(&self, id: &MessageId, due: Timestamp) {
+        let mut ledger = self.ledger.lock().unwrap();
+        let entry = ledger.get_mut(id).unwrap();
+        (entry.is_cancelled, entry.message.due) = (false, due);
     }
 
     /// A client cancels at the source, and sends something else with the same id if that was done.
@@ -223,7 +259,7 @@ impl Bed {
         let parked = Query { due_from: Some(parked::FIRST), ..Query::all(State::Pending) };
         let parked = now(self.target.list(&parked)).unwrap().records;
         assert!(parked.is_empty(), "{told}: parked at the target: {parked:?}");
-        assert_eq!(now(self.source.books()).unwrap().pending, 0, "{told}: left at the source");
+        assert_eq!(now(self.source.totals()).unwrap().pending, 0, "{told}: left at the source");
         self.clock.advance(hours(100));
         self.deliver(&self.source);
         self.deliver(&self.target);
@@ -231,7 +267,7 @@ impl Bed {
             let expected = usize::from(!entry.is_cancelled);
             assert_eq!(entry.arrivals, expected, "{told}: {id}: {entry:?}");
         }
-        for books in [&self.source, &self.target].map(|store| now(store.books()).unwrap()) {
+        for books in [&self.source, &self.target].map(|store| now(store.totals()).unwrap()) {
             assert!(books.balance(), "{told}: {books:?}");
         }
     }

@@ -1,17 +1,18 @@
 //! The move between two stores in memory, with its process killed at every call, and others at work meanwhile.
 
 mod bed;
+mod dead;
 mod others;
 mod wire;
 
 use std::time::Duration;
 
-use duly::{Body, Lane, State, Store, Topic, hours};
-use duly_core::store::{Claim, Holder, Inserted, Settle, Verdict};
+use duly::{Body, State, Store, hours};
+use duly_core::store::Inserted;
 use duly_stores::memory;
 
 use self::{
-    bed::{Bed, COUNT, LANE, id, now},
+    bed::{Bed, COUNT, id, now},
     wire::{Cut, Meddler, Wires},
 };
 
@@ -47,12 +48,14 @@ fn meddler(bed: &Bed, deed: impl FnOnce(&Bed) + Send + 'static) -> Meddler {
 #[tokio::test]
 async fn everything_is_moved_as_it_was() {
     let bed = Bed::new();
+    bed.clock.advance(hours(1));
     let run = bed.run(Wires::default(), |_| ()).await;
     run.done.unwrap();
     assert_eq!((run.report.moved, run.report.complete), (COUNT as u64, true));
     for number in 0..COUNT {
         let record = now(bed.target.get(&[id(number)])).unwrap().remove(0).unwrap();
         assert_eq!((record.message, record.state), (bed.message(number), State::Pending));
+        assert_eq!(record.accepted, Some(bed.began), "when it was accepted at the source");
     }
     bed.check("moved");
 }
@@ -156,7 +159,7 @@ async fn what_the_target_knows_is_not_delivered_by_both_and_a_conflict_stays() {
     let report = run.report;
     assert_eq!((report.moved, report.known, report.conflicts), (COUNT as u64 - 2, 1, 1));
     assert_eq!((report.left.pending, report.complete), (1, true), "but for the conflict");
-    assert_eq!(report.verdict().unwrap_err().code(), 4);
+    assert_eq!(report.settlement().unwrap_err().code(), 4);
     let [there, here] = [&bed.source, &bed.target].map(|store| now(store.get(&[id(3)])).unwrap().remove(0));
     assert_eq!((there.unwrap().state, here.unwrap().message.body), (State::Pending, other.body));
     now(bed.target.cancel(duly::Clock::now(&bed.clock), &[id(3)])).unwrap();
@@ -177,7 +180,7 @@ async fn what_the_source_has_forgotten_is_left_until_somebody_decides() {
         run.done.unwrap();
         let forgotten = run.report.forgotten;
         assert!(forgotten <= 3, "no more than one batch");
-        assert_eq!(run.report.verdict().is_err(), forgotten > 0);
+        assert_eq!(run.report.settlement().is_err(), forgotten > 0);
         left += forgotten;
         let run = bed.run(Wires::default(), |wishes| wishes.deliver_forgotten = true).await;
         assert_eq!((run.report.moved, run.report.forgotten), (forgotten, 0));
@@ -196,7 +199,7 @@ async fn a_move_that_is_given_up_is_cleared_up() {
         run.done.unwrap();
         let back = bed.back();
         back.run(Wires::default(), |_| ()).await.done.unwrap();
-        assert_eq!(now(bed.source.books()).unwrap().pending, COUNT as u64, "all came back");
+        assert_eq!(now(bed.source.totals()).unwrap().pending, COUNT as u64, "all came back");
         back.check(&format!("killed after call {at}, cleared up, moved back"));
     }
 }
@@ -224,29 +227,5 @@ async fn a_store_is_not_moved_into_itself() {
     bed.target = bed.source.clone();
     let failure = bed.run(Wires::default(), |_| ()).await.done.unwrap_err();
     assert!(failure.code() == 2 && failure.words.contains("one and the same"), "{failure}");
-    assert_eq!(now(bed.source.books()).unwrap().pending, COUNT as u64);
-}
-
-#[tokio::test]
-async fn dead_letters_stay_unless_they_are_replayed_and_pauses_come_along() {
-    let bed = Bed::new();
-    let lane = Lane::Queue(Topic::parse(LANE).unwrap());
-    let claim = Claim { lane: lane.clone(), limit: 1, lease: hours(1), holder: Holder::Client };
-    let clock = duly::Clock::now(&bed.clock);
-    let leased = now(bed.source.claim(clock, claim)).unwrap().messages.remove(0);
-    let reason = duly::DeadReason::Refused;
-    let settle = Settle { receipt: leased.receipt, verdict: Verdict::Dead { reason, attempt: None } };
-    now(bed.source.settle(clock, vec![settle])).unwrap();
-    now(bed.source.set_paused(&lane, true)).unwrap();
-    let run = bed.run(Wires::default(), |_| ()).await;
-    run.done.unwrap();
-    assert_eq!((run.report.moved, run.report.left.dead, run.report.lanes_paused), (COUNT as u64 - 1, 1, 1));
-    assert!(now(bed.target.lanes(clock)).unwrap()[0].paused);
-    let run = bed.run(Wires::default(), |wishes| wishes.replay_dead = true).await;
-    assert_eq!((run.report.moved, run.report.replayed, run.report.left.dead), (1, 1, 0));
-    now(bed.target.set_paused(&lane, false)).unwrap();
-    // Replayed, it is due now, and not when it was.
-    now(bed.target.reschedule(clock, &[(leased.message.id.clone(), leased.message.due)])).unwrap();
-    bed.check("replayed");
-    assert_eq!(bed.arrivals(), [1; COUNT]);
+    assert_eq!(now(bed.source.totals()).unwrap().pending, COUNT as u64);
 }

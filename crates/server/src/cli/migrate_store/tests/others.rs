@@ -6,7 +6,7 @@ use std::{
 };
 
 use duly::{Clock, MessageId, State, Store, Topic, hours};
-use duly_core::store::{Inserted, Settle, Verdict};
+use duly_core::store::{Inserted, Settle, Settlement};
 use duly_stores::memory;
 
 use super::{
@@ -56,7 +56,7 @@ async fn what_is_cancelled_and_sent_again_with_other_content_is_what_arrives() {
         run.done.unwrap();
         if run.report.forgotten > 0 {
             // Between the look at it and its cancel: what was sent last is gone, which is told, and what was cancelled stays so.
-            assert_eq!(run.report.verdict().unwrap_err().code(), 4);
+            assert_eq!(run.report.settlement().unwrap_err().code(), 4);
             bed.clock.advance(hours(100));
             bed.deliver(&bed.target);
             assert_eq!(bed.arrivals()[3], 0);
@@ -93,8 +93,8 @@ async fn a_dead_letter_that_is_replayed_before_a_late_cancel_is_not_lost() {
         let ids: Vec<MessageId> = taken.iter().map(|leased| leased.message.id.clone()).collect();
         for leased in taken {
             let reason = duly::DeadReason::Refused;
-            let verdict = Verdict::Dead { reason, attempt: None };
-            now(bed.source.settle(bed.clock.now(), vec![Settle { receipt: leased.receipt, verdict }]))
+            let settlement = Settlement::Dead { reason, attempt: None };
+            now(bed.source.settle(bed.clock.now(), vec![Settle { receipt: leased.receipt, settlement }]))
                 .unwrap();
         }
         bed.run(Wires::default(), |wishes| wishes.late = hours(1)).await.done.unwrap();

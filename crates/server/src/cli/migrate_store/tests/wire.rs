@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use duly::{
-    Books, Changed, Durability, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Settled, Store,
-    StoreError, StoreErrorKind, Timestamp,
+    Changed, Durability, Lane, LaneStatus, MessageId, Now, Page, Query, Record, Settled, Store, StoreError,
+    StoreErrorKind, Timestamp, Totals,
 };
 use duly_core::{
     Receipt,
@@ -169,8 +169,8 @@ impl Store for Wired {
         self.items(ids.to_vec(), move |inner, ids| at_once(inner.replay(now, &ids)))
     }
 
-    async fn purge(&self, _: Now, _: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        panic!("a move purges nothing")
+    async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
+        self.items(ids.to_vec(), move |inner, ids| at_once(inner.purge(now, &ids)))
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -189,8 +189,8 @@ impl Store for Wired {
         self.look(self.inner.lanes(now)).await
     }
 
-    async fn books(&self) -> Result<Books, StoreError> {
-        self.look(self.inner.books()).await
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.look(self.inner.totals()).await
     }
 
     async fn forecast(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<Vec<u64>, StoreError> {

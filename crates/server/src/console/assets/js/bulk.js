@@ -56,7 +56,7 @@ function Bulk({ what, selection, close, after }) {
   const n = counted ? (selection.ids ? counted.matched - counted.too_late : counted.matched) : 0;
   const wanted = `${what} ${n}`;
   // What was counted is what is done: nothing that came since, and no more of it.
-  const bound = selection.filter && counted ? { as_of: counted.as_of, at_most: counted.matched } : {};
+  const bound = selection.filter && counted ? { as_of: counted.as_of, matched: counted.matched } : {};
   const submit = (event) => {
     event.preventDefault();
     if (typed.trim() !== wanted) return;

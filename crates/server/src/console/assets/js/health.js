@@ -58,22 +58,22 @@ export function Health() {
   </section>`;
 }
 
-/** What the server says of an alert, in the reader's language: its numbers are read out of its words. */
-const DETAILS = {
-  overdue: /^(?<lane>.+): the oldest due message has waited (?<waited>.+), the limit is (?<limit>.+)$/,
-  queue_length: /^(?<count>\d+) messages are pending, the limit is (?<limit>\d+)$/,
-  lateness_p99: /^99 of 100 tries began within (?<p99>.+), the limit is (?<limit>.+); of (?<of>\d+) tries in a minute$/,
-  failure_rate: /^(?<failed>\d+) of (?<of>\d+) tries failed within a minute, the limit is (?<limit>.+) %$/,
-  dead_letters: /^(?<count>\d+) messages were given up and are kept, the limit is (?<limit>\d+);/,
-  orphan: /^(?<count>\d+) messages wait for the sink (?<sink>.+), which is not configured;/,
-  not_ready: /^no message could be accepted and delivered now: (?<parts>.+)$/s,
-  degraded: /^some messages wait while all others are delivered: (?<why>.+)$/s,
+/** What the words of an alert need, from what it measured. */
+const VALUES = {
+  overdue: ({ lane, measured_ms, limit_ms }) => ({ lane, waited: span(measured_ms), limit: span(limit_ms) }),
+  queue_length: ({ count, limit }) => ({ count, limit }),
+  lateness_p99: ({ measured_ms, limit_ms, tries }) => ({ p99: span(measured_ms), limit: span(limit_ms), tries }),
+  failure_rate: ({ failed, tries, limit_rate }) => ({ failed, tries, limit: limit_rate * 100 }),
+  dead_letters: ({ count, limit }) => ({ count, limit }),
+  orphan: ({ count, sink }) => ({ count, sink }),
+  books: ({ books }) => ({ accepted: books.accepted, sum: ENDS.reduce((sum, end) => sum + books[end], 0) }),
+  not_ready: ({ parts }) => ({ parts: Object.entries(parts).map(([part, why]) => t("health.part", { part: t(`part.${part}`), state: why })).join(t("health.join")) }),
+  degraded: ({ why }) => ({ why }),
 };
+const ENDS = ["pending", "in_flight", "delivered", "cancelled", "dead", "purged"];
 
-export function alertDetail({ name, detail }) {
-  const found = DETAILS[name]?.exec(detail);
-  return found ? t(`alert.${name}.detail`, found.groups) : detail;
-}
+/** What an alert says, in the reader's language; one that this page does not know, in the server's words. */
+export const alertDetail = ({ name, detail, values }) => (name in VALUES ? t(`alert.${name}.detail`, VALUES[name](values)) : detail);
 
 /** The class in bold, what it survives after it. */
 function durability(text) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::bench::*;
 use crate::{
     ErrorScope, Outcome, SinkError, SinkErrorKind,
-    schedule::{Action, End, Event, Report},
-    store::Verdict,
+    schedule::{Action, AttemptResult, Event, Report},
+    store::Settlement,
 };
 
 fn probes(bench: &mut Bench) -> usize {
@@ -16,7 +16,7 @@ fn probes(bench: &mut Bench) -> usize {
 }
 
 /// A bench whose target just turned out to be away.
-fn broken(end: End) -> Bench {
+fn broken(end: AttemptResult) -> Bench {
     let mut bench = Bench::with(sink());
     bench.feed(A, 25);
     let deliveries = bench.deliveries();
@@ -29,10 +29,10 @@ fn an_outage_counts_no_attempt_and_hands_back_what_was_not_begun() {
     let mut bench = broken(unreachable());
     let settles = bench.settles();
     let retries = settles.iter().filter(
-        |(_, v)| matches!(v, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unreachable),
+        |(_, v)| matches!(v, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unreachable),
     );
     assert_eq!(retries.count(), 10);
-    assert_eq!(settles.iter().filter(|(_, verdict)| *verdict == Verdict::HandBack).count(), 5);
+    assert_eq!(settles.iter().filter(|(_, settlement)| *settlement == Settlement::Release).count(), 5);
     assert_eq!(bench.claim_of(A), None);
     assert!(matches!(bench.reports()[..], [Report::BreakerOpened { lane: A, .. }]));
 }
@@ -82,7 +82,7 @@ fn a_target_that_stays_away_for_two_days_is_probed_at_most_every_fifteen_seconds
 
 #[test]
 fn a_half_open_breaker_opens_again_when_its_one_message_fails() {
-    for end in [unreachable(), End::not(Outcome::Unknown, "no answer")] {
+    for end in [unreachable(), AttemptResult::failed(Outcome::Unknown, "no answer")] {
         let mut bench = Bench::with(sink());
         bench.feed(A, 10);
         let (delivery, _) = bench.deliveries().remove(0);
@@ -104,7 +104,7 @@ fn a_half_open_breaker_opens_again_when_its_one_message_fails() {
 
 #[test]
 fn a_targets_wish_for_a_later_time_is_honoured() {
-    let end = End::Not {
+    let end = AttemptResult::Failed {
         outcome: Outcome::Throttled,
         detail: "slower".into(),
         retry_after: Some(Duration::from_secs(90)),
@@ -112,7 +112,7 @@ fn a_targets_wish_for_a_later_time_is_honoured() {
     };
     let mut bench = broken(end);
     assert!(
-        bench.settles().iter().any(|(_, v)| matches!(v, Verdict::Retry { at: t, .. } if *t == at(90_000)))
+        bench.settles().iter().any(|(_, v)| matches!(v, Settlement::Retry { at: t, .. } if *t == at(90_000)))
     );
     bench.pass(Duration::from_secs(89));
     assert_eq!(probes(&mut bench), 0);
@@ -122,7 +122,7 @@ fn a_targets_wish_for_a_later_time_is_honoured() {
 
 #[test]
 fn an_operator_may_probe_at_once() {
-    let mut bench = broken(End::not(Outcome::Misconfigured, "wrong password"));
+    let mut bench = broken(AttemptResult::failed(Outcome::Misconfigured, "wrong password"));
     bench.tell(Event::ProbeNow { lane: A });
     assert_eq!(probes(&mut bench), 1);
     bench.tell(Event::ProbeNow { lane: A });

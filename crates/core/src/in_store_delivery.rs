@@ -15,25 +15,25 @@ use crate::{MessageId, Now, Timestamp, Topic, store::StoreError};
 /// - What is moved looks as if it had been claimed, delivered at its first try and settled.
 /// - An error says nothing of whether something was moved; asking again does no harm.
 #[async_trait]
-pub trait Mover: Send + Sync + 'static {
+pub trait InStoreDelivery: Send + Sync + 'static {
     /// Moves what is due, up to `limit`.
-    async fn move_due(&self, now: Now, limit: usize) -> Result<Moved, StoreError>;
+    async fn move_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError>;
 }
 
 /// What was moved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct InStoreDelivered {
     /// Those that are at the target now.
-    pub messages: Vec<MovedMessage>,
+    pub messages: Vec<InStoreMessage>,
     /// Nothing else of the lane is due before then; `None`: nothing is known to come.
     pub next: Option<Timestamp>,
     /// What is left.
-    pub left: Left,
+    pub left: Remaining,
 }
 
 /// A message that was moved: as much of it as is told and measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MovedMessage {
+pub struct InStoreMessage {
     /// Which.
     pub id: MessageId,
     /// To which topic.
@@ -44,7 +44,7 @@ pub struct MovedMessage {
 
 /// What a mover left of what is due.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Left {
+pub enum Remaining {
     /// Nothing, or only what was too many for one call.
     #[default]
     Movable,

@@ -188,7 +188,7 @@ fn a_paused_lane_claims_nothing_and_hands_back_what_waits() {
     bench.tell(Event::Paused { lane: A });
     let settles = bench.settles();
     assert_eq!(settles.len(), 5);
-    assert!(settles.iter().all(|(_, verdict)| *verdict == crate::store::Verdict::HandBack));
+    assert!(settles.iter().all(|(_, settlement)| *settlement == crate::store::Settlement::Release));
     bench.pass(Duration::from_secs(4));
     assert_eq!(bench.claim_of(A), None);
     bench.tell(Event::Resumed { lane: A });

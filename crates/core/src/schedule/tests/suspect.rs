@@ -1,14 +1,16 @@
 //! What may have killed a process is tried alone.
 
+use std::time::Duration;
+
 use super::bench::*;
 use crate::{
-    Lost,
-    schedule::{LaneSettings, Terms},
-    store::Verdict,
+    LeaseLoss,
+    schedule::{DeliveryTerms, LaneSettings},
+    store::Settlement,
 };
 
-fn lost(bench: &Bench) -> Terms {
-    Terms { lost: Lost::InCompany, attempt: 9, ..bench.due() }
+fn lost(bench: &Bench) -> DeliveryTerms {
+    DeliveryTerms { lost: LeaseLoss::InBatch, attempt: 9, ..bench.due() }
 }
 
 #[test]
@@ -41,7 +43,7 @@ fn a_second_suspect_of_any_lane_waits_for_the_first() {
     bench.claim_of(B);
     let second = bench.give(B, vec![suspect], None);
     assert_eq!(bench.deliveries(), []);
-    assert_eq!(bench.settles(), [(second[0], Verdict::HandBack)]);
+    assert_eq!(bench.settles(), [(second[0], Settlement::Release)]);
     bench.pass(ms(3_000));
     assert_eq!(bench.claim_of(B), None);
 
@@ -65,4 +67,46 @@ fn a_suspect_does_not_join_the_call_of_those_before_it() {
     assert_eq!(jobs, waiting);
     bench.delivered(next, vec![done(); 2]);
     assert_eq!(bench.deliveries()[0].1, suspect);
+}
+
+/// The first wait of [`handler`] after a failure.
+const FAILED: Duration = Duration::from_secs(5);
+
+/// Terms of a message of a queue whose claim was just lost for the first time.
+fn just_lost(bench: &Bench) -> DeliveryTerms {
+    let lost_at = Some(bench.now().wall());
+    DeliveryTerms { lost: LeaseLoss::InBatch, attempt: 2, lost_at, ..bench.due() }
+}
+
+#[test]
+fn what_a_handler_lost_waits_as_after_a_failure_and_is_then_called_alone() {
+    let mut bench = Bench::with(handler());
+    bench.hint(A, at(0));
+    bench.claim_of(A);
+    let terms = just_lost(&bench);
+    let jobs = bench.give(A, vec![terms.clone()], None);
+    assert_eq!(bench.deliveries(), []);
+    let ready = bench.now().wall().saturating_add(FAILED);
+    assert_eq!(bench.settles(), [(jobs[0], Settlement::Defer { at: ready })]);
+    assert!(bench.claim_of(A).is_some(), "others need not wait");
+    bench.nothing(A, Some(ready));
+    bench.pass(FAILED);
+    assert!(bench.claim_of(A).is_some());
+    let jobs = bench.give(A, vec![DeliveryTerms { lost_at: None, ..terms }], None);
+    assert_eq!(bench.deliveries()[0].1, jobs);
+}
+
+#[test]
+fn what_waits_after_a_loss_holds_up_no_suspect_of_another_lane() {
+    let mut bench = Bench::with(handler());
+    bench.add(B, sink());
+    bench.hint(A, at(0));
+    bench.claim_of(A);
+    let terms = just_lost(&bench);
+    bench.give(A, vec![terms], None);
+    bench.hint(B, at(0));
+    bench.claim_of(B);
+    let suspect = lost(&bench);
+    let jobs = bench.give(B, vec![suspect], None);
+    assert_eq!(bench.deliveries()[0].1, jobs);
 }

@@ -6,11 +6,11 @@ use super::bench::*;
 use crate::{
     Monotonic, Outcome,
     schedule::{Action, Event, LaneSettings},
-    store::Verdict,
+    store::Settlement,
 };
 
 fn gone(bench: &Bench) -> bool {
-    bench.actions.iter().any(|action| matches!(action, Action::LaneGone { lane: A }))
+    bench.actions.iter().any(|action| matches!(action, Action::LaneRemoved { lane: A }))
 }
 
 fn stop(bench: &mut Bench, grace: Duration) {
@@ -24,7 +24,7 @@ fn what_runs_finishes_and_what_waits_is_handed_back() {
     bench.feed(A, 5);
     let deliveries = bench.deliveries();
     stop(&mut bench, Duration::from_secs(10));
-    assert_eq!(bench.settles().iter().filter(|(_, v)| *v == Verdict::HandBack).count(), 3);
+    assert_eq!(bench.settles().iter().filter(|(_, v)| *v == Settlement::Release).count(), 3);
     assert!(!gone(&bench));
     for (delivery, _) in deliveries {
         bench.delivered(delivery, vec![done()]);
@@ -43,7 +43,7 @@ fn a_handler_that_does_not_finish_in_time_is_ended_and_its_task_handed_back() {
     assert!(!gone(&bench));
     bench.pass(ms(1));
     assert!(bench.actions.iter().any(|action| matches!(action, Action::Abandon { .. })));
-    assert_eq!(bench.settles(), [(jobs[0], Verdict::HandBack)]);
+    assert_eq!(bench.settles(), [(jobs[0], Settlement::Release)]);
     assert!(gone(&bench));
 }
 
@@ -54,7 +54,9 @@ fn a_call_of_a_sink_that_is_ended_has_an_unknown_outcome() {
     bench.tell(Event::Shutdown { grace_end: Monotonic::from_micros(bench.mono_us + 1_000) });
     bench.pass(ms(1));
     let settles = bench.settles();
-    assert!(matches!(&settles[0].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown));
+    assert!(
+        matches!(&settles[0].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown)
+    );
     assert!(gone(&bench));
 }
 
@@ -67,6 +69,6 @@ fn what_a_claim_brings_after_the_stop_is_handed_back() {
     assert!(!gone(&bench));
     let terms = vec![bench.due(); 2];
     bench.give(A, terms, None);
-    assert!(bench.settles().iter().all(|(_, verdict)| *verdict == Verdict::HandBack));
+    assert!(bench.settles().iter().all(|(_, settlement)| *settlement == Settlement::Release));
     assert!(gone(&bench));
 }

@@ -1,33 +1,33 @@
 //! From the end of a try to the end of its claim.
 
-use super::{End, LaneSettings, Terms, Work};
-use crate::{Attempt, DeadReason, Outcome, RetryPolicy, Timestamp, store::Verdict};
+use super::{AttemptResult, DeliveryTerms, LaneSettings, Work};
+use crate::{Attempt, DeadReason, Outcome, RetryPolicy, Timestamp, store::Settlement};
 
 /// Decides what a try's end means for the message. `outage_end` is when an absent target is tried again.
-pub fn verdict(
+pub fn settlement_of(
     now: Timestamp,
     settings: &LaneSettings,
-    terms: &Terms,
-    end: End,
+    terms: &DeliveryTerms,
+    end: AttemptResult,
     outage_end: Timestamp,
     random: u64,
-) -> Verdict {
+) -> Settlement {
     let (outcome, detail, retry_after) = match end {
-        End::Done { receipt } => return Verdict::Delivered { receipt },
-        End::Not { outcome, detail, retry_after, .. } => (outcome, detail, retry_after),
+        AttemptResult::Delivered { receipt } => return Settlement::Delivered { receipt },
+        AttemptResult::Failed { outcome, detail, retry_after, .. } => (outcome, detail, retry_after),
     };
     let attempt = Attempt::new(now, outcome, detail);
     if !outcome.counts() {
-        return Verdict::Retry {
+        return Settlement::Retry {
             at: outage_end.max(now.saturating_add(retry_after.unwrap_or_default())),
             attempt,
         };
     }
     if outcome == Outcome::Refused {
-        return Verdict::Dead { reason: DeadReason::Refused, attempt: Some(attempt) };
+        return Settlement::Dead { reason: DeadReason::Refused, attempt: Some(attempt) };
     }
     if terms.attempt >= terms.attempts(&settings.retry) {
-        return Verdict::Dead { reason: DeadReason::Exhausted, attempt: Some(attempt) };
+        return Settlement::Dead { reason: DeadReason::Exhausted, attempt: Some(attempt) };
     }
     let wait = || policy(settings, terms, outcome).wait(terms.attempt, random);
     let wait = match (&settings.work, retry_after) {
@@ -35,11 +35,11 @@ pub fn verdict(
         (Work::Handler { .. }, Some(asked)) => asked,
         (_, asked) => wait().max(asked.unwrap_or_default()),
     };
-    Verdict::Retry { at: now.saturating_add(wait), attempt }
+    Settlement::Retry { at: now.saturating_add(wait), attempt }
 }
 
 /// The policy of one try: the message's own words over those of the lane.
-fn policy(settings: &LaneSettings, terms: &Terms, outcome: Outcome) -> RetryPolicy {
+pub(super) fn policy(settings: &LaneSettings, terms: &DeliveryTerms, outcome: Outcome) -> RetryPolicy {
     let mut lane = settings.retry.clone();
     if let Work::Handler { again, failed } = settings.work {
         lane.min = if outcome == Outcome::Again { again } else { failed };
@@ -58,7 +58,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Backoff, ErrorScope, Lost, RetryOverride};
+    use crate::{Backoff, ErrorScope, LeaseLoss, RetryOverride};
 
     const NOW: Timestamp = Timestamp::from_millis(10_000);
     const OUTAGE_END: Timestamp = Timestamp::from_millis(12_345);
@@ -87,11 +87,12 @@ mod tests {
         settings(Work::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) })
     }
 
-    fn terms(attempt: u32) -> Terms {
-        Terms {
+    fn terms(attempt: u32) -> DeliveryTerms {
+        DeliveryTerms {
             due: NOW,
             attempt,
-            lost: Lost::No,
+            lost: LeaseLoss::None,
+            lost_at: None,
             max_lateness: None,
             retry: None,
             bytes: 0,
@@ -100,56 +101,63 @@ mod tests {
         }
     }
 
-    fn retry_at(verdict: Verdict) -> u64 {
-        match verdict {
-            Verdict::Retry { at, .. } => at.as_millis(),
+    fn retry_at(settlement: Settlement) -> u64 {
+        match settlement {
+            Settlement::Retry { at, .. } => at.as_millis(),
             other => panic!("not a retry: {other:?}"),
         }
     }
 
-    fn decide(settings: &LaneSettings, terms: &Terms, end: End) -> Verdict {
-        verdict(NOW, settings, terms, end, OUTAGE_END, 0)
+    fn decide(settings: &LaneSettings, terms: &DeliveryTerms, end: AttemptResult) -> Settlement {
+        settlement_of(NOW, settings, terms, end, OUTAGE_END, 0)
     }
 
     #[test]
     fn an_outage_waits_for_its_end_whatever_the_attempt() {
         for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured] {
-            let verdict = decide(&settings(Work::Sink), &terms(99), End::not(outcome, "away"));
-            assert_eq!(retry_at(verdict), OUTAGE_END.as_millis());
+            let settlement =
+                decide(&settings(Work::Sink), &terms(99), AttemptResult::failed(outcome, "away"));
+            assert_eq!(retry_at(settlement), OUTAGE_END.as_millis());
         }
     }
 
     #[test]
     fn an_unknown_outcome_waits_by_the_policy_until_the_attempts_are_used_up() {
-        let unknown = || End::not(Outcome::Unknown, "no answer");
+        let unknown = || AttemptResult::failed(Outcome::Unknown, "no answer");
         assert_eq!(retry_at(decide(&settings(Work::Sink), &terms(2), unknown())), 12_000);
         assert!(matches!(
             decide(&settings(Work::Sink), &terms(3), unknown()),
-            Verdict::Dead { reason: DeadReason::Exhausted, attempt: Some(_) }
+            Settlement::Dead { reason: DeadReason::Exhausted, attempt: Some(_) }
         ));
     }
 
     #[test]
     fn a_refusal_is_dead_at_once() {
         assert!(matches!(
-            decide(&settings(Work::Sink), &terms(1), End::not(Outcome::Refused, "no")),
-            Verdict::Dead { reason: DeadReason::Refused, .. }
+            decide(&settings(Work::Sink), &terms(1), AttemptResult::failed(Outcome::Refused, "no")),
+            Settlement::Dead { reason: DeadReason::Refused, .. }
         ));
     }
 
     #[test]
     fn a_handler_that_says_no_waits_less_than_one_that_fails() {
-        assert_eq!(retry_at(decide(&handler(), &terms(1), End::not(Outcome::Again, ""))), 11_000);
-        assert_eq!(retry_at(decide(&handler(), &terms(1), End::not(Outcome::Failed, "x"))), 15_000);
+        assert_eq!(
+            retry_at(decide(&handler(), &terms(1), AttemptResult::failed(Outcome::Again, ""))),
+            11_000
+        );
+        assert_eq!(
+            retry_at(decide(&handler(), &terms(1), AttemptResult::failed(Outcome::Failed, "x"))),
+            15_000
+        );
         assert!(matches!(
-            decide(&handler(), &terms(3), End::not(Outcome::Again, "")),
-            Verdict::Dead { reason: DeadReason::Exhausted, .. }
+            decide(&handler(), &terms(3), AttemptResult::failed(Outcome::Again, "")),
+            Settlement::Dead { reason: DeadReason::Exhausted, .. }
         ));
     }
 
     #[test]
     fn the_targets_wish_and_the_messages_own_policy_are_honoured() {
-        let end = End::Not {
+        let end = AttemptResult::Failed {
             outcome: Outcome::Unknown,
             detail: String::new(),
             retry_after: Some(Duration::from_secs(60)),
@@ -161,9 +169,9 @@ mod tests {
             max: Some(Duration::from_secs(7)),
             ..RetryOverride::default()
         };
-        let terms = Terms { retry: Some(Box::new(own)), ..terms(1) };
-        assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Failed, "x"))), 17_000);
-        assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Again, ""))), 17_000);
+        let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
+        assert_eq!(retry_at(decide(&handler(), &terms, AttemptResult::failed(Outcome::Failed, "x"))), 17_000);
+        assert_eq!(retry_at(decide(&handler(), &terms, AttemptResult::failed(Outcome::Again, ""))), 17_000);
     }
 
     #[test]
@@ -178,8 +186,9 @@ mod tests {
             ..handler()
         };
         // Without randomness a wait is half of what it has grown to, and never less than the first.
-        let wait =
-            |outcome, attempt| retry_at(decide(&grows, &terms(attempt), End::not(outcome, ""))) - 10_000;
+        let wait = |outcome, attempt| {
+            retry_at(decide(&grows, &terms(attempt), AttemptResult::failed(outcome, ""))) - 10_000
+        };
         assert_eq!([1, 2, 4, 9].map(|n| wait(Outcome::Again, n)), [1_000, 1_000, 4_000, 30_000]);
         assert_eq!([1, 2, 4, 9].map(|n| wait(Outcome::Failed, n)), [5_000, 5_000, 20_000, 30_000]);
     }
@@ -187,14 +196,17 @@ mod tests {
     #[test]
     fn a_message_that_names_only_its_longest_wait_waits_no_longer() {
         let own = RetryOverride { max: Some(Duration::from_millis(300)), ..RetryOverride::default() };
-        let terms = Terms { retry: Some(Box::new(own)), ..terms(1) };
-        assert_eq!(retry_at(decide(&handler(), &terms, End::not(Outcome::Failed, "x"))), 10_300);
-        assert_eq!(retry_at(decide(&settings(Work::Sink), &terms, End::not(Outcome::Unknown, "x"))), 10_300);
+        let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
+        assert_eq!(retry_at(decide(&handler(), &terms, AttemptResult::failed(Outcome::Failed, "x"))), 10_300);
+        assert_eq!(
+            retry_at(decide(&settings(Work::Sink), &terms, AttemptResult::failed(Outcome::Unknown, "x"))),
+            10_300
+        );
     }
 
     #[test]
     fn a_handler_that_names_its_wait_gets_exactly_that() {
-        let end = |after| End::Not {
+        let end = |after| AttemptResult::Failed {
             outcome: Outcome::Again,
             detail: String::new(),
             retry_after: Some(Duration::from_millis(after)),

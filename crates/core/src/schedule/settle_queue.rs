@@ -10,7 +10,7 @@ use super::{
     Action, Job, Random, Report, Scheduler,
     lane::{Step, Timer},
 };
-use crate::{Monotonic, store::Verdict};
+use crate::{Monotonic, store::Settlement};
 
 /// Settles under way at the same time; meanwhile the next ones gather, so that batches grow with the load.
 const AT_ONCE: usize = 2;
@@ -21,19 +21,19 @@ const STORE_WAIT_MIN: Duration = Duration::from_millis(50);
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct Settling {
-    queue: VecDeque<(Job, Verdict)>,
-    under_way: HashMap<u64, Arc<[(Job, Verdict)]>>,
+pub(super) struct SettleQueue {
+    queue: VecDeque<(Job, Settlement)>,
+    under_way: HashMap<u64, Arc<[(Job, Settlement)]>>,
     jobs: HashSet<Job>,
     serial: u64,
     failures: u32,
     not_before: Monotonic,
 }
 
-impl Settling {
-    pub(super) fn push(&mut self, job: Job, verdict: Verdict) {
+impl SettleQueue {
+    pub(super) fn push(&mut self, job: Job, settlement: Settlement) {
         self.jobs.insert(job);
-        self.queue.push_back((job, verdict));
+        self.queue.push_back((job, settlement));
     }
 
     pub(super) fn has(&self, job: Job) -> bool {
@@ -50,44 +50,44 @@ pub(super) fn store_wait(times: u32, random: &mut Random) -> Duration {
 impl Scheduler {
     /// Sends what has gathered, as far as the store is free for it.
     pub(super) fn flush(&mut self, step: &mut Step<'_>) {
-        let settling = &mut step.shared.settling;
-        if settling.not_before > step.now.mono() {
+        let settle_queue = &mut step.shared.settle_queue;
+        if settle_queue.not_before > step.now.mono() {
             return;
         }
-        while settling.under_way.len() < AT_ONCE && !settling.queue.is_empty() {
-            let count = settling.queue.len().min(BATCH_MAX);
+        while settle_queue.under_way.len() < AT_ONCE && !settle_queue.queue.is_empty() {
+            let count = settle_queue.queue.len().min(BATCH_MAX);
             let mut batch = Vec::with_capacity(count);
-            for (job, verdict) in settling.queue.drain(..count) {
-                if self.lanes.get(&job.lane).is_some_and(|lane| lane.held.contains_key(&job.serial)) {
-                    batch.push((job, verdict));
+            for (job, settlement) in settle_queue.queue.drain(..count) {
+                if self.lanes.get(&job.lane).is_some_and(|lane| lane.claims.contains(job)) {
+                    batch.push((job, settlement));
                 } else {
-                    settling.jobs.remove(&job);
+                    settle_queue.jobs.remove(&job);
                 }
             }
             if batch.is_empty() {
                 continue;
             }
-            settling.serial += 1;
+            settle_queue.serial += 1;
             let batch: Arc<[_]> = batch.into();
-            settling.under_way.insert(settling.serial, batch.clone());
-            step.actions.push(Action::Settle { settle: settling.serial, batch });
+            settle_queue.under_way.insert(settle_queue.serial, batch.clone());
+            step.actions.push(Action::Settle { settle: settle_queue.serial, batch });
         }
     }
 
     pub(super) fn settled(&mut self, settle: u64, lost: &[Job], step: &mut Step<'_>) {
-        let Some(batch) = step.shared.settling.under_way.remove(&settle) else { return };
-        step.shared.settling.failures = 0;
-        step.shared.settling.not_before = Monotonic::default();
-        for (job, verdict) in batch.iter() {
-            step.shared.settling.jobs.remove(job);
+        let Some(batch) = step.shared.settle_queue.under_way.remove(&settle) else { return };
+        step.shared.settle_queue.failures = 0;
+        step.shared.settle_queue.not_before = Monotonic::default();
+        for (job, settlement) in batch.iter() {
+            step.shared.settle_queue.jobs.remove(job);
             let Some(lane) = self.lanes.get_mut(&job.lane) else { continue };
-            lane.let_go(*job, step.shared);
-            match verdict {
+            lane.remove_claim(*job, step.shared);
+            match settlement {
                 // The sweep finds what was lost.
                 _ if lost.contains(job) => {}
-                Verdict::Retry { at, .. } => _ = lane.hint(*at),
-                Verdict::HandBack => _ = lane.hint(step.now.wall()),
-                Verdict::Delivered { .. } | Verdict::Dead { .. } => {}
+                Settlement::Retry { at, .. } | Settlement::Defer { at } => _ = lane.timing.hint(*at),
+                Settlement::Release => _ = lane.timing.hint(step.now.wall()),
+                Settlement::Delivered { .. } | Settlement::Dead { .. } => {}
             }
             self.touch(job.lane);
         }
@@ -96,15 +96,15 @@ impl Scheduler {
     /// Repeats a failed settle. When a lease is surely over, its renewal lets the job go and the flush leaves it out:
     /// the message comes again.
     pub(super) fn settle_failed(&mut self, settle: u64, step: &mut Step<'_>) {
-        let Some(batch) = step.shared.settling.under_way.remove(&settle) else { return };
+        let Some(batch) = step.shared.settle_queue.under_way.remove(&settle) else { return };
         for end in batch.iter().rev() {
-            step.shared.settling.queue.push_front(end.clone());
+            step.shared.settle_queue.queue.push_front(end.clone());
         }
-        let settling = &mut step.shared.settling;
-        settling.failures = settling.failures.saturating_add(1);
-        let times = settling.failures;
-        settling.not_before = step.now.mono().saturating_add(store_wait(times, &mut step.shared.random));
-        step.shared.wheel.set(step.shared.settling.not_before, Timer::Settle);
+        let settle_queue = &mut step.shared.settle_queue;
+        settle_queue.failures = settle_queue.failures.saturating_add(1);
+        let times = settle_queue.failures;
+        settle_queue.not_before = step.now.mono().saturating_add(store_wait(times, &mut step.shared.random));
+        step.shared.wheel.set(step.shared.settle_queue.not_before, Timer::Settle);
         step.actions.push(Action::Report(Report::StoreFailing { times }));
     }
 }

@@ -6,7 +6,7 @@ use super::bench::*;
 use crate::{
     Monotonic,
     schedule::{Action, Event, Job, LaneSettings, Report},
-    store::Verdict,
+    store::Settlement,
 };
 
 fn extends(bench: &mut Bench) -> Vec<Vec<Job>> {
@@ -43,7 +43,7 @@ fn a_lease_is_renewed_while_the_handler_runs() {
     }
     assert_eq!(forgotten(&bench), []);
     bench.delivered(delivery, vec![done()]);
-    assert_eq!(bench.settles(), [(jobs[0], Verdict::Delivered { receipt: None })]);
+    assert_eq!(bench.settles(), [(jobs[0], Settlement::Delivered { receipt: None })]);
     bench.pass(Duration::from_secs(20));
     assert_eq!(extends(&mut bench), Vec::<Vec<Job>>::new());
 }
@@ -79,8 +79,8 @@ fn what_waited_so_long_that_its_lease_nearly_ends_is_handed_back() {
     bench.pass(Duration::from_secs(10));
     bench.delivered(delivery, vec![done()]);
     assert_eq!(bench.deliveries(), []);
-    let verdicts: Vec<_> = bench.settles().into_iter().map(|(_, verdict)| verdict).collect();
-    assert_eq!(verdicts, [Verdict::Delivered { receipt: None }, Verdict::HandBack]);
+    let settlements: Vec<_> = bench.settles().into_iter().map(|(_, settlement)| settlement).collect();
+    assert_eq!(settlements, [Settlement::Delivered { receipt: None }, Settlement::Release]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_call_whose_lease_cannot_be_renewed_is_ended_before_another_node_may_deliver
     let lease = sink().lease;
     assert!(bench.mono_us - began < lease.as_micros() as u64, "it ran on after the end of its lease");
     assert!(extends(&mut bench).len() >= 2, "it was tried more than once to renew it");
-    let [(job, Verdict::Retry { attempt, .. })] = &bench.settles()[..] else { panic!("not told") };
+    let [(job, Settlement::Retry { attempt, .. })] = &bench.settles()[..] else { panic!("not told") };
     assert_eq!((*job, attempt.outcome), (jobs[0], crate::Outcome::Unknown));
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::bench::*;
 use crate::{
     DeadReason, Outcome,
-    schedule::{Action, End, LaneSettings, Terms},
-    store::Verdict,
+    schedule::{Action, AttemptResult, DeliveryTerms, LaneSettings},
+    store::Settlement,
 };
 
-fn is_retry_at(verdict: &Verdict, from: u64, to: u64) -> bool {
-    matches!(verdict, Verdict::Retry { at: time, .. } if *time >= at(from) && *time <= at(to))
+fn is_retry_at(settlement: &Settlement, from: u64, to: u64) -> bool {
+    matches!(settlement, Settlement::Retry { at: time, .. } if *time >= at(from) && *time <= at(to))
 }
 
 #[test]
@@ -29,14 +29,14 @@ fn each_message_has_its_own_end() {
     let (delivery, _) = bench.deliveries().remove(0);
     let receipt = Some("proof".to_owned());
     let ends = vec![
-        End::Done { receipt: receipt.clone() },
-        End::not(Outcome::Refused, "never"),
-        End::not(Outcome::Unknown, "no answer"),
+        AttemptResult::Delivered { receipt: receipt.clone() },
+        AttemptResult::failed(Outcome::Refused, "never"),
+        AttemptResult::failed(Outcome::Unknown, "no answer"),
     ];
     bench.delivered(delivery, ends);
     let settles = bench.settles();
-    assert_eq!(settles[0], (jobs[0], Verdict::Delivered { receipt }));
-    assert!(matches!(settles[1].1, Verdict::Dead { reason: DeadReason::Refused, .. }));
+    assert_eq!(settles[0], (jobs[0], Settlement::Delivered { receipt }));
+    assert!(matches!(settles[1].1, Settlement::Dead { reason: DeadReason::Refused, .. }));
     assert!(is_retry_at(&settles[2].1, 1_000, 1_000));
 }
 
@@ -46,16 +46,16 @@ fn a_message_that_used_up_its_attempts_or_its_lateness_is_dead_without_a_call() 
     bench.pass(ms(100));
     bench.hint(A, at(0));
     bench.claim_of(A);
-    let exhausted = Terms { attempt: 4, ..bench.due() };
-    let expired = Terms { due: at(0), max_lateness: Some(ms(99)), ..bench.due() };
+    let exhausted = DeliveryTerms { attempt: 4, ..bench.due() };
+    let expired = DeliveryTerms { due: at(0), max_lateness: Some(ms(99)), ..bench.due() };
     bench.give(A, vec![exhausted, expired], None);
     assert_eq!(bench.deliveries(), []);
-    let reasons: Vec<_> = bench.settles().into_iter().map(|(_, verdict)| verdict).collect();
+    let reasons: Vec<_> = bench.settles().into_iter().map(|(_, settlement)| settlement).collect();
     assert_eq!(
         reasons,
         [
-            Verdict::Dead { reason: DeadReason::Exhausted, attempt: None },
-            Verdict::Dead { reason: DeadReason::Expired, attempt: None }
+            Settlement::Dead { reason: DeadReason::Exhausted, attempt: None },
+            Settlement::Dead { reason: DeadReason::Expired, attempt: None }
         ]
     );
 }
@@ -65,11 +65,11 @@ fn the_last_attempt_that_fails_makes_a_dead_letter() {
     let mut bench = Bench::with(sink());
     bench.hint(A, at(0));
     bench.claim_of(A);
-    let last = Terms { attempt: 3, ..bench.due() };
+    let last = DeliveryTerms { attempt: 3, ..bench.due() };
     bench.give(A, vec![last], None);
     let (delivery, _) = bench.deliveries().remove(0);
-    bench.delivered(delivery, vec![End::not(Outcome::Unknown, "no answer")]);
-    assert!(matches!(bench.settles()[0].1, Verdict::Dead { reason: DeadReason::Exhausted, .. }));
+    bench.delivered(delivery, vec![AttemptResult::failed(Outcome::Unknown, "no answer")]);
+    assert!(matches!(bench.settles()[0].1, Settlement::Dead { reason: DeadReason::Exhausted, .. }));
 }
 
 #[test]
@@ -77,21 +77,21 @@ fn a_call_that_fails_as_a_whole_is_repeated_one_by_one_before_anything_counts() 
     let mut bench = Bench::with(sink());
     let jobs = bench.feed(A, 3);
     let (delivery, _) = bench.deliveries().remove(0);
-    let bad = || End::not(Outcome::Unknown, "broken pipe");
+    let bad = || AttemptResult::failed(Outcome::Unknown, "broken pipe");
     bench.delivered(delivery, vec![bad(), bad(), bad()]);
     assert_eq!(bench.settles(), []);
-    let mut verdicts = Vec::new();
+    let mut settlements = Vec::new();
     for _ in 0..3 {
         for (delivery, call) in bench.deliveries() {
             assert_eq!(call.len(), 1);
             bench.delivered(delivery, vec![if call[0] == jobs[1] { bad() } else { done() }]);
         }
-        verdicts.extend(bench.settles());
+        settlements.extend(bench.settles());
     }
-    assert_eq!(verdicts.len(), 3);
-    for (job, verdict) in verdicts {
-        let delivered = verdict == Verdict::Delivered { receipt: None };
-        assert_eq!(delivered, job != jobs[1], "{job:?} {verdict:?}");
+    assert_eq!(settlements.len(), 3);
+    for (job, settlement) in settlements {
+        let delivered = settlement == Settlement::Delivered { receipt: None };
+        assert_eq!(delivered, job != jobs[1], "{job:?} {settlement:?}");
     }
 }
 
@@ -100,13 +100,13 @@ fn an_unknown_outcome_is_recorded_although_the_call_alone_met_an_outage() {
     let mut bench = Bench::with(sink());
     bench.feed(A, 2);
     let (delivery, _) = bench.deliveries().remove(0);
-    bench.delivered(delivery, vec![End::not(Outcome::Unknown, "broken pipe"); 2]);
+    bench.delivered(delivery, vec![AttemptResult::failed(Outcome::Unknown, "broken pipe"); 2]);
     let (alone, _) = bench.deliveries().remove(0);
     bench.delivered(alone, vec![unreachable()]);
     let settles = bench.settles();
     assert_eq!(settles.len(), 1, "the other one is still under way");
-    let is_unknown = |verdict: &Verdict| matches!(verdict, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown);
-    assert!(settles.iter().all(|(_, verdict)| is_unknown(verdict)), "{settles:?}");
+    let is_unknown = |settlement: &Settlement| matches!(settlement, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown);
+    assert!(settles.iter().all(|(_, settlement)| is_unknown(settlement)), "{settles:?}");
 }
 
 #[test]
@@ -126,8 +126,10 @@ fn a_missing_outcome_is_an_unknown_one() {
     let (delivery, _) = bench.deliveries().remove(0);
     bench.delivered(delivery, vec![done()]);
     let settles = bench.settles();
-    assert_eq!(settles[0].1, Verdict::Delivered { receipt: None });
-    assert!(matches!(&settles[1].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown));
+    assert_eq!(settles[0].1, Settlement::Delivered { receipt: None });
+    assert!(
+        matches!(&settles[1].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown)
+    );
 }
 
 #[test]
@@ -140,7 +142,9 @@ fn a_call_that_takes_too_long_is_given_up_and_its_late_answer_ignored() {
     bench.pass(ms(1));
     assert!(bench.actions.iter().any(|a| matches!(a, Action::Abandon { delivery: d } if *d == delivery)));
     let settles = bench.settles();
-    assert!(matches!(&settles[0].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown));
+    assert!(
+        matches!(&settles[0].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown)
+    );
     bench.delivered(delivery, vec![done()]);
     assert_eq!(bench.settles(), []);
 }
@@ -193,8 +197,10 @@ fn a_busy_lane_claims_when_it_is_worth_its_while() {
 
 #[test]
 fn a_handler_that_says_no_fails_or_hangs_comes_again_after_its_wait() {
-    for (end, wait) in [(End::not(Outcome::Again, ""), 1_000), (End::not(Outcome::Failed, "panicked"), 5_000)]
-    {
+    for (end, wait) in [
+        (AttemptResult::failed(Outcome::Again, ""), 1_000),
+        (AttemptResult::failed(Outcome::Failed, "panicked"), 5_000),
+    ] {
         let mut bench = Bench::with(handler());
         bench.feed(A, 1);
         let (delivery, _) = bench.deliveries().remove(0);
@@ -210,6 +216,6 @@ fn a_handler_that_says_no_fails_or_hangs_comes_again_after_its_wait() {
     bench.deliveries();
     bench.pass(Duration::from_secs(60));
     let settles = bench.settles();
-    assert!(matches!(&settles[0].1, Verdict::Retry { attempt, .. } if attempt.outcome == Outcome::Failed));
+    assert!(matches!(&settles[0].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Failed));
     assert!(is_retry_at(&settles[0].1, 65_000, 65_000));
 }

@@ -36,25 +36,25 @@ impl Histogram {
     }
 
     /// What was recorded so far.
-    pub fn spread(&self) -> Spread {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let counts: Vec<u64> = self.steps.iter().map(|count| count.load(Relaxed)).collect();
         if counts.iter().all(|count| *count == 0) {
-            return Spread::default();
+            return HistogramSnapshot::default();
         }
-        Spread { counts, sum_us: self.sum_us.load(Relaxed), max_us: self.max_us.load(Relaxed) }
+        HistogramSnapshot { counts, sum_us: self.sum_us.load(Relaxed), max_us: self.max_us.load(Relaxed) }
     }
 }
 
 /// How recorded spans are spread, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spread {
+pub struct HistogramSnapshot {
     /// Per step; nothing at all if nothing was recorded.
     counts: Vec<u64>,
     sum_us: u64,
     max_us: u64,
 }
 
-impl Spread {
+impl HistogramSnapshot {
     /// How many spans.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -135,7 +135,7 @@ mod tests {
             let histogram = Histogram::default();
             histogram.record(late);
             histogram.record(u64::from(u32::MAX));
-            let p50 = histogram.spread().quantile(0.5).as_micros() as u64;
+            let p50 = histogram.snapshot().quantile(0.5).as_micros() as u64;
             assert!(p50 >= late && p50 <= (late * 5 / 4).max(5), "{late} read as {p50}");
         }
     }
@@ -146,22 +146,22 @@ mod tests {
         for us in [0, 1_023, 1_024, 1_025, 2_047, 2_048, u64::MAX >> 8] {
             histogram.record(us);
         }
-        let spread = histogram.spread();
+        let spread = histogram.snapshot();
         assert_eq!((spread.below(10), spread.below(11), spread.below(12), spread.count()), (2, 5, 6, 7));
     }
 
     #[test]
     fn a_later_look_tells_what_came_between() {
         let histogram = Histogram::default();
-        assert_eq!(histogram.spread(), Spread::default());
+        assert_eq!(histogram.snapshot(), HistogramSnapshot::default());
         histogram.record(1_000_000);
-        let before = histogram.spread();
+        let before = histogram.snapshot();
         histogram.record(100);
         histogram.record(200);
-        let between = histogram.spread().since(&before);
+        let between = histogram.snapshot().since(&before);
         assert_eq!((between.count(), between.sum()), (2, Duration::from_micros(300)));
         assert!(between.quantile(0.99) < Duration::from_millis(1));
-        assert_eq!(before.since(&Spread::default()), before);
+        assert_eq!(before.since(&HistogramSnapshot::default()), before);
     }
 
     #[test]
@@ -169,12 +169,12 @@ mod tests {
         let (one, two) = (Histogram::default(), Histogram::default());
         one.record(10);
         two.record(20);
-        let mut both = Spread::default();
-        both.add(&one.spread());
-        both.add(&two.spread());
+        let mut both = HistogramSnapshot::default();
+        both.add(&one.snapshot());
+        both.add(&two.snapshot());
         assert_eq!(
             (both.count(), both.sum(), both.max()),
-            (2, Duration::from_micros(30), two.spread().max())
+            (2, Duration::from_micros(30), two.snapshot().max())
         );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bench::*;
 use crate::{
     schedule::{Action, Event, LaneSettings, Report},
-    store::Verdict,
+    store::Settlement,
 };
 
 #[test]
@@ -66,8 +66,8 @@ fn a_retry_wakes_its_lane_at_its_time() {
     let mut bench = Bench::with(handler());
     bench.feed(A, 1);
     let (delivery, _) = bench.deliveries().remove(0);
-    bench.delivered(delivery, vec![crate::schedule::End::not(crate::Outcome::Again, "")]);
-    assert!(matches!(bench.settles()[0].1, Verdict::Retry { .. }));
+    bench.delivered(delivery, vec![crate::schedule::AttemptResult::failed(crate::Outcome::Again, "")]);
+    assert!(matches!(bench.settles()[0].1, Settlement::Retry { .. }));
     assert_eq!(bench.claim_of(A), None);
     bench.pass(ms(1_000));
     assert!(bench.claim_of(A).is_some());

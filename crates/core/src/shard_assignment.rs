@@ -13,10 +13,10 @@ use crate::Lane;
 /// use duly_core::{Lane, SinkName, share};
 ///
 /// let lane = Lane::Sink(SinkName::parse("orders").unwrap());
-/// let shares = share(&lane, 16, &["a", "b"]);
+/// let shares = assign_shards(&lane, 16, &["a", "b"]);
 /// assert_eq!(shares.iter().filter(|node| **node == 0).count(), 8);
 /// ```
-pub fn share(lane: &Lane, shards: u16, nodes: &[&str]) -> Vec<usize> {
+pub fn assign_shards(lane: &Lane, shards: u16, nodes: &[&str]) -> Vec<usize> {
     let lane = lane.to_string();
     let score = |node: &str, shard: u16| {
         let text = format!("{lane}\0{shard}\0{node}");
@@ -63,14 +63,14 @@ mod tests {
     }
 
     fn by_name(lane: &Lane, nodes: &[&'static str]) -> Vec<&'static str> {
-        share(lane, 16, nodes).into_iter().map(|place| nodes[place]).collect()
+        assign_shards(lane, 16, nodes).into_iter().map(|place| nodes[place]).collect()
     }
 
     #[test]
     fn no_two_nodes_differ_by_more_than_one_shard() {
         for count in 1..=NAMES.len() {
             for shards in [1, 2, 16, 64] {
-                let shares = share(&lane("orders"), shards, &NAMES[..count]);
+                let shares = assign_shards(&lane("orders"), shards, &NAMES[..count]);
                 let counts = (0..count).map(|node| shares.iter().filter(|share| **share == node).count());
                 let (min, max) = (counts.clone().min().unwrap(), counts.max().unwrap());
                 assert!(max - min <= 1, "{shards} shards over {count} nodes: {min} to {max}");
@@ -101,6 +101,6 @@ mod tests {
 
     #[test]
     fn nobody_serves_nothing() {
-        assert_eq!(share(&lane("orders"), 3, &[]), [0, 0, 0]);
+        assert_eq!(assign_shards(&lane("orders"), 3, &[]), [0, 0, 0]);
     }
 }

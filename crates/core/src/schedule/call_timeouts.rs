@@ -1,0 +1,44 @@
+//! When calls under way are given up.
+
+use std::collections::VecDeque;
+
+use crate::Monotonic;
+
+/// The deadlines of a lane's calls, by time: all calls of a lane have the same timeout.
+#[derive(Debug, Default)]
+pub(super) struct CallTimeouts {
+    queue: VecDeque<(Monotonic, u64)>,
+    is_armed: bool,
+}
+
+impl CallTimeouts {
+    pub(super) fn push(&mut self, end: Monotonic, serial: u64) {
+        self.queue.push_back((end, serial));
+    }
+
+    /// Forgets the first ones for as long as they are over.
+    pub(super) fn drop_ended(&mut self, is_running: impl Fn(u64) -> bool) {
+        while self.queue.front().is_some_and(|(_, serial)| !is_running(*serial)) {
+            self.queue.pop_front();
+        }
+    }
+
+    /// The timer fired: it must be armed again.
+    pub(super) fn disarm(&mut self) {
+        self.is_armed = false;
+    }
+
+    /// The next call whose time is over.
+    pub(super) fn pop_overdue(&mut self, now: Monotonic) -> Option<u64> {
+        let is_over = self.queue.front().is_some_and(|&(end, _)| end <= now);
+        if is_over { self.queue.pop_front().map(|(_, serial)| serial) } else { None }
+    }
+
+    /// The time to set a timer for, unless one is set.
+    pub(super) fn arm(&mut self) -> Option<Monotonic> {
+        let first = self.queue.front().map(|(end, _)| *end);
+        let first = first.filter(|_| !self.is_armed)?;
+        self.is_armed = true;
+        Some(first)
+    }
+}

@@ -1,0 +1,230 @@
+//! Dead letters on their way: a marker that names them, copies at the target, a purge at the source.
+//!
+//! Nobody delivers a dead letter, so its copy is not parked. The marker says which dead letters at the target are copies: should one
+//! be replayed at the source before it is purged there, its copy is withdrawn.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+use duly::{Changed, DeadReason, MessageId, Query, Record, State};
+use duly_core::store::{Insert, Inserted};
+
+use super::{
+    decide::{DeadFate, after_purge, of_dead_copy},
+    end::Halt,
+    finish::{AT_ONCE, Look},
+    moving::Move,
+    parked::{Marker, unpark},
+    pass::PAGE,
+};
+
+/// Dead letters in one batch: a marker names all of them.
+const TOGETHER_MAX: usize = 500;
+
+/// Dead letters whose copies may be at the target and whose batch is not over, by the marker that names them.
+#[derive(Debug, Default)]
+pub(super) struct Unfinished(BTreeMap<MessageId, Vec<MessageId>>);
+
+impl Unfinished {
+    pub(super) fn add(&mut self, marker: MessageId, ids: Vec<MessageId>) {
+        self.0.insert(marker, ids);
+    }
+
+    /// How many dead letters there are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.values().map(|ids| ids.len() as u64).sum()
+    }
+
+    /// Whether this is one of them: nothing is decided about it before its batch is over.
+    pub(super) fn has(&self, id: &MessageId) -> bool {
+        self.0.values().any(|ids| ids.contains(id))
+    }
+}
+
+impl Move<'_> {
+    /// Goes over the dead letters of the source.
+    pub(super) async fn pass_dead(&mut self) -> Result<(), Halt> {
+        self.report.dead_kept = 0;
+        self.report.dead_conflicts = 0;
+        let mut query = Query { limit: PAGE, ..Query::all(State::Dead) };
+        loop {
+            let page = self.source.list(&query).await?;
+            let ids: Vec<_> = page.records.into_iter().filter_map(|record| self.movable(record)).collect();
+            let mut rest = ids.as_slice();
+            while !rest.is_empty() {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Halt::Stopped);
+                }
+                if self.looked.elapsed() >= self.wishes.look_every {
+                    self.finish_parked(Look::Between).await?;
+                }
+                let (records, later) = self.read(rest, State::Dead, TOGETHER_MAX).await?;
+                rest = later;
+                if !records.is_empty() {
+                    self.carry_dead(records).await?;
+                }
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The id of a dead letter, if it can be moved: what is no message, or cannot be read, is worth more where it is.
+    fn movable(&mut self, record: Record) -> Option<MessageId> {
+        let id = record.message.id;
+        if self.marker.has_id(&id) {
+            self.dead_conflict(&id);
+            return None;
+        }
+        if matches!(record.reason, Some(DeadReason::Invalid | DeadReason::Damaged)) {
+            self.report.dead_kept += 1;
+            return None;
+        }
+        (!self.unfinished.has(&id)).then_some(id)
+    }
+
+    fn dead_conflict(&mut self, id: &MessageId) {
+        self.report.dead_kept += 1;
+        self.report.dead_conflicts += 1;
+        let (progress, out) = (self.progress, self.out);
+        self.report.name_conflict(id, |words| progress.complain(out, words));
+    }
+
+    async fn carry_dead(&mut self, records: Vec<Record>) -> Result<(), Halt> {
+        self.presence.check()?;
+        let ids: Vec<_> = records.iter().map(|record| record.message.id.clone()).collect();
+        // What the target knows is no copy of ours, and is never withdrawn.
+        let known = self.target.get_without_bodies(&ids).await?;
+        let is_free =
+            |known: &Option<Record>| known.as_ref().is_none_or(|known| known.state == State::Cancelled);
+        let new: Vec<_> =
+            ids.iter().zip(&known).filter(|(_, known)| is_free(known)).map(|(id, _)| id.clone()).collect();
+        let marker = if new.is_empty() { None } else { Some(self.mark_dead(new).await?) };
+        self.presence.check()?;
+        let copies = records.into_iter().map(Insert::moved).collect();
+        let answers = self.target.insert(copies).await?;
+        let (mut copied, mut is_new) = (Vec::new(), Vec::new());
+        for (id, answer) in ids.into_iter().zip(answers) {
+            match answer {
+                // Of what waited there before: its copy is withdrawn first.
+                Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {}
+                Inserted::Conflict => self.dead_conflict(&id),
+                Inserted::Accepted | Inserted::Duplicate { .. } => {
+                    copied.push(id);
+                    is_new.push(answer == Inserted::Accepted);
+                }
+            }
+        }
+        self.let_go(copied, is_new).await?;
+        match marker {
+            Some(marker) => self.finished_dead(&marker).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Names dead letters at the target before any of them is copied. In a call of its own: a copy that no marker names would be taken
+    /// for a dead letter of the target's, and what is replayed at the source for the same message.
+    async fn mark_dead(&mut self, ids: Vec<MessageId>) -> Result<MessageId, Halt> {
+        let marker = self.marker.of_dead(&ids).map_err(Halt::Failed)?;
+        let id = marker.id.clone();
+        if self.target.insert(vec![Insert::new(marker)]).await?.first() != Some(&Inserted::Accepted) {
+            let words = format!("{}: the marker of a batch was there before it", self.target.shown);
+            return Err(Halt::Again(words));
+        }
+        self.unfinished.add(id.clone(), ids);
+        Ok(id)
+    }
+
+    /// Purges dead letters at the source that are at the target, some of them as new copies.
+    async fn let_go(&mut self, ids: Vec<MessageId>, is_new: Vec<bool>) -> Result<(), Halt> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.presence.check()?;
+        let answers = self.source.purge(&ids).await?;
+        let (mut moved, mut withdrawn) = (Vec::new(), Vec::new());
+        let (mut copied, mut known) = (0, 0);
+        for ((id, is_new), answer) in ids.into_iter().zip(is_new).zip(answers) {
+            match after_purge(answer) {
+                DeadFate::Moved => {
+                    *(if is_new { &mut copied } else { &mut known }) += 1;
+                    moved.push(id);
+                }
+                // What was there before is the target's own.
+                DeadFate::Withdraw => withdrawn.extend(is_new.then_some(id)),
+            }
+        }
+        self.progress.read((moved.len() + withdrawn.len()) as u64);
+        self.report.dead += copied;
+        self.report.known += known;
+        self.settle_dead(&withdrawn, &moved).await
+    }
+
+    /// Withdraws copies, and replays what was moved if that is wanted.
+    async fn settle_dead(&mut self, withdrawn: &[MessageId], moved: &[MessageId]) -> Result<(), Halt> {
+        self.presence.check()?;
+        if !withdrawn.is_empty() {
+            self.target.purge(withdrawn).await?;
+            self.report.withdrawn += withdrawn.len() as u64;
+        }
+        if self.wishes.replay_dead && !moved.is_empty() {
+            let answers = self.target.replay(moved).await?;
+            let is_done = |answer: &&Changed| matches!(answer, Changed::Done { .. });
+            self.report.replayed += answers.iter().filter(is_done).count() as u64;
+        }
+        Ok(())
+    }
+
+    /// The batch of a marker is over.
+    async fn finished_dead(&mut self, marker: &MessageId) -> Result<(), Halt> {
+        self.target.cancel(std::slice::from_ref(marker)).await?;
+        self.unfinished.0.remove(marker);
+        Ok(())
+    }
+
+    /// Comes back to batches of dead letters that were cut short, once no call of theirs can be done late: a late purge could meet a
+    /// dead letter that was replayed and died again, and a late withdrawal its next copy. Gives how many stay in doubt.
+    pub(super) async fn finish_dead(&mut self) -> Result<u64, Halt> {
+        while !self.may_come_late() {
+            let Some((marker, ids)) = self.unfinished.0.first_key_value() else { break };
+            let (marker, ids) = (marker.clone(), ids.clone());
+            for some in ids.chunks(AT_ONCE) {
+                let (at_source, at_target) = (
+                    self.source.get_without_bodies(some).await?,
+                    self.target.get_without_bodies(some).await?,
+                );
+                let (mut moved, mut withdrawn) = (Vec::new(), Vec::new());
+                for ((id, known), copy) in some.iter().zip(at_source).zip(at_target) {
+                    if copy.is_none_or(|copy| copy.state != State::Dead) {
+                        continue;
+                    }
+                    match of_dead_copy(known.as_ref()) {
+                        DeadFate::Moved => moved.push(id.clone()),
+                        DeadFate::Withdraw => withdrawn.push(id.clone()),
+                    }
+                }
+                self.report.dead += moved.len() as u64;
+                self.settle_dead(&withdrawn, &moved).await?;
+            }
+            self.finished_dead(&marker).await?;
+        }
+        Ok(self.unfinished.count())
+    }
+
+    /// Reads the markers of dead letters that a run before left at the target.
+    pub(super) async fn read_unfinished(&mut self, markers: &[MessageId]) -> Result<(), Halt> {
+        if markers.is_empty() {
+            return Ok(());
+        }
+        for marker in self.target.get(markers).await?.into_iter().flatten() {
+            if marker.state == State::Pending {
+                let ids = Marker::dead_of(&marker.message).map_err(Halt::Failed)?;
+                self.unfinished.add(marker.message.id, ids);
+                // That run was cut short, perhaps a moment ago.
+                self.expect_late_calls();
+            }
+        }
+        Ok(())
+    }
+}
