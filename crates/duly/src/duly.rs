@@ -109,7 +109,7 @@ impl Duly {
     ) -> Self {
         let (store, hints) = (parts.store.clone(), parts.hints.clone());
         let clock = parts.clock.clone();
-        let listener = tokio::spawn(async move {
+        let listener = parts.liveness.clone().supervise("the listener for hints", async move {
             loop {
                 match caught(store.hint()).await {
                     Ok(hint) => hints.tell(hint.lane, hint.due),
@@ -124,7 +124,10 @@ impl Duly {
         // Whoever only accepts gives up nothing either.
         let expiry = from.deliver.then(|| {
             let (store, clock, bell) = (parts.store.clone(), parts.clock.clone(), parts.bell.clone());
-            tokio::spawn(expiry::watch(store, clock, bell)).abort_handle()
+            parts
+                .liveness
+                .clone()
+                .supervise("the task that expires messages", expiry::watch(store, clock, bell))
         });
         let inner = Inner {
             parts,
@@ -142,7 +145,7 @@ impl Duly {
             ended: AtomicBool::new(false),
             shutdown: Shutdown::default(),
             runtime: Handle::current(),
-            tasks: [driver, listener.abort_handle()].into_iter().chain(expiry).collect(),
+            tasks: [driver, listener].into_iter().chain(expiry).collect(),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -9,7 +9,7 @@ use duly_core::{
     Clock, Monotonic, Store,
     store::{self, StoreError, StoreErrorKind},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::AbortHandle};
 
 use crate::{Duly, Error, engine::caught, millis, seconds};
 
@@ -118,7 +118,7 @@ impl Duly {
     }
 }
 
-/// Whether the task that delivers is alive.
+/// Whether the tasks without which messages are not delivered, or not in time, are alive.
 #[derive(Debug)]
 pub(crate) struct Liveness(watch::Sender<Option<Error>>);
 
@@ -137,6 +137,21 @@ impl Liveness {
             state.get_or_insert(Error::Stopped(why));
             first
         });
+    }
+
+    /// Starts a task that has to run as long as this Duly does: if it ends, delivery counts as stopped.
+    pub(crate) fn supervise(
+        self: Arc<Self>,
+        task: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortHandle {
+        let supervised = async move {
+            match caught(work).await {
+                Ok(()) => self.stop(format!("{task} returned")),
+                Err(panic) => self.stop(format!("{task} {panic}")),
+            }
+        };
+        tokio::spawn(supervised).abort_handle()
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -35,7 +35,7 @@ pub(crate) enum Action {
 
 impl Protocol {
     /// What others may do to a message.
-    fn deeds(&self, i: usize, both: &Both, actions: &mut Vec<Action>) {
+    fn deeds(&self, world: &World, i: usize, both: &Both, actions: &mut Vec<Action>) {
         let Others { die, forget, send_again } = self.others;
         match both.source {
             Source::Pending => actions.extend([Action::Claim(i), Action::CancelAtSource(i)]),
@@ -45,7 +45,9 @@ impl Protocol {
             }
             Source::Dead => actions.extend((!both.replayed).then_some(Action::Replay(i))),
             Source::Delivered | Source::Cancelled(_) => {
-                actions.extend(forget.then_some(Action::Forget(i)));
+                // Assumed, see ADR 0037: what was sent again since it was read is not forgotten before the answer to its cancel.
+                let is_between = matches!(world.tool, Tool::Decide(..)) && !both.is_same();
+                actions.extend((forget && !is_between).then_some(Action::Forget(i)));
                 let may_send =
                     send_again && both.source == Source::Cancelled(OTHERS) && both.content + 1 < CONTENTS;
                 actions.extend(may_send.then_some(Action::SendAgain(i)));
@@ -109,7 +111,7 @@ impl Model for Protocol {
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         for (i, both) in world.messages.iter().enumerate() {
-            self.deeds(i, both, actions);
+            self.deeds(world, i, both, actions);
         }
         actions.extend(world.late.iter().map(|call| Action::DoneLate(*call)));
         if world.may_come_late {
@@ -210,7 +212,8 @@ impl Model for Protocol {
                 "a finished move leaves nothing parked but what it tells",
                 |_, world: &World| {
                     let is_open = |both: &Both| both.is_open_at_source() || both.source == Source::Dead;
-                    let is_stuck = |both: &Both| both.target == Target::Parked && is_open(both);
+                    let is_stuck =
+                        |both: &Both| both.target == Target::Parked && is_open(both) && both.is_same();
                     world.tool != Tool::Done || !world.messages.iter().any(is_stuck)
                 },
             ),
@@ -222,8 +225,11 @@ impl Model for Protocol {
                 "what is replayed at the source is not put back among the dead",
                 |_, world: &World| {
                     let is_ours = |both: &Both| matches!(both.source, Source::Cancelled(at) if at != OTHERS);
-                    let is_dead =
-                        |both: &Both| is_ours(both) && both.is_same() && both.target == Target::Dead;
+                    // A call that was about an earlier message with its id is another matter, and told.
+                    let is_meant = |both: &Both| !both.messages[both.content].was_mistaken;
+                    let is_dead = |both: &Both| {
+                        is_ours(both) && is_meant(both) && both.is_same() && both.target == Target::Dead
+                    };
                     !world.messages.iter().any(is_dead)
                 },
             ),
@@ -263,6 +269,8 @@ fn the_model_notices_each_rule_that_is_left_out() {
         (Broken::WithdrawsWhileLate, NONE, lost),
         (Broken::AsksLater, NONE, lost),
         (Broken::ParksWhileLate, ALL, lost),
+        (Broken::CancelsWhileLate, DIE, lost),
+        (Broken::CopiesWhereParked, DIE, "what is replayed at the source is not put back among the dead"),
     ] {
         let protocol = Protocol { messages: 1, faults: 3, crashes: 1, others, broken: Some(broken) };
         let until = HasDiscoveries::AnyOf([property].into());

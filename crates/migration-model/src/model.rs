@@ -51,6 +51,10 @@ pub(crate) enum Broken {
     AsksLater,
     /// A copy is parked in the place of one that was withdrawn, although a call may come late.
     ParksWhileLate,
+    /// A message is cancelled for a copy that was parked before, although a call may come late.
+    CancelsWhileLate,
+    /// A dead letter of which the target has a parked copy is copied, although no marker names it.
+    CopiesWhereParked,
 }
 
 /// Where the process is. Reads are part of the step that follows them.
@@ -170,6 +174,8 @@ impl Protocol {
             _ => Vec::new(),
         };
         let was_free: Vec<_> = world.messages.iter().map(Both::is_free).collect();
+        let was_parked: Vec<_> =
+            world.messages.iter().map(|both| both.target == Target::Parked).collect();
         for call in Self::calls(world) {
             world.do_it(call);
         }
@@ -191,7 +197,7 @@ impl Protocol {
             }
             Tool::Park(ids, late) => {
                 world.markers.insert(asked);
-                self.parked(world, ids, late)
+                self.parked(world, ids, &was_free, late)
             }
             Tool::Outdate { then, late, .. } => Self::cancel(then, late),
             Tool::Cancel(_, late) => Tool::Decide(answers, late),
@@ -206,13 +212,17 @@ impl Protocol {
             }
             Tool::ReadDead => {
                 let books = Self::books(world);
+                let waits = world.may_come_late && self.broken != Some(Broken::ParksWhileLate);
+                let skips = |both: &Both| waits && both.target == Target::Withdrawn;
                 let mark =
                     if self.broken == Some(Broken::MarksNoDead) { Tool::CopyDead } else { Tool::MarkDead };
-                Self::read(world, Source::Dead, |_| false, mark, books)
+                Self::read(world, Source::Dead, skips, mark, books)
             }
             Tool::MarkDead(ids) => {
                 world.unfinished.extend(ids.iter().map(|(i, ..)| *i).filter(|i| was_free[*i]));
-                Tool::CopyDead(ids)
+                let copies_parked = self.broken == Some(Broken::CopiesWhereParked);
+                let may_go = |(i, ..): &Seen| !was_parked[*i] || copies_parked;
+                Tool::CopyDead(ids.into_iter().filter(may_go).collect())
             }
             Tool::CopyDead(ids) => {
                 let is_there = |(i, content, _): &Seen| {
@@ -277,12 +287,15 @@ impl Protocol {
     }
 
     /// After the copies were answered for: those that tell of something else, or not of the last try, are withdrawn for another pass.
-    fn parked(&self, world: &World, ids: Vec<Seen>, late: bool) -> Tool {
+    /// A withdrawal that comes late may meet a copy that was parked before: its message is not cancelled until none can.
+    fn parked(&self, world: &World, ids: Vec<Seen>, was_free: &[bool], late: bool) -> Tool {
         let copy = |i: usize| (world.messages[i].copy, world.messages[i].copy_tried);
         let is_parked = |i: usize| world.messages[i].target == Target::Parked;
         let (outdated, then): (Vec<_>, Vec<_>) =
             ids.into_iter().partition(|(i, content, tried)| is_parked(*i) && copy(*i) != (*content, *tried));
-        let then: Vec<_> = then.into_iter().filter(|(i, content, _)| copy(*i).0 == *content).collect();
+        let is_safe = |i: usize| was_free[i] || !late || self.broken == Some(Broken::CancelsWhileLate);
+        let may_go = |(i, content, _): &Seen| copy(*i).0 == *content && is_safe(*i);
+        let then: Vec<_> = then.into_iter().filter(may_go).collect();
         let waits = match self.broken {
             Some(Broken::WithdrawsWhileLate) => false,
             Some(Broken::AsksLater) => world.may_come_late,

@@ -165,11 +165,12 @@ impl Driver {
         let held = |job: &Job| Some((*job, self.held.get(job)?.leased.receipt.clone()));
         let (jobs, receipts): (Vec<_>, Vec<_>) = jobs.iter().filter_map(held).unzip();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        let notes = self.parts.notes.clone();
+        let asked = clock.now();
+        let failed = Note::Extended { jobs: jobs.clone(), asked: asked.mono(), result: Err(panicked()) };
+        let answer = self.answer(failed);
         tokio::spawn(async move {
-            let now = clock.now();
-            let result = store.extend(now, &receipts, lease).await;
-            let _ = notes.send(Note::Extended { jobs, asked: now.mono(), result });
+            let result = store.extend(asked, &receipts, lease).await;
+            answer.give(Note::Extended { jobs, asked: asked.mono(), result });
         });
     }
 

@@ -88,7 +88,7 @@ fn a_second_signal_stops_it_at_once() {
     let mut call = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     call.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{").unwrap();
     server.signal(Signal::TERM);
-    let said = server.words.by_ref().map(Result::unwrap).find(|line| line.contains("stopping"));
+    let said = server.words.by_ref().map(Result::unwrap).find(|line| line.contains("shutdown started"));
     assert!(said.is_some());
     server.signal(Signal::TERM);
     let (code, words) = server.end();

@@ -18,7 +18,9 @@ async fn a_message_is_sent_seen_coming_and_seen_delivered() {
     browser.press(".seg button", "Rust").await;
     browser.see(".after(seconds(3))").await;
     browser.press("form .btn.primary", "Send").await;
-    browser.see("Will be due").await;
+    browser
+        .until("location.hash.startsWith('#/messages/') && document.querySelector('.badge.pending')")
+        .await;
     bed.screen("#/").await;
     browser.press(".seg button", "Minute").await;
     // On a slow machine it may be due before the page is drawn: then it stands beside the bars.
@@ -113,12 +115,12 @@ async fn a_dead_letter_is_replayed() {
     bed.duly().nack(&[&received[0].receipt], None).await.unwrap();
     let browser = &bed.browser;
     bed.screen("#/dead").await;
-    browser.see("All tries used up").await;
+    browser.see("Attempts exhausted").await;
     browser.press(".cause .btn.primary", "Replay…").await;
     browser.see("1 message matches.").await;
     browser.write("dialog input", "replay 1").await;
     browser.click("dialog .primary").await;
-    browser.see("1 is on its way again.").await;
+    browser.see("1 message is pending again.").await;
     assert_eq!(bed.totals().await["dead"].as_u64(), Some(0));
     bed.was_quiet().await;
 }

@@ -36,7 +36,7 @@ async fn a_body_full_of_markup_is_shown_as_text() {
 async fn language_and_theme_change_and_stay() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     let browser = &bed.browser;
-    browser.see("What comes due").await;
+    browser.see("Upcoming").await;
     browser.press(".bar button", "中文").await;
     browser.see("即将到期").await;
     let paper = "return getComputedStyle(document.documentElement).backgroundColor";
@@ -59,7 +59,7 @@ async fn language_and_theme_change_and_stay() {
 async fn keys_lead_to_search_help_and_screens() {
     let Some(bed) = Bed::new(Look::default()).await else { return };
     let browser = &bed.browser;
-    browser.see("What comes due").await;
+    browser.see("Upcoming").await;
     browser.key("?").await;
     browser.until("document.querySelector('dialog[open]')").await;
     browser.key("\u{e00c}").await;
@@ -86,7 +86,7 @@ async fn a_token_is_asked_for_and_a_reader_can_only_look() {
     browser.see("does not know this token").await;
     browser.write("input[type=password]", "read-me-and-no-more").await;
     browser.press("button", "Sign in").await;
-    browser.see("What comes due").await;
+    browser.see("Upcoming").await;
     browser.see("Read only").await;
     bed.screen("#/messages").await;
     browser.until("document.querySelector('tbody tr')").await;
@@ -106,7 +106,7 @@ async fn below_a_path_of_a_proxy_it_shows_and_changes_as_anywhere() {
     let proxy = proxy::before(bed.addr()).await;
     let browser = &bed.browser;
     browser.go(&format!("http://{proxy}{}/", proxy::PATH)).await;
-    browser.see("What comes due").await;
+    browser.see("Upcoming").await;
     browser.go(&format!("http://{proxy}{}/#/messages/one", proxy::PATH)).await;
     browser.press("main button", "Cancel").await;
     browser.until("document.querySelector('.badge.cancelled')").await;

@@ -86,8 +86,9 @@ impl Bridge {
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
         let reading = async {
             let url = rabbitmq::shared().url();
-            let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
             loop {
+                // A new one each time: what asks for a queue that is not there loses its channel, and may lose more.
+                let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
                 let channel = connection.create_channel().await.unwrap();
                 let none = FieldTable::default();
                 let Ok(consumer) = channel.basic_consume(queue.into(), "reader".into(), options, none).await

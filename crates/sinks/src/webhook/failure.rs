@@ -14,7 +14,6 @@ use super::{
     connect::ConnectError,
     place::{Place, Whose},
 };
-use crate::tls::is_certificate_io_fault;
 
 /// A longer wish to be left alone is the path's own: it must not stop the others.
 const WHOLE_WISH_MAX: Duration = Duration::from_secs(30);
@@ -65,18 +64,18 @@ pub(super) fn crowded(detail: &str) -> SinkError {
     SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
 }
 
-/// A request that got no answer.
-pub(super) fn broken(place: &Place, why: &legacy::Error) -> SinkError {
+/// A request that got no answer, perhaps because the target ended TLS over our certificate.
+pub(super) fn broken(place: &Place, why: &legacy::Error, certificate_fault: Option<String>) -> SinkError {
+    if let Some(fault) = certificate_fault {
+        let detail = format!("the target refuses our certificate or misses one: {fault}");
+        return unconnected(place.whose, SinkErrorKind::Misconfigured, detail);
+    }
     match why.source().and_then(|cause| cause.downcast_ref::<ConnectError>()) {
         Some(refused @ ConnectError::Forbidden { .. }) if place.whose == Whose::Messages => {
             SinkError::new(SinkErrorKind::Refused, refused.to_string())
         }
         Some(cause) => unconnected(place.whose, cause.kind(), cause.to_string()),
         None if why.is_connect() => unconnected(place.whose, SinkErrorKind::Unreachable, chain(why)),
-        None if is_about_certificate(why) => {
-            let detail = format!("the target refuses our certificate or misses one: {}", chain(why));
-            unconnected(place.whose, SinkErrorKind::Misconfigured, detail)
-        }
         None if was_not_processed(why) => {
             let detail = format!("the target did not begin with the request: {}", chain(why));
             SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
@@ -93,16 +92,6 @@ fn was_not_processed(why: &legacy::Error) -> bool {
         let is_refused = frame.is_reset() && frame.reason() == Some(h2::Reason::REFUSED_STREAM);
         frame.is_remote() && (is_refused || frame.is_go_away())
     })
-}
-
-/// Whether the target ended TLS over our certificate. It does so before it reads the request.
-fn is_about_certificate(why: &legacy::Error) -> bool {
-    let of_connection =
-        |cause: &&(dyn Error + 'static)| cause.downcast_ref().is_some_and(is_certificate_io_fault);
-    let of_http2 = |cause: &&(dyn Error + 'static)| {
-        cause.downcast_ref::<h2::Error>().and_then(h2::Error::get_io).is_some_and(is_certificate_io_fault)
-    };
-    causes(why).any(|cause| of_connection(&cause) || of_http2(&cause))
 }
 
 fn causes(why: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {

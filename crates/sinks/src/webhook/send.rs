@@ -17,6 +17,7 @@ use super::{
     headers::{Credentials, headers},
     origin::{self, Visit},
     place::{self, Place, Whose, place},
+    stream::CertificateFault,
 };
 
 /// So long a message waits until its origin has a slot, if messages name the origin.
@@ -102,7 +103,7 @@ impl WebhookSink {
                 return Err(failure::silent(format!("no answer within {timeout:?}")));
             }
         };
-        answer.map_err(|why| failure::broken(place, &why))
+        answer.map_err(|why| failure::broken(place, &why, CertificateFault::of(&connection)))
     }
 
     async fn exchange(

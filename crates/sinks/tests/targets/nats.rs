@@ -27,8 +27,8 @@ pub(crate) struct Stream {
     listeners: Mutex<Listeners>,
 }
 
-/// The stream takes no larger message; the server takes a mebibyte.
-const MESSAGE_BYTES_MAX: i32 = 500_000;
+/// The stream takes no larger message: the largest body of Duly with its headers, and less than the server takes.
+const MESSAGE_BYTES_MAX: i32 = 1_500_000;
 
 /// Those who are no streams.
 #[derive(Default)]

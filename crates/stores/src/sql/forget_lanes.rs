@@ -63,8 +63,8 @@ impl SqlStore {
 
     async fn lanes_in_flight(&self, session: &mut Session) -> Result<BTreeSet<i64>, Fault> {
         let mut select =
-            Statement::new(self.dialect(), "SELECT lane_no FROM delay_message WHERE queue_no = ");
-        select.bind(IN_FLIGHT).push(" GROUP BY lane_no");
+            Statement::new(self.dialect(), "SELECT DISTINCT lane_no FROM delay_message WHERE queue_no = ");
+        select.bind(IN_FLIGHT);
         let mut lanes = BTreeSet::new();
         for row in session.rows(select).await? {
             lanes.extend(row.maybe_int(0)?);

@@ -181,7 +181,7 @@ both! {
         ));
         assert_eq!(names.lines().collect::<Vec<_>>(), ["qasleep", "qdies", "qflies", "qserved", "qwaits"]);
         let counted = bed.sql("SELECT COUNT(DISTINCT what) FROM duly_count WHERE kind IN (1, 2)");
-        assert_eq!(counted, "2", "waits and dies");
+        assert_eq!(counted, "4", "of those that hold something, and of the one that is served");
         assert!(store.metrics().lanes < 10, "{}", store.metrics().lanes);
         put(&store, "once7", "again").await;
         assert_eq!(claimed(&store, 5 * FORGET_MS, "once7").await, ["again"]);

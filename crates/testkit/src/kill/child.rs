@@ -90,11 +90,13 @@ pub async fn work(role: Role, folder: &Path, life: u64) {
     let attempts = 10_000;
     let options = SinkOptions { in_flight: IN_FLIGHT, batch: 4, ..SinkOptions::default() };
     // What a kill took along waits, and kills come faster than the usual waits end.
-    let (failed, max) = (Duration::from_millis(5), Duration::from_millis(20));
+    let (again, failed, max) =
+        (Duration::from_millis(5), Duration::from_millis(5), Duration::from_millis(20));
     let handlers = HandlerOptions {
         batch: IN_FLIGHT,
         concurrency: 4,
         attempts,
+        again,
         failed,
         max,
         ..HandlerOptions::default()

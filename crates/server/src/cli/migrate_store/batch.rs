@@ -180,13 +180,14 @@ impl Move<'_> {
 
     /// Gives those whose copies, parked before, tell all that happened to them. A message that was tried at the source since waits for
     /// a later pass, which parks another copy: so no try and no doubt about a delivery is forgotten.
+    /// None while a call may come late: it may be a withdrawal, and the copy all that there is of a message that is cancelled.
     async fn part_outdated(
         &mut self,
         parked_before: Vec<Carried>,
         may_come_late: bool,
     ) -> Result<Vec<Carried>, Halt> {
-        if parked_before.is_empty() {
-            return Ok(parked_before);
+        if parked_before.is_empty() || may_come_late {
+            return Ok(Vec::new());
         }
         let ids: Vec<_> = parked_before.iter().map(|each| each.id.clone()).collect();
         let copies = self.target.get_without_bodies(&ids).await?;

@@ -57,10 +57,11 @@ impl Move<'_> {
                 if self.looked.elapsed() >= self.wishes.look_every {
                     self.finish_parked(Look::Between).await?;
                 }
+                let may_come_late = self.may_come_late();
                 let (records, later) = self.read(rest, State::Dead, TOGETHER_MAX).await?;
                 rest = later;
                 if !records.is_empty() {
-                    self.carry_dead(records).await?;
+                    self.carry_dead(records, may_come_late).await?;
                 }
             }
             match page.next {
@@ -91,18 +92,29 @@ impl Move<'_> {
         self.report.name_conflict(id, |words| progress.complain(out, words));
     }
 
-    async fn carry_dead(&mut self, records: Vec<Record>) -> Result<(), Halt> {
+    async fn carry_dead(&mut self, records: Vec<Record>, may_come_late: bool) -> Result<(), Halt> {
         self.presence.check()?;
         let ids: Vec<_> = records.iter().map(|record| record.message.id.clone()).collect();
-        // What the target knows is no copy of ours, and is never withdrawn.
-        let known = self.target.get_without_bodies(&ids).await?;
-        let is_free =
-            |known: &Option<Record>| known.as_ref().is_none_or(|known| known.state == State::Cancelled);
-        let new: Vec<_> =
-            ids.iter().zip(&known).filter(|(_, known)| is_free(known)).map(|(id, _)| id.clone()).collect();
+        let at_target = self.target.get_without_bodies(&ids).await?;
+        // What the target knows otherwise is no copy of ours, and is never withdrawn.
+        let is_free = |known: Option<&Record>| known.is_none_or(|known| known.state == State::Cancelled);
+        let (mut new, mut carried) = (Vec::new(), Vec::with_capacity(records.len()));
+        for (record, known) in records.into_iter().zip(at_target) {
+            if has_to_wait(known.as_ref(), may_come_late) {
+                continue;
+            }
+            if is_free(known.as_ref()) {
+                new.push(record.message.id.clone());
+            }
+            carried.push(record);
+        }
+        if carried.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = carried.iter().map(|record| record.message.id.clone()).collect();
         let marker = if new.is_empty() { None } else { Some(self.mark_dead(new).await?) };
         self.presence.check()?;
-        let copies = records.into_iter().map(Insert::moved).collect();
+        let copies = carried.into_iter().map(Insert::moved).collect();
         let answers = self.target.insert(copies).await?;
         let (mut copied, mut is_new) = (Vec::new(), Vec::new());
         for (id, answer) in ids.into_iter().zip(answers) {
@@ -227,4 +239,15 @@ impl Move<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a dead letter is left to a later pass, by what the target knows. A copy that was parked before it died is withdrawn first: the
+/// place may become free at any moment, and then take a copy that no marker names. Where a copy was withdrawn, the same call may come
+/// again, late: a dead letter there would hide that.
+fn has_to_wait(at_target: Option<&Record>, may_come_late: bool) -> bool {
+    at_target.is_some_and(|known| match known.state {
+        State::Pending => unpark(known.message.due).is_some(),
+        State::Cancelled => may_come_late,
+        _ => false,
+    })
 }

@@ -54,10 +54,8 @@ pub(super) fn after_cancel(
         // Whoever moved it to another time after it was read was answered that it is done.
         Changed::Done { .. } => Fate::Live(cancelled.map_or(due, |record| record.message.due)),
         // A call of ours whose answer got lost may have been done since, however long ago it was sent.
-        Changed::TooLate(State::Cancelled) => match record {
-            Some(record) => of_parked(Some(record), ours),
-            None => Fate::Live(due),
-        },
+        // If the source forgot it meanwhile, nobody knows whose cancel it was.
+        Changed::TooLate(State::Cancelled) => of_parked(record, ours),
         // It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is all there would be.
         Changed::TooLate(State::Pending | State::InFlight) => Fate::Stay,
         Changed::TooLate(State::Delivered) => Fate::Drop(Why::AtSource),
@@ -150,7 +148,6 @@ mod tests {
             (DONE, Some(record(State::Pending, MOVED, None)), Fate::Live(READ)),
             // Asked twice, because the first answer got lost.
             (Changed::TooLate(State::Cancelled), Some(cancelled(MOVED)), Fate::Live(MOVED)),
-            (Changed::TooLate(State::Cancelled), None, Fate::Live(READ)),
             // A call that was given up came late, after one with another instant was sent.
             (
                 Changed::TooLate(State::Cancelled),

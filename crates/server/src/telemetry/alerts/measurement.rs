@@ -39,7 +39,7 @@ impl Wrong {
 
     pub(super) fn lateness(p99: Duration, limit: Duration, tries: u64) -> Self {
         let detail = format!(
-            "99 of 100 tries began within {}, the limit is {}; of {tries} tries in a minute",
+            "99 of 100 attempts began within {}, the limit is {}; of {tries} attempts in a minute",
             words(p99),
             words(limit)
         );
@@ -50,7 +50,7 @@ impl Wrong {
     /// `limit` is a share, from 0 to 1.
     pub(super) fn failures(failed: u64, tries: u64, limit: f64) -> Self {
         let percent = limit * 100.0;
-        let detail = format!("{failed} of {tries} tries failed within a minute, the limit is {percent} %");
+        let detail = format!("{failed} of {tries} attempts failed within a minute, the limit is {percent} %");
         let (failed, tries, limit_rate) = (Some(failed), Some(tries), Some(limit));
         Self::new(detail, AlertValues { failed, tries, limit_rate, ..AlertValues::default() })
     }
