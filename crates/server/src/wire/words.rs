@@ -85,7 +85,7 @@ mod tests {
         }
         assert_eq!(
             error::<NewMessage>(r#"{"topic":"a","retry":7}"#),
-            "found the number `7`, expected an object at line 1 column 23"
+            "found the number `7`, expected an object at line 1 column 22"
         );
     }
 }
