@@ -157,6 +157,11 @@ const EDGES: &[(&str, Set, Option<&str>)] = &[
         |b| b.handlers(HandlerOptions { timeout: Duration::ZERO, ..HandlerOptions::default() }),
         Some("handlers.timeout"),
     ),
+    (
+        "handlers.batch of more than a lane holds",
+        |b| b.handlers(HandlerOptions { batch: 2_049, ..HandlerOptions::default() }),
+        Some("handlers.batch"),
+    ),
 ];
 
 fn retry(attempts: u32, min: Duration, max: Duration) -> RetryPolicy {
@@ -169,8 +174,10 @@ fn sink_edges() -> Vec<(SinkOptions, Option<&'static str>)> {
     let rate = |per_second, burst| Some(Rate { per_second, burst });
     vec![
         (SinkOptions { in_flight: 0, concurrency: 0, batch: 0, ..usual() }, None),
-        (SinkOptions { in_flight: usize::MAX, concurrency: usize::MAX, batch: usize::MAX, ..usual() }, None),
-        (SinkOptions { in_flight: 1, concurrency: usize::MAX, batch: usize::MAX, ..usual() }, None),
+        (SinkOptions { in_flight: 10_000, concurrency: usize::MAX, batch: 2_048, ..usual() }, None),
+        (SinkOptions { in_flight: 1, concurrency: usize::MAX, batch: 2_048, ..usual() }, None),
+        (SinkOptions { in_flight: usize::MAX, ..usual() }, Some("sinks.orders.in_flight")),
+        (SinkOptions { batch: usize::MAX, ..usual() }, Some("sinks.orders.batch")),
         (SinkOptions { rate: rate(0, 0), ..usual() }, None),
         (SinkOptions { rate: rate(u32::MAX, u32::MAX), ..usual() }, None),
         (SinkOptions { timeout: Duration::ZERO, ..usual() }, Some("sinks.orders.timeout")),
