@@ -6,18 +6,39 @@ use compact_str::CompactString;
 use crate::{ErrorCode, Invalid};
 
 /// What the producer said the body is; it becomes the content type at the target.
+///
+/// These numbers are on disk and in Redis, in two bits, and the words in databases: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+#[repr(u8)]
 pub enum ContentKind {
     /// UTF-8 text.
-    Text,
+    Text = 0,
     /// A JSON value.
-    Json,
+    Json = 1,
     /// Any bytes.
     #[default]
-    Bytes,
+    Bytes = 2,
 }
 
 impl ContentKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Text, Self::Json, Self::Bytes];
+
+    /// The one of this number, as stores write it.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// The word that databases keep.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Bytes => "bytes",
+        }
+    }
+
     /// The MIME type that targets are told.
     pub fn mime(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What an accepted message survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// Nothing: it is gone with the process.
     Memory,

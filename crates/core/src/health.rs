@@ -41,6 +41,7 @@ impl Health {
 
 /// What a store measures of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoreMetrics {
     /// How long it takes to make changes durable once they are being written: write and sync.
     pub commit: HistogramSnapshot,
@@ -64,6 +65,7 @@ pub struct StoreMetrics {
 
 /// How it is with an index that can be built again from the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IndexMetrics {
     /// Whether messages are found by it at the moment; if not, they are found in the store itself.
     pub is_used: bool,

@@ -32,6 +32,7 @@ mod retry;
 pub mod schedule;
 mod shard_assignment;
 mod sink;
+mod status;
 pub mod store;
 mod store_error;
 mod time;

@@ -99,6 +99,7 @@ impl SinkName {
 
 /// A stream of work that stands alone: blocked, paused or failing, it never delays another lane.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Lane {
     /// Everything that goes to one push sink.
     Sink(SinkName),
@@ -110,6 +111,31 @@ impl Lane {
     /// The lane in which a message for `sink` and `topic` travels.
     pub fn of(sink: &SinkName, topic: &Topic) -> Self {
         if sink.is_queue() { Self::Queue(topic.clone()) } else { Self::Sink(sink.clone()) }
+    }
+
+    /// The topic, if it is a lane of the built-in queue.
+    pub fn queue(&self) -> Option<&Topic> {
+        match self {
+            Self::Queue(topic) => Some(topic),
+            Self::Sink(_) => None,
+        }
+    }
+
+    /// The number of its kind, and the name of its sink or topic. These numbers are on disk: never change or reuse one.
+    pub fn parts(&self) -> (u8, &str) {
+        match self {
+            Self::Sink(sink) => (0, sink.as_str()),
+            Self::Queue(topic) => (1, topic.as_str()),
+        }
+    }
+
+    /// Reads [`parts`](Self::parts) back.
+    pub fn from_parts(kind: u8, name: &str) -> Option<Self> {
+        match kind {
+            0 => SinkName::parse(name).ok().map(Self::Sink),
+            1 => Topic::parse(name).ok().map(Self::Queue),
+            _ => None,
+        }
     }
 
     /// Whether `message` travels in this lane: [`of`](Self::of) without making a name.
@@ -139,6 +165,18 @@ impl fmt::Debug for Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_numbers_of_lanes_that_stores_write_never_change() {
+        let sink = Lane::Sink(SinkName::parse("hook").unwrap());
+        let queue = Lane::Queue(Topic::parse("order").unwrap());
+        assert_eq!((sink.parts(), queue.parts()), ((0, "hook"), (1, "order")));
+        for lane in [sink, queue] {
+            let (kind, name) = lane.parts();
+            assert_eq!(Lane::from_parts(kind, name), Some(lane));
+        }
+        assert_eq!((Lane::from_parts(2, "order"), Lane::from_parts(1, "")), (None, None));
+    }
 
     #[test]
     fn queue_topics_are_lanes_of_their_own_and_a_sink_is_one_lane() {

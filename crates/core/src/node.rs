@@ -4,6 +4,7 @@ use crate::{Lane, Timestamp};
 
 /// One node, as the store knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// Its name, which no other node has.
     pub name: String,
@@ -19,8 +20,16 @@ pub struct NodeStatus {
     pub clock_skew_us: i64,
 }
 
+impl NodeStatus {
+    /// A node that serves nothing yet.
+    pub fn new(name: impl Into<String>, this: bool, version: impl Into<String>) -> Self {
+        Self { name: name.into(), this, version: version.into(), ..Self::default() }
+    }
+}
+
 /// One shard of a store that nodes share: a part of the messages of every lane, by the hashes of their ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShardStatus {
     /// Its number, from 0.
     pub shard: u32,
@@ -31,11 +40,26 @@ pub struct ShardStatus {
     pub oldest: Option<Timestamp>,
 }
 
+impl ShardStatus {
+    /// A shard in which nobody delivers and nothing waits.
+    pub fn new(shard: u32) -> Self {
+        Self { shard, ..Self::default() }
+    }
+}
+
 /// Who delivers one lane of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShardOwner {
     /// What it delivers.
     pub lane: Lane,
     /// The node's name.
     pub node: String,
+}
+
+impl ShardOwner {
+    /// The node of this name delivers this lane.
+    pub fn new(lane: Lane, node: impl Into<String>) -> Self {
+        Self { lane, node: node.into() }
+    }
 }

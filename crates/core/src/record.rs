@@ -3,21 +3,34 @@
 use crate::{Body, StoredMessage, Timestamp};
 
 /// Where a message stands.
+///
+/// These numbers are on disk and in Redis: never change or reuse one. A new state has the next number, is added to [`ALL`](Self::ALL), and every
+/// store says what it means there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
 pub enum State {
     /// Waiting for its time, or for its next try.
-    Pending,
+    Pending = 0,
     /// Claimed: somebody is delivering it now.
-    InFlight,
+    InFlight = 1,
     /// The target took it.
-    Delivered,
+    Delivered = 2,
     /// Given up, kept with its body until replayed or purged.
-    Dead,
+    Dead = 3,
     /// Cancelled before it was claimed.
-    Cancelled,
+    Cancelled = 4,
 }
 
 impl State {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::InFlight, Self::Delivered, Self::Dead, Self::Cancelled];
+
+    /// The one of this number, as stores write it.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| *state as u8 == number)
+    }
+
     /// The word that users see.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,6 +47,7 @@ impl State {
 ///
 /// Stores write the number: never change or reuse one, and add a new outcome to [`ALL`](Self::ALL).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Outcome {
     /// The target acknowledged it.
@@ -73,6 +87,11 @@ impl Outcome {
         Self::Denied,
     ];
 
+    /// The one of this number, as stores write it.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| *outcome as u8 == number)
+    }
+
     /// The word that users see.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -102,6 +121,7 @@ impl Outcome {
 
 /// One try, as told to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Attempt {
     /// When its outcome was known.
     pub at: Timestamp,
@@ -155,23 +175,32 @@ impl Attempt {
 }
 
 /// Why a message is dead.
+///
+/// These numbers are on disk and in Redis: never change or reuse one, and add a new reason to [`ALL`](Self::ALL).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
 pub enum DeadReason {
     /// All its attempts are used up.
-    Exhausted,
+    Exhausted = 0,
     /// The target will never take it.
-    Refused,
+    Refused = 1,
     /// Not delivered within its `max_lateness`.
-    Expired,
+    Expired = 2,
     /// What was stored is not a message.
-    Invalid,
+    Invalid = 3,
     /// What was stored cannot be read any more: its bytes on disk have changed.
-    Damaged,
+    Damaged = 4,
 }
 
 impl DeadReason {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Exhausted, Self::Refused, Self::Expired, Self::Invalid, Self::Damaged];
+
+    /// The one of this number, as stores write it.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u8 == number)
+    }
 
     /// The word that users see.
     pub fn as_str(self) -> &'static str {
@@ -189,19 +218,23 @@ impl DeadReason {
 ///
 /// A message that kills its process takes everything claimed beside it along. So that only the culprit is
 /// blamed, what was lost is claimed alone the next time.
+///
+/// These numbers are on disk, in databases and in Redis, in two bits: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
 pub enum LeaseLoss {
     /// It was settled, or there was none.
     #[default]
-    None,
+    None = 0,
     /// Lost together with others: any of them may be the cause.
-    InBatch,
+    InBatch = 1,
     /// Lost while it was claimed alone: it is the suspect.
-    Alone,
+    Alone = 2,
 }
 
-/// All that a store knows of one message.
+/// All that a store knows of one message. A store makes one by [`accepted`](Self::accepted) and sets what has happened since.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Record {
     /// The message. Delivered and cancelled ones have lost their body.
     pub message: StoredMessage,
@@ -256,6 +289,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Backoff, ContentKind};
 
     fn attempt(at: u64, deferral: bool) -> Attempt {
         let at = Timestamp::from_millis(at);
@@ -290,5 +324,35 @@ mod tests {
         (0..full).for_each(|at| Attempt::remember(&mut history, attempt(at, false)));
         Attempt::remember(&mut history, attempt(100, true));
         assert_eq!(times(&history), (1..full).chain([100]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_numbers_that_stores_write_never_change() {
+        assert_eq!(
+            State::ALL.map(|state| (state as u8, state.as_str())),
+            [(0, "pending"), (1, "in_flight"), (2, "delivered"), (3, "dead"), (4, "cancelled")]
+        );
+        let outcomes = Outcome::ALL.map(|outcome| (outcome as u8, outcome.as_str()));
+        let words = "delivered unreachable throttled unknown refused misconfigured again failed lost denied";
+        assert_eq!(outcomes.to_vec(), (0..).zip(words.split(' ')).collect::<Vec<_>>());
+        let reasons = DeadReason::ALL.map(|reason| (reason as u8, reason.as_str()));
+        let words = "exhausted refused expired invalid damaged";
+        assert_eq!(reasons.to_vec(), (0..).zip(words.split(' ')).collect::<Vec<_>>());
+        assert_eq!([LeaseLoss::None, LeaseLoss::InBatch, LeaseLoss::Alone].map(|lost| lost as u8), [0, 1, 2]);
+        let kinds = ContentKind::ALL.map(|kind| (kind as u8, kind.as_str()));
+        assert_eq!(kinds, [(0, "text"), (1, "json"), (2, "bytes")]);
+        let waits = Backoff::ALL.map(|backoff| (backoff as u8, backoff.as_str()));
+        assert_eq!(waits, [(1, "fixed"), (2, "linear"), (3, "exponential")]);
+    }
+
+    #[test]
+    fn numbers_are_read_back_and_strangers_are_not() {
+        assert!(State::ALL.into_iter().all(|state| State::from_u8(state as u8) == Some(state)));
+        assert!(Outcome::ALL.into_iter().all(|outcome| Outcome::from_u8(outcome as u8) == Some(outcome)));
+        assert!(DeadReason::ALL.into_iter().all(|reason| DeadReason::from_u8(reason as u8) == Some(reason)));
+        assert!(ContentKind::ALL.into_iter().all(|kind| ContentKind::from_u8(kind as u8) == Some(kind)));
+        assert!(Backoff::ALL.into_iter().all(|backoff| Backoff::from_u8(backoff as u8) == Some(backoff)));
+        assert_eq!((State::from_u8(5), Outcome::from_u8(10), DeadReason::from_u8(255)), (None, None, None));
+        assert_eq!((ContentKind::from_u8(3), Backoff::from_u8(0)), (None, None));
     }
 }

@@ -5,14 +5,37 @@ use std::time::Duration;
 use crate::{ErrorCode, Invalid};
 
 /// How the longest wait grows from try to try.
+///
+/// These numbers are on disk and in Redis, where 0 means "not said", and the words in databases: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u8)]
 pub enum Backoff {
     /// Always `min`.
-    Fixed,
+    Fixed = 1,
     /// `min`, 2 × `min`, 3 × `min` …
-    Linear,
+    Linear = 2,
     /// `min`, 2 × `min`, 4 × `min` …
-    Exponential,
+    Exponential = 3,
+}
+
+impl Backoff {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fixed, Self::Linear, Self::Exponential];
+
+    /// The one of this number, as stores write it.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|backoff| *backoff as u8 == number)
+    }
+
+    /// The word that users write and databases keep.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Linear => "linear",
+            Self::Exponential => "exponential",
+        }
+    }
 }
 
 /// The retries of a lane: total tries, and the wait between them.

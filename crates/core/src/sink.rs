@@ -136,6 +136,7 @@ pub trait Sink: Send + Sync + 'static {
 /// Why a delivery did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind:?}: {detail}")]
+#[non_exhaustive]
 pub struct SinkError {
     /// What the scheduler does next.
     pub kind: SinkErrorKind,
@@ -149,6 +150,7 @@ pub struct SinkError {
 
 /// How much of a target an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum ErrorScope {
     /// All of it: the connection, the credentials, the broker.
     #[default]
@@ -161,6 +163,7 @@ pub enum ErrorScope {
 ///
 /// A classifier dead-letters nothing that it cannot name: what is unknown is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SinkErrorKind {
     /// Nothing reached the target. Try again.
     Unreachable,
@@ -204,6 +207,20 @@ impl SinkError {
     /// The target will never take this message: what [`Sink::check`] says, of one that was accepted under other settings.
     pub fn never(fault: &Invalid) -> Self {
         Self::new(SinkErrorKind::Refused, fault.detail.as_str())
+    }
+
+    /// The same, of a target that wants to be asked again after so long.
+    #[must_use]
+    pub fn after(mut self, wait: Option<Duration>) -> Self {
+        self.retry_after = wait;
+        self
+    }
+
+    /// The same, about so much of the target.
+    #[must_use]
+    pub fn about(mut self, scope: ErrorScope) -> Self {
+        self.scope = scope;
+        self
     }
 
     /// The same, about the message's destination alone.

@@ -14,6 +14,7 @@ pub use crate::{
     durability::Durability,
     health::{Health, IndexMetrics, StoreMetrics},
     insert::{Insert, Inserted, Past},
+    status::{LaneStatus, Page, Totals},
     store_error::{StoreError, StoreErrorKind},
 };
 
@@ -266,6 +267,7 @@ pub enum Settlement {
 
 /// Whether a claim was still the caller's to settle or extend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Settled {
     /// It was.
     Done,
@@ -278,6 +280,7 @@ pub enum Settled {
 
 /// What became of a cancel, reschedule, replay or purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Changed {
     /// Done.
     Done {
@@ -322,61 +325,6 @@ impl Query {
             && self.due_from.is_none_or(|from| message.due >= from)
             && self.due_to.is_none_or(|to| message.due < to)
             && self.after.as_ref().is_none_or(|(due, id)| (message.due, &message.id) > (*due, id))
-    }
-}
-
-/// One page of a list.
-#[derive(Debug, Clone, Default)]
-pub struct Page {
-    /// By `(due, id)`, bodies left out.
-    pub records: Vec<Record>,
-    /// What to ask for as `after`, if there may be more.
-    pub next: Option<(Timestamp, MessageId)>,
-}
-
-/// One lane at a glance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneStatus {
-    /// Which.
-    pub lane: Lane,
-    /// Paused by an operator.
-    pub paused: bool,
-    /// Waiting, due or not.
-    pub pending: u64,
-    /// Waiting and due.
-    pub ready: u64,
-    /// Claimed.
-    pub in_flight: u64,
-    /// Given up.
-    pub dead: u64,
-    /// The oldest time among those waiting and due.
-    pub oldest_ready: Option<Timestamp>,
-}
-
-/// The totals since the store was made. Always balanced.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Taken, duplicates aside.
-    pub accepted: u64,
-    /// Waiting now.
-    pub pending: u64,
-    /// Claimed now.
-    pub in_flight: u64,
-    /// Ever delivered.
-    pub delivered: u64,
-    /// Ever cancelled.
-    pub cancelled: u64,
-    /// Dead letters now.
-    pub dead: u64,
-    /// Dead letters ever purged.
-    pub purged: u64,
-}
-
-impl Totals {
-    /// Whether nothing is missing and nothing is there twice.
-    pub fn balance(&self) -> bool {
-        self.accepted
-            == self.pending + self.in_flight + self.delivered + self.cancelled + self.dead + self.purged
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{Cause, ErrorCode};
 /// same, whatever the cause.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}")]
+#[non_exhaustive]
 pub struct StoreError {
     /// What to do next.
     pub kind: StoreErrorKind,
@@ -29,6 +30,7 @@ impl Eq for StoreError {}
 
 /// Why a store could not do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum StoreErrorKind {
     /// Not now; nothing happened. Try again.
     Unavailable,

@@ -44,6 +44,7 @@ impl Default for Receive {
 
 /// A message in a receiver's hands.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Received {
     /// The message.
     pub message: duly_core::StoredMessage,

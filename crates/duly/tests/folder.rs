@@ -34,7 +34,7 @@ async fn a_folder_is_opened_by_one_at_a_time() {
     let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
     let first = open(&folder, &clock).await;
     let second = Duly::builder().folder(folder.path()).clock(Arc::new(clock.clone())).start().await;
-    assert_eq!(second.unwrap_err().code(), "store");
+    assert_eq!(second.unwrap_err().code(), "store_unavailable");
     first.shutdown().await.unwrap();
     open(&folder, &clock).await.shutdown().await.unwrap();
 }

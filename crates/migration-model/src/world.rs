@@ -156,7 +156,9 @@ impl Both {
             Source::Cancelled(at) => (State::Cancelled, Some(Timestamp::from_millis(at.into()))),
             Source::Unknown => return None,
         };
-        Some(Record { state, ended, ..Record::accepted(message, accepted(self.content)) })
+        let mut record = Record::accepted(message, accepted(self.content));
+        (record.state, record.ended) = (state, ended);
+        Some(record)
     }
 
     /// The source's answer to a call that changes what is in the state `from`, before it is done.

@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use duly_core::{
-    Attempt, Lane, LeaseLoss, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
+    Lane, LeaseLoss, MessageId, Monotonic, Now, Outcome, Receipt, Record, Store, Timestamp,
     store::{
         Changed, Claim, Claimed, Durability, Hint, Holder, Insert, Inserted, LaneStatus, LeasedMessage, Page,
         Query, Settle, Settled, Settlement, StoreError, StoreMetrics, Sweep, Totals,
@@ -138,7 +138,7 @@ impl Planted {
         let mut lose = false;
         if let Settlement::Retry { attempt, .. } = &mut settle.settlement {
             if self.has(Bug::CountsAnOutage) && !attempt.outcome.counts() {
-                *attempt = Attempt { outcome: Outcome::Failed, ..attempt.clone() };
+                attempt.outcome = Outcome::Failed;
             }
             lose = self.has(Bug::LosesTheMessageOnRetry);
         }
@@ -316,9 +316,9 @@ impl Store for Planted {
     }
 
     fn metrics(&self) -> StoreMetrics {
-        let metrics = self.inner.metrics();
+        let mut metrics = self.inner.metrics();
         if self.has(Bug::RemembersEveryLane) {
-            return StoreMetrics { lanes: self.lanes.lock().unwrap().len() as u64, ..metrics };
+            metrics.lanes = self.lanes.lock().unwrap().len() as u64;
         }
         metrics
     }

@@ -1,5 +1,6 @@
 //! Style as a test: the rules of the house that neither rustfmt nor clippy can keep.
 
+mod growth;
 mod rules;
 mod sources;
 

@@ -25,6 +25,7 @@ const TRIAL_CLAIM_MAX: usize = 16;
 
 /// One lane at a glance, as one node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LaneSnapshot {
     /// Messages claimed and not yet settled.
     pub in_flight: usize,
@@ -40,6 +41,7 @@ pub struct LaneSnapshot {
 
 /// How the target of a lane is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BreakerState {
     /// There, as far as anybody knows.
     Closed,

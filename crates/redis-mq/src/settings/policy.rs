@@ -58,7 +58,7 @@ impl From<RetryPolicy> for Retry {
         let backoff = match backoff {
             duly_core::Backoff::Fixed => Backoff::Fixed,
             duly_core::Backoff::Linear => Backoff::Linear,
-            duly_core::Backoff::Exponential => Backoff::Exponential,
+            _ => Backoff::Exponential,
         };
         // There is always one try; 0 would mean for ever.
         Self { attempts: attempts.max(1), backoff, min, max, ..Self::default() }

@@ -189,11 +189,7 @@ fn backoffs(section: &mut Section<'_>, default: Backoff) -> Backoff {
 const BACKOFFS: [Backoff; 3] = [Backoff::Fixed, Backoff::Linear, Backoff::Exponential];
 
 fn word(backoff: Backoff) -> &'static str {
-    match backoff {
-        Backoff::Fixed => "fixed",
-        Backoff::Linear => "linear",
-        Backoff::Exponential => "exponential",
-    }
+    backoff.as_str()
 }
 
 fn backoff(text: &str) -> Result<Backoff, String> {

@@ -233,7 +233,7 @@ fn count(answer: &mut BulkAnswer, changed: Changed) {
             answer.matched += 1;
             answer.too_late += 1;
         }
-        Changed::Unknown => answer.unknown += 1,
+        _ => answer.unknown += 1,
     }
 }
 

@@ -106,7 +106,7 @@ impl Who {
         match lane {
             _ if self.sees_all() => true,
             Lane::Queue(topic) => self.sees(topic.as_str()),
-            Lane::Sink(_) => false,
+            _ => false,
         }
     }
 

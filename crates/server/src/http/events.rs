@@ -168,7 +168,7 @@ impl Follower {
             }
             (Lane::Queue(_), Some(sink), None) => sink == "queue",
             (Lane::Sink(own), Some(sink), None) => own.as_str() == sink,
-            (Lane::Sink(_), _, Some(_)) => false,
+            _ => false,
         }
     }
 }

@@ -256,12 +256,13 @@ async fn only_shard(app: &App, served: impl Iterator<Item = &Lane>) -> Answer<Sh
     let owners = served.map(owner).collect();
     let lanes = app.duly.lanes().await?;
     let oldest = lanes.iter().filter(|lane| !lane.paused).filter_map(|lane| lane.oldest_ready).min();
-    let status = ShardStatus { oldest, ..ShardStatus::default() };
+    let mut status = ShardStatus::new(0);
+    status.oldest = oldest;
     Ok(Shard { owners, ..shard(app.duly.now(), status) })
 }
 
 fn node(app: &App, status: NodeStatus) -> Node {
-    let NodeStatus { name, this, version, lanes, shards, clock_skew_us } = status;
+    let NodeStatus { name, this, version, lanes, shards, clock_skew_us, .. } = status;
     Node {
         // Another node that serves nothing only accepts, or has not begun yet.
         delivers: if this { app.delivers } else { !lanes.is_empty() },

@@ -170,7 +170,7 @@ fn done(id: &str, changed: Changed) -> Answer<bool> {
     match changed {
         Changed::Done { maybe_delivered } => Ok(maybe_delivered),
         Changed::TooLate(state) => Err(Fault::too_late(id, state)),
-        Changed::Unknown => Err(Fault::not_found(id)),
+        _ => Err(Fault::not_found(id)),
     }
 }
 

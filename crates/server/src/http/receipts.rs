@@ -164,8 +164,8 @@ impl Sorted {
         let result = |(receipt, own)| {
             let outcome = match if own { settled.next() } else { None } {
                 Some(Settled::Done) => "done",
-                Some(Settled::Unknown) => "unknown",
                 Some(Settled::Lost) | None => "lost",
+                Some(_) => "unknown",
             };
             ReceiptResult { receipt, outcome: outcome.into() }
         };

@@ -66,11 +66,7 @@ pub(super) fn listed(record: &Record) -> wire::Message {
 }
 
 fn retry(own: &duly::RetryOverride) -> wire::Retry {
-    let backoff = own.backoff.map(|backoff| match backoff {
-        duly::Backoff::Fixed => "fixed",
-        duly::Backoff::Linear => "linear",
-        duly::Backoff::Exponential => "exponential",
-    });
+    let backoff = own.backoff.map(duly::Backoff::as_str);
     wire::Retry {
         attempts: own.attempts,
         backoff: backoff.map(Into::into),

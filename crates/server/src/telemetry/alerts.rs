@@ -114,10 +114,7 @@ pub(super) struct LaneSeen {
 
 impl LaneSeen {
     fn topic(&self) -> Option<&str> {
-        match &self.lane {
-            Lane::Queue(topic) => Some(topic.as_str()),
-            Lane::Sink(_) => None,
-        }
+        self.lane.queue().map(duly::Topic::as_str)
     }
 }
 

@@ -119,7 +119,7 @@ impl Telemetry {
             Lane::Queue(topic) => (SinkName::QUEUE.to_owned(), state.named.name(topic.as_str()).to_owned()),
             Lane::Sink(sink) if sinks.contains(&sink) => (sink.to_string(), String::new()),
             // It left the configuration, and so the bound that the configuration sets.
-            Lane::Sink(_) => (OTHER.to_owned(), String::new()),
+            _ => (OTHER.to_owned(), String::new()),
         };
         for (lane, measured) in &measures.lanes {
             rows.entry(key(lane)).or_default().measure(measured);

@@ -64,7 +64,7 @@ impl Sample {
         for (lane, measured) in &measures.lanes {
             let sink = match lane {
                 Lane::Sink(sink) => sink.as_str(),
-                Lane::Queue(_) => SinkName::QUEUE,
+                _ => SinkName::QUEUE,
             };
             *by_sink.entry(sink.to_owned()).or_default() += measured.delivered;
         }

@@ -109,5 +109,7 @@ fn summary(failures: &[(&Host, SinkError)]) -> SinkError {
             .map(|(host, failure)| format!("{}:{}: {}", host.name, host.port, failure.detail))
             .collect(),
     };
-    SinkError { detail: details.join("; "), ..main.clone() }
+    let mut all = main.clone();
+    all.detail = details.join("; ");
+    all
 }

@@ -36,10 +36,7 @@ pub(super) fn classify(error: &KafkaError, persistence: Persistence, is_all_down
             }
         });
     let error = SinkError::new(kind, describe(error, persistence));
-    match scope {
-        ErrorScope::Destination => error.at_destination(),
-        ErrorScope::Target => error,
-    }
+    if scope == ErrorScope::Destination { error.at_destination() } else { error }
 }
 
 /// What is not named here is unknown.

@@ -47,7 +47,7 @@ pub(super) fn sorted(error: &RedisError, is_cluster: bool) -> (SinkError, Option
         (_, Some(code)) => by_code(code, error.detail().unwrap_or_default(), of_server),
         (_, None) => (SinkErrorKind::Unknown, of_server, doubt),
     };
-    (SinkError { scope, ..SinkError::new(kind, words(error)) }, doubt)
+    (SinkError::new(kind, words(error)).about(scope), doubt)
 }
 
 /// The failure to connect: nothing was sent, whatever it was.

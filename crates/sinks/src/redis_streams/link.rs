@@ -185,9 +185,11 @@ impl Wire {
 
 /// A probe sends nothing that could arrive: no answer to it means that the target is away.
 fn probed(error: &RedisError) -> SinkError {
-    let (error, _) = sorted(error, false);
-    let kind = if error.kind == SinkErrorKind::Unknown { SinkErrorKind::Unreachable } else { error.kind };
-    SinkError { kind, ..error }
+    let (mut error, _) = sorted(error, false);
+    if error.kind == SinkErrorKind::Unknown {
+        error.kind = SinkErrorKind::Unreachable;
+    }
+    error
 }
 
 fn version(info: &str) -> Option<(u32, u32)> {

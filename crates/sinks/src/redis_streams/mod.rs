@@ -156,7 +156,7 @@ impl RedisStreamsSink {
                 SinkErrorKind::Misconfigured,
                 format!("{}: give this user the keys duly:mark:* and duly:rights:*", failure.detail),
             ),
-            _ if is_all => SinkError { scope: ErrorScope::Target, ..failure },
+            _ if is_all => failure.about(ErrorScope::Target),
             _ => failure,
         }
     }

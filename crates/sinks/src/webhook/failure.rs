@@ -21,7 +21,7 @@ const WHOLE_WISH_MAX: Duration = Duration::from_secs(30);
 /// An answer that is no success. `is_whole` says whether the whole server asks for time.
 pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> SinkError {
     let Answered { detail, wish, status, is_whole } = error;
-    let new = |kind| SinkError { retry_after: wish, ..SinkError::new(kind, detail) };
+    let new = |kind| SinkError::new(kind, detail).after(wish);
     match (failure, whose) {
         (Failure::Bad, _) => new(SinkErrorKind::Refused),
         (Failure::Forbidden, _) | (Failure::Setup, Whose::Messages) => new(SinkErrorKind::Denied),

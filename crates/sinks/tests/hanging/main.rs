@@ -35,7 +35,7 @@ fn delivered(duly: &Duly) -> BTreeMap<String, u64> {
     let measures = duly.metrics();
     let sinks = measures.lanes.into_iter().filter_map(|(lane, measures)| match lane {
         Lane::Sink(name) => Some((name.to_string(), measures.delivered)),
-        Lane::Queue(_) => None,
+        _ => None,
     });
     sinks.collect()
 }

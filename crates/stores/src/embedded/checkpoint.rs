@@ -353,10 +353,8 @@ fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
 }
 
 fn lane_line((number, state): (u32, &LaneState)) -> LaneLine {
-    let (queue, name) = match &state.lane {
-        Lane::Queue(topic) => (true, topic.as_str()),
-        Lane::Sink(sink) => (false, sink.as_str()),
-    };
+    let (_, name) = state.lane.parts();
+    let queue = state.lane.queue().is_some();
     LaneLine { queue, name: name.to_owned(), paused: state.paused, number: Some(number) }
 }
 

@@ -273,6 +273,7 @@ fn unread(id: MessageId, lane: &Lane, bytes: &Bytes, ready: Timestamp) -> Option
     let (sink, topic) = match lane {
         Lane::Queue(topic) => (SinkName::queue(), topic.clone()),
         Lane::Sink(sink) => (sink.clone(), Topic::parse("unknown").ok()?),
+        _ => return None,
     };
     let mut message = StoredMessage::new(id, sink, topic, ready);
     message.body = Body::bytes(bytes.clone());

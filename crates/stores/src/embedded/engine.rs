@@ -441,7 +441,7 @@ impl Engine {
     pub(super) fn totals(&self) -> Totals {
         let in_flight = self.flight.len() as u64;
         let pending = (self.index.len() as u64).saturating_sub(in_flight + self.dead_count);
-        Totals { pending, in_flight, dead: self.dead_count, ..self.totals }
+        self.totals.now(pending, in_flight, self.dead_count)
     }
 
     /// The next number for a file of any kind.
@@ -468,10 +468,7 @@ impl Engine {
 /// A lane as the journal and the manifest know it.
 pub(super) fn write_lane(number: u32, lane: &Lane, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_le_bytes());
-    let (kind, name) = match lane {
-        Lane::Sink(sink) => (0, sink.as_str()),
-        Lane::Queue(topic) => (1, topic.as_str()),
-    };
+    let (kind, name) = lane.parts();
     out.push(kind);
     out.extend_from_slice(name.as_bytes());
 }
@@ -480,9 +477,5 @@ pub(super) fn write_lane(number: u32, lane: &Lane, out: &mut Vec<u8>) {
 pub(super) fn read_lane(bytes: &[u8]) -> Option<(u32, Lane)> {
     let number = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let name = std::str::from_utf8(bytes.get(5..)?).ok()?;
-    let lane = match bytes[4] {
-        0 => Lane::Sink(duly_core::SinkName::parse(name).ok()?),
-        _ => Lane::Queue(duly_core::Topic::parse(name).ok()?),
-    };
-    Some((number, lane))
+    Some((number, Lane::from_parts(bytes[4], name)?))
 }

@@ -68,9 +68,7 @@ impl Shared {
         let mut rows = Rows::new(query);
         match query.state {
             State::Delivered | State::Cancelled => self.list_ended(&mut rows).map_err(unavailable)?,
-            State::Pending | State::InFlight | State::Dead => {
-                self.list_live(&mut rows).map_err(unavailable)?
-            }
+            _ => self.list_live(&mut rows).map_err(unavailable)?,
         }
         Ok(rows.into_page())
     }

@@ -37,14 +37,13 @@ impl Shared {
             .iter()
             .filter(|state| state.paused || state.pending > 0 || state.in_flight > 0 || state.dead > 0);
         Ok(statuses
-            .map(|state| LaneStatus {
-                lane: state.lane.clone(),
-                paused: state.paused,
-                pending: state.pending,
-                ready: state.ready(now.wall()),
-                in_flight: state.in_flight,
-                dead: state.dead,
-                oldest_ready: state.first().map(|key| key.ready).filter(|ready| *ready <= now.wall()),
+            .map(|state| {
+                let mut status = LaneStatus::empty(state.lane.clone());
+                (status.paused, status.pending, status.ready) =
+                    (state.paused, state.pending, state.ready(now.wall()));
+                (status.in_flight, status.dead) = (state.in_flight, state.dead);
+                status.oldest_ready = state.first().map(|key| key.ready).filter(|ready| *ready <= now.wall());
+                status
             })
             .collect())
     }

@@ -41,16 +41,10 @@ impl Shared {
             let lanes = engine.lanes.len() as u64;
             (disk_bytes, engine.journal.waiting() as u64, engine.full, engine.damaged.total, lanes)
         };
-        StoreMetrics {
-            commit: self.timing.commit.snapshot(),
-            sync: self.timing.sync.snapshot(),
-            disk_bytes,
-            waiting_bytes,
-            full,
-            damaged,
-            lanes,
-            clock_skew_us: None,
-            index: None,
-        }
+        let mut metrics = StoreMetrics::default();
+        (metrics.commit, metrics.sync) = (self.timing.commit.snapshot(), self.timing.sync.snapshot());
+        (metrics.disk_bytes, metrics.waiting_bytes) = (disk_bytes, waiting_bytes);
+        (metrics.full, metrics.damaged, metrics.lanes) = (full, damaged, lanes);
+        metrics
     }
 }

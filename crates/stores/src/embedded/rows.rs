@@ -63,6 +63,6 @@ impl<'a> Rows<'a> {
             self.rows.pop_last();
         }
         let next = if more { self.rows.last_key_value().map(|(key, _)| key.clone()) } else { None };
-        Page { records: self.rows.into_values().collect(), next }
+        Page::new(self.rows.into_values().collect(), next)
     }
 }

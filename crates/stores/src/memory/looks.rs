@@ -23,21 +23,18 @@ impl Shelf {
         let more = found.len() > query.limit;
         found.truncate(query.limit);
         let last = found.last().map(|record| (record.message.due, record.message.id.clone()));
-        Page { records: found.into_iter().cloned().map(without_body).collect(), next: last.filter(|_| more) }
+        Page::new(found.into_iter().cloned().map(without_body).collect(), last.filter(|_| more))
     }
 
     pub(super) fn lanes(&self, now: Now) -> Vec<LaneStatus> {
         let status = self.lanes.iter().map(|(lane, shelf)| {
             let due = || shelf.waiting.iter().take_while(|(ready, ..)| *ready <= now.wall());
-            LaneStatus {
-                lane: lane.clone(),
-                paused: shelf.paused,
-                pending: shelf.waiting.len() as u64,
-                ready: due().count() as u64,
-                in_flight: shelf.in_flight,
-                dead: shelf.dead,
-                oldest_ready: due().next().map(|(ready, ..)| *ready),
-            }
+            let mut status = LaneStatus::empty(lane.clone());
+            (status.paused, status.in_flight, status.dead) = (shelf.paused, shelf.in_flight, shelf.dead);
+            status.pending = shelf.waiting.len() as u64;
+            status.ready = due().count() as u64;
+            status.oldest_ready = due().next().map(|(ready, ..)| *ready);
+            status
         });
         status.filter(|lane| lane.paused || lane.pending + lane.in_flight + lane.dead > 0).collect()
     }

@@ -159,7 +159,9 @@ impl Store for MemoryStore {
     }
 
     fn metrics(&self) -> StoreMetrics {
-        StoreMetrics { lanes: self.shelf().lanes.len() as u64, ..StoreMetrics::default() }
+        let mut metrics = StoreMetrics::default();
+        metrics.lanes = self.shelf().lanes.len() as u64;
+        metrics
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {

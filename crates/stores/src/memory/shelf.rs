@@ -98,7 +98,7 @@ impl Shelf {
                 lane.dead += 1;
                 self.totals.dead += 1;
             }
-            State::Delivered | State::Cancelled => {
+            _ => {
                 self.ended.insert((record.ended.unwrap_or_default(), id.clone()));
             }
         }
@@ -140,7 +140,7 @@ impl Shelf {
                 lane.dead -= 1;
                 self.totals.dead -= 1;
             }
-            State::Delivered | State::Cancelled => {
+            _ => {
                 self.ended.remove(&(record.ended.unwrap_or_default(), id.clone()));
             }
         }
@@ -245,7 +245,8 @@ impl Shelf {
         let (mut message, accepted) = (entry.record.message, entry.record.accepted);
         message.due = now.wall();
         // An earlier try that may have arrived stays one: a later cancel must say so.
-        entry.record = Record { maybe_delivered, ..Record::accepted(message, accepted) };
+        entry.record = Record::accepted(message, accepted);
+        entry.record.maybe_delivered = maybe_delivered;
         entry.lost = LeaseLoss::None;
         self.put(entry);
         Changed::Done { maybe_delivered }

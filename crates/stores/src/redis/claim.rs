@@ -65,12 +65,10 @@ impl RedisStore {
 
     /// The shards of a lane that this node may claim from, and by which right.
     pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
-        match lane {
-            Lane::Queue(_) => (0..self.keys.shards()).map(|shard| (shard, None)).collect(),
-            Lane::Sink(_) => {
-                self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
-            }
+        if lane.queue().is_some() {
+            return (0..self.keys.shards()).map(|shard| (shard, None)).collect();
         }
+        self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
     }
 
     /// The first of a lane in each of the shards that answer, and one more to know what comes next.

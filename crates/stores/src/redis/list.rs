@@ -72,7 +72,7 @@ impl RedisStore {
         let next = last_read
             .or(told.horizon)
             .filter(|place| query.due_to.is_none_or(|to| time(place).is_some_and(|due| due < to)));
-        Ok(Page { next: next.map(|place| cursor(&place)).transpose()?, ..page })
+        Ok(Page::new(page.records, next.map(|place| cursor(&place)).transpose()?))
     }
 
     /// Reads messages in order until the page is full.
@@ -114,7 +114,7 @@ impl RedisStore {
                 let place = |(id, claim): (Vec<u8>, Vec<u8>)| Some([claim.get(34..40)?, &id].concat());
                 Ok(Told { places: claims.into_iter().filter_map(place).collect(), horizon: None })
             }
-            State::Delivered | State::Cancelled => {
+            _ => {
                 let ended = self.scan("ZSCAN", self.keys.one(shard, "ended")).await?;
                 let in_state = |member: Vec<u8>| ended_places(&member, state_number(query.state));
                 Ok(Told { places: ended.into_keys().flat_map(in_state).collect(), horizon: None })

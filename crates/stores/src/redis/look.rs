@@ -84,11 +84,11 @@ impl RedisStore {
         let mut lanes: BTreeMap<Lane, LaneStatus> = BTreeMap::new();
         for name in paused {
             let lane = lane_of(&name).ok_or_else(|| garbled("a lane"))?;
-            lanes.insert(lane.clone(), LaneStatus { paused: true, ..nothing_in(lane) });
+            lanes.entry(lane.clone()).or_insert_with(|| LaneStatus::empty(lane)).paused = true;
         }
         for (name, part) in shards.into_iter().flatten() {
             let lane = lane_of(&name).ok_or_else(|| garbled("a lane"))?;
-            let sum = lanes.entry(lane.clone()).or_insert_with(|| nothing_in(lane));
+            let sum = lanes.entry(lane.clone()).or_insert_with(|| LaneStatus::empty(lane));
             sum.pending += part.pending;
             sum.ready += part.ready;
             sum.in_flight += part.in_flight;
@@ -214,7 +214,7 @@ fn sum_of(shards: impl IntoIterator<Item = Books>) -> Totals {
         sums.iter_mut().zip(books).for_each(|(sum, count)| *sum += count);
     }
     let [accepted, pending, in_flight, delivered, cancelled, dead, purged] = sums;
-    Totals { accepted, pending, in_flight, delivered, cancelled, dead, purged }
+    Totals::ever(accepted, delivered, cancelled, purged).now(pending, in_flight, dead)
 }
 
 /// A field and its value, a member and its score.
@@ -228,10 +228,6 @@ struct Numbers {
     in_flight: u64,
     dead: u64,
     oldest_ready: Option<Timestamp>,
-}
-
-fn nothing_in(lane: Lane) -> LaneStatus {
-    LaneStatus { lane, paused: false, pending: 0, ready: 0, in_flight: 0, dead: 0, oldest_ready: None }
 }
 
 /// As `get.lua` tells it.

@@ -204,7 +204,9 @@ impl Store for RedisStore {
     }
 
     fn metrics(&self) -> StoreMetrics {
-        StoreMetrics { clock_skew_us: self.time.skew_us(), ..StoreMetrics::default() }
+        let mut metrics = StoreMetrics::default();
+        metrics.clock_skew_us = self.time.skew_us();
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -224,13 +224,9 @@ pub(super) fn read_member(instance: &[u8], told: &[u8], this: u64) -> Option<Mem
     let len = usize::from(*told.get(2)?);
     let name = std::str::from_utf8(told.get(3..3 + len)?).ok()?;
     let mut lines = std::str::from_utf8(told.get(3 + len..)?).ok()?.split('\n');
-    let status = NodeStatus {
-        name: name.into(),
-        this: instance == this,
-        version: lines.next()?.into(),
-        shards: lines.next()?.parse().ok()?,
-        clock_skew_us: lines.next()?.parse().ok()?,
-        lanes: lines.map(Into::into).collect(),
-    };
+    let mut status = NodeStatus::new(name, instance == this, lines.next()?);
+    status.shards = lines.next()?.parse().ok()?;
+    status.clock_skew_us = lines.next()?.parse().ok()?;
+    status.lanes = lines.map(Into::into).collect();
     Some(Member { instance, status })
 }

@@ -63,11 +63,7 @@ fn pack_parts(
     let lane = if is_sink { message.sink.as_str() } else { message.topic.as_str() };
     let mut out =
         Vec::with_capacity(FIXED + lane.len() + 6 + 4 + life.len() + 4 + head.len() + message.body.len());
-    let kind = match message.body.kind() {
-        ContentKind::Text => 0,
-        ContentKind::Json => 1,
-        ContentKind::Bytes => 2,
-    };
+    let kind = message.body.kind() as u8;
     let flag = |is: bool, bit: u8| if is { bit } else { 0 };
     let flags = kind
         | flag(is_sink, SINK)
@@ -127,12 +123,7 @@ fn head(message: &StoredMessage) -> Vec<u8> {
     if let Some(retry) = &message.retry {
         has |= HAS_RETRY;
         out.extend_from_slice(&retry.attempts.unwrap_or(u32::MAX).to_be_bytes());
-        out.push(match retry.backoff {
-            None => 0,
-            Some(Backoff::Fixed) => 1,
-            Some(Backoff::Linear) => 2,
-            Some(Backoff::Exponential) => 3,
-        });
+        out.push(retry.backoff.map_or(0, |backoff| backoff as u8));
         out.extend_from_slice(&millis(retry.min).to_be_bytes());
         out.extend_from_slice(&millis(retry.max).to_be_bytes());
     }
@@ -176,20 +167,12 @@ pub(super) fn pack_attempt(attempt: &Attempt) -> Vec<u8> {
 
 /// How scripts name a state.
 pub(super) fn state_number(state: State) -> u8 {
-    match state {
-        State::Pending => 0,
-        State::InFlight => 1,
-        State::Delivered => 2,
-        State::Dead => 3,
-        State::Cancelled => 4,
-    }
+    state as u8
 }
 
 /// Reads [`state_number`] back.
 pub(super) fn state_of(number: u8) -> Option<State> {
-    [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled]
-        .into_iter()
-        .find(|state| state_number(*state) == number)
+    State::from_u8(number)
 }
 
 /// What was packed, with what only the store needs to know of it.
@@ -214,11 +197,7 @@ pub(super) fn unpack(id: MessageId, packed: &Bytes) -> Result<Unpacked, Garbled>
     let accepted = if first & ACCEPTED == 0 { None } else { Some(rest.time()?) };
     let life = if flags & LIFE == 0 { None } else { Some(rest.long_part()?) };
     let head = if flags & HEAD == 0 { &[][..] } else { rest.long_part()? };
-    let kind = match flags & 3 {
-        0 => ContentKind::Text,
-        1 => ContentKind::Json,
-        _ => ContentKind::Bytes,
-    };
+    let kind = ContentKind::from_u8(flags & 3).unwrap_or_default();
     let body = packed.slice(packed.len() - rest.0.len()..);
     let mut message = read_head(id, sink, topic, due, head)?;
     message.priority = Priority::new(9u8.checked_sub(first >> 4).ok_or(Garbled)?).map_err(|_| Garbled)?;
@@ -261,10 +240,7 @@ fn read_head(
         let attempts = u32::from_be_bytes(rest.array()?);
         let backoff = match rest.byte()? {
             0 => None,
-            1 => Some(Backoff::Fixed),
-            2 => Some(Backoff::Linear),
-            3 => Some(Backoff::Exponential),
-            _ => return Err(Garbled),
+            number => Some(Backoff::from_u8(number).ok_or(Garbled)?),
         };
         let attempts = (attempts != u32::MAX).then_some(attempts);
         let (min, max) = (rest.span()?, rest.span()?);
@@ -289,7 +265,7 @@ fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
     record.ended = (ended != Timestamp::default()).then_some(ended);
     record.reason = match rest.byte()? {
         NO_REASON => None,
-        number => Some(DeadReason::ALL.into_iter().find(|reason| *reason as u8 == number).ok_or(Garbled)?),
+        number => Some(DeadReason::from_u8(number).ok_or(Garbled)?),
     };
     // One byte stands before a receipt, so that an empty one is still one.
     if let [_, receipt @ ..] = rest.long_part()? {
@@ -298,13 +274,13 @@ fn read_life(life: &[u8], record: &mut Record) -> Result<(), Garbled> {
     for _ in 0..rest.byte()? {
         let at = rest.time()?;
         let outcome = outcome_of(rest.byte()?)?;
-        record.history.push(Attempt { at, outcome, detail: rest.long()?.to_owned() });
+        record.history.push(Attempt::new(at, outcome, rest.long()?));
     }
     Ok(())
 }
 
 fn outcome_of(number: u8) -> Result<Outcome, Garbled> {
-    Outcome::ALL.into_iter().find(|outcome| *outcome as u8 == number).ok_or(Garbled)
+    Outcome::from_u8(number).ok_or(Garbled)
 }
 
 /// What is left to read.

@@ -56,12 +56,14 @@ impl RedisStore {
         // The instance, then the fencing token.
         let owner = |(lane, right): (Vec<u8>, Vec<u8>)| {
             let node = names.get(right.get(..8)?)?.clone();
-            Some(ShardOwner { lane: lane_of(&lane)?, node })
+            Some(ShardOwner::new(lane_of(&lane)?, node))
         };
         let mut owners: Vec<_> = rights.into_iter().filter_map(owner).collect();
         owners.sort_by(|a, b| a.lane.cmp(&b.lane));
         let first = due.into_iter().find(|(lane, _)| !paused.contains(lane));
         let oldest = first.map(|(_, at)| Timestamp::from_millis(at as u64));
-        Ok(ShardStatus { shard: u32::from(shard), owners, oldest })
+        let mut status = ShardStatus::new(u32::from(shard));
+        (status.owners, status.oldest) = (owners, oldest);
+        Ok(status)
     }
 }

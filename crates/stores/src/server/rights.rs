@@ -194,8 +194,9 @@ mod tests {
     const LANE: &str = "shook";
 
     fn member(name: &str, instance: u64, this: bool) -> Member {
-        let (name, version, lanes) = (name.into(), "1".into(), vec![LANE.into()]);
-        Member { instance, status: NodeStatus { name, this, version, shards: 0, clock_skew_us: 0, lanes } }
+        let mut status = NodeStatus::new(name, this, "1");
+        status.lanes = vec![LANE.into()];
+        Member { instance, status }
     }
 
     fn serves() -> BTreeSet<String> {

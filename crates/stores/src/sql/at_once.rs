@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duly_core::{Fence, Lane, MessageId, Now, SinkName, StoredMessage, store::Claim};
+use duly_core::{Fence, MessageId, Now, SinkName, StoredMessage, store::Claim};
 
 use super::{
     SqlStore,
@@ -43,12 +43,12 @@ impl SqlStore {
         );
         take.bind(taking.lane_no);
         // A number that this node knows from before a failover may be another lane's by now.
-        match &taking.claim.lane {
-            Lane::Queue(topic) => {
+        match taking.claim.lane.queue() {
+            Some(topic) => {
                 take.push(" AND message.sink = ").bind(SinkName::QUEUE);
                 take.push(" AND message.topic = ").bind(topic.as_str())
             }
-            Lane::Sink(sink) => take.push(" AND message.sink = ").bind(sink.as_str()),
+            None => take.push(" AND message.sink = ").bind(taking.claim.lane.parts().1),
         };
         take.push(" FOR UPDATE OF message SKIP LOCKED), ");
         // As many as one claim gives, in their order, and at least one.

@@ -129,12 +129,10 @@ impl SqlStore {
 
     /// The shards of a lane that this node may claim from, and by which right.
     pub(crate) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
-        match lane {
-            Lane::Queue(_) => (0..self.options.shards).map(|shard| (shard, None)).collect(),
-            Lane::Sink(_) => {
-                self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
-            }
+        if lane.queue().is_some() {
+            return (0..self.options.shards).map(|shard| (shard, None)).collect();
         }
+        self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
     }
 
     /// The first of a lane in each of the shards, and one more to know what comes next; nothing if the lane is paused.

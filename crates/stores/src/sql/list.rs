@@ -37,7 +37,7 @@ impl SqlStore {
         for record in &mut records {
             record.message.body = Default::default();
         }
-        Ok(Page { records, next })
+        Ok(Page::new(records, next))
     }
 
     /// Up to `read` rows in order, and the place of the last of them if there may be more.
@@ -56,6 +56,8 @@ impl SqlStore {
             State::Delivered => select.push("WHERE status = ").bind("DELIVERED"),
             State::Dead => select.push("WHERE status = ").bind("FAILED").push(" AND queue_no = ").bind(DEAD),
             State::Cancelled => select.push("WHERE status = ").bind("CANCELLED"),
+            // A state that is not written here has no rows.
+            _ => select.push("WHERE 1 = 0"),
         };
         let after = query.after.as_ref();
         let from = query.due_from.into_iter().chain(after.map(|(due, _)| *due)).max();

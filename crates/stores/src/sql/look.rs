@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use duly_core::{
-    Lane, MessageId, Now, Record, Timestamp,
+    MessageId, Now, Record, Timestamp,
     store::{LaneStatus, StoreError, Totals},
 };
 
@@ -115,7 +115,11 @@ impl SqlStore {
             .every_lane(session)
             .await?
             .into_iter()
-            .map(|(no, lane, paused)| (no, LaneStatus { paused, ..nothing_in(lane) }))
+            .map(|(no, lane, paused)| {
+                let mut status = LaneStatus::empty(lane);
+                status.paused = paused;
+                (no, status)
+            })
             .collect();
         let mut select = Statement::new(self.dialect(), "SELECT kind, what, CAST(SUM(n) AS ");
         select.push_as("SIGNED", "BIGINT").push(") FROM duly_count WHERE kind IN (");
@@ -257,8 +261,4 @@ impl SqlStore {
         }
         Ok(counts)
     }
-}
-
-fn nothing_in(lane: Lane) -> LaneStatus {
-    LaneStatus { lane, paused: false, pending: 0, ready: 0, in_flight: 0, dead: 0, oldest_ready: None }
 }

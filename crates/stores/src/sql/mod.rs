@@ -250,12 +250,11 @@ impl Store for SqlStore {
     }
 
     fn metrics(&self) -> StoreMetrics {
-        StoreMetrics {
-            full: self.writes.is_full(),
-            lanes: self.lanes.len() as u64,
-            clock_skew_us: self.time.skew_us(),
-            ..StoreMetrics::default()
-        }
+        let mut metrics = StoreMetrics::default();
+        metrics.full = self.writes.is_full();
+        metrics.lanes = self.lanes.len() as u64;
+        metrics.clock_skew_us = self.time.skew_us();
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

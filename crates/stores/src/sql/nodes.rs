@@ -459,13 +459,9 @@ fn of_another_version(other: &str) -> StoreError {
 /// Reads what [`SqlStore::told`] wrote. One that tells what is not understood here is of another version.
 fn read_member(instance: u64, name: String, told: &str, this: bool) -> Option<Member> {
     let mut lines = told.split('\n');
-    let status = NodeStatus {
-        name,
-        this,
-        version: lines.next()?.into(),
-        shards: lines.next()?.parse().ok()?,
-        clock_skew_us: lines.next()?.parse().ok()?,
-        lanes: lines.map(Into::into).collect(),
-    };
+    let mut status = NodeStatus::new(name, this, lines.next()?);
+    status.shards = lines.next()?.parse().ok()?;
+    status.clock_skew_us = lines.next()?.parse().ok()?;
+    status.lanes = lines.map(Into::into).collect();
     Some(Member { instance, status })
 }

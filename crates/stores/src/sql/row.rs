@@ -14,6 +14,9 @@ use super::{
     text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
 
+/// The word for a state that has none. No row has it: a test goes through all of them.
+const UNWRITTEN: &str = "UNWRITTEN";
+
 /// The columns that are read, in the order of [`Row::read`].
 pub(super) const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
      max_lateness_ms, retry, ready_time_ms, attempts, history, maybe_delivered, lost, end_time_ms, dead_reason, receipt, \
@@ -218,6 +221,7 @@ impl Row {
             State::Delivered => "DELIVERED",
             State::Dead => "FAILED",
             State::Cancelled => "CANCELLED",
+            _ => UNWRITTEN,
         }
     }
 
@@ -230,8 +234,8 @@ impl Row {
                 (queue_no(self.lane_no, shard), micros(*ready), i64::from(9 - message.priority.get()))
             }
             State::InFlight => (IN_FLIGHT, self.lease_end as i64, 0),
-            State::Delivered | State::Cancelled => (ENDED, ended.map_or(0, micros), 0),
             State::Dead => (DEAD, micros(message.due), 0),
+            _ => (ENDED, ended.map_or(0, micros), 0),
         }
     }
 
@@ -346,4 +350,25 @@ fn time_of(ms: i64) -> Result<Timestamp, Invalid> {
         return Err(Invalid::new(ErrorCode::BadTime, "deliver_time_ms", detail));
     }
     Ok(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_has_a_word_of_its_own_in_the_table() {
+        let message = StoredMessage::new(
+            MessageId::parse("a").unwrap(),
+            SinkName::queue(),
+            Topic::parse("order").unwrap(),
+            Timestamp::from_millis(1),
+        );
+        let words = State::ALL.map(|state| {
+            let mut row = Row::new(Insert::new(message.clone()), Timestamp::default(), 1);
+            row.record.state = state;
+            row.status()
+        });
+        assert_eq!(words, ["PENDING", "PENDING", "DELIVERED", "FAILED", "CANCELLED"]);
+    }
 }

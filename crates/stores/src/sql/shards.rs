@@ -21,8 +21,7 @@ impl SqlStore {
     pub(super) async fn shard_statuses(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
         self.check_open()?;
         let shards = self.options.shards;
-        let empty = |shard| ShardStatus { shard: u32::from(shard), ..ShardStatus::default() };
-        let mut statuses: Vec<_> = (0..shards).map(empty).collect();
+        let mut statuses: Vec<_> = (0..shards).map(|shard| ShardStatus::new(u32::from(shard))).collect();
         for (shard, owner) in look!(self, |session| self.owners(&mut session, now))? {
             if let Some(status) = statuses.get_mut(shard) {
                 status.owners.push(owner);
@@ -55,7 +54,7 @@ impl SqlStore {
         for row in session.rows(select).await? {
             let lane = lane_of(&row.bytes(1)?).ok_or_else(|| Fault::garbled("a lane"))?;
             let node = String::from_utf8_lossy(&row.bytes(2)?).into_owned();
-            owners.push((row.int(0)? as usize, ShardOwner { lane, node }));
+            owners.push((row.int(0)? as usize, ShardOwner::new(lane, node)));
         }
         Ok(owners)
     }

@@ -12,22 +12,18 @@ use serde_json::{Map, Value as Json};
 /// The kind of a body by its word; without one, text is what can be read as text.
 pub(super) fn kind_of(word: Option<&str>, body: &[u8]) -> Result<ContentKind, Invalid> {
     match word {
-        Some("text") => Ok(ContentKind::Text),
-        Some("json") => Ok(ContentKind::Json),
-        Some("bytes") => Ok(ContentKind::Bytes),
+        Some(word) => ContentKind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == word)
+            .ok_or_else(|| Invalid::new(ErrorCode::BadKind, "content_kind", "it is text, json or bytes")),
         None if std::str::from_utf8(body).is_ok() => Ok(ContentKind::Text),
         None => Ok(ContentKind::Bytes),
-        Some(_) => Err(Invalid::new(ErrorCode::BadKind, "content_kind", "it is text, json or bytes")),
     }
 }
 
 /// The word for a kind of body.
 pub(super) fn kind_word(kind: ContentKind) -> &'static str {
-    match kind {
-        ContentKind::Text => "text",
-        ContentKind::Json => "json",
-        ContentKind::Bytes => "bytes",
-    }
+    kind.as_str()
 }
 
 /// What was accepted by Duly was checked then; what somebody else put there is checked now.
@@ -96,11 +92,7 @@ pub(super) fn read_retry(text: Option<&str>) -> Result<Option<RetryOverride>, In
 
 /// What a message says of its own retries, as text.
 pub(super) fn retry_text(retry: &RetryOverride) -> Option<String> {
-    let backoff = retry.backoff.map(|backoff| match backoff {
-        Backoff::Fixed => "fixed",
-        Backoff::Linear => "linear",
-        Backoff::Exponential => "exponential",
-    });
+    let backoff = retry.backoff.map(Backoff::as_str);
     let ms = |span: Option<Duration>| span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
     let retry = Retry {
         attempts: retry.attempts,
@@ -146,7 +138,7 @@ pub(super) fn read_history(text: Option<&str>) -> Result<Vec<Attempt>, Invalid> 
     let read = |tried: Try| {
         let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == tried.outcome);
         let outcome = outcome.ok_or_else(fault)?;
-        Ok(Attempt { at: Timestamp::from_millis(tried.at_ms), outcome, detail: tried.detail })
+        Ok(Attempt::new(Timestamp::from_millis(tried.at_ms), outcome, tried.detail))
     };
     tries.into_iter().map(read).collect()
 }

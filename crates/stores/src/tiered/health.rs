@@ -81,11 +81,11 @@ impl Health {
     }
 
     pub(super) fn metrics(&self) -> IndexMetrics {
-        IndexMetrics {
-            is_used: self.lock().epoch.is_some(),
-            dropped: self.dropped.load(Ordering::Relaxed),
-            restored: self.restored.load(Ordering::Relaxed),
-            rebuilt: self.rebuilt.load(Ordering::Relaxed),
-        }
+        let mut metrics = IndexMetrics::default();
+        metrics.is_used = self.lock().epoch.is_some();
+        metrics.dropped = self.dropped.load(Ordering::Relaxed);
+        metrics.restored = self.restored.load(Ordering::Relaxed);
+        metrics.rebuilt = self.rebuilt.load(Ordering::Relaxed);
+        metrics
     }
 }

@@ -152,7 +152,9 @@ impl Store for TieredStore {
     }
 
     fn metrics(&self) -> StoreMetrics {
-        StoreMetrics { index: Some(self.health.metrics()), ..self.sql.metrics() }
+        let mut metrics = self.sql.metrics();
+        metrics.index = Some(self.health.metrics());
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -156,7 +156,7 @@ impl Traffic {
                 match record.state {
                     State::Pending | State::InFlight => totals[0] += 1,
                     State::Dead => totals[1] += 1,
-                    State::Delivered | State::Cancelled => {}
+                    _ => {}
                 }
                 if !matches!(record.state, State::Delivered | State::Cancelled) {
                     assert_eq!(record.message.body, Body::text(after.body(&id)), "the body of {id}");

@@ -142,7 +142,7 @@ impl Ledger {
         entry.cancel = match answer {
             Changed::Done { maybe_delivered: true } => Cancel::Maybe,
             Changed::Done { maybe_delivered: false } => Cancel::Sure,
-            Changed::TooLate(_) | Changed::Unknown => Cancel::Never,
+            _ => Cancel::Never,
         };
         let impossible = entry.accepted && answer == Changed::Unknown;
         let doubtless = entry.cancel == Cancel::Sure && entry.copies > 0;

@@ -126,10 +126,10 @@ impl Target {
             Fate::Taken => Some(Ok("taken".into())),
             Fate::Unknown(_) => fail(SinkErrorKind::Unknown),
             Fate::Refused => fail(SinkErrorKind::Refused),
-            Fate::Throttled => Some(Err(SinkError {
-                retry_after: Some(Duration::from_millis(700)),
-                ..SinkError::new(SinkErrorKind::Throttled, "slower")
-            })),
+            Fate::Throttled => {
+                let wait = Some(Duration::from_millis(700));
+                Some(Err(SinkError::new(SinkErrorKind::Throttled, "slower").after(wait)))
+            }
             Fate::Misconfigured => fail(SinkErrorKind::Misconfigured),
             Fate::Away => fail(SinkErrorKind::Unreachable),
             Fate::Topic(Trouble::Denied) => fail(SinkErrorKind::Denied),

@@ -62,9 +62,7 @@ async fn probe(check: &str, setup: &SinkSetup, clock: Arc<dyn Clock>) -> Finding
             "see whether it is up and can be reached from here; its messages wait until then"
         }
         SinkErrorKind::Throttled => "it is there and wants to be asked more slowly: set a rate",
-        SinkErrorKind::Misconfigured | SinkErrorKind::Refused | SinkErrorKind::Denied => {
-            "mend its settings, or those of the target"
-        }
+        _ => "mend its settings, or those of the target",
     };
     Finding::fail(check, fault.detail, remedy)
 }

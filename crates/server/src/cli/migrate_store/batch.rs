@@ -263,7 +263,7 @@ impl Move<'_> {
                     // Somebody who cancelled it here was told that it is done.
                     Changed::TooLate(State::Cancelled) | Changed::Unknown => self.report.cancelled += 1,
                     // Or fired it: then the target is at it already.
-                    Changed::Done { .. } | Changed::TooLate(_) => moved += 1,
+                    _ => moved += 1,
                 }
             }
         }

@@ -56,11 +56,12 @@ pub(super) fn after_cancel(
         // A call of ours whose answer got lost may have been done since, however long ago it was sent.
         // If the source forgot it meanwhile, nobody knows whose cancel it was.
         Changed::TooLate(State::Cancelled) => of_parked(record, ours),
-        // It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is all there would be.
-        Changed::TooLate(State::Pending | State::InFlight) => Fate::Stay,
         Changed::TooLate(State::Delivered) => Fate::Drop(Why::AtSource),
         Changed::TooLate(State::Dead) => Fate::Dead,
         Changed::Unknown => Fate::Forgotten,
+        // Pending or in flight. It may come back to wait there, and then be cancelled by a call of ours that comes late: its copy is
+        // all there would be.
+        _ => Fate::Stay,
     }
 }
 
@@ -68,11 +69,12 @@ pub(super) fn after_cancel(
 pub(super) fn of_parked(record: Option<&Record>, ours: &Instants) -> Fate {
     let Some(record) = record else { return Fate::Forgotten };
     match record.state {
-        State::Pending | State::InFlight => Fate::Stay,
         State::Delivered => Fate::Drop(Why::AtSource),
         State::Dead => Fate::Dead,
         State::Cancelled if ours.may_be(record.ended) => Fate::Live(record.message.due),
         State::Cancelled => Fate::Drop(Why::Cancelled),
+        // Pending or in flight.
+        _ => Fate::Stay,
     }
 }
 
@@ -99,10 +101,10 @@ pub(super) enum DeadFate {
 /// After the source was asked to purge a dead letter.
 pub(super) fn after_purge(answer: Changed) -> DeadFate {
     match answer {
-        // Nobody knows who purged what is unknown: a store may have asked twice, the first answer being lost. A dead letter too many
-        // is better than one too few.
-        Changed::Done { .. } | Changed::Unknown => DeadFate::Moved,
         Changed::TooLate(_) => DeadFate::Withdraw,
+        // Done, or unknown. Nobody knows who purged what is unknown: a store may have asked twice, the first answer being lost. A dead
+        // letter too many is better than one too few.
+        _ => DeadFate::Moved,
     }
 }
 
@@ -132,8 +134,9 @@ mod tests {
 
     fn record(state: State, due: Timestamp, ended: Option<Timestamp>) -> Record {
         let (id, topic) = (MessageId::parse("a").unwrap(), Topic::parse("order").unwrap());
-        let record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
-        Record { state, ended, ..record }
+        let mut record = Record::accepted(StoredMessage::new(id, SinkName::queue(), topic, due), None);
+        (record.state, record.ended) = (state, ended);
+        record
     }
 
     #[test]
@@ -221,13 +224,18 @@ mod tests {
 
     #[test]
     fn what_was_sent_again_is_known_by_when_it_was_accepted() {
-        let cancelled = |accepted| Record { accepted, ..record(State::Cancelled, READ, Some(ASKED)) };
+        let cancelled = |accepted| {
+            let mut record = record(State::Cancelled, READ, Some(ASKED));
+            record.accepted = accepted;
+            record
+        };
         assert!(is_another(&cancelled(Some(MOVED)), Some(READ)));
         assert!(!is_another(&cancelled(Some(READ)), Some(READ)));
         for (one, other) in [(None, Some(READ)), (Some(READ), None), (None, None)] {
             assert!(!is_another(&cancelled(one), other), "not known");
         }
-        let pending = Record { accepted: Some(MOVED), ..record(State::Pending, READ, None) };
+        let mut pending = record(State::Pending, READ, None);
+        pending.accepted = Some(MOVED);
         assert!(!is_another(&pending, Some(READ)), "it still waits");
     }
 }

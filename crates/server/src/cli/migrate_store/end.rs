@@ -40,11 +40,7 @@ impl End {
             StoreErrorKind::Unavailable | StoreErrorKind::Unanswered | StoreErrorKind::TooManyInFlight => {
                 Halt::Again(words)
             }
-            StoreErrorKind::Full
-            | StoreErrorKind::TooMany
-            | StoreErrorKind::TooLarge
-            | StoreErrorKind::Damaged
-            | StoreErrorKind::Closed => Halt::Failed(Failure::failed(words)),
+            _ => Halt::Failed(Failure::failed(words)),
         }
     }
 

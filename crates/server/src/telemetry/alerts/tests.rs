@@ -159,7 +159,7 @@ fn messages_for_a_sink_that_left_the_configuration_are_an_orphan_and_not_overdue
 #[test]
 fn books_that_do_not_balance_are_told() {
     let mut bench = Bench::new(AlertRules::default());
-    let books = |accepted| Totals { accepted, pending: 2, ..Totals::default() };
+    let books = |accepted| Totals::ever(accepted, 0, 0, 0).now(2, 0, 0);
     assert_eq!(bench.look(0, &Seen { books: Some(books(2)), ..Seen::default() }), [""; 0]);
     assert_eq!(bench.look(0, &Seen { books: Some(books(3)), ..Seen::default() }), ["+books"]);
 }
@@ -292,7 +292,7 @@ fn an_alert_carries_its_numbers_and_they_follow_what_is_seen() {
     let mut bench = Bench::new(rules());
     bench.look(0, &lanes([queue("order", 1_001, 11), LaneSeen { dead: 6, ..sink("gone", 7) }]));
     bench.look(0, &Seen { tried: tried(20, 3, &[60_000; 100]), ..Seen::default() });
-    let books = Totals { accepted: 3, pending: 2, ..Totals::default() };
+    let books = Totals::ever(3, 0, 0, 0).now(2, 0, 0);
     let failing = vec![("accepting", "the disk is full".to_owned()), ("driver", "it panicked".to_owned())];
     let degraded = Some("claims of sink/kafka fail".to_owned());
     let seen = Seen { books: Some(books), failing, degraded, ..Seen::default() };

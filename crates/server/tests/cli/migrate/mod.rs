@@ -88,8 +88,9 @@ fn ids(count: usize) -> impl Iterator<Item = String> {
 }
 
 /// What waits for its next try at the source is ready at the target when it is due.
-fn as_moved(record: Record) -> Record {
-    Record { ready: record.message.due, ..record }
+fn as_moved(mut record: Record) -> Record {
+    record.ready = record.message.due;
+    record
 }
 
 #[test]

@@ -66,19 +66,11 @@ impl Stored {
     }
 
     pub(in crate::embedded) fn into_record(self, state: State) -> Record {
-        Record {
-            body_left_out: false,
-            state,
-            accepted: self.accepted,
-            ready: self.ready,
-            attempts: self.attempts,
-            history: self.history,
-            maybe_delivered: self.maybe_delivered,
-            ended: self.dead.map(|(_, at)| at),
-            receipt: None,
-            reason: self.dead.map(|(reason, _)| reason),
-            message: self.message,
-        }
+        let mut record = Record::accepted(self.message, self.accepted);
+        (record.state, record.ready, record.attempts) = (state, self.ready, self.attempts);
+        (record.history, record.maybe_delivered) = (self.history, self.maybe_delivered);
+        (record.reason, record.ended) = self.dead.unzip();
+        record
     }
 }
 

@@ -17,11 +17,7 @@ use super::{
 pub(in crate::embedded) fn decode(bytes: &Bytes, lane: &Lane) -> Result<Stored, Garbled> {
     let peek = Peek::framed(bytes)?;
     let (mut stored, rest) = decode_head(peek.0, lane)?;
-    let kind = match peek.flags() & 3 {
-        0 => ContentKind::Text,
-        1 => ContentKind::Json,
-        _ => ContentKind::Bytes,
-    };
+    let kind = ContentKind::from_u8((peek.flags() & 3) as u8).unwrap_or_default();
     let len = u32::from_le_bytes(field(rest, 0)?) as usize;
     let from = peek.len() - rest.len() + 4;
     if from + len > peek.len() {
@@ -48,6 +44,7 @@ pub(in crate::embedded) fn decode_head<'a>(
     let (sink, topic) = match lane {
         Lane::Queue(topic) => (SinkName::queue(), topic.clone()),
         Lane::Sink(sink) => (sink.clone(), Topic::parse(take_short(&mut rest)?).map_err(|_| Garbled)?),
+        _ => return Err(Garbled),
     };
     let mut message = StoredMessage::new(id, sink, topic, peek.due());
     message.priority = Priority::new(9u8.saturating_sub(peek.rank())).map_err(|_| Garbled)?;
@@ -144,10 +141,7 @@ fn take_retry(rest: &mut &[u8]) -> Result<RetryOverride, Garbled> {
         attempts: (attempts != u32::MAX).then_some(attempts),
         backoff: match backoff {
             0 => None,
-            1 => Some(Backoff::Fixed),
-            2 => Some(Backoff::Linear),
-            3 => Some(Backoff::Exponential),
-            _ => return Err(Garbled),
+            number => Some(Backoff::from_u8(number).ok_or(Garbled)?),
         },
         min: span(min),
         max: span(max),
@@ -160,17 +154,16 @@ fn take_history(rest: &mut &[u8]) -> Result<Vec<Attempt>, Garbled> {
         .map(|_| {
             let at = take_time(rest)?;
             let [outcome] = take(rest)?;
-            let detail = take_long(rest)?.to_owned();
-            Ok(Attempt { at, outcome: outcome_of(outcome)?, detail })
+            Ok(Attempt::new(at, outcome_of(outcome)?, take_long(rest)?))
         })
         .collect()
 }
 
 fn outcome_of(byte: u8) -> Result<Outcome, Garbled> {
-    Outcome::ALL.into_iter().find(|outcome| *outcome as u8 == byte).ok_or(Garbled)
+    Outcome::from_u8(byte).ok_or(Garbled)
 }
 
 fn take_reason(rest: &mut &[u8]) -> Result<DeadReason, Garbled> {
     let [byte] = take(rest)?;
-    DeadReason::ALL.into_iter().find(|reason| *reason as u8 == byte).ok_or(Garbled)
+    DeadReason::from_u8(byte).ok_or(Garbled)
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use duly_core::{
-    Attempt, Backoff, ContentKind, DeadReason, LeaseLoss, Priority, RetryOverride, StoredMessage, Timestamp,
-    store::Past,
+    Attempt, DeadReason, LeaseLoss, Priority, RetryOverride, StoredMessage, Timestamp, store::Past,
 };
 
 use super::{
@@ -78,17 +77,8 @@ struct Beside<'a> {
 /// Appends the entry to `out`, which stays aligned. `lane` is the number of the message's lane.
 fn encode_parts(m: &StoredMessage, stored: &Beside<'_>, lane: u32, out: &mut Vec<u8>) {
     let start = out.len();
-    let mut flags = match m.body.kind() {
-        ContentKind::Text => 0,
-        ContentKind::Json => 1,
-        ContentKind::Bytes => 2,
-    };
-    let lost = match stored.lost {
-        LeaseLoss::None => 0,
-        LeaseLoss::InBatch => 1,
-        LeaseLoss::Alone => 2,
-    };
-    flags |= lost << LOST_SHIFT;
+    let mut flags = m.body.kind() as u16;
+    flags |= (stored.lost as u16) << LOST_SHIFT;
     let mut flag = |is: bool, bit: u16| {
         flags |= if is { bit } else { 0 };
         is
@@ -189,12 +179,7 @@ fn put_long(out: &mut Vec<u8>, text: &str) {
 }
 
 fn put_retry(out: &mut Vec<u8>, retry: &RetryOverride) {
-    let backoff = match retry.backoff {
-        None => 0,
-        Some(Backoff::Fixed) => 1,
-        Some(Backoff::Linear) => 2,
-        Some(Backoff::Exponential) => 3,
-    };
+    let backoff = retry.backoff.map_or(0, |backoff| backoff as u8);
     // All ones stands for "not said": no real value is that large.
     out.extend_from_slice(&retry.attempts.unwrap_or(u32::MAX).to_le_bytes());
     out.push(backoff);

@@ -196,13 +196,7 @@ impl<'a> Opening<'a> {
             ended: Ended::new(options.retention, options.retention_max),
             dead: Buffer::default(),
             dead_count: 0,
-            totals: Totals {
-                accepted: manifest.accepted,
-                delivered: manifest.delivered,
-                cancelled: manifest.cancelled,
-                purged: manifest.purged,
-                ..Totals::default()
-            },
+            totals: Totals::ever(manifest.accepted, manifest.delivered, manifest.cancelled, manifest.purged),
             next_file,
             next_version: manifest.next_version,
             buffered: 0,
