@@ -22,7 +22,7 @@ const OPTIONS: [&str; 13] = [
 ];
 
 /// A store or a sink that does not know a field or a variant of these would lose it: its author must be told.
-const PORTS: [&str; 18] = [
+const PORTS: [&str; 19] = [
     "Claim",
     "Claimed",
     "Delivery",
@@ -35,6 +35,7 @@ const PORTS: [&str; 18] = [
     "Inserted",
     "LeaseLoss",
     "LeasedMessage",
+    "Past",
     "Receipt",
     "Remaining",
     "Settle",

@@ -144,6 +144,10 @@ async fn a_call_about_dead_letters_that_is_done_late_loses_none() {
                 for _ in 0..2 {
                     bed.run(Wires::default(), |_| ()).await.done.unwrap();
                 }
+                // A purge that met what was replayed and died again left the copy of before: the time of the replay is missing.
+                for record in now(bed.target.get(&ids)).unwrap().into_iter().flatten() {
+                    bed.is_known_as_due(&record.message.id, record.message.due);
+                }
                 check_dead(&bed, &ids, &told);
                 bed.check(&told);
             }
