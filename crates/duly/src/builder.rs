@@ -16,8 +16,8 @@ use duly_stores::{MemoryStore, memory, sql};
 
 use crate::{
     Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock,
-    engine::{Driver, Hints, Note, Parts, Worker},
-    events::Bell,
+    engine::{Command, Driver, Hints, Parts, Worker},
+    events::EventBus,
     open, seconds, tally,
     topic_guard::TopicGuard,
 };
@@ -248,10 +248,10 @@ impl Builder {
                 return Err(Invalid::new(ErrorCode::NoStore, "store", detail).into());
             }
         };
-        let (notes, inbox) = tokio::sync::mpsc::unbounded_channel();
-        let (hints, bell) = (Arc::new(Hints::default()), Arc::new(Bell::watching(watched)));
+        let (inputs, inbox) = tokio::sync::mpsc::unbounded_channel();
+        let (hints, events) = (Arc::new(Hints::default()), Arc::new(EventBus::watching(watched)));
         let (liveness, checks) = (Arc::default(), Arc::default());
-        let parts = Parts { store, clock, hints, bell, liveness, checks, notes };
+        let parts = Parts { store, clock, hints, events, liveness, checks, inputs };
         // The hasher's keys come from the system: randomness without another dependency.
         let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let paused = parts.store.lanes(parts.clock.now()).await?;
@@ -264,7 +264,7 @@ impl Builder {
             let mover = self.movers.remove(name.as_str());
             settings.movable = if mover.is_some() { LaneSettings::MOVABLE_MAX } else { 0 };
             let worker = Worker::Sink(sink.clone(), mover);
-            let _ = parts.notes.send(Note::AddLane { lane, settings, worker, paused });
+            let _ = parts.inputs.send(Command::AddLane { lane, settings, worker, paused }.into());
         }
         let sinks = sinks.into_iter().map(|(name, (sink, _))| (name, sink)).collect();
         Ok(Duly::new(parts, driver, sinks, self, seed))

@@ -23,10 +23,10 @@ use crate::{
     engine::{Parts, caught},
     events::Event,
     expiry,
-    handed::Handed,
     handle::Known,
     message::after,
     observed::Call,
+    receipt_cache::ReceiptCache,
     seconds,
     shutdown::Shutdown,
     tally::add,
@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
-    pub(crate) handed: Handed,
+    pub(crate) receipt_cache: ReceiptCache,
     /// The handlers that run, and those that were stopped.
     pub(crate) handling: Mutex<HashMap<Topic, Known>>,
     random: Mutex<Random>,
@@ -123,11 +123,11 @@ impl Duly {
         });
         // Whoever only accepts gives up nothing either.
         let expiry = from.deliver.then(|| {
-            let (store, clock, bell) = (parts.store.clone(), parts.clock.clone(), parts.bell.clone());
+            let (store, clock, events) = (parts.store.clone(), parts.clock.clone(), parts.events.clone());
             parts
                 .liveness
                 .clone()
-                .supervise("the task that expires messages", expiry::watch(store, clock, bell))
+                .supervise("the task that expires messages", expiry::watch(store, clock, events))
         });
         let inner = Inner {
             parts,
@@ -138,7 +138,7 @@ impl Duly {
             lease: from.lease,
             grace: from.grace,
             deliver: from.deliver,
-            handed: Handed::default(),
+            receipt_cache: ReceiptCache::default(),
             handling: Mutex::default(),
             random: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
             closed: AtomicBool::new(false),
@@ -251,8 +251,8 @@ impl Duly {
             .iter()
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
-        let bell = &self.inner.parts.bell;
-        let results = match bell.observe(Call::Insert, now, self.store()?.insert(now, batch).await) {
+        let events = &self.inner.parts.events;
+        let results = match events.observe(Call::Insert, now, self.store()?.insert(now, batch).await) {
             Ok(results) => results,
             Err(error) if error.is_maybe_done() => {
                 let unanswered = |(id, _, _): (MessageId, Lane, Timestamp)| {
@@ -268,7 +268,7 @@ impl Duly {
                 Ok(Accepted { id, due, state: State::Pending, duplicate: false, time_kept: false })
             }
             Inserted::Duplicate { due: first, state } => {
-                add(&bell.tally.duplicates, 1);
+                add(&events.tally.duplicates, 1);
                 Ok(Accepted { id, due: first, state, duplicate: true, time_kept: first != due })
             }
             Inserted::Conflict => Err(Error::IdConflict(id)),
@@ -277,10 +277,10 @@ impl Duly {
     }
 
     fn accepted(&self, now: Now, id: &MessageId, lane: Lane, due: Timestamp) {
-        let bell = &self.inner.parts.bell;
-        add(&bell.tally.accepted, 1);
-        if bell.heard() {
-            bell.ring(Event::Accepted { id: id.clone(), lane: lane.clone(), due });
+        let events = &self.inner.parts.events;
+        add(&events.tally.accepted, 1);
+        if events.has_subscribers() {
+            events.publish(Event::Accepted { id: id.clone(), lane: lane.clone(), due });
         }
         if due <= now.wall().saturating_add(HINT_AHEAD) {
             self.inner.parts.hints.tell(lane, due);
@@ -289,18 +289,18 @@ impl Duly {
 
     /// What happens from now on. A slow listener loses the oldest events, never slows Duly.
     pub fn events(&self) -> Events {
-        self.inner.parts.bell.listen()
+        self.inner.parts.events.subscribe()
     }
 
     /// Counts and lateness of this process.
     pub fn stats(&self) -> Stats {
-        self.inner.parts.bell.tally.stats()
+        self.inner.parts.events.tally.stats()
     }
 
     /// Everything that this process measures: counts, and lateness and calls per lane.
     pub fn metrics(&self) -> Metrics {
         let parts = &self.inner.parts;
-        parts.bell.tally.metrics(parts.store.metrics())
+        parts.events.tally.metrics(parts.store.metrics())
     }
 
     /// The nodes that share the store, this one too, by name; none if it is this process's alone.

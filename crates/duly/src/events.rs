@@ -197,22 +197,22 @@ impl Events {
     }
 }
 
-/// Tells what happens, and counts it.
+/// Publishes events to subscribers, and counts them.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct EventBus {
     sender: broadcast::Sender<Event>,
     over: watch::Sender<bool>,
     pub(crate) tally: Tally,
     pub(crate) observed: Observed,
 }
 
-impl Bell {
+impl EventBus {
     pub(crate) fn watching(topics: impl IntoIterator<Item = Topic>) -> Self {
         let (sender, tally) = (broadcast::channel(KEPT).0, Tally::watching(topics));
         Self { sender, over: watch::Sender::new(false), tally, observed: Observed::default() }
     }
 
-    pub(crate) fn listen(&self) -> Events {
+    pub(crate) fn subscribe(&self) -> Events {
         let missed_in_all = self.tally.events_missed.clone();
         Events { receiver: self.sender.subscribe(), over: self.over.subscribe(), missed: 0, missed_in_all }
     }
@@ -222,12 +222,12 @@ impl Bell {
         self.over.send_replace(true);
     }
 
-    /// Whether anybody listens: if not, the event need not even be built.
-    pub(crate) fn heard(&self) -> bool {
+    /// Whether there is a subscriber: if not, the event need not be built.
+    pub(crate) fn has_subscribers(&self) -> bool {
         self.sender.receiver_count() > 0
     }
 
-    pub(crate) fn ring(&self, event: Event) {
+    pub(crate) fn publish(&self, event: Event) {
         // Nobody listening is no fault.
         let _ = self.sender.send(event);
     }
@@ -242,11 +242,11 @@ impl Bell {
         settlement: &Settlement,
     ) {
         self.tally.settled(lane, &message.topic, settlement);
-        if !self.heard() {
+        if !self.has_subscribers() {
             return;
         }
         let (id, lane) = (message.id.clone(), message.lane());
-        self.ring(match settlement {
+        self.publish(match settlement {
             Settlement::Delivered { .. } => Event::Delivered { id, lane, attempt, lateness },
             Settlement::Retry { at, attempt: tried } => {
                 let (outcome, detail) = (tried.outcome, tried.detail.clone());
@@ -266,9 +266,9 @@ impl Bell {
     ) {
         self.tally.began(tally, &message.topic, late_us);
         self.tally.settled(tally, &message.topic, &Settlement::Delivered { receipt: None });
-        if self.heard() {
+        if self.has_subscribers() {
             let (lane, lateness) = (lane.clone(), Duration::from_micros(late_us));
-            self.ring(Event::Delivered { id: message.id, lane, attempt: 1, lateness });
+            self.publish(Event::Delivered { id: message.id, lane, attempt: 1, lateness });
         }
     }
 

@@ -10,7 +10,7 @@ use duly_core::{
     store::{Changed, Query, Settlement, StoreError},
 };
 
-use crate::{engine::caught, events::Bell, seconds};
+use crate::{engine::caught, events::EventBus, seconds};
 
 /// How often is looked: what is too late is given up so much later, unless very much is overdue.
 const EVERY: Duration = seconds(6);
@@ -27,13 +27,13 @@ const PAGE: usize = 4_000;
 type Cursor = Option<(Timestamp, MessageId)>;
 
 /// Looks until it is aborted.
-pub(crate) async fn watch(store: Arc<dyn Store>, clock: Arc<dyn Clock>, bell: Arc<Bell>) {
+pub(crate) async fn watch(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: Arc<EventBus>) {
     let every = if store.durability().is_elsewhere() { EVERY_ELSEWHERE } else { EVERY };
     let (mut cursor, mut pause) = (None, every);
     loop {
         clock.sleep_until(clock.now().mono().saturating_add(pause)).await;
         let began = clock.now().mono();
-        match caught(expire_overdue(&*store, &*clock, &bell, cursor.clone())).await {
+        match caught(expire_overdue(&*store, &*clock, &events, cursor.clone())).await {
             Ok(Ok(next)) => cursor = next,
             // What is too late stays so: the next look goes on there.
             Ok(Err(error)) => tracing::warn!(%error, "expiry failed"),
@@ -51,7 +51,7 @@ pub(crate) async fn watch(store: Arc<dyn Store>, clock: Arc<dyn Clock>, bell: Ar
 async fn expire_overdue(
     store: &dyn Store,
     clock: &dyn Clock,
-    bell: &Bell,
+    events: &EventBus,
     cursor: Cursor,
 ) -> Result<Cursor, StoreError> {
     let now = clock.now();
@@ -65,9 +65,9 @@ async fn expire_overdue(
         let changed = store.expire(now, &batch).await?;
         let done = late.iter().zip(changed).filter(|(_, changed)| matches!(changed, Changed::Done { .. }));
         for (record, _) in done {
-            let tally = bell.tally.lane(&record.message.lane());
+            let tally = events.tally.lane(&record.message.lane());
             let dead = Settlement::Dead { reason: DeadReason::Expired, attempt: None };
-            bell.settled(&tally, &record.message, record.attempts, Duration::ZERO, &dead);
+            events.settled(&tally, &record.message, record.attempts, Duration::ZERO, &dead);
         }
     }
     Ok(page.next)

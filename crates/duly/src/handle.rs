@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     Duly, Error, HandlerOptions, HandlerResult, Task, Verdict,
-    engine::{Note, Worker},
+    engine::{Command, Worker},
     task::end_of,
 };
 
@@ -31,9 +31,9 @@ impl Duly {
         R: Future<Output: HandlerResult> + Send + 'static,
     {
         let handler = move |task: Task| {
-            let hold = task.hold();
+            let lease_lost = task.lease_lost();
             let work = handler(task);
-            Box::pin(async move { end_of(work.await, &hold) }) as _
+            Box::pin(async move { end_of(work.await, &lease_lost) }) as _
         };
         HandlerBuilder {
             duly: self.clone(),
@@ -103,9 +103,13 @@ impl Duly {
             _ => return Err(Error::NotHandling(topic)),
         }
         self.check_alive()?;
-        let (gone, waiting) = oneshot::channel();
+        let (stopped_tx, waiting) = oneshot::channel();
         let grace_end = self.grace_end();
-        let _ = self.inner.parts.notes.send(Note::StopLane { lane: Lane::Queue(topic), grace_end, gone });
+        let _ = self
+            .inner
+            .parts
+            .inputs
+            .send(Command::StopLane { lane: Lane::Queue(topic), grace_end, stopped_tx }.into());
         self.bounded(grace_end, waiting).await;
         Ok(())
     }
@@ -240,8 +244,8 @@ impl HandlerBuilder {
             handling.insert(topic, Known { worker, options, is_running: true });
         }
         let settings = self.options.lane(inner.lease);
-        let note = Note::AddLane { lane, settings, worker: self.worker, paused };
-        inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
+        let command = Command::AddLane { lane, settings, worker: self.worker, paused };
+        inner.parts.inputs.send(command.into()).map_err(|_| Error::Closed)?;
         // A shutdown that came first leaves the lane out.
         self.duly.check_open()
     }

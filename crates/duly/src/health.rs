@@ -78,10 +78,10 @@ impl Duly {
     /// Cancel safety: dropped midway, nothing has changed; the question that was asked goes on, and its answer serves the next call.
     pub async fn health(&self) -> Health {
         let parts = &self.inner.parts;
-        let failures = parts.bell.tally.failures();
+        let failures = parts.events.tally.failures();
         let said = parts.checks.ask(&parts.store, &parts.clock, failures).await;
         let now = parts.clock.now().mono();
-        let observed = &parts.bell.observed;
+        let observed = &parts.events.observed;
         Health {
             accepting: said.accepting.and_then(|()| observed.accepting(now)),
             claiming: said

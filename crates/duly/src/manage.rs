@@ -8,7 +8,7 @@ use duly_core::{
 
 use tokio::sync::oneshot;
 
-use crate::{Duly, Error, IntoMessageId, engine::Note, events::Event, into_message_id, tally::add};
+use crate::{Duly, Error, IntoMessageId, engine::Command, events::Event, into_message_id, tally::add};
 
 impl Duly {
     /// All that is known of a message.
@@ -71,9 +71,9 @@ impl Duly {
         let parts = &self.inner.parts;
         let changes = self.store()?.cancel(parts.clock.now(), &ids).await?;
         for id in done(ids.iter(), &changes) {
-            add(&parts.bell.tally.cancelled, 1);
-            if parts.bell.heard() {
-                parts.bell.ring(Event::Cancelled { id: id.clone() });
+            add(&parts.events.tally.cancelled, 1);
+            if parts.events.has_subscribers() {
+                parts.events.publish(Event::Cancelled { id: id.clone() });
             }
         }
         Ok(changes)
@@ -167,9 +167,9 @@ impl Duly {
         let ids = into_message_id::ids(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.purge(parts.clock.now(), &ids).await?;
-        if parts.bell.heard() {
+        if parts.events.has_subscribers() {
             for id in done(ids.iter(), &changes) {
-                parts.bell.ring(Event::Purged { id: id.clone() });
+                parts.events.publish(Event::Purged { id: id.clone() });
             }
         }
         Ok(changes)
@@ -190,8 +190,8 @@ impl Duly {
         let parts = &self.inner.parts;
         for record in parts.store.get_without_bodies(&ids).await.into_iter().flatten().flatten() {
             let lane = record.message.lane();
-            if parts.bell.heard() {
-                parts.bell.ring(event(record.message.id, lane.clone(), record.message.due));
+            if parts.events.has_subscribers() {
+                parts.events.publish(event(record.message.id, lane.clone(), record.message.due));
             }
             parts.hints.tell(lane, record.ready);
         }
@@ -232,8 +232,8 @@ impl Duly {
         if !paused {
             parts.hints.tell(lane.clone(), self.now());
         }
-        let _ = parts.notes.send(Note::Pause { lane: lane.clone(), paused });
-        parts.bell.ring(if paused { Event::Paused { lane } } else { Event::Resumed { lane } });
+        let _ = parts.inputs.send(Command::Pause { lane: lane.clone(), paused }.into());
+        parts.events.publish(if paused { Event::Paused { lane } } else { Event::Resumed { lane } });
         Ok(())
     }
 
@@ -246,7 +246,7 @@ impl Duly {
             return Err(Invalid::new(ErrorCode::UnknownSink, "sink", detail).into());
         }
         let lane = Lane::Sink(sink);
-        let _ = self.inner.parts.notes.send(Note::Probe { lane });
+        let _ = self.inner.parts.inputs.send(Command::Probe { lane }.into());
         Ok(())
     }
 
@@ -256,8 +256,8 @@ impl Duly {
     pub async fn served(&self) -> Result<Vec<(Lane, LaneSnapshot)>, Error> {
         self.store()?;
         let (answer, looks) = oneshot::channel();
-        let note = Note::Look { answer };
-        self.inner.parts.notes.send(note).map_err(|_| Error::Closed)?;
+        let command = Command::Snapshot { answer };
+        self.inner.parts.inputs.send(command.into()).map_err(|_| Error::Closed)?;
         let mut looks = looks.await.map_err(|_| Error::Closed)?;
         looks.sort_unstable_by(|(one, _), (two, _)| one.cmp(two));
         Ok(looks)

@@ -77,7 +77,7 @@ impl Duly {
         let store = self.store()?;
         let (receipts, how) = (parse(receipts)?, how.into());
         let parts = &self.inner.parts;
-        self.inner.handed.take(&receipts);
+        self.inner.receipt_cache.take(&receipts);
         let ids: Vec<_> = receipts.iter().map(|receipt| receipt.id.clone()).collect();
         let records = store.get_without_bodies(&ids).await?;
         let now = parts.clock.now();
@@ -92,7 +92,7 @@ impl Duly {
         }
         let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
         let results = parts.store.settle(now, settles).await;
-        let mut results = parts.bell.observe(Call::Settle, now, results)?.into_iter().zip(settlements);
+        let mut results = parts.events.observe(Call::Settle, now, results)?.into_iter().zip(settlements);
         let answer = |record: Option<Record>| {
             let (Some(record), Some((settled, settlement))) =
                 (record.as_ref(), record.as_ref().and_then(|_| results.next()))
@@ -104,8 +104,14 @@ impl Duly {
                 if let Settlement::Retry { at, .. } = &settlement {
                     parts.hints.tell(record.message.lane(), *at);
                 }
-                let tally = parts.bell.tally.lane(&record.message.lane());
-                parts.bell.settled(&tally, &record.message, record.attempts + 1, Duration::ZERO, &settlement);
+                let tally = parts.events.tally.lane(&record.message.lane());
+                parts.events.settled(
+                    &tally,
+                    &record.message,
+                    record.attempts + 1,
+                    Duration::ZERO,
+                    &settlement,
+                );
             }
             settled
         };
@@ -119,7 +125,7 @@ impl Duly {
     pub async fn queues_of<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Option<Topic>>, Error> {
         let store = self.store()?;
         let receipts = parse(receipts)?;
-        let mut queues = self.inner.handed.topics(&receipts);
+        let mut queues = self.inner.receipt_cache.topics(&receipts);
         let unknown =
             |(receipt, queue): (&Receipt, &Option<Topic>)| queue.is_none().then(|| receipt.id.clone());
         let ids: Vec<_> = receipts.iter().zip(&queues).filter_map(unknown).collect();

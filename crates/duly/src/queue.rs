@@ -13,7 +13,7 @@ use tokio::{
     sync::{Notify, futures::Notified, oneshot},
 };
 
-use crate::{Duly, Error, events::Event, handed::InHand, observed::Call, seconds, tally::add};
+use crate::{Duly, Error, events::Event, observed::Call, receipt_cache::CachedDelivery, seconds, tally::add};
 
 /// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
 const LOOK: Duration = seconds(2);
@@ -170,7 +170,7 @@ impl Duly {
         let now = parts.clock.now();
         let lane = claim.lane.clone();
         let claimed = self.store()?.claim(now, claim).await;
-        let claimed = parts.bell.observe(Call::Claim(&lane), now, claimed)?;
+        let claimed = parts.events.observe(Call::Claim(&lane), now, claimed)?;
         if claimed.messages.is_empty() {
             // A lower bound that has passed already must not make this a busy loop.
             let soon = now.mono().saturating_add(Duration::from_millis(1));
@@ -191,8 +191,8 @@ impl Duly {
         let parts = &self.inner.parts;
         let settings = self.queue_settings();
         let Some(first) = messages.first() else { return Ok(Taken::NotOne) };
-        let tally = parts.bell.tally.lane(&first.message.lane());
-        let (mut received, mut handed, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
+        let tally = parts.events.tally.lane(&first.message.lane());
+        let (mut received, mut receipt_cache, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
         for leased in messages {
             let terms = DeliveryTerms::of(&leased);
             let wait_end = wait_after_loss(now.wall(), &terms, &settings, || self.draw());
@@ -201,10 +201,10 @@ impl Duly {
                 (Triage::Deliver, None) => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
                     let topic = leased.message.topic.clone();
-                    parts.bell.tally.began(&tally, &topic, late);
+                    parts.events.tally.began(&tally, &topic, late);
                     let (lateness, attempt) = (Duration::from_micros(late), leased.attempt);
-                    let hand = InHand { topic, tally: tally.clone(), attempt, lateness };
-                    handed.push((leased.receipt.clone(), hand));
+                    let delivery = CachedDelivery { topic, tally: tally.clone(), attempt, lateness };
+                    receipt_cache.push((leased.receipt.clone(), delivery));
                     received.push(in_hand(leased));
                     continue;
                 }
@@ -216,7 +216,7 @@ impl Duly {
         }
         if !settles.is_empty() {
             let settled = parts.store.settle(now, settles).await;
-            let settled = match parts.bell.observe(Call::Settle, now, settled) {
+            let settled = match parts.events.observe(Call::Settle, now, settled) {
                 Ok(settled) => settled,
                 // The others are claimed for this receiver. What could not be settled comes again when its lease ends.
                 Err(error) if !received.is_empty() => {
@@ -230,11 +230,11 @@ impl Duly {
                 if let Settlement::Defer { at } = settlement {
                     parts.hints.tell(leased.message.lane(), *at);
                 }
-                parts.bell.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, settlement);
+                parts.events.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, settlement);
             }
         }
-        add(&parts.bell.tally.handed_out, received.len());
-        self.inner.handed.remember(handed);
+        add(&parts.events.tally.handed_out, received.len());
+        self.inner.receipt_cache.remember(receipt_cache);
         if received.is_empty() {
             return Ok(Taken::NotOne);
         }
@@ -248,12 +248,12 @@ impl Duly {
         let done = Settlement::Delivered { receipt: None };
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &done).await?;
-        let bell = &self.inner.parts.bell;
-        for (id, hand) in self.known(&receipts, &results).await {
-            bell.tally.settled(&hand.tally, &hand.topic, &done);
-            if bell.heard() {
-                let InHand { topic, attempt, lateness, .. } = hand;
-                bell.ring(Event::Delivered { id, lane: Lane::Queue(topic), attempt, lateness });
+        let events = &self.inner.parts.events;
+        for (id, delivery) in self.known(&receipts, &results).await {
+            events.tally.settled(&delivery.tally, &delivery.topic, &done);
+            if events.has_subscribers() {
+                let CachedDelivery { topic, attempt, lateness, .. } = delivery;
+                events.publish(Event::Delivered { id, lane: Lane::Queue(topic), attempt, lateness });
             }
         }
         Ok(results)
@@ -267,8 +267,8 @@ impl Duly {
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &Settlement::Release).await?;
         let now = self.now();
-        for (_, hand) in self.known(&receipts, &results).await {
-            self.inner.parts.hints.tell(Lane::Queue(hand.topic), now);
+        for (_, delivery) in self.known(&receipts, &results).await {
+            self.inner.parts.hints.tell(Lane::Queue(delivery.topic), now);
         }
         Ok(results)
     }
@@ -279,19 +279,19 @@ impl Duly {
         let settles = receipts.iter().map(settle).collect();
         let now = parts.clock.now();
         let settled = self.store()?.settle(now, settles).await;
-        Ok(parts.bell.observe(Call::Settle, now, settled)?)
+        Ok(parts.events.observe(Call::Settle, now, settled)?)
     }
 
     /// What is known of those that were settled: remembered, or else asked of the store. Then the lateness is at most
     /// what is said.
-    async fn known(&self, receipts: &[Receipt], results: &[Settled]) -> Vec<(MessageId, InHand)> {
+    async fn known(&self, receipts: &[Receipt], results: &[Settled]) -> Vec<(MessageId, CachedDelivery)> {
         let parts = &self.inner.parts;
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
-        let hands = self.inner.handed.take(receipts).into_iter();
-        for ((receipt, hand), settled) in receipts.iter().zip(hands).zip(results) {
-            match hand {
+        let hands = self.inner.receipt_cache.take(receipts).into_iter();
+        for ((receipt, delivery), settled) in receipts.iter().zip(hands).zip(results) {
+            match delivery {
                 _ if *settled != Settled::Done => {}
-                Some(hand) => known.push((receipt.id.clone(), hand)),
+                Some(delivery) => known.push((receipt.id.clone(), delivery)),
                 None => unknown.push(receipt.id.clone()),
             }
         }
@@ -300,13 +300,13 @@ impl Duly {
         }
         // It is settled: that it cannot be told of is no error of it.
         for record in parts.store.get_without_bodies(&unknown).await.into_iter().flatten().flatten() {
-            let hand = InHand {
-                tally: parts.bell.tally.lane(&record.message.lane()),
+            let delivery = CachedDelivery {
+                tally: parts.events.tally.lane(&record.message.lane()),
                 attempt: record.attempts.max(1),
                 lateness: record.ended.unwrap_or_default().since(record.ready),
                 topic: record.message.topic,
             };
-            known.push((record.message.id, hand));
+            known.push((record.message.id, delivery));
         }
         known
     }
@@ -322,7 +322,7 @@ impl Duly {
         let (receipts, parts) = (parse(receipts)?, &self.inner.parts);
         let now = parts.clock.now();
         let extended = self.store()?.extend(now, &receipts, lease).await;
-        Ok(parts.bell.observe(Call::Extend, now, extended)?)
+        Ok(parts.events.observe(Call::Extend, now, extended)?)
     }
 
     pub(crate) fn queue_settings(&self) -> LaneSettings {

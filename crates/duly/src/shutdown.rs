@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     Duly, Error,
-    engine::{Note, caught, is_in_handler},
+    engine::{Command, caught, is_in_handler},
     seconds,
 };
 
@@ -96,11 +96,12 @@ impl Duly {
         self.handling().clear();
         let grace_end = self.grace_end();
         let (stopped_tx, stopped) = oneshot::channel();
-        let _ = inner.parts.notes.send(Note::Shutdown { grace_end, gone: stopped_tx });
+        let _ = inner.parts.inputs.send(Command::Shutdown { grace_end, stopped_tx: stopped_tx }.into());
         if self.in_time(grace_end, stopped).await == Waited::Standstill {
             let (stopped_tx, stopped) = oneshot::channel();
             let now = inner.parts.clock.now().mono();
-            let _ = inner.parts.notes.send(Note::Shutdown { grace_end: now, gone: stopped_tx });
+            let _ =
+                inner.parts.inputs.send(Command::Shutdown { grace_end: now, stopped_tx: stopped_tx }.into());
             self.in_time(grace_end, stopped).await;
         }
     }
@@ -120,7 +121,7 @@ impl Duly {
             }
         };
         inner.ended.store(true, Ordering::Release);
-        inner.parts.bell.close();
+        inner.parts.events.close();
         self.check_alive()?;
         Ok(closed?)
     }

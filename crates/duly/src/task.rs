@@ -41,7 +41,7 @@ impl<V: Into<Verdict>, E: Display> HandlerResult for Result<V, E> {
 }
 
 /// How a try ended by what its handler returned.
-pub(crate) fn end_of(result: impl HandlerResult, hold: &Hold) -> AttemptResult {
+pub(crate) fn end_of(result: impl HandlerResult, lease_lost: &LeaseLostSignal) -> AttemptResult {
     match result.verdict() {
         Ok(Verdict::Done) => AttemptResult::Delivered { receipt: None },
         Ok(Verdict::Retry { after, reason }) => {
@@ -55,7 +55,7 @@ pub(crate) fn end_of(result: impl HandlerResult, hold: &Hold) -> AttemptResult {
         }
         Ok(Verdict::GiveUp(reason)) => AttemptResult::failed(Outcome::Refused, reason),
         // The next try would read the same bytes.
-        Err(words) if hold.is_unreadable(&words) => AttemptResult::failed(Outcome::Refused, words),
+        Err(words) if lease_lost.is_unreadable(&words) => AttemptResult::failed(Outcome::Refused, words),
         Err(words) => AttemptResult::failed(Outcome::Failed, words),
         // A verdict of a later version: nothing is given up on a guess.
         Ok(other) => AttemptResult::failed(Outcome::Failed, format!("the handler said {other:?}")),
@@ -67,12 +67,12 @@ pub(crate) fn end_of(result: impl HandlerResult, hold: &Hold) -> AttemptResult {
 pub struct Task {
     message: duly_core::StoredMessage,
     attempt: u32,
-    hold: Arc<Hold>,
+    lease_lost: Arc<LeaseLostSignal>,
 }
 
 impl Task {
-    pub(crate) fn new(leased: &LeasedMessage, hold: Arc<Hold>) -> Self {
-        Self { message: leased.message.clone(), attempt: leased.attempt, hold }
+    pub(crate) fn new(leased: &LeasedMessage, lease_lost: Arc<LeaseLostSignal>) -> Self {
+        Self { message: leased.message.clone(), attempt: leased.attempt, lease_lost }
     }
 
     /// Its id within the queue: what [`add_task`](crate::Duly::add_task) was given.
@@ -80,8 +80,8 @@ impl Task {
         crate::tasks::bare_id(&self.message.topic, &self.message.id)
     }
 
-    pub(crate) fn hold(&self) -> Arc<Hold> {
-        self.hold.clone()
+    pub(crate) fn lease_lost(&self) -> Arc<LeaseLostSignal> {
+        self.lease_lost.clone()
     }
 
     /// Its id within Duly.
@@ -104,7 +104,7 @@ impl Task {
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Invalid> {
         serde_json::from_slice(self.message.body.as_bytes()).map_err(|error| {
             let detail = format!("the body is not the JSON expected: {error}");
-            self.hold.unreadable(detail.clone());
+            self.lease_lost.unreadable(detail.clone());
             Invalid::new(ErrorCode::BadJson, "body", detail)
         })
     }
@@ -131,14 +131,14 @@ impl Task {
 
     /// Whether the lease is lost: somebody else may work on the task now, and this handler's answer is ignored.
     pub fn is_lease_lost(&self) -> bool {
-        self.hold.lost.load(Ordering::Acquire)
+        self.lease_lost.lost.load(Ordering::Acquire)
     }
 
     /// Waits until the lease is lost. For work that should stop when its result no longer counts.
     ///
     /// Cancel safety: it may be dropped and called again at any time, as in `tokio::select!`.
     pub async fn lease_lost(&self) {
-        let told = self.hold.told.notified();
+        let told = self.lease_lost.told.notified();
         tokio::pin!(told);
         // Listening begins before the look, so that nothing falls between the two.
         told.as_mut().enable();
@@ -148,16 +148,16 @@ impl Task {
     }
 }
 
-/// A handler's hold on its task.
+/// Tells a handler that the lease of its task is lost.
 #[derive(Debug, Default)]
-pub(crate) struct Hold {
+pub(crate) struct LeaseLostSignal {
     lost: AtomicBool,
     told: Notify,
     /// Why the body could not be read as JSON, the last time it was tried.
     unreadable: Mutex<Option<String>>,
 }
 
-impl Hold {
+impl LeaseLostSignal {
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.told.notify_waiters();

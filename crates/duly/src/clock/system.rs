@@ -55,7 +55,7 @@ impl SystemClock {
             changed: Condvar::new(),
         });
         let rung = alarm.clone();
-        std::thread::Builder::new().name("duly-alarm".into()).spawn(move || ring(&rung))?;
+        std::thread::Builder::new().name("duly-alarm".into()).spawn(move || publish(&rung))?;
         Ok(Self { _last: Arc::new(Last(alarm.clone())), alarm })
     }
 }
@@ -84,7 +84,7 @@ impl Alarm {
 }
 
 /// The alarm thread: sleeps until the first sleeper's time, wakes all whose time has come.
-fn ring(alarm: &Alarm) {
+fn publish(alarm: &Alarm) {
     let mut sleepers = alarm.lock();
     while !sleepers.closed {
         let now = alarm.mono();

@@ -15,17 +15,17 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Hints, Note, Worker, caught, work::destination_of};
+use super::{Command, Completion, Hints, Input, Worker, caught, work::destination_of};
 use crate::{
-    events::Bell,
+    events::EventBus,
     health::{Checks, Liveness},
     observed::Call,
     tally::{LaneTally, add},
-    task::Hold,
+    task::LeaseLostSignal,
 };
 
-/// So many notes are taken before hints are looked at again.
-const NOTES_AT_ONCE: usize = 256;
+/// Inputs handled before hints are looked at again.
+const INPUTS_AT_ONCE: usize = 256;
 
 /// What the driver shares with the library's front.
 #[derive(Clone)]
@@ -33,50 +33,50 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hints: Arc<Hints>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) events: Arc<EventBus>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) checks: Arc<Checks>,
-    pub(crate) notes: UnboundedSender<Note>,
+    pub(crate) inputs: UnboundedSender<Input>,
 }
 
 impl Parts {
     /// Different for every Duly of the process.
     pub(super) fn identity(&self) -> usize {
-        Arc::as_ptr(&self.bell) as usize
+        Arc::as_ptr(&self.events) as usize
     }
 }
 
 /// A claimed message in the driver's hands.
-pub(super) struct Held {
+pub(super) struct ClaimedMessage {
     pub(super) leased: LeasedMessage,
     /// How late its try began, in microseconds.
     pub(super) late_us: u64,
     /// Tells a handler that the lease is lost.
-    pub(super) hold: Option<Arc<Hold>>,
+    pub(super) lease_lost: Option<Arc<LeaseLostSignal>>,
 }
 
 /// A call of a sink or handler under way.
 pub(super) struct Running {
     pub(super) call: AbortHandle,
     pub(super) began: Monotonic,
-    pub(super) hold: Option<Arc<Hold>>,
+    pub(super) lease_lost: Option<Arc<LeaseLostSignal>>,
 }
 
 pub(super) struct Served {
     pub(super) lane: Lane,
     pub(super) worker: Worker,
     pub(super) tally: Arc<LaneTally>,
-    pub(super) gone: Vec<oneshot::Sender<()>>,
+    pub(super) stopped_tx: Vec<oneshot::Sender<()>>,
 }
 
 pub(crate) struct Driver {
     pub(super) parts: Parts,
     scheduler: Scheduler,
-    notes: UnboundedReceiver<Note>,
+    inputs: UnboundedReceiver<Input>,
     actions: Vec<Action>,
     pub(super) lanes: HashMap<LaneKey, Served>,
     keys: HashMap<Lane, LaneKey>,
-    pub(super) held: HashMap<Job, Held>,
+    pub(super) in_flight: HashMap<Job, ClaimedMessage>,
     pub(super) running: HashMap<DeliveryKey, Running>,
     serial: u64,
     lane_serial: u32,
@@ -85,15 +85,15 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(parts: Parts, notes: UnboundedReceiver<Note>, settings: Settings) -> Self {
+    pub(crate) fn new(parts: Parts, inputs: UnboundedReceiver<Input>, settings: Settings) -> Self {
         Self {
             parts,
             scheduler: Scheduler::new(settings),
-            notes,
+            inputs,
             actions: Vec::new(),
             lanes: HashMap::new(),
             keys: HashMap::new(),
-            held: HashMap::new(),
+            in_flight: HashMap::new(),
             running: HashMap::new(),
             serial: 0,
             lane_serial: 0,
@@ -106,7 +106,7 @@ impl Driver {
     pub(crate) async fn run(self) {
         let liveness = self.parts.liveness.clone();
         match caught(self.drive()).await {
-            Ok(Some(gone)) => _ = gone.send(()),
+            Ok(Some(stopped_tx)) => _ = stopped_tx.send(()),
             Ok(None) => liveness.stop("the driver returned".into()),
             Err(panic) => liveness.stop(format!("the driver {panic}")),
         }
@@ -123,9 +123,9 @@ impl Driver {
                     });
                 }
             }
-            for _ in 0..NOTES_AT_ONCE {
-                let Ok(note) = self.notes.try_recv() else { break };
-                self.take_note(note);
+            for _ in 0..INPUTS_AT_ONCE {
+                let Ok(input) = self.inputs.try_recv() else { break };
+                self.handle_input(input);
             }
             let now = self.parts.clock.now();
             self.decide(|scheduler, actions| scheduler.step(now, Event::Tick, actions));
@@ -133,25 +133,29 @@ impl Driver {
                 break;
             }
             let hints = self.parts.hints.clone();
-            let note = tokio::select! {
+            let input = tokio::select! {
                 biased;
-                note = self.notes.recv() => note,
+                input = self.inputs.recv() => input,
                 () = hints.news.notified() => None,
                 () = sleep(&mut self.sleep, self.scheduler.next_wake(), &*self.parts.clock) => {
                     self.sleep = None;
                     None
                 }
             };
-            if let Some(note) = note {
-                self.take_note(note);
+            if let Some(input) = input {
+                self.handle_input(input);
             }
         }
         self.closing.take()
     }
 
-    fn take_note(&mut self, note: Note) {
+    fn handle_input(&mut self, input: Input) {
         let now = self.parts.clock.now();
-        if let Some(event) = self.event_of(note, now) {
+        let event = match input {
+            Input::Command(command) => self.event_of_command(command),
+            Input::Completion(completion) => self.event_of_completion(completion, now),
+        };
+        if let Some(event) = event {
             self.decide(|scheduler, actions| scheduler.apply(now, event, actions));
         }
     }
@@ -166,60 +170,67 @@ impl Driver {
         self.actions = actions;
     }
 
-    /// What a note means to the scheduler.
-    fn event_of(&mut self, note: Note, now: Now) -> Option<Event> {
-        Some(match note {
+    /// What a command means to the scheduler.
+    fn event_of_command(&mut self, command: Command) -> Option<Event> {
+        Some(match command {
             // What a lane claimed now would be given up with the driver, and wait for its lease to end.
-            Note::AddLane { .. } if self.closing.is_some() => return None,
-            Note::AddLane { lane, settings, worker, paused } => {
+            Command::AddLane { .. } if self.closing.is_some() => return None,
+            Command::AddLane { lane, settings, worker, paused } => {
                 self.lane_serial += 1;
                 let key = LaneKey(self.lane_serial);
                 self.keys.insert(lane.clone(), key);
-                let tally = self.parts.bell.tally.lane(&lane);
-                self.lanes.insert(key, Served { lane, worker, tally, gone: Vec::new() });
+                let tally = self.parts.events.tally.lane(&lane);
+                self.lanes.insert(key, Served { lane, worker, tally, stopped_tx: Vec::new() });
                 Event::LaneAdded { lane: key, settings, paused }
             }
-            Note::StopLane { lane, grace_end, gone } => {
-                // Dropping `gone` tells the caller too: there is nothing to wait for.
+            Command::StopLane { lane, grace_end, stopped_tx } => {
+                // Dropping `stopped_tx` tells the caller too: there is nothing to wait for.
                 let key = self.keys.remove(&lane)?;
-                self.lanes.get_mut(&key)?.gone.push(gone);
+                self.lanes.get_mut(&key)?.stopped_tx.push(stopped_tx);
                 Event::LaneStopped { lane: key, grace_end }
             }
-            Note::Pause { lane, paused } => {
+            Command::Pause { lane, paused } => {
                 let lane = *self.keys.get(&lane)?;
                 if paused { Event::Paused { lane } } else { Event::Resumed { lane } }
             }
-            Note::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
-            Note::Look { answer } => {
+            Command::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
+            Command::Snapshot { answer } => {
                 let look = |served: &LaneKey| {
                     Some((self.lanes.get(served)?.lane.clone(), self.scheduler.snapshot(*served)?))
                 };
                 let _ = answer.send(self.keys.values().filter_map(look).collect());
                 return None;
             }
-            Note::Shutdown { grace_end, gone } => {
-                self.closing = Some(gone);
+            Command::Shutdown { grace_end, stopped_tx } => {
+                self.closing = Some(stopped_tx);
                 self.keys.clear();
                 Event::Shutdown { grace_end }
             }
-            Note::Claimed { lane, asked, moved, result } => match self.observe_claim(lane, now, result) {
+        })
+    }
+
+    /// What the result of started work means to the scheduler.
+    fn event_of_completion(&mut self, completion: Completion, now: Now) -> Option<Event> {
+        Some(match completion {
+            Completion::Claimed { lane, asked, moved, result } => match self.observe_claim(lane, now, result)
+            {
                 Ok(claimed) => self.claimed(lane, asked, moved, claimed),
                 Err(error) => {
                     tracing::warn!(%error, "claim failed");
                     Event::ClaimFailed { lane }
                 }
             },
-            Note::Ends { ends } => {
-                let delivery = ends.delivery;
+            Completion::Results { results } => {
+                let delivery = results.delivery;
                 self.running.get(&delivery)?;
-                Event::Delivered { delivery, ends: ends.take(), is_over: false }
+                Event::Delivered { delivery, ends: results.take(), is_over: false }
             }
-            Note::Delivered { delivery, ends } => {
+            Completion::Delivered { delivery, results } => {
                 self.running.remove(&delivery)?;
-                Event::Delivered { delivery, ends: ends.take(), is_over: true }
+                Event::Delivered { delivery, ends: results.take(), is_over: true }
             }
-            Note::Settled { settle, batch, result } => {
-                match self.parts.bell.observe(Call::Settle, now, result) {
+            Completion::Settled { settle, batch, result } => {
+                match self.parts.events.observe(Call::Settle, now, result) {
                     Ok(results) => {
                         let lost = self.settled(&batch, &results, now);
                         Event::Settled { settle, lost }
@@ -230,8 +241,8 @@ impl Driver {
                     }
                 }
             }
-            Note::Extended { jobs, asked, result } => {
-                let result = self.parts.bell.observe(Call::Extend, now, result);
+            Completion::Extended { jobs, asked, result } => {
+                let result = self.parts.events.observe(Call::Extend, now, result);
                 let results =
                     result.inspect_err(|error| tracing::warn!(%error, "lease renewal failed")).ok()?;
                 // What nothing is known of is neither: it is held for as long as its lease was last said to last.
@@ -241,9 +252,9 @@ impl Driver {
                 let lost = lost.collect();
                 Event::Extended { lost, jobs: known.into_iter().map(|(job, _)| job).collect(), asked }
             }
-            Note::Swept { result } => {
-                self.parts.bell.observed.sweep_ended();
-                match self.parts.bell.observe(Call::Sweep, now, result) {
+            Completion::Swept { result } => {
+                self.parts.events.observed.sweep_ended();
+                match self.parts.events.observe(Call::Sweep, now, result) {
                     Ok(sweep) => self.swept(sweep),
                     Err(error) => {
                         tracing::warn!(%error, "sweep failed");
@@ -251,7 +262,7 @@ impl Driver {
                     }
                 }
             }
-            Note::Probed { lane, result } => Event::Probed { lane, result },
+            Completion::Probed { lane, result } => Event::Probed { lane, result },
         })
     }
 
@@ -262,7 +273,7 @@ impl Driver {
         result: Result<Claimed, StoreError>,
     ) -> Result<Claimed, StoreError> {
         match self.lanes.get(&lane) {
-            Some(served) => self.parts.bell.observe(Call::Claim(&served.lane), now, result),
+            Some(served) => self.parts.events.observe(Call::Claim(&served.lane), now, result),
             None => result,
         }
     }
@@ -278,14 +289,14 @@ impl Driver {
                 terms = terms.to(&destination_of(&**sink, &leased.message));
             }
             taken.push(ClaimedJob { job, terms });
-            self.held.insert(job, Held { leased, late_us: 0, hold: None });
+            self.in_flight.insert(job, ClaimedMessage { leased, late_us: 0, lease_lost: None });
         }
         Event::Claimed { lane, taken, moved, next: claimed.next, asked }
     }
 
     fn swept(&self, sweep: Sweep) -> Event {
         if sweep.leases_ended > 0 {
-            add(&self.parts.bell.tally.leases_ended, sweep.leases_ended);
+            add(&self.parts.events.tally.leases_ended, sweep.leases_ended);
             self.parts.hints.wake_receivers();
         }
         let next = sweep.next.into_iter();

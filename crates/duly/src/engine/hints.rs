@@ -41,14 +41,14 @@ impl Hints {
 
     /// Something came back from a lease that ended, nobody knows where: every queue has one receiver look.
     pub(crate) fn wake_receivers(&self) {
-        lock(&self.waiting).values().for_each(|bell| bell.notify_one());
+        lock(&self.waiting).values().for_each(|events| events.notify_one());
     }
 
     /// What a receiver of `topic` waits on. Forgotten when nobody waits any more.
     pub(crate) fn listen(&self, topic: &Topic) -> Arc<Notify> {
         let mut waiting = lock(&self.waiting);
         // Topics come and go: the bell of one that nobody waits for is dropped with the next listener.
-        waiting.retain(|known, bell| known == topic || Arc::strong_count(bell) > 1);
+        waiting.retain(|known, events| known == topic || Arc::strong_count(events) > 1);
         waiting.entry(topic.clone()).or_default().clone()
     }
 }

@@ -1,16 +1,16 @@
 //! The runtime: one task that performs what the scheduler decides.
 //!
 //! [`Driver`] owns the scheduler and every claimed message. Calls to the store and to sinks run as tasks of
-//! their own and come back as [`Note`]s, so that nothing slow ever holds up the driver. How many there can be
+//! their own and come back as [`Completion`]s, so that nothing slow ever holds up the driver. How many there can be
 //! is bounded by the limits of the lanes.
 
+mod attempt_results;
 mod driver;
-mod ends;
-mod guard;
 mod hints;
-mod moving;
+mod in_store;
 mod perform;
-mod tell;
+mod reply;
+mod report;
 mod work;
 
 use std::sync::Arc;
@@ -22,13 +22,31 @@ use duly_core::{
 };
 use tokio::sync::oneshot;
 
+use attempt_results::AttemptResults;
 pub(crate) use driver::{Driver, Parts};
-use ends::Ends;
 pub(crate) use hints::Hints;
 pub(crate) use work::{Worker, caught, is_in_handler};
 
-/// Something that the driver is told: a wish from outside, or the answer to something it started.
-pub(crate) enum Note {
+/// What the driver is sent.
+pub(crate) enum Input {
+    Command(Command),
+    Completion(Completion),
+}
+
+impl From<Command> for Input {
+    fn from(command: Command) -> Self {
+        Self::Command(command)
+    }
+}
+
+impl From<Completion> for Input {
+    fn from(completion: Completion) -> Self {
+        Self::Completion(completion)
+    }
+}
+
+/// A request from the front of the library.
+pub(crate) enum Command {
     AddLane {
         lane: Lane,
         settings: LaneSettings,
@@ -38,7 +56,7 @@ pub(crate) enum Note {
     StopLane {
         lane: Lane,
         grace_end: Monotonic,
-        gone: oneshot::Sender<()>,
+        stopped_tx: oneshot::Sender<()>,
     },
     Pause {
         lane: Lane,
@@ -47,26 +65,31 @@ pub(crate) enum Note {
     Probe {
         lane: Lane,
     },
-    Look {
+    /// Asks for the state of every lane.
+    Snapshot {
         answer: oneshot::Sender<Vec<(Lane, LaneSnapshot)>>,
     },
     Shutdown {
         grace_end: Monotonic,
-        gone: oneshot::Sender<()>,
+        stopped_tx: oneshot::Sender<()>,
     },
+}
+
+/// The result of work that the driver started.
+pub(crate) enum Completion {
     Claimed {
         lane: LaneKey,
         asked: Monotonic,
         moved: usize,
         result: Result<Claimed, StoreError>,
     },
-    /// Ends of a delivery are waiting to be taken.
-    Ends {
-        ends: Arc<Ends>,
+    /// Some results of a delivery are known.
+    Results {
+        results: Arc<AttemptResults>,
     },
     Delivered {
         delivery: DeliveryKey,
-        ends: Arc<Ends>,
+        results: Arc<AttemptResults>,
     },
     Settled {
         settle: u64,

@@ -9,16 +9,17 @@ use duly_core::{
 };
 
 use super::{
-    Driver, Note, Worker, caught,
+    Completion, Driver, Worker,
+    attempt_results::{AttemptResults, deliver},
+    caught,
     driver::Running,
-    ends::{Ends, deliver},
-    guard::Answer,
-    moving::Before,
+    in_store::Before,
+    reply::ReplyOnDrop,
     work::{Handle, as_handler},
 };
 use crate::{
     tally::LaneTally,
-    task::{Hold, Task},
+    task::{LeaseLostSignal, Task},
 };
 
 impl Driver {
@@ -33,15 +34,15 @@ impl Driver {
                         served.tally.calls.record(micros(took));
                     }
                     // A handler that blocks its thread cannot be ended, only told.
-                    running.hold.iter().for_each(|hold| hold.lose());
+                    running.lease_lost.iter().for_each(|lease_lost| lease_lost.lose());
                     running.call.abort();
                 }
             }
             Action::Settle { settle, batch } => self.settle(settle, batch),
             Action::Extend { jobs, lease } => self.extend(jobs, lease),
             Action::Forget { jobs } => {
-                for hold in jobs.iter().filter_map(|job| self.held.remove(job)?.hold) {
-                    hold.lose();
+                for lease_lost in jobs.iter().filter_map(|job| self.in_flight.remove(job)?.lease_lost) {
+                    lease_lost.lose();
                 }
             }
             Action::Sweep { lanes } => self.sweep(lanes),
@@ -54,8 +55,8 @@ impl Driver {
         }
     }
 
-    fn answer(&self, otherwise: Note) -> Answer {
-        Answer::new(self.parts.notes.clone(), otherwise)
+    fn reply(&self, otherwise: Completion) -> ReplyOnDrop {
+        ReplyOnDrop::new(self.parts.inputs.clone(), otherwise)
     }
 
     fn claim(&mut self, key: LaneKey, limit: usize, movable: usize, lease: std::time::Duration) {
@@ -63,7 +64,7 @@ impl Driver {
         let claim = Claim { lane: served.lane.clone(), limit, lease, holder: Holder::Process };
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
         let asked = clock.now().mono();
-        let answer = self.answer(Note::Claimed { lane: key, asked, moved: 0, result: Err(panicked()) });
+        let reply = self.reply(Completion::Claimed { lane: key, asked, moved: 0, result: Err(panicked()) });
         let moving = self.moving(served, movable);
         tokio::spawn(async move {
             let (moved, claimed) = match moving {
@@ -83,7 +84,7 @@ impl Driver {
                 Ok(Before::Done(claimed)) => Ok(claimed),
                 Err(error) => Err(error),
             };
-            answer.give(Note::Claimed { lane: key, asked: now.mono(), moved, result });
+            reply.send(Completion::Claimed { lane: key, asked: now.mono(), moved, result });
         });
     }
 
@@ -92,9 +93,9 @@ impl Driver {
         let Some(served) = self.lanes.get(&delivery.lane) else { return };
         let (worker, tally) = (served.worker.clone(), served.tally.clone());
         for job in &jobs {
-            let Some(held) = self.held.get_mut(job) else { continue };
-            held.late_us = now.wall_micros().saturating_sub(held.leased.ready.as_millis() * 1000);
-            self.parts.bell.tally.began(&tally, &held.leased.message.topic, held.late_us);
+            let Some(claimed) = self.in_flight.get_mut(job) else { continue };
+            claimed.late_us = now.wall_micros().saturating_sub(claimed.leased.ready.as_millis() * 1000);
+            self.parts.events.tally.began(&tally, &claimed.leased.message.topic, claimed.late_us);
         }
         let watch = Watch { clock: self.parts.clock.clone(), began: now.mono(), tally };
         match worker {
@@ -109,68 +110,70 @@ impl Driver {
         let batch: Vec<Delivery> = jobs
             .iter()
             .filter_map(|job| {
-                let leased = &self.held.get(job)?.leased;
+                let leased = &self.in_flight.get(job)?.leased;
                 let (message, attempt) = (leased.message.clone(), leased.attempt);
                 Some(Delivery { message, attempt, fence: leased.fence.clone() })
             })
             .collect();
-        let ends = Ends::new(delivery);
-        let answer = self.answer(Note::Delivered { delivery, ends: ends.clone() });
-        let (began, notes) = (watch.began, self.parts.notes.clone());
+        let results = AttemptResults::new(delivery);
+        let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
+        let (began, inputs) = (watch.began, self.parts.inputs.clone());
         let call = tokio::spawn(async move {
-            deliver(&*sink, &batch, &ends, &notes).await;
+            deliver(&*sink, &batch, &results, &inputs).await;
             watch.ended();
-            drop(answer);
+            drop(reply);
         });
-        self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: None });
+        self.running.insert(delivery, Running { call: call.abort_handle(), began, lease_lost: None });
     }
 
     fn call_handler(&mut self, handle: &Arc<Handle>, delivery: DeliveryKey, job: Job, watch: Watch) {
-        let Some(held) = self.held.get_mut(&job) else { return };
-        let hold = Arc::new(Hold::default());
-        held.hold = Some(hold.clone());
-        let task = Task::new(&held.leased, hold.clone());
+        let Some(claimed) = self.in_flight.get_mut(&job) else { return };
+        let lease_lost = Arc::new(LeaseLostSignal::default());
+        claimed.lease_lost = Some(lease_lost.clone());
+        let task = Task::new(&claimed.leased, lease_lost.clone());
         let handle = handle.clone();
-        let ends = Ends::new(delivery);
-        let answer = self.answer(Note::Delivered { delivery, ends: ends.clone() });
+        let results = AttemptResults::new(delivery);
+        let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
         let (began, whose) = (watch.began, self.parts.identity());
         let call = tokio::spawn(async move {
             let end = caught(as_handler(whose, async move { handle(task).await })).await;
             watch.ended();
             let end = end.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
-            ends.push(0, end);
-            drop(answer);
+            results.push(0, end);
+            drop(reply);
         });
-        self.running.insert(delivery, Running { call: call.abort_handle(), began, hold: Some(hold) });
+        self.running
+            .insert(delivery, Running { call: call.abort_handle(), began, lease_lost: Some(lease_lost) });
     }
 
     fn settle(&mut self, settle: u64, batch: Arc<[(Job, Settlement)]>) {
         let settles: Vec<Settle> = batch
             .iter()
             .filter_map(|(job, settlement)| {
-                let receipt = self.held.get(job)?.leased.receipt.clone();
+                let receipt = self.in_flight.get(job)?.leased.receipt.clone();
                 Some(Settle { receipt, settlement: settlement.clone() })
             })
             .collect();
         debug_assert_eq!(settles.len(), batch.len(), "the scheduler settles only what is held");
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        let answer = self.answer(Note::Settled { settle, batch: batch.clone(), result: Err(panicked()) });
+        let reply = self.reply(Completion::Settled { settle, batch: batch.clone(), result: Err(panicked()) });
         tokio::spawn(async move {
             let result = store.settle(clock.now(), settles).await;
-            answer.give(Note::Settled { settle, batch, result });
+            reply.send(Completion::Settled { settle, batch, result });
         });
     }
 
     fn extend(&mut self, jobs: Vec<Job>, lease: std::time::Duration) {
-        let held = |job: &Job| Some((*job, self.held.get(job)?.leased.receipt.clone()));
-        let (jobs, receipts): (Vec<_>, Vec<_>) = jobs.iter().filter_map(held).unzip();
+        let claimed = |job: &Job| Some((*job, self.in_flight.get(job)?.leased.receipt.clone()));
+        let (jobs, receipts): (Vec<_>, Vec<_>) = jobs.iter().filter_map(claimed).unzip();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
         let asked = clock.now();
-        let failed = Note::Extended { jobs: jobs.clone(), asked: asked.mono(), result: Err(panicked()) };
-        let answer = self.answer(failed);
+        let failed =
+            Completion::Extended { jobs: jobs.clone(), asked: asked.mono(), result: Err(panicked()) };
+        let reply = self.reply(failed);
         tokio::spawn(async move {
             let result = store.extend(asked, &receipts, lease).await;
-            answer.give(Note::Extended { jobs, asked: asked.mono(), result });
+            reply.send(Completion::Extended { jobs, asked: asked.mono(), result });
         });
     }
 
@@ -178,11 +181,11 @@ impl Driver {
         let lanes: Vec<Lane> =
             keys.iter().filter_map(|key| Some(self.lanes.get(key)?.lane.clone())).collect();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        self.parts.bell.observed.sweep_began(clock.now().mono());
-        let answer = self.answer(Note::Swept { result: Err(panicked()) });
+        self.parts.events.observed.sweep_began(clock.now().mono());
+        let reply = self.reply(Completion::Swept { result: Err(panicked()) });
         tokio::spawn(async move {
             let result = store.sweep(clock.now(), &lanes).await;
-            answer.give(Note::Swept { result });
+            reply.send(Completion::Swept { result });
         });
     }
 
@@ -191,10 +194,10 @@ impl Driver {
             return;
         };
         let panicked = SinkError::new(SinkErrorKind::Unreachable, "the sink panicked while probing");
-        let answer = self.answer(Note::Probed { lane, result: Err(panicked) });
+        let reply = self.reply(Completion::Probed { lane, result: Err(panicked) });
         tokio::spawn(async move {
             let result = sink.probe().await;
-            answer.give(Note::Probed { lane, result });
+            reply.send(Completion::Probed { lane, result });
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Telling the world what was recorded.
+//! Publishes and counts what was recorded.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,22 +8,22 @@ use duly_core::{
     store::{LeasedMessage, Settled, Settlement},
 };
 
-use super::{Driver, Worker, driver::Held, work::destination_of};
+use super::{Driver, Worker, driver::ClaimedMessage, work::destination_of};
 use crate::{events::Event, tally::add};
 
 impl Driver {
-    /// Lets go of what was settled, counts it and tells it. Gives those that were lost.
+    /// Removes what was settled, counts and publishes it. Gives the jobs whose leases were lost.
     pub(super) fn settled(&mut self, batch: &[(Job, Settlement)], results: &[Settled], now: Now) -> Vec<Job> {
         let mut lost = Vec::new();
         let mut delivered: HashMap<LaneKey, Vec<Delivery>> = HashMap::new();
         for ((job, settlement), settled) in batch.iter().zip(results) {
-            let Some(held) = self.held.remove(job) else { continue };
+            let Some(claimed) = self.in_flight.remove(job) else { continue };
             // What a part of the store did not take yet is out of this process's hands, too.
             if *settled != Settled::Done {
                 lost.push(*job);
                 continue;
             }
-            let Held { leased, late_us, .. } = held;
+            let ClaimedMessage { leased, late_us, .. } = claimed;
             if *settlement == Settlement::Release {
                 // A receiver may wait for what a handler gave back.
                 self.parts.hints.tell(leased.message.lane(), now.wall());
@@ -31,7 +31,7 @@ impl Driver {
             let late = Duration::from_micros(late_us);
             // The lane is here for as long as anything of it is held.
             if let Some(served) = self.lanes.get(&job.lane) {
-                self.parts.bell.settled(&served.tally, &leased.message, leased.attempt, late, settlement);
+                self.parts.events.settled(&served.tally, &leased.message, leased.attempt, late, settlement);
                 if matches!((settlement, &served.worker), (Settlement::Delivered { .. }, Worker::Sink(..))) {
                     let LeasedMessage { message, attempt, fence, .. } = leased;
                     let delivery = Delivery { message, attempt, fence };
@@ -56,7 +56,7 @@ impl Driver {
         let event = match report {
             Report::ClockJumped { by_us } => {
                 tracing::warn!(by_us, "wall clock jumped");
-                add(&self.parts.bell.tally.clock_jumps, 1);
+                add(&self.parts.events.tally.clock_jumps, 1);
                 Event::ClockJumped { by_us }
             }
             Report::BreakerOpened { lane, detail, .. } => {
@@ -81,19 +81,19 @@ impl Driver {
             }
             Report::LeasesLost { count, .. } => {
                 tracing::warn!(count, "lease lost");
-                add(&self.parts.bell.tally.leases_lost, count);
+                add(&self.parts.events.tally.leases_lost, count);
                 Event::LeasesLost { count }
             }
             Report::StoreFailing { times } => Event::StoreFailing { times },
         };
-        self.parts.bell.ring(event);
+        self.parts.events.publish(event);
     }
 
-    /// The destination of a message in hand, and its lane.
+    /// The destination of a claimed message, and its lane.
     fn destination_of(&self, job: Job) -> Option<(duly_core::Lane, String)> {
         let served = self.lanes.get(&job.lane)?;
         let Worker::Sink(sink, _) = &served.worker else { return None };
-        let destination = destination_of(&**sink, &self.held.get(&job)?.leased.message).into_owned();
+        let destination = destination_of(&**sink, &self.in_flight.get(&job)?.leased.message).into_owned();
         Some((served.lane.clone(), destination))
     }
 

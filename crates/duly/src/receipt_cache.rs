@@ -1,4 +1,4 @@
-//! What receivers have in their hands, as far as this process gave it out.
+//! Deliveries to receivers of this process, by receipt.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,9 +14,9 @@ use crate::tally::LaneTally;
 /// So many are remembered. Of the rest the store is asked when they are acknowledged.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// A message in a receiver's hands.
+/// A message that a receiver of this process holds.
 #[derive(Debug, Clone)]
-pub(crate) struct InHand {
+pub(crate) struct CachedDelivery {
     pub(crate) topic: Topic,
     pub(crate) tally: Arc<LaneTally>,
     pub(crate) attempt: u32,
@@ -25,24 +25,24 @@ pub(crate) struct InHand {
 
 /// Remembers who got what and how late, so that an acknowledgement need not ask the store. Forgetting costs only that.
 #[derive(Debug, Default)]
-pub(crate) struct Handed {
+pub(crate) struct ReceiptCache {
     hasher: RandomState,
     known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    by_receipt: HashMap<u64, InHand>,
+    by_receipt: HashMap<u64, CachedDelivery>,
     /// Oldest first; those acknowledged are still in it until it is tidied.
     order: VecDeque<u64>,
 }
 
-impl Handed {
-    pub(crate) fn remember(&self, batch: impl IntoIterator<Item = (Receipt, InHand)>) {
+impl ReceiptCache {
+    pub(crate) fn remember(&self, batch: impl IntoIterator<Item = (Receipt, CachedDelivery)>) {
         let mut known = self.lock();
-        for (receipt, hand) in batch {
+        for (receipt, delivery) in batch {
             let key = self.hasher.hash_one(&receipt);
-            if known.by_receipt.insert(key, hand).is_none() {
+            if known.by_receipt.insert(key, delivery).is_none() {
                 known.order.push_back(key);
             }
         }
@@ -50,7 +50,7 @@ impl Handed {
     }
 
     /// What is remembered of each; none is remembered any more.
-    pub(crate) fn take(&self, receipts: &[Receipt]) -> Vec<Option<InHand>> {
+    pub(crate) fn take(&self, receipts: &[Receipt]) -> Vec<Option<CachedDelivery>> {
         let mut known = self.lock();
         receipts.iter().map(|receipt| known.by_receipt.remove(&self.hasher.hash_one(receipt))).collect()
     }
@@ -90,8 +90,8 @@ mod tests {
         Receipt { shard: 0, token, id: MessageId::parse("a").unwrap() }
     }
 
-    fn hand() -> InHand {
-        InHand {
+    fn delivery() -> CachedDelivery {
+        CachedDelivery {
             topic: Topic::parse("order").unwrap(),
             tally: Arc::default(),
             attempt: 1,
@@ -101,22 +101,22 @@ mod tests {
 
     #[test]
     fn what_is_not_given_back_is_forgotten_in_the_end() {
-        let handed = Handed::default();
+        let receipt_cache = ReceiptCache::default();
         for token in 0..2 * REMEMBERED_MAX as u64 {
-            handed.remember([(receipt(token), hand())]);
+            receipt_cache.remember([(receipt(token), delivery())]);
         }
-        let known = handed.take(&[receipt(0), receipt(2 * REMEMBERED_MAX as u64 - 1)]);
+        let known = receipt_cache.take(&[receipt(0), receipt(2 * REMEMBERED_MAX as u64 - 1)]);
         assert!(known[0].is_none() && known[1].is_some());
-        assert_eq!(handed.lock().by_receipt.len(), REMEMBERED_MAX - 1);
+        assert_eq!(receipt_cache.lock().by_receipt.len(), REMEMBERED_MAX - 1);
     }
 
     #[test]
     fn what_is_given_back_leaves_nothing_behind() {
-        let handed = Handed::default();
+        let receipt_cache = ReceiptCache::default();
         for token in 0..100_000 {
-            handed.remember([(receipt(token), hand())]);
-            assert!(handed.take(&[receipt(token)])[0].is_some());
+            receipt_cache.remember([(receipt(token), delivery())]);
+            assert!(receipt_cache.take(&[receipt(token)])[0].is_some());
         }
-        assert!(handed.lock().order.len() <= 1_025);
+        assert!(receipt_cache.lock().order.len() <= 1_025);
     }
 }

@@ -1,4 +1,4 @@
-//! Ends of messages on their way from a call to the driver.
+//! Results of attempts on their way from a call to the driver.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,15 +8,15 @@ use duly_core::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Note, caught};
+use super::{Completion, Input, caught};
 
-/// The ends of one call that the driver has not taken yet. Many that are known at the same time are one note.
-pub(crate) struct Ends {
+/// The results of one call that the driver has not taken yet. Many that are known at the same time are one input.
+pub(crate) struct AttemptResults {
     pub(super) delivery: DeliveryKey,
     known: Mutex<Vec<(usize, AttemptResult)>>,
 }
 
-impl Ends {
+impl AttemptResults {
     pub(super) fn new(delivery: DeliveryKey) -> Arc<Self> {
         Arc::new(Self { delivery, known: Mutex::default() })
     }
@@ -33,26 +33,26 @@ impl Ends {
     }
 }
 
-/// Delivers a batch; the driver gets each end as soon as it is known.
+/// Delivers a batch; the driver gets each result as soon as it is known.
 pub(super) async fn deliver(
     sink: &dyn Sink,
     batch: &[Delivery],
-    ends: &Arc<Ends>,
-    notes: &UnboundedSender<Note>,
+    results: &Arc<AttemptResults>,
+    inputs: &UnboundedSender<Input>,
 ) {
     let report = |index: usize, result: Result<String, duly_core::SinkError>| {
         let end = match result {
             Ok(receipt) => AttemptResult::Delivered { receipt: Some(receipt) },
             Err(error) => AttemptResult::from(error),
         };
-        if ends.push(index, end) {
+        if results.push(index, end) {
             // The driver is gone only when all is over.
-            let _ = notes.send(Note::Ends { ends: ends.clone() });
+            let _ = inputs.send(Completion::Results { results: results.clone() }.into());
         }
     };
     if let Err(panic) = caught(sink.deliver_each(batch, &Outcomes::new(&report))).await {
         for index in 0..batch.len() {
-            ends.push(index, AttemptResult::failed(Outcome::Unknown, panic.clone()));
+            results.push(index, AttemptResult::failed(Outcome::Unknown, panic.clone()));
         }
     }
 }

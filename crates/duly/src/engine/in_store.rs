@@ -8,7 +8,7 @@ use duly_core::{
 };
 
 use super::{Driver, Worker, driver::Served};
-use crate::{events::Bell, tally::LaneTally};
+use crate::{events::EventBus, tally::LaneTally};
 
 /// What is to be done before a claim.
 pub(super) struct Moving {
@@ -16,7 +16,7 @@ pub(super) struct Moving {
     movable: usize,
     lane: Lane,
     tally: Arc<LaneTally>,
-    bell: Arc<Bell>,
+    events: Arc<EventBus>,
     clock: Arc<dyn Clock>,
 }
 
@@ -32,8 +32,8 @@ impl Driver {
     pub(super) fn moving(&self, served: &Served, movable: usize) -> Option<Moving> {
         let Worker::Sink(_, Some(mover)) = &served.worker else { return None };
         let (mover, lane, tally) = (mover.clone(), served.lane.clone(), served.tally.clone());
-        let (bell, clock) = (self.parts.bell.clone(), self.parts.clock.clone());
-        (movable > 0).then_some(Moving { mover, movable, lane, tally, bell, clock })
+        let (events, clock) = (self.parts.events.clone(), self.parts.clock.clone());
+        (movable > 0).then_some(Moving { mover, movable, lane, tally, events, clock })
     }
 }
 
@@ -50,7 +50,7 @@ impl Moving {
         let (count, now): (usize, Now) = (messages.len(), self.clock.now());
         for message in messages {
             let late_us = now.wall_micros().saturating_sub(message.ready.as_millis() * 1000);
-            self.bell.moved((&self.lane, &self.tally), message, late_us);
+            self.events.moved((&self.lane, &self.tally), message, late_us);
         }
         claim.limit = claim.limit.min(claim.limit.max(self.movable).saturating_sub(count));
         let before = match left {
