@@ -31,7 +31,7 @@ impl Duly {
         R: Future<Output: HandlerResult> + Send + 'static,
     {
         let handler = move |task: Task| {
-            let lease_lost = task.lease_lost();
+            let lease_lost = task.lease_lost_signal();
             let work = handler(task);
             Box::pin(async move { end_of(work.await, &lease_lost) }) as _
         };

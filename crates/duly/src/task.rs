@@ -80,7 +80,7 @@ impl Task {
         crate::tasks::bare_id(&self.message.topic, &self.message.id)
     }
 
-    pub(crate) fn lease_lost(&self) -> Arc<LeaseLostSignal> {
+    pub(crate) fn lease_lost_signal(&self) -> Arc<LeaseLostSignal> {
         self.lease_lost.clone()
     }
 

@@ -22,7 +22,7 @@ use tower::Service;
 
 use super::{
     address::AddressRule,
-    stream::{Count, Stream},
+    stream::{CertificateFaults, CertificateWatch, Count, Stream},
     tls::{self, Tls},
 };
 use crate::tls::is_certificate_io_fault;
@@ -101,6 +101,7 @@ struct Parts {
     tls: Tls,
     clock: Arc<dyn Clock>,
     count: Count,
+    certificate_faults: Arc<CertificateFaults>,
 }
 
 impl Service<Uri> for Connector {
@@ -125,14 +126,29 @@ impl Connector {
         tls: Tls,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { parts: Arc::new(Parts { resolver, rule, tls, clock, count: Count::default() }) }
+        let certificate_faults = CertificateFaults::new(clock.clone());
+        Self {
+            parts: Arc::new(Parts {
+                resolver,
+                rule,
+                tls,
+                clock,
+                count: Count::default(),
+                certificate_faults,
+            }),
+        }
     }
 
     /// The same with other TLS. Both count their connections together.
     pub(super) fn with_tls(&self, tls: Tls) -> Self {
         let Parts { resolver, rule, clock, count, .. } = &*self.parts;
         let (resolver, rule, clock, count) = (resolver.clone(), rule.clone(), clock.clone(), count.clone());
-        Self { parts: Arc::new(Parts { resolver, rule, tls, clock, count }) }
+        let certificate_faults = CertificateFaults::new(clock.clone());
+        Self { parts: Arc::new(Parts { resolver, rule, tls, clock, count, certificate_faults }) }
+    }
+
+    pub(super) fn certificate_faults(&self) -> &CertificateFaults {
+        &self.parts.certificate_faults
     }
 
     /// Connections that are open or being made.
@@ -151,13 +167,15 @@ impl Parts {
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let end = self.clock.now().mono().saturating_add(CONNECT_TIMEOUT);
         let counted = self.count.add();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let watch = CertificateWatch::new(self.certificate_faults.clone(), authority);
 
         let found = self.before(end, self.resolve(host));
         let found =
             found.await.unwrap_or_else(|| Err(unresolved(host, "the resolver did not answer in time")))?;
         let stream = self.reach(host, port, &self.checked(host, found)?, end).await?;
         if !is_tls {
-            return Ok(Stream::new(stream, false, counted));
+            return Ok(Stream::new(stream, false, counted, watch));
         }
         let name = ServerName::try_from(host.to_owned())
             .map_err(|why| ConnectError::Certificate { host: host.into(), why: why.to_string() })?;
@@ -166,7 +184,7 @@ impl Parts {
         match self.before(end, connector.connect(name, stream)).await {
             Some(Ok(stream)) => {
                 let is_http2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP_2);
-                Ok(Stream::new(stream, is_http2, counted))
+                Ok(Stream::new(stream, is_http2, counted, watch))
             }
             Some(Err(why)) => Err(not_secured(host, &why)),
             None => Err(ConnectError::Handshake { host: host.into(), why: "no answer in time".into() }),

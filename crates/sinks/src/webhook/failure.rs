@@ -64,24 +64,43 @@ pub(super) fn crowded(detail: &str) -> SinkError {
     SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
 }
 
-/// A request that got no answer, perhaps because the target ended TLS over our certificate.
-pub(super) fn broken(place: &Place, why: &legacy::Error, certificate_fault: Option<String>) -> SinkError {
-    if let Some(fault) = certificate_fault {
-        let detail = format!("the target refuses our certificate or misses one: {fault}");
-        return unconnected(place.whose, SinkErrorKind::Misconfigured, detail);
-    }
+/// A request that was given no connection: nothing was sent. Perhaps because the target ended TLS over our certificate.
+pub(super) fn without_connection(
+    place: &Place,
+    why: &legacy::Error,
+    certificate_fault: Option<String>,
+) -> SinkError {
     match why.source().and_then(|cause| cause.downcast_ref::<ConnectError>()) {
         Some(refused @ ConnectError::Forbidden { .. }) if place.whose == Whose::Messages => {
             SinkError::new(SinkErrorKind::Refused, refused.to_string())
         }
         Some(cause) => unconnected(place.whose, cause.kind(), cause.to_string()),
-        None if why.is_connect() => unconnected(place.whose, SinkErrorKind::Unreachable, chain(why)),
-        None if was_not_processed(why) => {
-            let detail = format!("the target did not begin with the request: {}", chain(why));
-            SinkError::new(SinkErrorKind::Throttled, detail).at_destination()
-        }
-        None => silent(format!("the connection was lost: {}", chain(why))),
+        None => match certificate_fault {
+            Some(fault) => about_certificate(place, &fault),
+            None => unconnected(place.whose, SinkErrorKind::Unreachable, chain(why)),
+        },
     }
+}
+
+/// A request that got no answer by its connection.
+pub(super) fn broken(place: &Place, why: &legacy::Error, certificate_fault: Option<String>) -> SinkError {
+    if why.is_connect() {
+        return without_connection(place, why, certificate_fault);
+    }
+    if let Some(fault) = certificate_fault {
+        return about_certificate(place, &fault);
+    }
+    if was_not_processed(why) {
+        let detail = format!("the target did not begin with the request: {}", chain(why));
+        return SinkError::new(SinkErrorKind::Throttled, detail).at_destination();
+    }
+    silent(format!("the connection was lost: {}", chain(why)))
+}
+
+/// The target ended TLS over our certificate. It does so before it reads the request.
+fn about_certificate(place: &Place, fault: &str) -> SinkError {
+    let detail = format!("the target refuses our certificate or misses one: {fault}");
+    unconnected(place.whose, SinkErrorKind::Misconfigured, detail)
 }
 
 /// Whether the target says that it has not acted on the request, and will not: it refused the stream, or went away before it

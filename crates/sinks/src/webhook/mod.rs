@@ -30,6 +30,7 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
+use tokio::io::AsyncReadExt;
 use tower::ServiceExt;
 
 use busy::BusyPaths;
@@ -39,6 +40,8 @@ use origin::Origins;
 use place::Whose;
 use settings::Settings;
 
+use crate::tls::is_certificate_io_fault;
+
 /// An idle connection is closed after this: less than the 5 s of common servers, so that a request seldom meets a
 /// connection that its target is just closing.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(4);
@@ -47,6 +50,9 @@ const HEAD_BYTES_MAX: u32 = 64 * 1024;
 /// An HTTP/2 connection with requests under way and no byte from the target for so long is asked whether it is alive, and
 /// given up after as long again. All its requests are then without an answer.
 const PING_AFTER: Duration = Duration::from_secs(10);
+
+/// A target that refuses our certificate has said so by then.
+const REFUSAL_WITHIN: Duration = Duration::from_millis(300);
 
 /// Delivers by HTTP.
 pub struct WebhookSink {
@@ -138,6 +144,7 @@ impl Sink for WebhookSink {
     async fn probe(&self) -> Result<(), SinkError> {
         let Some(base) = &self.settings.base else { return Ok(()) };
         let uri = place::place("/", Some(base), &[]).map_err(|fault| send::misfit(&fault))?.uri;
+        let is_tls = uri.scheme_str() == Some("https");
         let connected = tokio::select! {
             biased;
             connected = self.own.connector.clone().oneshot(uri) => connected,
@@ -145,6 +152,19 @@ impl Sink for WebhookSink {
                 return Err(SinkError::new(SinkErrorKind::Unreachable, "no connection in time"));
             }
         };
-        connected.map(drop).map_err(|why| SinkError::new(why.kind(), why.to_string()))
+        let mut stream = connected.map_err(|why| SinkError::new(why.kind(), why.to_string()))?.into_inner();
+        if !is_tls {
+            return Ok(());
+        }
+        // By TLS 1.3 a target that refuses our certificate says so once the connection is open; any other waits for a request.
+        // Real time: the target answers by its own.
+        let read = tokio::time::timeout(REFUSAL_WITHIN, stream.read_u8()).await;
+        match read {
+            Ok(Err(why)) if is_certificate_io_fault(&why) => {
+                let detail = format!("the target refuses our certificate or misses one: {why}");
+                Err(SinkError::new(SinkErrorKind::Misconfigured, detail))
+            }
+            _ => Ok(()),
+        }
     }
 }

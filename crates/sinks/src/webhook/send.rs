@@ -17,7 +17,7 @@ use super::{
     headers::{Credentials, headers},
     origin::{self, Visit},
     place::{self, Place, Whose, place},
-    stream::CertificateFault,
+    stream::CertificateWatch,
 };
 
 /// So long a message waits until its origin has a slot, if messages name the origin.
@@ -88,7 +88,7 @@ impl WebhookSink {
         place: &Place,
         end: Monotonic,
     ) -> Result<Response<Incoming>, SinkError> {
-        let connection = capture_connection(&mut request);
+        let (connection, begin) = (capture_connection(&mut request), self.clock.now().mono());
         let answer = tokio::select! {
             biased;
             answer = self.exchange(request, visit, place, connection.clone()) => answer,
@@ -103,7 +103,14 @@ impl WebhookSink {
                 return Err(failure::silent(format!("no answer within {timeout:?}")));
             }
         };
-        answer.map_err(|why| failure::broken(place, &why, CertificateFault::of(&connection)))
+        answer.map_err(|why| match CertificateWatch::of(&connection) {
+            Some(certificate_fault) => failure::broken(place, &why, certificate_fault),
+            None => {
+                let authority = place.uri.authority().map_or("", |authority| authority.as_str());
+                let faults = self.client(place.whose).connector.certificate_faults();
+                failure::without_connection(place, &why, faults.since(begin, authority))
+            }
+        })
     }
 
     async fn exchange(

@@ -1,15 +1,18 @@
 //! A connection to a target, and how many there are.
 
 use std::{
+    collections::VecDeque,
     io::{self, IoSlice},
     pin::Pin,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
+use bytes::BytesMut;
+use duly_core::{Clock, Monotonic};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -48,26 +51,74 @@ impl Drop for Counted {
     }
 }
 
-/// Why the target ended TLS over our certificate, once it did. By TLS 1.3 that comes after the handshake, at any moment of the first
-/// request: what HTTP then makes of the lost connection does not always name it. The target has not read the request.
-#[derive(Clone, Default)]
-pub(super) struct CertificateFault(Arc<OnceLock<String>>);
+/// So many refusals of our certificate are remembered.
+const FAULTS_MAX: usize = 64;
 
-impl CertificateFault {
-    /// That of the connection which a request used.
-    pub(super) fn of(connection: &CaptureConnection) -> Option<String> {
-        let mut extras = http::Extensions::new();
-        connection.connection_metadata().as_ref()?.get_extras(&mut extras);
-        extras.get::<Self>()?.0.get().cloned()
+/// Why targets ended TLS over our certificate, of late. By TLS 1.3 that comes after the handshake, at any moment of the first request: what
+/// HTTP makes of the lost connection does not always name it, nor give the connection to the request. The target has read nothing.
+pub(super) struct CertificateFaults {
+    clock: Arc<dyn Clock>,
+    recent: Mutex<VecDeque<Recent>>,
+}
+
+struct Recent {
+    at: Monotonic,
+    authority: String,
+    why: String,
+}
+
+impl CertificateFaults {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { clock, recent: Mutex::default() })
     }
 
-    fn notice<T>(&self, read: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if let Poll::Ready(Err(why)) = &read
-            && is_certificate_io_fault(why)
-        {
-            let _ = self.0.set(why.to_string());
+    fn add(&self, authority: &str, why: &io::Error) {
+        let recent =
+            Recent { at: self.clock.now().mono(), authority: authority.into(), why: why.to_string() };
+        let mut all = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == FAULTS_MAX {
+            all.pop_front();
         }
-        read
+        all.push_back(recent);
+    }
+
+    /// The last of this target, if it came since.
+    pub(super) fn since(&self, begin: Monotonic, authority: &str) -> Option<String> {
+        let all = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = all.iter().rev().find(|recent| recent.authority == authority)?;
+        (last.at >= begin).then(|| last.why.clone())
+    }
+}
+
+/// Notices that the target of one connection ends TLS over our certificate.
+#[derive(Clone)]
+pub(super) struct CertificateWatch {
+    faults: Arc<CertificateFaults>,
+    authority: Arc<str>,
+    /// That of this connection.
+    fault: Arc<OnceLock<String>>,
+}
+
+impl CertificateWatch {
+    pub(super) fn new(faults: Arc<CertificateFaults>, authority: &str) -> Self {
+        Self { faults, authority: authority.into(), fault: Arc::default() }
+    }
+
+    /// The fault of the connection that a request was given; `None` if it was given none.
+    pub(super) fn of(connection: &CaptureConnection) -> Option<Option<String>> {
+        let mut extras = http::Extensions::new();
+        connection.connection_metadata().as_ref()?.get_extras(&mut extras);
+        Some(extras.get::<Self>().and_then(|watch| watch.fault.get().cloned()))
+    }
+
+    fn notice<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(why)) = &done
+            && is_certificate_io_fault(why)
+            && self.fault.set(why.to_string()).is_ok()
+        {
+            self.faults.add(&self.authority, why);
+        }
+        done
     }
 }
 
@@ -75,23 +126,69 @@ impl CertificateFault {
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
+/// So much is read of what a target said before it closed.
+const LAST_WORDS_MAX: usize = 16 * 1024;
+
 /// A connection to a target.
 pub(super) struct Stream {
     io: Box<dyn Io>,
     is_http2: bool,
     counted: Counted,
-    certificate_fault: CertificateFault,
+    certificate_watch: CertificateWatch,
+    /// Why nothing can be written any more.
+    failed_write: Option<io::Error>,
+    /// What was read after that, and nobody asked for yet.
+    last_words: BytesMut,
 }
 
 impl Stream {
-    pub(super) fn new(io: impl Io + 'static, is_http2: bool, counted: Counted) -> Self {
-        Self { io: Box::new(io), is_http2, counted, certificate_fault: CertificateFault::default() }
+    pub(super) fn new(
+        io: impl Io + 'static,
+        is_http2: bool,
+        counted: Counted,
+        certificate_watch: CertificateWatch,
+    ) -> Self {
+        let last_words = BytesMut::new();
+        Self { io: Box::new(io), is_http2, counted, certificate_watch, failed_write: None, last_words }
+    }
+
+    /// The result of a write. Of one that failed, once all is read that the target said before: HTTP gives up without it, and it may be
+    /// why. The connection is closed by then, so nothing is waited for that may not come.
+    fn written<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut Box<dyn Io>>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.failed_write.is_none() {
+            match write(Pin::new(&mut self.io), context) {
+                Poll::Ready(Err(why)) => self.failed_write = Some(why),
+                done => return done,
+            }
+        }
+        ready!(self.read_last_words(context));
+        let why = self.failed_write.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
+        self.certificate_watch.notice(Poll::Ready(Err(why)))
+    }
+
+    fn read_last_words(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.last_words.len() < LAST_WORDS_MAX {
+            let mut bytes = [0; 1024];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer));
+            let is_over = read.is_err() || buffer.filled().is_empty();
+            let _ = self.certificate_watch.notice(Poll::Ready(read));
+            if is_over {
+                break;
+            }
+            self.last_words.extend_from_slice(buffer.filled());
+        }
+        Poll::Ready(())
     }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().extra(self.certificate_fault.clone());
+        let connected = Connected::new().extra(self.certificate_watch.clone());
         if !self.counted.is_kept {
             connected.poison();
         }
@@ -105,8 +202,13 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.last_words.is_empty() {
+            let count = self.last_words.len().min(buffer.remaining());
+            buffer.put_slice(&self.last_words.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
         let read = Pin::new(&mut self.io).poll_read(context, buffer);
-        self.certificate_fault.notice(read)
+        self.certificate_watch.notice(read)
     }
 }
 
@@ -116,8 +218,7 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(context, bytes);
-        self.certificate_fault.notice(written)
+        self.written(context, |io, context| io.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -125,8 +226,7 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(context, slices);
-        self.certificate_fault.notice(written)
+        self.written(context, |io, context| io.poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -134,8 +234,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.io).poll_flush(context);
-        self.certificate_fault.notice(flushed)
+        self.written(context, |io, context| io.poll_flush(context))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

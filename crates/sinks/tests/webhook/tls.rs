@@ -69,9 +69,13 @@ async fn a_target_that_wants_a_certificate_of_ours_gets_it() {
         let clients = ClientCertificate::new();
         let (server, ca) = server_of(&clients, protocols);
         let with = |own: &str| sink_to(&server, &format!("ca = '{}'\n{own}", ca.path().display()));
-        assert_eq!(one(&with(&clients.settings()), "a").await.unwrap(), "200 safe");
+        let known = with(&clients.settings());
+        known.probe().await.unwrap();
+        assert_eq!(one(&known, "a").await.unwrap(), "200 safe");
         for own in [String::new(), ClientCertificate::new().settings()] {
-            let error = failure(&with(&own), "a").await;
+            let sink = with(&own);
+            assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Misconfigured);
+            let error = failure(&sink, "a").await;
             let found = (error.kind, error.scope);
             assert_eq!(found, (SinkErrorKind::Misconfigured, ErrorScope::Target), "{own}: {}", error.detail);
         }
