@@ -170,7 +170,20 @@ impl SinkConfig {
     /// What would bite at a target that answers: what would let copies pass, and which of `topics` it would not take. Delivers
     /// nothing. A message whose outcome is unknown is tried again within `again`.
     pub async fn inspect(&self, clock: Arc<dyn Clock>, again: Duration, topics: &[&str]) -> Vec<Finding> {
-        let topics = &topics[..topics.len().min(INSPECTED_TOPICS_MAX)];
+        let (asked, rest) = topics.split_at(topics.len().min(INSPECTED_TOPICS_MAX));
+        let mut findings = self.inspect_topics(clock, again, asked).await;
+        if !rest.is_empty() {
+            let detail =
+                format!("only the first {} of {} topics were asked about", asked.len(), topics.len());
+            findings.push(Finding {
+                detail,
+                remedy: "see for yourself whether the target has the others".into(),
+            });
+        }
+        findings
+    }
+
+    async fn inspect_topics(&self, clock: Arc<dyn Clock>, again: Duration, topics: &[&str]) -> Vec<Finding> {
         match self {
             #[cfg(feature = "nats")]
             Self::Nats(config) => config.inspect(clock, again, topics).await,

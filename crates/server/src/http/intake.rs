@@ -30,6 +30,10 @@ impl Where {
     }
 }
 
+/// Lists and objects of a `json` body may be nested so deep. A receiver gets it inside of an answer with others: one that its reader gives up
+/// on would keep all of them from it. Python gives up at about 1,000, Jackson at 1,000, many at less with large frames.
+const JSON_DEPTH_MAX: usize = 500;
+
 /// The message that was meant.
 pub(super) fn message(mut new: NewMessage, trace: &Trace) -> Answer<(Where, Message)> {
     trace.join(&mut new.properties);
@@ -41,7 +45,7 @@ pub(super) fn message(mut new: NewMessage, trace: &Trace) -> Answer<(Where, Mess
     message = match (new.body, new.json, new.body_base64) {
         (None, None, None) => message,
         (Some(text), None, None) => message.text(text),
-        (None, Some(json), None) => message.body(Body::from_parts(ContentKind::Json, compact(&json))),
+        (None, Some(json), None) => message.body(Body::from_parts(ContentKind::Json, compact(&json)?)),
         (None, None, Some(base64)) => message.bytes(decoded(&base64)?),
         _ => return Err(Fault::at(ErrorCode::TwoBodies, "body", "give one of body, json and body_base64")),
     };
@@ -87,10 +91,11 @@ fn decoded(base64: &str) -> Answer<Vec<u8>> {
 }
 
 /// The value without the spaces between its parts: how it was laid out is not part of the message.
-fn compact(json: &RawValue) -> Vec<u8> {
+/// Refused if its lists and objects are nested deeper than common readers take.
+fn compact(json: &RawValue) -> Answer<Vec<u8>> {
     let text = json.get().as_bytes();
     let mut out = Vec::with_capacity(text.len());
-    let (mut quoted, mut escaped) = (false, false);
+    let (mut quoted, mut escaped, mut depth) = (false, false, 0_usize);
     for &byte in text {
         if quoted {
             quoted = escaped || byte != b'"';
@@ -99,10 +104,19 @@ fn compact(json: &RawValue) -> Vec<u8> {
             quoted = true;
         } else if byte.is_ascii_whitespace() {
             continue;
+        } else if matches!(byte, b'[' | b'{') {
+            depth += 1;
+            if depth > JSON_DEPTH_MAX {
+                let detail =
+                    format!("lists and objects may be nested {JSON_DEPTH_MAX} deep; send it as body");
+                return Err(Fault::at(ErrorCode::BadBody, "json", detail));
+            }
+        } else if matches!(byte, b']' | b'}') {
+            depth = depth.saturating_sub(1);
         }
         out.push(byte);
     }
-    out
+    Ok(out)
 }
 
 fn retries(retry: &Retry) -> Answer<RetryOverride> {
@@ -146,11 +160,20 @@ mod tests {
     #[test]
     fn the_layout_of_json_is_not_part_of_the_message() {
         assert_eq!(
-            compact(&raw("{ \"a b\" :\t[1, 2.50,\n \"c \\\" d\"] }")),
+            compact(&raw("{ \"a b\" :\t[1, 2.50,\n \"c \\\" d\"] }")).unwrap(),
             b"{\"a b\":[1,2.50,\"c \\\" d\"]}"
         );
-        assert_eq!(compact(&raw("\"\\\\\"")), b"\"\\\\\"");
-        assert_eq!(compact(&raw(" 12345678901234567890.10 ")), b"12345678901234567890.10");
+        assert_eq!(compact(&raw("\"\\\\\"")).unwrap(), b"\"\\\\\"");
+        assert_eq!(compact(&raw(" 12345678901234567890.10 ")).unwrap(), b"12345678901234567890.10");
+    }
+
+    #[test]
+    fn json_that_readers_give_up_on_is_refused() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(compact(&raw(&nested(JSON_DEPTH_MAX))).is_ok());
+        assert!(compact(&raw(&format!("[{}]", vec![nested(JSON_DEPTH_MAX - 1); 3].join(",")))).is_ok());
+        assert!(compact(&raw(&format!("\"{}\"", nested(100_000)))).is_ok(), "in a text they are no lists");
+        assert_eq!(compact(&raw(&nested(JSON_DEPTH_MAX + 1))).unwrap_err().code(), "bad_body");
     }
 
     #[test]

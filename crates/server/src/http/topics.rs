@@ -136,7 +136,8 @@ impl Topics {
     pub(crate) async fn admit_source(&self, duly: &Duly, topic: &str) -> Result<(), String> {
         let admitted = self.admit_for(duly, None, topic).await;
         // What is refused here does not come again. So a store that did not answer refuses nothing: it is asked again with the message.
-        let is_sure = self.lock().asked.is_some_and(|asked| asked.elapsed() < RELIED_ON);
+        // An answer of a moment ago decides: to ask for each message would let those that are refused hold up the others.
+        let is_sure = self.lock().asked.is_some_and(|asked| asked.elapsed() < 2 * ASK_PAUSE);
         admitted.or_else(|why| if is_sure { Err(why) } else { Ok(()) })
     }
 

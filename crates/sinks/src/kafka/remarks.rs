@@ -60,7 +60,9 @@ fn missing(metadata: &Metadata, wanted: &[&str]) -> Option<Finding> {
     let shown: BTreeSet<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
     let missing: Vec<&str> = wanted.iter().copied().filter(|name| !shown.contains(name)).collect();
     let names = first_of(&missing)?;
-    let detail = format!("the brokers do not show this user: {names}. Messages to them are denied");
+    let detail = format!(
+        "the brokers do not show this user: {names}. Messages to them are denied, unless the brokers create topics by themselves"
+    );
     let remedy = "create the topics, or give the user the rights Describe and Write on them";
     Some(Finding { detail, remedy: remedy.into() })
 }

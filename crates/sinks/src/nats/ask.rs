@@ -110,20 +110,21 @@ pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
 }
 
 /// Streams that would let a second copy pass, or that never acknowledge; and which of `topics` no stream has.
-pub(super) async fn inspect(wire: &Wire, again: Duration, topics: &[&str]) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(super) async fn inspect(wire: &Wire, again: Duration, topics: &[&str], findings: &mut Vec<Finding>) {
+    // First what is one question: each topic is one more, and time may run out.
+    if let Ok(Said::Yes(listed)) = ask::<Streams>(wire, LIST, Bytes::new()).await {
+        let all = listed.streams.unwrap_or_default().into_iter().take(STREAMS_MAX);
+        let ours = all.filter(|listed| !BUCKETS.iter().any(|bucket| listed.config.name.starts_with(bucket)));
+        let is_clustered =
+            |listed: &Listed| listed.cluster.as_ref().is_some_and(|group| group.name.is_some());
+        findings.extend(ours.flat_map(|listed| remarks(&listed.config, is_clustered(&listed), again)));
+    }
     for topic in topics {
         if matches!(streams_of(wire, topic).await, Ok(Said::Yes(streams)) if streams.is_empty()) {
             let detail = format!("no stream has the subject {topic:?}: its messages are denied");
             findings.push(Finding { detail, remedy: "make a stream, or add it to one that is there".into() });
         }
     }
-    let Ok(Said::Yes(listed)) = ask::<Streams>(wire, LIST, Bytes::new()).await else { return findings };
-    let all = listed.streams.unwrap_or_default().into_iter().take(STREAMS_MAX);
-    let ours = all.filter(|listed| !BUCKETS.iter().any(|bucket| listed.config.name.starts_with(bucket)));
-    let is_clustered = |listed: &Listed| listed.cluster.as_ref().is_some_and(|group| group.name.is_some());
-    findings.extend(ours.flat_map(|listed| remarks(&listed.config, is_clustered(&listed), again)));
-    findings
 }
 
 /// The streams that have a subject.

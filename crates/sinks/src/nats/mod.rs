@@ -108,10 +108,12 @@ impl NatsSink {
             }];
         }
         let (begin_until, end) = self.ends();
-        match self.wire(begin_until).await {
-            Ok(wire) => self.within(end, ask::inspect(&wire, again, topics)).await.unwrap_or_default(),
-            Err(_) => Vec::new(),
+        let mut findings = Vec::new();
+        if let Ok(wire) = self.wire(begin_until).await {
+            // What was found until then is worth telling.
+            let _ = self.within(end, ask::inspect(&wire, again, topics, &mut findings)).await;
         }
+        findings
     }
 }
 

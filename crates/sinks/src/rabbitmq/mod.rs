@@ -97,7 +97,8 @@ impl RabbitmqSink {
         let (mut exchanges, mut queues) = (BTreeSet::new(), BTreeSet::new());
         for (exchange, key) in routes {
             exchanges.insert(exchange);
-            if exchange.is_empty() {
+            // With the tag in the key, a queue of this name is for messages without a tag alone.
+            if exchange.is_empty() && !self.settings.tag_in_key {
                 queues.insert(key);
             }
         }

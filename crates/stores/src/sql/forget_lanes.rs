@@ -96,25 +96,34 @@ impl SqlStore {
         Ok((empty, to))
     }
 
-    /// Somebody may count there again at this moment: whoever is later begins anew.
+    /// Removes the counters of lanes that add up to nought. Others may count there at the same moment, in rows of their own: only the rows
+    /// that were read, and are locked since, are removed.
     async fn remove_counters(&self, session: &mut Session, lanes: &[i64]) -> Result<(), Fault> {
+        let mut over = Vec::new();
         for kind in [PENDING_OF_LANE, DEAD_OF_LANE] {
-            let counters = |text: &str, lanes: &[i64]| {
-                let mut statement = Statement::new(self.dialect(), text);
-                statement.push(" FROM duly_count WHERE kind = ").bind(kind).push(" AND what IN (");
-                statement.bind_all(lanes.iter().copied()).push(")");
-                statement
-            };
-            let mut select = counters("SELECT what, n", lanes);
-            select.push(" ORDER BY what, slot FOR UPDATE");
-            let mut sums: BTreeMap<i64, i64> = BTreeMap::new();
+            let mut select =
+                Statement::new(self.dialect(), "SELECT what, slot, n FROM duly_count WHERE kind = ");
+            select.bind(kind).push(" AND what IN (").bind_all(lanes.iter().copied());
+            select.push(") ORDER BY what, slot FOR UPDATE");
+            let mut read: BTreeMap<i64, (i64, Vec<i64>)> = BTreeMap::new();
             for row in session.rows(select).await? {
-                *sums.entry(row.int(0)?).or_default() += row.int(1)?;
+                let (sum, slots) = read.entry(row.int(0)?).or_default();
+                *sum += row.int(2)?;
+                slots.push(row.int(1)?);
             }
-            let over: Vec<_> = sums.into_iter().filter(|(_, sum)| *sum == 0).map(|(lane, _)| lane).collect();
-            if !over.is_empty() {
-                session.run(counters("DELETE", &over)).await?;
-            }
+            let is_nought = read.into_iter().filter(|(_, (sum, _))| *sum == 0);
+            over.extend(is_nought.map(|(lane, (_, slots))| (kind, lane, slots)));
+        }
+        for (kind, lane, slots) in over {
+            let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_count WHERE kind = ");
+            delete
+                .bind(kind)
+                .push(" AND what = ")
+                .bind(lane)
+                .push(" AND slot IN (")
+                .bind_all(slots)
+                .push(")");
+            session.run(delete).await?;
         }
         Ok(())
     }

@@ -48,22 +48,24 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Somebody may count there again at this moment: whoever is later begins anew.
+    /// Somebody may count there again at this moment, in a row of their own: only the rows that were read, and are locked since, go.
     async fn remove_counter(&self, session: &mut Session, kind: i64, what: i64) -> Result<(), Fault> {
         let place = |text: &str| {
             let mut statement = Statement::new(self.dialect(), text);
             statement.push(" FROM duly_count WHERE kind = ").bind(kind).push(" AND what = ").bind(what);
             statement
         };
-        let mut select = place("SELECT n");
+        let mut select = place("SELECT slot, n");
         select.push(" ORDER BY slot FOR UPDATE");
-        let mut sum = 0;
-        let rows = session.rows(select).await?;
-        for row in &rows {
-            sum += row.int(0)?;
+        let (mut slots, mut sum) = (Vec::new(), 0);
+        for row in session.rows(select).await? {
+            slots.push(row.int(0)?);
+            sum += row.int(1)?;
         }
-        if sum == 0 {
-            session.run(place("DELETE")).await?;
+        if sum == 0 && !slots.is_empty() {
+            let mut delete = place("DELETE");
+            delete.push(" AND slot IN (").bind_all(slots).push(")");
+            session.run(delete).await?;
         }
         Ok(())
     }

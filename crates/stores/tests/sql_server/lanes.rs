@@ -188,6 +188,25 @@ both! {
         totals(&store).await;
     }
 
+    fn a_counter_that_is_written_while_a_topic_is_forgotten_stays(bed: own) {
+        let store = bed.store(1).await;
+        put(&store, "once", "o").await;
+        store.cancel(now(1), &[id("o")]).await.unwrap();
+        let lane = bed.sql("SELECT lane_no FROM duly_lane");
+        // A counter of dead letters, so that the node waits between what it reads and what it removes.
+        bed.sql(&format!("INSERT INTO duly_count (kind, what, slot, n) VALUES (2, {lane}, 0, 0)"));
+        let mut other = Other::begin(&bed).await;
+        other.run("SELECT n FROM duly_count WHERE kind = 2 FOR UPDATE").await;
+        let (swept, ()) = tokio::join!(store.sweep(now(FORGET_MS), &[]), async {
+            bed.are_waiting(1).await;
+            bed.sql(&format!("INSERT INTO duly_count (kind, what, slot, n) VALUES (1, {lane}, 999, 1)"));
+            other.run("COMMIT").await;
+        });
+        swept.unwrap();
+        let left = bed.sql("SELECT slot FROM duly_count WHERE kind IN (1, 2)");
+        assert_eq!(left, "999", "what was not read is not removed");
+    }
+
     fn a_topic_that_is_in_use_stays_although_it_is_empty_at_every_look(bed: shared) {
         let store = bed.store(1).await;
         for round in 0..5 {

@@ -156,6 +156,8 @@ impl Move<'_> {
                 Inserted::Duplicate { due, state: State::Pending } if unpark(due).is_some() => {
                     parked_before.push(each);
                 }
+                // It may have been a parked copy that somebody rescheduled at the target: a withdrawal that comes late would cancel it.
+                Inserted::Duplicate { .. } if may_come_late => {}
                 Inserted::Duplicate { .. } => {
                     each.copy = Copy::Itself;
                     may_go.push(each);

@@ -96,8 +96,11 @@ impl Move<'_> {
         self.presence.check()?;
         let ids: Vec<_> = records.iter().map(|record| record.message.id.clone()).collect();
         let at_target = self.target.get_without_bodies(&ids).await?;
-        // What the target knows otherwise is no copy of ours, and is never withdrawn.
-        let is_free = |known: Option<&Record>| known.is_none_or(|known| known.state == State::Cancelled);
+        // What the target knows otherwise is no copy of ours, and is never withdrawn. A store takes one afresh whose delivery is past
+        // retention.
+        let is_free = |known: Option<&Record>| {
+            known.is_none_or(|known| matches!(known.state, State::Cancelled | State::Delivered))
+        };
         let (mut new, mut carried) = (Vec::new(), Vec::with_capacity(records.len()));
         for (record, known) in records.into_iter().zip(at_target) {
             if has_to_wait(known.as_ref(), may_come_late) {

@@ -132,6 +132,7 @@ impl Arguments {
             batch: self.batch as usize,
             patience: self.patience,
             late: LATE_CALLS,
+            awaits_late_calls: true,
             look_every: pass::LOOK_EVERY,
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct Wishes {
     pub(super) patience: Duration,
     /// How late a call can be done whose answer was never heard.
     pub(super) late: Duration,
+    /// Whether a single pass waits for that first, if a run before was cut short: else it could never go on with what that left.
+    pub(super) awaits_late_calls: bool,
     /// How often parked copies are looked at during a pass.
     pub(super) look_every: Duration,
 }
@@ -153,8 +155,13 @@ impl<'a> Move<'a> {
                 break;
             }
         }
-        let held = self.finish_dead().await?;
-        let in_doubt = self.finish_parked(Look::Between).await?;
+        let mut held = self.finish_dead().await?;
+        let mut in_doubt = self.finish_parked(Look::Between).await?;
+        if self.wishes.once && self.wishes.awaits_late_calls && in_doubt + held > 0 && self.may_come_late() {
+            self.await_late_calls().await?;
+            held = self.finish_dead().await?;
+            in_doubt = self.finish_parked(Look::Between).await?;
+        }
         if !self.wishes.tidy {
             if in_doubt == 0 {
                 self.mark_begin().await?;

@@ -238,7 +238,7 @@ end
 -- Writes a try into the message's life. entry: at 6, outcome 1, detail 2 + n. The latest 16 are kept; a deferral takes the place
 -- of the one before, as `Attempt::remember` says.
 local function note(m, entry, counting, maybe)
-  m.attempts = m.attempts + counting
+  m.attempts = math.min(m.attempts + counting, 4294967295)
   if maybe == 1 then m.maybe = 1 end
   if entry == '' then return end
   while m.tries >= KEPT_MAX do

@@ -242,6 +242,7 @@ impl Bed {
             batch: 3,
             patience: Duration::ZERO,
             late: Duration::ZERO,
+            awaits_late_calls: false,
             look_every: Duration::MAX,
         };
         change(&mut wishes);

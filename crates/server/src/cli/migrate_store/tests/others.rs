@@ -10,6 +10,7 @@ use duly_core::store::{Inserted, Settle, Settlement};
 use duly_stores::memory;
 
 use super::{
+    CUTS,
     bed::{Bed, COUNT, id, now},
     meddler,
     wire::{Cut, Wires},
@@ -113,6 +114,24 @@ async fn a_dead_letter_that_is_replayed_before_a_late_cancel_is_not_lost() {
         bed.check(&format!("call {at} came late"));
     }
     assert!(cancelled_late > 0);
+}
+
+#[tokio::test]
+async fn a_single_pass_goes_on_with_what_a_run_before_parked() {
+    let calls = Bed::new().run(Wires::default(), |_| ()).await.calls;
+    for at in 0..calls {
+        for cut in CUTS {
+            let bed = Bed::new();
+            let _ = bed.run(Wires::cut(at, cut), |_| ()).await;
+            let single = bed.run(Wires::default(), |wishes| {
+                (wishes.awaits_late_calls, wishes.late) = (true, hours(1));
+            });
+            // The clock goes on once the run waits for it.
+            let (run, ()) = tokio::join!(single, async { bed.clock.advance(hours(2)) });
+            run.done.unwrap();
+            bed.check(&format!("cut at call {at} ({cut:?})"));
+        }
+    }
 }
 
 #[tokio::test]
