@@ -96,12 +96,11 @@ impl Duly {
         self.handling().clear();
         let grace_end = self.grace_end();
         let (stopped_tx, stopped) = oneshot::channel();
-        let _ = inner.parts.inputs.send(Command::Shutdown { grace_end, stopped_tx: stopped_tx }.into());
+        let _ = inner.parts.inputs.send(Command::Shutdown { grace_end, stopped_tx }.into());
         if self.in_time(grace_end, stopped).await == Waited::Standstill {
             let (stopped_tx, stopped) = oneshot::channel();
             let now = inner.parts.clock.now().mono();
-            let _ =
-                inner.parts.inputs.send(Command::Shutdown { grace_end: now, stopped_tx: stopped_tx }.into());
+            let _ = inner.parts.inputs.send(Command::Shutdown { grace_end: now, stopped_tx }.into());
             self.in_time(grace_end, stopped).await;
         }
     }
