@@ -173,3 +173,21 @@ fn a_topic_forgotten_by_a_checkpoint_that_fails_loses_nothing() {
         assert_eq!(known, 1);
     });
 }
+
+#[test]
+fn a_slice_past_retention_stays_until_no_manifest_names_it_however_often_the_store_crashes() {
+    testkit::block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || Options { retention: Duration::from_secs(60), ..tiny() };
+        let bed = Bed::open(dir.path(), options());
+        use_once(&bed, "early", 1).await;
+        bed.shared.checkpoint().unwrap();
+        // Ends after the retention of the other, in the journal alone.
+        bed.insert(120_000, [message("late", 2, 900_000, 10)]).await;
+        bed.shared.cancel(now(120_000), &[id(2)]).await.unwrap();
+        drop(bed);
+        for _ in 0..3 {
+            drop(Bed::open(dir.path(), options()));
+        }
+    });
+}

@@ -172,6 +172,12 @@ both! {
         let purged = [id("b")];
         let (answer, ()) = tokio::join!(store.purge(now(3), &purged), async {
             met(3).await;
+            // The database has been sent the commit, and may still be at it.
+            for _ in 0..10_000 {
+                if state(&other, "b").await.is_none() {
+                    break;
+                }
+            }
             insert(&other, vec![message("b", 0)]).await.unwrap();
             wire.release();
         });

@@ -236,7 +236,14 @@ impl<'a> Opening<'a> {
                 return self.engine.tables.contains_key(&table);
             }
             if let Some(slice) = number("ended") {
-                return self.engine.ended.slices.iter().any(|known| known.number == slice);
+                // Also those that are past retention by now: the manifest on disk names them until the next checkpoint.
+                let engine = &self.engine;
+                return engine
+                    .ended
+                    .slices
+                    .iter()
+                    .chain(&engine.ended_over)
+                    .any(|known| known.number == slice);
             }
             if let Some(segment) = number("journal") {
                 return segment >= self.manifest.journal_start;
