@@ -53,9 +53,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
                 T::deserialize(de::value::StrDeserializer::new(text)).map(|one| OneOrMany(vec![one]))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                let list = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-                // Whoever writes the setting means something by it.
-                if list.is_empty() { Err(de::Error::invalid_length(0, &self)) } else { Ok(OneOrMany(list)) }
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMany)
             }
         }
         input.deserialize_any(Either(PhantomData))
@@ -152,11 +150,6 @@ mod tests {
     struct Both {
         url: OneOrMany<Hidden>,
         hosts: OneOrMany<String>,
-    }
-
-    #[test]
-    fn an_empty_list_is_refused() {
-        assert!(toml::from_str::<Both>("url = []\nhosts = 'h:1'").is_err());
     }
 
     #[test]

@@ -21,6 +21,17 @@ const PARALLEL_TO_MANY: usize = 128;
 /// Requests to one origin at the same time, unless the configuration says otherwise.
 const PER_ORIGIN: usize = 128;
 
+/// Whoever writes the setting means requests to be signed.
+fn at_least_one<'de, D: Deserializer<'de>>(input: D) -> Result<OneOrMany<Hidden>, D::Error> {
+    let secrets = OneOrMany::<Hidden>::deserialize(input)?;
+    if secrets.0.is_empty() {
+        return Err(de::Error::custom(
+            "an empty list signs nothing: leave the setting out, or give a secret",
+        ));
+    }
+    Ok(secrets)
+}
+
 /// An HTTP endpoint, as it is written in the configuration. Everything is optional but one of `url` and `allow_urls`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -33,6 +44,7 @@ pub struct WebhookConfig {
     pub headers: BTreeMap<String, Hidden>,
     /// What requests are signed with, the Standard-Webhooks way: `whsec_<base64>` or plain text. Several while one
     /// takes the place of another.
+    #[serde(deserialize_with = "at_least_one")]
     pub secret: OneOrMany<Hidden>,
     /// Whole addresses that a topic may be, such as `https://*.example.com/hooks/*`.
     pub allow_urls: Vec<String>,
@@ -142,5 +154,18 @@ impl<'de> Deserialize<'de> for Permanent {
             }
         }
         input.deserialize_any(Written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_of_secrets_is_refused() {
+        assert!(toml::from_str::<WebhookConfig>("secret = ['a']").is_ok());
+        assert!(toml::from_str::<WebhookConfig>("").is_ok());
+        let refused = toml::from_str::<WebhookConfig>("secret = []").unwrap_err();
+        assert!(refused.to_string().contains("leave the setting out"), "{refused}");
     }
 }
