@@ -206,7 +206,7 @@ impl Builder {
         self
     }
 
-    /// Topics that are [measured](Duly::measures) by name, whichever sinks they go to.
+    /// Topics that are [measured](Duly::metrics) by name, whichever sinks they go to.
     pub fn watch_topics(mut self, topics: impl IntoIterator<Item: Into<String>>) -> Self {
         self.watched.extend(topics.into_iter().map(Into::into));
         self

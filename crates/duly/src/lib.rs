@@ -61,7 +61,7 @@
 //! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
 //! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::totals`], [`Duly::forecast`] |
 //! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
-//! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::measures`], [`Duly::health`], [`Duly::failed`] |
+//! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::metrics`], [`Duly::health`], [`Duly::failed`] |
 //! | test without waiting | [`ManualClock`], [`Builder::memory`], [`Duly::idle`] |
 //! | write a store, a sink or a clock | [`ports`] |
 
