@@ -10,7 +10,7 @@ use crate::Lane;
 /// own. Every node comes to the same answer by itself, whatever the order in which it knows the others, since only their names count.
 ///
 /// ```
-/// use duly_core::{Lane, SinkName, share};
+/// use duly_core::{Lane, SinkName, assign_shards};
 ///
 /// let lane = Lane::Sink(SinkName::parse("orders").unwrap());
 /// let shares = assign_shards(&lane, 16, &["a", "b"]);
