@@ -152,7 +152,7 @@ impl Builder {
     }
 
     /// The store takes messages to the sink `name` by itself, where it can; the sink takes the rest.
-    pub fn mover(mut self, name: impl Into<String>, mover: Arc<dyn InStoreDelivery>) -> Self {
+    pub fn in_store_delivery(mut self, name: impl Into<String>, mover: Arc<dyn InStoreDelivery>) -> Self {
         self.movers.insert(name.into(), mover);
         self
     }

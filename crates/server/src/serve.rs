@@ -130,8 +130,8 @@ async fn engine(
     for (name, setup) in &config.sinks {
         if let Some(entry) = sinks.get(name) {
             builder = builder.sink(name.as_str(), entry.sink.clone(), setup.options.clone());
-            if let Some(mover) = opened.mover(config, name) {
-                builder = builder.mover(name.as_str(), mover);
+            if let Some(mover) = opened.in_store_delivery(config, name) {
+                builder = builder.in_store_delivery(name.as_str(), mover);
             }
         }
     }

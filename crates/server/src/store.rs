@@ -27,13 +27,17 @@ pub(crate) struct Opened {
 impl Opened {
     /// Without sinks into streams there is nothing that the store could move there.
     #[cfg(not(feature = "redis_streams"))]
-    pub(crate) fn mover(&self, _: &Config, _: &SinkName) -> Option<Arc<dyn InStoreDelivery>> {
+    pub(crate) fn in_store_delivery(&self, _: &Config, _: &SinkName) -> Option<Arc<dyn InStoreDelivery>> {
         None
     }
 
     /// What takes messages of the sink `name` to their target within the store, if both are in one Redis.
     #[cfg(feature = "redis_streams")]
-    pub(crate) fn mover(&self, config: &Config, name: &SinkName) -> Option<Arc<dyn InStoreDelivery>> {
+    pub(crate) fn in_store_delivery(
+        &self,
+        config: &Config,
+        name: &SinkName,
+    ) -> Option<Arc<dyn InStoreDelivery>> {
         let (StoreKind::Redis(setup), Some(store)) = (&config.store.kind, &self.redis) else { return None };
         let SinkConfig::RedisStreams(streams) = &config.sinks.get(name)?.config else { return None };
         if !redis::same_place(setup.url.reveal(), streams.url.as_ref()?.reveal()) {
@@ -41,7 +45,10 @@ impl Opened {
         }
         let max_age = streams.max_age.map(|span| span.0);
         let topics = config.sinks.get(name)?.options.topics.clone();
-        store.mover(name.clone(), redis::StreamLimits { max_len: streams.max_len, max_age, topics })
+        store.in_store_delivery(
+            name.clone(),
+            redis::StreamLimits { max_len: streams.max_len, max_age, topics },
+        )
     }
 }
 

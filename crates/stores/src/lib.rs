@@ -3,13 +3,13 @@
 pub mod embedded;
 pub mod memory;
 pub mod redis;
-mod server;
+mod shared;
 pub mod sql;
 pub mod tiered;
 
 pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 pub use redis::RedisStore;
-pub use server::ServerClock;
+pub use shared::ServerClock;
 pub use sql::SqlStore;
 pub use tiered::TieredStore;

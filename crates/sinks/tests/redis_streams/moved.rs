@@ -31,7 +31,7 @@ async fn store(redis: &Redis, prefix: &str, now: Now) -> Arc<RedisStore> {
 }
 
 fn mover(store: &Arc<RedisStore>) -> Arc<dyn InStoreDelivery> {
-    store.mover(lane(), StreamLimits::default()).unwrap()
+    store.in_store_delivery(lane(), StreamLimits::default()).unwrap()
 }
 
 /// Duly with its store, its sink and its mover in one Redis.
@@ -42,7 +42,7 @@ async fn engine(redis: &Redis) -> (Duly, Arc<RedisStore>) {
         .store(store.clone())
         .clock(clock)
         .sink("events", sink_to(redis), SinkOptions::default())
-        .mover("events", mover(&store))
+        .in_store_delivery("events", mover(&store))
         .start()
         .await
         .unwrap();

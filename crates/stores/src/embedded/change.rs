@@ -57,7 +57,7 @@ impl Found {
 }
 
 /// What is to become of a message that was found.
-enum Wish {
+enum Change {
     End(State),
     Replace(Vec<u8>),
     /// It stays as it is.
@@ -127,7 +127,7 @@ impl Shared {
         }
         let mut last = {
             let mut engine = self.engine_with_room(bytes.len() + batch.len() * 8, Class::Insert).await?;
-            let mut call_keeper = engine.tick(now);
+            let mut wake_background = engine.tick(now);
             for (insert, item) in batch.iter().zip(&mut entering) {
                 item.is_new = insert.id_is_generated
                     || (engine.index.candidates(item.hash).next().is_none()
@@ -150,9 +150,9 @@ impl Shared {
                     engine.accept(item.hash, &mut bytes[item.entry.clone()]);
                 }
             }
-            call_keeper |= engine.wants_keeper();
-            if call_keeper {
-                self.keeper.notify_one();
+            wake_background |= engine.wants_background();
+            if wake_background {
+                self.background.notify_one();
             }
             self.wake(&mut engine);
             engine.journal.commit()
@@ -232,7 +232,7 @@ impl Shared {
                 self.written(place).await?;
                 let read = file.map(|file| read_entry(&*file, place));
                 let engine = self.engine();
-                // The keeper may have moved it while it was read.
+                // The background thread may have moved it while it was read.
                 let Some(marks) = engine.index.marks(hash, place) else { continue 'again };
                 let bytes = match read {
                     Some(Ok(bytes)) => Bytes::from(bytes),
@@ -276,12 +276,12 @@ impl Shared {
     }
 
     pub(super) async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.change_each(now, ids, State::Pending, |_, _| Ok(Wish::End(State::Cancelled))).await
+        self.change_each(now, ids, State::Pending, |_, _| Ok(Change::End(State::Cancelled))).await
     }
 
     pub(super) async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         // `Dead` as an end means: nothing is kept.
-        self.change_each(now, ids, State::Dead, |_, _| Ok(Wish::End(State::Dead))).await
+        self.change_each(now, ids, State::Dead, |_, _| Ok(Change::End(State::Dead))).await
     }
 
     pub(super) async fn reschedule(
@@ -294,7 +294,7 @@ impl Shared {
             let mut stored = found.stored()?;
             stored.message.due = batch[place].1;
             stored.ready = batch[place].1;
-            Ok(Wish::Replace(self.encoded(&stored, found)?))
+            Ok(Change::Replace(self.encoded(&stored, found)?))
         })
         .await
     }
@@ -308,10 +308,10 @@ impl Shared {
         self.change_each(now, &ids, State::Pending, |found, place| {
             let mut stored = found.stored()?;
             if stored.message.due != batch[place].1 {
-                return Ok(Wish::Refuse);
+                return Ok(Change::Refuse);
             }
             stored.dead = Some((DeadReason::Expired, now.wall()));
-            Ok(Wish::Replace(self.encoded(&stored, found)?))
+            Ok(Change::Replace(self.encoded(&stored, found)?))
         })
         .await
     }
@@ -321,14 +321,14 @@ impl Shared {
             let mut stored = found.stored()?;
             if stored.dead.is_some_and(|(reason, _)| reason == DeadReason::Damaged) {
                 // Nobody knows what its content was.
-                return Ok(Wish::Refuse);
+                return Ok(Change::Refuse);
             }
             stored.message.due = now.wall();
             stored.ready = now.wall();
             stored.attempts = 0;
             stored.lost = LeaseLoss::None;
             stored.dead = None;
-            Ok(Wish::Replace(self.encoded(&stored, found)?))
+            Ok(Change::Replace(self.encoded(&stored, found)?))
         })
         .await
     }
@@ -345,7 +345,7 @@ impl Shared {
         now: Now,
         ids: &[MessageId],
         from: State,
-        wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
+        wish: impl Fn(&Found, usize) -> Result<Change, StoreError>,
     ) -> Result<Vec<Changed>, StoreError> {
         let mut answers: Vec<Option<Changed>> = vec![None; ids.len()];
         let changed = self.change_pieces(now, ids, from, wish, &mut answers).await;
@@ -362,7 +362,7 @@ impl Shared {
         now: Now,
         ids: &[MessageId],
         from: State,
-        wish: impl Fn(&Found, usize) -> Result<Wish, StoreError>,
+        wish: impl Fn(&Found, usize) -> Result<Change, StoreError>,
         answers: &mut [Option<Changed>],
     ) -> Result<(), StoreError> {
         while answers.iter().any(Option::is_none) {
@@ -378,7 +378,7 @@ impl Shared {
                 }
                 match self.find(id).await? {
                     Some(found) if found.state() == from => match wish(&found, at)? {
-                        Wish::Refuse => answers[at] = Some(Changed::TooLate(from)),
+                        Change::Refuse => answers[at] = Some(Changed::TooLate(from)),
                         wish => {
                             bytes += found.bytes.len() + CHANGE_GUESS;
                             ready.push((at, wish, found));
@@ -399,8 +399,8 @@ impl Shared {
             self.admitted(bytes, Class::Change).await?;
             let mut engine = self.engine();
             engine.check_open()?;
-            if engine.tick(now) || engine.wants_keeper() {
-                self.keeper.notify_one();
+            if engine.tick(now) || engine.wants_background() {
+                self.background.notify_one();
             }
             for (at, wish, found) in ready {
                 // Claimed, changed or moved while it was read: look again.
@@ -418,7 +418,7 @@ impl Shared {
     }
 }
 
-fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish: Wish) {
+fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish: Change) {
     if peek.is_dead() {
         engine.dead_count = engine.dead_count.saturating_sub(1);
         if let Some(lane) = engine.lanes.get_mut(peek.lane()) {
@@ -429,8 +429,8 @@ fn apply(engine: &mut super::engine::Engine, found: &Found, peek: Peek<'_>, wish
     }
     let bytes = found.bytes.len() as u64;
     match wish {
-        Wish::End(state) => engine.end(found.hash, found.place, bytes, state, None, peek.head()),
-        Wish::Replace(mut entry) => engine.change(found.hash, found.place, bytes, &mut entry),
-        Wish::Refuse => {}
+        Change::End(state) => engine.end(found.hash, found.place, bytes, state, None, peek.head()),
+        Change::Replace(mut entry) => engine.change(found.hash, found.place, bytes, &mut entry),
+        Change::Refuse => {}
     }
 }

@@ -16,7 +16,7 @@ use super::{
     disk::{DiskFile, beyond_repair},
     ended::Slice,
     engine::Engine,
-    flight::{ClaimLog, Note},
+    in_flight::{ClaimLog, Note},
     lanes::LaneState,
     manifest::{FORMAT, LaneLine, Manifest, SliceLine, TableLine},
     table::{KEY_BYTES, write_gone},
@@ -119,9 +119,9 @@ impl Shared {
             if engine.stop {
                 return false;
             }
-            engine.keeper_waits = true;
+            engine.background_waits = true;
             self.wake(&mut engine);
-            engine = self.keeper.wait(engine).unwrap_or_else(PoisonError::into_inner);
+            engine = self.background.wait(engine).unwrap_or_else(PoisonError::into_inner);
         }
         true
     }
@@ -237,7 +237,7 @@ impl Shared {
             engine.check_open()?;
             engine.closed = Some("the store is closed".into());
         }
-        // The keeper may be in the middle of a round: it goes first.
+        // The background thread may be in the middle of a round: it goes first.
         let _keeping = super::locked(&self.keeping);
         self.checkpoint().map_err(|error| {
             StoreError::new(

@@ -13,14 +13,14 @@ use super::{
     disk::DiskFile,
     engine::Engine,
     entry::{self, Peek, Stored},
-    flight::{Held, Loss, Note},
+    in_flight::{Held, Loss, Note},
     index::Place,
-    lanes::{Near, NearKey},
+    lanes::{HotEntry, NearKey},
     options::{LANE_IN_FLIGHT_MIN, NEAR_COST},
     table::read_entry,
 };
 
-/// How often a claim waits for the keeper before it answers that there is nothing yet.
+/// How often a claim waits for the background thread before it answers that there is nothing yet.
 const ROUNDS_MAX: usize = 16;
 /// How long a message is left alone that the disk could not read.
 const UNREAD_AFTER: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 /// Taken out of its lane, not decoded yet.
 struct Popped {
     token: u64,
-    near: Near,
+    near: HotEntry,
     ready: Timestamp,
 }
 
@@ -118,7 +118,7 @@ impl Engine {
 }
 
 /// What is remembered of a message that is claimed until `end`. What is not in memory is filled in once it is read.
-fn held_as(key: NearKey, near: &Near, lane: u32, holder: Holder, end: Monotonic) -> Held {
+fn held_as(key: NearKey, near: &HotEntry, lane: u32, holder: Holder, end: Monotonic) -> Held {
     let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
     Held {
         id: key.id,
@@ -219,7 +219,7 @@ impl Shared {
         if let Err(error) = self.claims.write(notes) {
             let tokens: Vec<_> = messages.into_iter().map(|leased| leased.receipt.token).collect();
             self.take_back(&tokens);
-            let full = super::keeper::is_full(&error);
+            let full = super::background::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             let what = format!("the claim could not be recorded: {error}");
             return Err(StoreError::new(kind, what).with_source(error));
@@ -263,7 +263,7 @@ impl Shared {
         }
     }
 
-    /// Takes what is due out of its lane. If the keeper is still bringing it in, waits for it a little.
+    /// Takes what is due out of its lane. If the background thread is still bringing it in, waits for it a little.
     async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<Taken>, StoreError> {
         for round in 0.. {
             let moved = self.moved.notified();
@@ -274,7 +274,7 @@ impl Shared {
                 engine.check_open()?;
                 let behind = engine.tick(now);
                 if behind {
-                    self.keeper.notify_one();
+                    self.background.notify_one();
                 }
                 let Some(number) = engine.lanes.number(&claim.lane) else { return Ok(None) };
                 if engine.lanes.get(number).is_none_or(|lane| lane.paused) {
@@ -321,7 +321,7 @@ impl Shared {
             self.written(place).await?;
             let read = file.as_ref().map(|file| read_entry(&**file, place));
             let engine = self.engine();
-            // Only if it is still there was it this message that was read: the keeper moves messages, and uses old
+            // Only if it is still there was it this message that was read: the background thread moves messages, and uses old
             // journal segments again.
             if engine.index.marks(hash, place).is_some() {
                 return match read {

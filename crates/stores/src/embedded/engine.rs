@@ -17,10 +17,10 @@ use super::{
     disk::DiskFile,
     ended::{self, Ended, Slice},
     entry::{self, Peek},
-    flight::{Flight, Held},
+    in_flight::{Held, InFlight},
     index::{Index, Marks, Place},
     journal::{Kind, SPARES_KEPT, Tail},
-    lanes::{Lanes, Near, NearKey},
+    lanes::{HotEntry, Lanes, NearKey},
     moving::blocked::BlockedTables,
     numbers::Numbered,
     options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
@@ -75,7 +75,7 @@ pub(super) enum Class {
 /// Whether there is room.
 pub(super) enum Admission {
     Granted,
-    /// Not yet: the writer or the keeper must catch up first.
+    /// Not yet: the writer or the background thread must catch up first.
     Wait,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Engine {
     pub(super) buckets: BTreeMap<Slot, Bucket>,
     pub(super) tables: HashMap<u32, Table, Numbered>,
     pub(super) journal: Tail,
-    pub(super) flight: Flight,
+    pub(super) flight: InFlight,
     pub(super) ended: Ended,
     /// Dead letters on their way to their table.
     pub(super) dead: Buffer,
@@ -121,7 +121,7 @@ pub(super) struct Engine {
     pub(super) blocked: BlockedTables,
     /// Slices whose files go with the next manifest.
     pub(super) ended_over: Vec<Slice>,
-    /// Files for slices, made ahead by the keeper.
+    /// Files for slices, made ahead by the background thread.
     pub(super) slice_files: Vec<(u32, Arc<dyn DiskFile>)>,
     pub(super) checkpointed_at: u64,
     /// The claims logs that the next manifest no longer needs.
@@ -130,8 +130,8 @@ pub(super) struct Engine {
     pub(super) writer_waits: bool,
     /// Bytes that are filled again and again.
     pub(super) scratch: Vec<u8>,
-    /// The keeper waits for a frame to become durable.
-    pub(super) keeper_waits: bool,
+    /// The background thread waits for a frame to become durable.
+    pub(super) background_waits: bool,
 }
 
 impl Engine {
@@ -169,7 +169,7 @@ impl Engine {
         Ok(Admission::Granted)
     }
 
-    /// Notes the time. The keeper must be told if buckets have come near.
+    /// Notes the time. The background thread must be told if buckets have come near.
     pub(super) fn tick(&mut self, now: Now) -> bool {
         self.now = now;
         let wanted = self.opened.wanted(now.wall());
@@ -326,7 +326,7 @@ impl Engine {
     }
 
     /// Puts a message into its lane's memory. What had the same key there is out of date, and its memory is free.
-    pub(super) fn add_near(&mut self, number: u32, key: NearKey, near: Near) {
+    pub(super) fn add_near(&mut self, number: u32, key: NearKey, near: HotEntry) {
         let Some(lane) = self.lanes.get_mut(number) else { return };
         self.window += near.cost();
         if let Some(known) = lane.near.insert(key, near) {
@@ -347,7 +347,7 @@ impl Engine {
         };
         lane.near_count += 1;
         let number = peek.lane();
-        self.add_near(number, key, Near { hash, place, data, suspect: peek.is_lost() });
+        self.add_near(number, key, HotEntry { hash, place, data, suspect: peek.is_lost() });
         Marks { claimed: false, near: true }
     }
 
@@ -417,7 +417,7 @@ impl Engine {
         lane.pending += 1;
         lane.near_count += 1;
         let key = NearKey { ready: held.ready, rank: held.rank, id: held.id.clone() };
-        let near = Near { hash: held.hash, place: held.place, data: None, suspect: held.alone };
+        let near = HotEntry { hash: held.hash, place: held.place, data: None, suspect: held.alone };
         self.add_near(held.lane, key, near);
     }
 
@@ -450,8 +450,8 @@ impl Engine {
         self.next_file
     }
 
-    /// Whether the keeper has something to do that should not wait for its next round.
-    pub(super) fn wants_keeper(&self) -> bool {
+    /// Whether the background thread has something to do that should not wait for its next round.
+    pub(super) fn wants_background(&self) -> bool {
         self.buffered > self.options.buffer_bytes
             || self.window > self.options.window_bytes
             || self.ended.waiting() > ENDED_BYTES_MAX

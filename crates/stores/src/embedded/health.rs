@@ -172,7 +172,7 @@ mod tests {
                 }
                 moved.await;
             }
-            assert_stopped(&store, "duly-keeper").await;
+            assert_stopped(&store, "duly-background").await;
             store.abandon();
             drop(store);
             let store = open(dir.path(), &Arc::default()).await;

@@ -34,7 +34,7 @@ impl NearKey {
 
 /// A message near at hand.
 #[derive(Debug, Clone)]
-pub(super) struct Near {
+pub(super) struct HotEntry {
     pub(super) hash: u64,
     pub(super) place: Place,
     /// Its entry, unless it must be read from its place.
@@ -43,7 +43,7 @@ pub(super) struct Near {
     pub(super) suspect: bool,
 }
 
-impl Near {
+impl HotEntry {
     /// The memory it takes: what counts against the window.
     pub(super) fn cost(&self) -> usize {
         NEAR_COST + self.data.as_ref().map_or(0, Bytes::len)
@@ -65,7 +65,7 @@ pub(super) struct LaneState {
     pub(super) lane: Lane,
     pub(super) paused: bool,
     /// Near at hand, claimable when their time comes.
-    pub(super) near: BTreeMap<NearKey, Near>,
+    pub(super) near: BTreeMap<NearKey, HotEntry>,
     /// Near but on disk.
     pub(super) extents: Vec<Extent>,
     /// Waiting, wherever they are.

@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod background;
 mod backup;
 mod change;
 mod checkpoint;
@@ -9,22 +10,21 @@ pub mod disk;
 mod ended;
 mod engine;
 mod entry;
-mod flight;
 #[cfg(test)]
 mod forget_tests;
 mod health;
 mod horizon;
+mod in_flight;
 mod index;
 mod journal;
-mod keeper;
 mod lanes;
 mod list;
-mod look;
 mod manifest;
 mod measure;
 mod moving;
 mod numbers;
 mod options;
+mod query;
 mod read_only;
 mod recover;
 mod refill;
@@ -66,7 +66,7 @@ use self::disk::DiskFile;
 use self::{
     disk::Disk,
     engine::{Admission, Class, Engine},
-    flight::ClaimLog,
+    in_flight::ClaimLog,
     index::Place,
     journal::{Commit, Kind},
     measure::Timing,
@@ -86,16 +86,16 @@ pub struct EmbeddedStore {
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
-/// What callers, the writer and the keeper share.
+/// What callers, the writer and the background thread share.
 struct Shared {
     engine: Mutex<Engine>,
     /// Wakes the journal's writer.
     committer: Condvar,
-    /// Wakes the keeper.
-    keeper: Condvar,
+    /// Wakes the background thread.
+    background: Condvar,
     /// Wakes callers that wait for room.
     room: Notify,
-    /// Wakes claims that wait for what the keeper brings in.
+    /// Wakes claims that wait for what the background thread brings in.
     moved: Notify,
     /// Held while background work goes on: closing waits for it.
     keeping: Mutex<()>,
@@ -143,7 +143,7 @@ impl Shared {
                     Admission::Wait => self.wake(&mut engine),
                 }
             }
-            self.keeper.notify_one();
+            self.background.notify_one();
             room.await;
         }
     }
@@ -229,7 +229,7 @@ impl Shared {
         engine.stop = true;
         drop(engine);
         self.committer.notify_all();
-        self.keeper.notify_all();
+        self.background.notify_all();
         self.room.notify_waiters();
         self.moved.notify_waiters();
     }
@@ -245,10 +245,12 @@ impl EmbeddedStore {
                 .with_source(error)
         })??;
         let shared = Arc::new(shared);
-        let (writer, keeper) = (shared.clone(), shared.clone());
+        let (writer, background) = (shared.clone(), shared.clone());
         let threads = vec![
             std::thread::Builder::new().name("duly-journal".into()).spawn(move || writer::run(&writer)),
-            std::thread::Builder::new().name("duly-keeper".into()).spawn(move || keeper::run(&keeper)),
+            std::thread::Builder::new()
+                .name("duly-background".into())
+                .spawn(move || background::run(&background)),
         ];
         let threads = threads.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| {
             shared.close_because("its threads could not be started".into());

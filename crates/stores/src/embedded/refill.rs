@@ -11,14 +11,14 @@ use super::{
     engine::Engine,
     entry::{Garbled, Peek},
     index::Place,
-    lanes::{Near, NearKey},
+    lanes::{HotEntry, NearKey},
     options::BLOCK_BYTES,
     table::{read_all, read_entry},
 };
 
 /// Entries of a run, read at once.
 struct Block {
-    arrivals: Vec<(NearKey, Near)>,
+    arrivals: Vec<(NearKey, HotEntry)>,
     /// Their bytes.
     used: u64,
     next: Next,
@@ -107,7 +107,7 @@ fn split_block(block: &[u8], from: u64, end: u64, table: u32) -> Block {
     let mut at = 0;
     // Where it ends, an entry is cut by the end of the block, or bad: the next read tells which.
     while let Ok((peek, key)) = Peek::checked(&block[at..]).and_then(|peek| Ok((peek, NearKey::of(peek)?))) {
-        let near = Near {
+        let near = HotEntry {
             hash: key.id.hash64(),
             place: Place::new(table, from + at as u64),
             // A copy: a slice would keep the whole block in memory for as long as this one message waits.

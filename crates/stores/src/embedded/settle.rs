@@ -12,7 +12,7 @@ use super::{
     Shared,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
-    flight::{Held, Loss, Note},
+    in_flight::{Held, Loss, Note},
     journal::Commit,
     options::PIECE_BYTES,
 };
@@ -71,7 +71,7 @@ impl Shared {
             let mut engine = self.engine();
             engine.check_open()?;
             if engine.tick(now) {
-                self.keeper.notify_one();
+                self.background.notify_one();
             }
             answers.extend(batch.iter().zip(&mut rewritten).map(|(settle, entry)| {
                 settle_one(&mut engine, now, settle, entry.as_deref_mut(), &mut released)

@@ -102,7 +102,7 @@ pub(super) struct Table {
     pub(super) sealed: bool,
     /// What lies before this byte was moved on, or is on its way: it is not moved again.
     pub(super) split_to: u64,
-    /// The keeper is writing to it: it stays, even with nothing alive.
+    /// The background thread is writing to it: it stays, even with nothing alive.
     pub(super) busy: bool,
     /// Something in it cannot be read, and so cannot be moved: rewriting it would not empty it.
     pub(super) has_damage: bool,

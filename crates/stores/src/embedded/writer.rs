@@ -32,12 +32,12 @@ pub(super) fn run(shared: &Shared) {
         let waits = {
             let mut engine = shared.engine();
             engine.journal.wrote(frame);
-            std::mem::take(&mut engine.keeper_waits)
+            std::mem::take(&mut engine.background_waits)
         };
         commit.finish(true);
         shared.room.notify_waiters();
         if waits {
-            shared.keeper.notify_all();
+            shared.background.notify_all();
         }
     }
     shared.engine().journal.fail();

@@ -7,12 +7,12 @@ use duly_core::{
     store::{Claim, ClaimBudget, Claimed, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
-use super::shelf::{Entry, Lease, Shelf};
+use super::state::{Entry, Lease, StoreState};
 
 /// The store is one shard.
 const SHARD: u16 = 0;
 
-impl Shelf {
+impl StoreState {
     pub(super) fn claim(&mut self, now: Now, claim: &Claim) -> Claimed {
         let messages =
             self.chosen(now, claim).into_iter().filter_map(|id| self.lease(now, claim, &id)).collect();

@@ -16,13 +16,13 @@ use super::{
     keys::{read_turn, tag},
     packed, scripts,
 };
-use crate::server::{
+use crate::shared::{
+    claim_order::{self, ClaimOrder, each, next_beside, select_claims},
     lane::lane_text,
-    turn::{self, Turn, chosen, each, next_beside},
 };
 
 /// The first of one lane in one shard, with their members of `wait`.
-type Seen = turn::Seen<Vec<u8>>;
+type Seen = claim_order::Seen<Vec<u8>>;
 
 /// A shard, and the token by which this node may claim from it, where that takes one.
 type Owned = (u16, Option<u64>);
@@ -30,7 +30,7 @@ type Owned = (u16, Option<u64>);
 /// What one shard gave.
 #[derive(Default)]
 struct Given {
-    leased: Vec<(Turn, LeasedMessage)>,
+    leased: Vec<(ClaimOrder, LeasedMessage)>,
     next: Option<Timestamp>,
     /// Why it gave no more.
     fault: Option<StoreError>,
@@ -46,10 +46,12 @@ impl RedisStore {
             return Ok(Claimed::default());
         }
         let (shards, seen): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
-        let (chosen, left_out) = self.within_budget(&shards, chosen(&seen, now.wall(), claim.limit)).await;
-        let next = next_beside(&seen, &chosen);
-        let given =
-            chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));
+        let (selected, left_out) =
+            self.within_budget(&shards, select_claims(&seen, now.wall(), claim.limit)).await;
+        let next = next_beside(&seen, &selected);
+        let given = selected
+            .into_iter()
+            .map(|(shard, candidates)| self.lease_in(now, claim, &lane, shards[shard], candidates));
         // What one shard gave is in this process's hands, also if another shard cannot be asked.
         let given = join_all(given).await;
         if given.iter().all(|given| given.leased.is_empty())
@@ -87,9 +89,12 @@ impl RedisStore {
             cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
             let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
             let cut = members.len() == count;
-            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|turn| (turn, member));
-            let turns = members.into_iter().map(read).collect::<Option<_>>();
-            Ok::<_, StoreError>(Seen { turns: turns.ok_or_else(|| garbled("a place in a lane"))?, cut })
+            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|candidate| (candidate, member));
+            let candidates = members.into_iter().map(read).collect::<Option<_>>();
+            Ok::<_, StoreError>(Seen {
+                candidates: candidates.ok_or_else(|| garbled("a place in a lane"))?,
+                cut,
+            })
         };
         let of_shard = |owned: Owned| async move { (owned, in_shard(owned.0).await) };
         let said = join_all(shards.iter().map(|owned| of_shard(*owned))).await;
@@ -102,10 +107,10 @@ impl RedisStore {
         claim: &Claim,
         lane: &str,
         owned: Owned,
-        turns: Vec<&(Turn, Vec<u8>)>,
+        candidates: Vec<&(ClaimOrder, Vec<u8>)>,
     ) -> Given {
         let (shard, mut given) = (owned.0, Given::default());
-        if let Err(fault) = self.lease_parts(now, claim, lane, owned, &turns, &mut given).await {
+        if let Err(fault) = self.lease_parts(now, claim, lane, owned, &candidates, &mut given).await {
             // Its messages wait until a sweep has reached it. If it is not this shard's fault alone, the next claim says so.
             let _ = self.faults.note(shard, fault.clone());
             given = Given { next: Some(now.wall()), fault: Some(fault), ..given };
@@ -119,7 +124,7 @@ impl RedisStore {
         claim: &Claim,
         lane: &str,
         (shard, right): Owned,
-        turns: &[&(Turn, Vec<u8>)],
+        candidates: &[&(ClaimOrder, Vec<u8>)],
         given: &mut Given,
     ) -> Result<(), StoreError> {
         let fence = right.map(|token| Fence { scope: self.scope(lane, shard), token });
@@ -128,9 +133,9 @@ impl RedisStore {
             Holder::Process => 0,
             Holder::Client => 1,
         };
-        for part in turns.chunks(ITEMS_MAX) {
+        for part in candidates.chunks(ITEMS_MAX) {
             let mut cmd = self.call(&scripts::CLAIM, shard, now);
-            let call = self.doubts.number();
+            let call = self.unconfirmed.number();
             cmd.arg(lane).arg(end).arg(span).arg(holder);
             cmd.arg(&self.options.instance.to_be_bytes()).arg(&call.to_be_bytes());
             cmd.arg(right.map_or_else(String::new, |token| token.to_string()));
@@ -138,8 +143,8 @@ impl RedisStore {
                 cmd.arg(member.as_slice());
             });
             let said = self.run(&scripts::CLAIM, &cmd).await.inspect_err(|error| {
-                let ids = part.iter().map(|(turn, _)| turn.id.clone());
-                self.doubts.doubt(error, shard, call, ids);
+                let ids = part.iter().map(|(candidate, _)| candidate.id.clone());
+                self.unconfirmed.unconfirmed_call(error, shard, call, ids);
             })?;
             if said.is_empty() {
                 self.nodes.lost(lane, shard, right.unwrap_or_default());
@@ -148,8 +153,8 @@ impl RedisStore {
             let [token, next, packed @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
             let token = number(token).ok_or_else(|| garbled("an answer"))?;
             given.next = time_in(next)?;
-            for ((turn, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
-                given.leased.extend(read_leased(turn, shard, token, packed, fence.as_ref()));
+            for ((candidate, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
+                given.leased.extend(read_leased(candidate, shard, token, packed, fence.as_ref()));
             }
         }
         Ok(())
@@ -163,19 +168,19 @@ impl RedisStore {
 
 /// What a claim gave, unless it is no message: then it stays claimed, and is told.
 fn read_leased(
-    turn: &Turn,
+    candidate: &ClaimOrder,
     shard: u16,
     token: u64,
     packed: &[u8],
     fence: Option<&Fence>,
-) -> Option<(Turn, LeasedMessage)> {
-    let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
-        tracing::error!(id = turn.id.as_str(), "stored message unreadable");
+) -> Option<(ClaimOrder, LeasedMessage)> {
+    let Ok(unpacked) = packed::unpack(candidate.id.clone(), &Bytes::copy_from_slice(packed)) else {
+        tracing::error!(id = candidate.id.as_str(), "stored message unreadable");
         return None;
     };
     let packed::Unpacked { record, lost } = unpacked;
-    let receipt = Receipt { shard, token, id: turn.id.clone() };
+    let receipt = Receipt { shard, token, id: candidate.id.clone() };
     let (attempt, lost_at) = (record.attempts.saturating_add(1), Attempt::lost_at(&record.history));
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
-    Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, lost_at, fence }))
+    Some((candidate.clone(), LeasedMessage { message, receipt, ready, attempt, lost, lost_at, fence }))
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 use futures_util::future::try_join_all;
 
-use super::{RedisStore, call::number, link::Link, scripts};
+use super::{RedisStore, call::number, connection::Link, scripts};
 
 /// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
 /// questions as ever and refuses changes.

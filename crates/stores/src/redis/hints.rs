@@ -6,7 +6,7 @@ use redis::{Msg, aio::PubSubStream};
 use tokio::sync::{Mutex, Notify};
 
 use super::{RedisStore, keys::time};
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// The ear of this process.
 #[derive(Default)]

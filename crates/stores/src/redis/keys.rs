@@ -2,7 +2,7 @@
 
 use duly_core::{MessageId, Timestamp};
 
-use crate::server::turn::Turn;
+use crate::shared::claim_order::ClaimOrder;
 
 /// The keys of one shard, in the order in which `prelude.lua` takes them.
 const OF_SHARD: [&str; 13] = [
@@ -92,7 +92,7 @@ pub(super) fn time(bytes: &[u8]) -> Option<Timestamp> {
 }
 
 /// Reads a member of `wait` of a lane whose tag has `tag_len` bytes.
-pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<Turn> {
+pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<ClaimOrder> {
     let rest = member.get(tag_len..)?;
     let (rank, id) = rest.get(6..)?.split_first()?;
     let (marks, id) = match id.split_last()? {
@@ -100,7 +100,7 @@ pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<Turn> {
         _ => (0, id),
     };
     let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
-    Some(Turn { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
+    Some(ClaimOrder { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
 }
 
 /// What `move.lua` tells of those it moved: the number of the stream from 1, and the member of `wait`.
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn turns_read_back_with_their_marks() {
         let member = [&b"qwork\0"[..], &[0, 0, 0, 0, 1, 2], &[5], b"a-1", &[3]].concat();
-        let turn = read_turn(&member, 6).unwrap();
-        assert_eq!((turn.ready.as_millis(), turn.rank, turn.id.as_str()), (258, 5, "a-1"));
-        assert!(turn.lost);
+        let candidate = read_turn(&member, 6).unwrap();
+        assert_eq!((candidate.ready.as_millis(), candidate.rank, candidate.id.as_str()), (258, 5, "a-1"));
+        assert!(candidate.lost);
         assert!(!read_turn(&member[..member.len() - 1], 6).unwrap().lost);
     }
 }

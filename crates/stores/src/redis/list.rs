@@ -14,8 +14,8 @@ use super::{
     RedisStore,
     fault::garbled,
     keys::{ended_places, six, time},
-    look::{Bodies, STEP},
     packed::state_number,
+    query::{Bodies, STEP},
     scripts,
 };
 

@@ -1,32 +1,32 @@
 #![doc = include_str!("docs.md")]
 
-mod accept;
 mod budget;
 mod call;
 mod change;
 mod claim;
-mod doubts;
+mod connection;
 mod fault;
 mod health;
 mod hints;
+mod in_store_delivery;
+mod insert;
 mod inspect;
 mod keys;
-mod link;
 mod list;
-mod look;
-mod mover;
 mod nodes;
 mod open;
 mod options;
 mod outcomes;
 mod packed;
 mod paused;
+mod query;
 mod replicas;
 mod scripts;
 mod settle;
 mod shard_faults;
 mod shards;
 mod sweep;
+mod unconfirmed;
 
 use std::{
     fmt,
@@ -44,17 +44,17 @@ use duly_core::{
 };
 
 use self::{
-    doubts::Doubts, health::LastSweep, hints::Hints, keys::Keys, link::Link, outcomes::Outcomes,
-    paused::Paused, replicas::Replicas, shard_faults::ShardFaults,
+    connection::Link, health::LastSweep, hints::Hints, keys::Keys, outcomes::Outcomes, paused::Paused,
+    replicas::Replicas, shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
 };
 pub use self::{
+    connection::{check_address, same_place},
     fault::is_gone,
+    in_store_delivery::StreamLimits,
     inspect::{Finding, Inspection, inspect},
-    link::{check_address, same_place},
-    mover::StreamLimits,
     options::Options,
 };
-use crate::server::{rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{room::Room, shard_leases::Nodes, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {
@@ -68,7 +68,7 @@ pub struct RedisStore {
     time: StoreTime,
     nodes: Nodes,
     room: Room,
-    doubts: Doubts,
+    unconfirmed: UnconfirmedCalls,
     outcomes: Outcomes,
     hints: Hints,
     paused: Paused,
@@ -152,11 +152,11 @@ impl Store for RedisStore {
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records(ids, look::Bodies::With).await
+        self.records(ids, query::Bodies::With).await
     }
 
     async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records(ids, look::Bodies::Without).await
+        self.records(ids, query::Bodies::Without).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {

@@ -16,14 +16,14 @@ use futures_util::future::join_all;
 use super::{
     RedisStore,
     call::number,
+    connection::Link,
     fault::{garbled, sorted},
     keys::Keys,
-    link::Link,
     scripts,
 };
-use crate::server::{
+use crate::shared::{
     lane::lane_of,
-    rights::{Member, Wish, is_to_a_sink},
+    shard_leases::{Member, Wish, is_to_a_sink},
 };
 
 /// The version of what the scripts do to the data. Nodes of different versions do not work on one store together.

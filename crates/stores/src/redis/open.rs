@@ -18,21 +18,21 @@ use redis::RedisError;
 use super::{
     Options, RedisStore,
     call::{ITEMS_MAX, number},
-    doubts::Doubts,
+    connection::{Link, connect},
     fault::{garbled, sorted},
     health::LastSweep,
     hints::Hints,
     inspect::findings,
     keys::Keys,
-    link::{Link, connect},
     nodes::Coming,
     outcomes::Outcomes,
     paused::Paused,
     replicas::Replicas,
     scripts,
     shard_faults::{Part, ShardFaults},
+    unconfirmed::UnconfirmedCalls,
 };
-use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{ServerClock, room::Room, shard_leases::Nodes, time::StoreTime};
 
 /// The layout of the data. Another number is another Duly's.
 const FORMAT: &str = "1";
@@ -108,7 +108,7 @@ impl RedisStore {
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),
-            doubts: Doubts::default(),
+            unconfirmed: UnconfirmedCalls::default(),
             outcomes: Outcomes::default(),
             hints: Hints::default(),
             paused: Paused::default(),

@@ -14,7 +14,7 @@ use duly_core::{
 };
 
 use super::{RedisStore, shard_faults::Part};
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// The lanes that were paused when Redis last said so.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use duly_core::{Now, ShardOwner, ShardStatus, Timestamp, store::StoreError};
 use futures_util::future::{try_join, try_join_all};
 
 use super::{RedisStore, nodes::read_member};
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// So many paused lanes are passed over in search of one that is not.
 const PAUSED_MAX: usize = 1000;

@@ -19,7 +19,7 @@ use super::{
     scripts,
     shard_faults::Part,
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// How many leases a sweep ends in a shard; if there are more, it asks to be called again at once.
 const LEASES_MAX: usize = 200;

@@ -7,14 +7,14 @@ use duly_core::{Fence, MessageId, Now, SinkName, StoredMessage, store::Claim};
 use super::{
     SqlStore,
     claim::{Given, Owned, Taking, leased},
+    connection::{Session, Statement},
     count::{Slot, Tally},
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, Row},
     text::{kind_word, properties_text, retry_text},
     write::{Found, INSERTED},
 };
-use crate::server::turn::Turn;
+use crate::shared::claim_order::ClaimOrder;
 
 impl SqlStore {
     /// Claims those of the rows that still wait as they were seen and that nobody works on, reads them and counts them.
@@ -23,7 +23,7 @@ impl SqlStore {
         session: &mut Session,
         now: Now,
         taking: &Taking<'_>,
-        turns: &BTreeMap<&MessageId, (&Turn, Owned)>,
+        candidates: &BTreeMap<&MessageId, (&ClaimOrder, Owned)>,
         mut given: Given,
     ) -> Result<Given, Fault> {
         let slot = self.slots.take();
@@ -32,10 +32,13 @@ impl SqlStore {
             Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS place, turn.number, ");
         // Known without reading the body.
         take.push("COALESCE(octet_length(message.body), 0)::BIGINT + COALESCE(octet_length(message.properties), 0) AS bytes FROM unnest(");
-        let mut in_order: Vec<_> = turns.values().map(|(turn, _)| *turn).collect();
+        let mut in_order: Vec<_> = candidates.values().map(|(candidate, _)| *candidate).collect();
         in_order.sort_unstable();
-        take.bind_array(in_order.iter().map(|turn| turn.id.as_str()).collect::<Vec<_>>()).push(", ");
-        take.bind_array(in_order.iter().map(|turn| turn.ready.as_millis() as i64 * 1000).collect::<Vec<_>>());
+        take.bind_array(in_order.iter().map(|candidate| candidate.id.as_str()).collect::<Vec<_>>())
+            .push(", ");
+        take.bind_array(
+            in_order.iter().map(|candidate| candidate.ready.as_millis() as i64 * 1000).collect::<Vec<_>>(),
+        );
         // Found by their ids: the index of places has many entries of rows that have left.
         take.push(
             ") WITH ORDINALITY AS turn (id, at, number) JOIN delay_message AS message ON message.message_id = turn.id AND \
@@ -62,16 +65,16 @@ impl SqlStore {
         take.push(") SELECT * FROM taken");
         let mut found = Found::default();
         found.read(session.rows(take).await?)?;
-        given.missed = found.rows.len() < turns.len();
+        given.missed = found.rows.len() < candidates.len();
         let mut tally = Tally::default();
         for bad in &found.bad {
             self.bury(session, now, bad, &mut tally).await?;
         }
         self.count(session, &slot, tally).await?;
         for row in found.rows {
-            let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
+            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
             let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
-            given.leased.push((turn.clone(), leased(row, shard, fence)));
+            given.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
         Ok(given)
     }

@@ -11,9 +11,9 @@ use std::sync::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::CALLS,
     fault::Fault,
-    link::{Session, Statement},
 };
 
 /// Numbers of calls, no two alike, of whichever process.

@@ -9,9 +9,9 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::{Book, Tally},
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, Row},
     settle::put_back,
     work::transact,

@@ -13,15 +13,15 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Dialect, Session, Statement},
     count::Tally,
     fault::Fault,
-    link::{Dialect, Session, Statement},
     row::{Row, queue_no},
-    work::{look, transact},
+    work::{read, transact},
 };
-use crate::server::{
+use crate::shared::{
+    claim_order::{self, ClaimOrder, each, next_behind, next_beside, select_claims},
     lane::lane_text,
-    turn::{self, Turn, chosen, each, next_behind, next_beside},
 };
 
 /// So many are claimed in one transaction.
@@ -31,7 +31,7 @@ pub(crate) const TOGETHER_MAX: usize = 500;
 const MISSED_WAIT: Duration = Duration::from_millis(10);
 
 /// The first of one lane in one shard.
-type Seen = turn::Seen<()>;
+type Seen = claim_order::Seen<()>;
 
 /// A shard, and the token by which this node delivers the lane from it, if somebody must.
 pub(crate) type Owned = (u16, Option<u64>);
@@ -43,7 +43,7 @@ pub(crate) struct Taking<'c> {
     pub(crate) lane_no: i64,
     pub(crate) call: i64,
     /// Per shard whose turn it is.
-    pub(crate) shards: Vec<(Owned, Vec<Turn>)>,
+    pub(crate) shards: Vec<(Owned, Vec<ClaimOrder>)>,
     /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
     pub(crate) versions: Option<HashMap<MessageId, i64>>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Taking<'c> {
 /// What a claim gave.
 #[derive(Default)]
 pub(crate) struct Given {
-    pub(crate) leased: Vec<(Turn, LeasedMessage)>,
+    pub(crate) leased: Vec<(ClaimOrder, LeasedMessage)>,
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
     /// Somebody else was at work on some of them, or they are not as they were.
@@ -75,7 +75,7 @@ impl SqlStore {
         let lane_no = self.claim_number(&claim.lane, &lane).await?;
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
-        let (seen, session) = look!(self, |session| async {
+        let (seen, session) = read!(self, |session| async {
             session.begin_early();
             let seen = self.peek(&mut session, lane_no, claim.limit, &shards).await?;
             Ok((seen, session))
@@ -84,17 +84,17 @@ impl SqlStore {
             session.end().await;
             return Ok(Claimed::default());
         };
-        let mut chosen = chosen(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
-        let beside = next_beside(&seen, &chosen);
-        let behind = next_behind(&seen, &chosen);
-        if chosen.is_empty() {
+        let mut selected = select_claims(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
+        let beside = next_beside(&seen, &selected);
+        let behind = next_behind(&seen, &selected);
+        if selected.is_empty() {
             session.end().await;
             return Ok(Claimed { messages: Vec::new(), next: beside });
         }
-        let take = |(place, turns): (usize, Vec<&(Turn, ())>)| {
-            (shards[place], turns.into_iter().map(|(turn, ())| turn.clone()).collect())
+        let take = |(place, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
+            (shards[place], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
         };
-        let shards = std::mem::take(&mut chosen).into_iter().map(take).collect();
+        let shards = std::mem::take(&mut selected).into_iter().map(take).collect();
         let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
         let given = self.take_from(Some(session), now, &taking).await?;
         let missed = given.again(now);
@@ -113,10 +113,10 @@ impl SqlStore {
         now: Now,
         taking: &Taking<'_>,
     ) -> Result<Given, StoreError> {
-        let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| &turn.id);
-        let doubt = self.doubts.unless_answered(taking.call, ids.collect());
+        let ids = taking.shards.iter().flat_map(|(_, candidates)| candidates).map(|candidate| &candidate.id);
+        let unconfirmed_call = self.unconfirmed.unless_answered(taking.call, ids.collect());
         let taken = transact!(self, from session, |session| self.take_in_one(&mut session, now, taking));
-        let mut given = doubt.answered(taken)?;
+        let mut given = unconfirmed_call.answered(taken)?;
         for (shard, token) in &given.lost {
             self.nodes.lost(taking.lane, *shard, *token);
         }
@@ -147,7 +147,7 @@ impl SqlStore {
         let count = each(limit, shards.len().max(1)) + 1;
         let queues: Vec<_> = shards.iter().map(|(shard, _)| queue_no(lane_no, *shard)).collect();
         let looked = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
-        let mut seen: HashMap<i64, Vec<(Turn, ())>> = HashMap::new();
+        let mut seen: HashMap<i64, Vec<(ClaimOrder, ())>> = HashMap::new();
         for row in looked.into_iter().flat_map(|reply| reply.rows) {
             let (queue, at) = (row.int(0)?, row.int(1)?);
             if queue < 0 {
@@ -156,18 +156,18 @@ impl SqlStore {
                 }
                 continue;
             }
-            let turn = Turn {
+            let candidate = ClaimOrder {
                 ready: Timestamp::from_millis(at as u64 / 1000),
                 rank: row.int(2)? as u8,
                 id: MessageId::parse(&row.text(3)?).map_err(|_| Fault::garbled("an id"))?,
                 lost: row.int(4)? != 0,
             };
-            seen.entry(queue).or_default().push((turn, ()));
+            seen.entry(queue).or_default().push((candidate, ()));
         }
         let of_shard = |(shard, _): &Owned| {
-            let mut turns = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
-            turns.sort_by(|(a, ()), (b, ())| a.cmp(b));
-            Seen { cut: turns.len() == count, turns }
+            let mut candidates = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
+            candidates.sort_by(|(a, ()), (b, ())| a.cmp(b));
+            Seen { cut: candidates.len() == count, candidates }
         };
         Ok(Some(shards.iter().map(of_shard).collect()))
     }
@@ -183,16 +183,18 @@ impl SqlStore {
             return Ok(Given { paused: true, ..given });
         }
         let shards = self.still_owned(session, taking, &mut given).await?;
-        let mut turns: BTreeMap<&MessageId, (&Turn, Owned)> = BTreeMap::new();
+        let mut candidates: BTreeMap<&MessageId, (&ClaimOrder, Owned)> = BTreeMap::new();
         for (owned, part) in &shards {
-            turns.extend(part.iter().map(|turn| (&turn.id, (turn, *owned))));
+            candidates.extend(part.iter().map(|candidate| (&candidate.id, (candidate, *owned))));
         }
         if self.dialect() == Dialect::Postgres && taking.versions.is_none() {
-            return self.take_at_once(session, now, taking, &turns, given).await;
+            return self.take_at_once(session, now, taking, &candidates, given).await;
         }
         let slot = self.slots.take();
-        let ids: Vec<_> = turns.keys().copied().collect();
-        let found = self.lock_within_budget(session, &ids, |id| turns.get(id).map(|(turn, _)| *turn)).await?;
+        let ids: Vec<_> = candidates.keys().copied().collect();
+        let found = self
+            .lock_within_budget(session, &ids, |id| candidates.get(id).map(|(candidate, _)| *candidate))
+            .await?;
         given.missed = found.rows.len() < ids.len();
         let mut tally = Tally::default();
         for bad in found.bad.iter().filter(|bad| bad.queue_no.is_some_and(|queue| queue > 0)) {
@@ -201,11 +203,11 @@ impl SqlStore {
         let token = self.tokens.next(self.time.tick(now));
         let mut claimed = Vec::new();
         for mut row in found.rows {
-            let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
+            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
             let is_known = |versions: &HashMap<_, _>| versions.get(row.id()) == Some(&row.version);
             let waits = row.record.state == State::Pending
                 && !row.is_raw
-                && row.record.ready == turn.ready
+                && row.record.ready == candidate.ready
                 && taking.versions.as_ref().is_none_or(is_known);
             // A number that this node knows from before a failover may be another lane's by now.
             let is_of_lane = row.lane_no == taking.lane_no && row.record.message.lane() == taking.claim.lane;
@@ -217,7 +219,7 @@ impl SqlStore {
             tally.pending(row.lane_no, row.record.ready, -1);
             claimed.push(row.id().clone());
             let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
-            given.leased.push((turn.clone(), leased(row, shard, fence)));
+            given.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
         let mut script = self.mark_claimed(now, taking, token, &claimed);
         script.extend(self.counting(session, &slot, tally));
@@ -233,7 +235,7 @@ impl SqlStore {
         session: &mut Session,
         taking: &'t Taking<'_>,
         given: &mut Given,
-    ) -> Result<Vec<&'t (Owned, Vec<Turn>)>, Fault> {
+    ) -> Result<Vec<&'t (Owned, Vec<ClaimOrder>)>, Fault> {
         if matches!(taking.claim.lane, Lane::Queue(_)) {
             return Ok(taking.shards.iter().collect());
         }
@@ -248,7 +250,7 @@ impl SqlStore {
             owned.insert(row.int(0)?, row.int(1)? as u64);
         }
         let is_owned =
-            |((shard, right), _): &(Owned, Vec<Turn>)| owned.get(&i64::from(*shard)).copied() == *right;
+            |((shard, right), _): &(Owned, Vec<ClaimOrder>)| owned.get(&i64::from(*shard)).copied() == *right;
         let (kept, lost): (Vec<_>, Vec<_>) = taking.shards.iter().partition(|part| is_owned(part));
         given.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
         Ok(kept)

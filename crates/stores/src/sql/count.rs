@@ -12,8 +12,8 @@ use duly_core::Timestamp;
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
 };
 
 /// So many counters are written with one statement. There is a statement for every number of them up to this.

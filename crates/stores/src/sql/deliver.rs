@@ -7,9 +7,9 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Dialect, Session, Statement},
     count::{Book, Slot, Tally},
     fault::Fault,
-    link::{Dialect, Session, Statement},
 };
 
 /// What one statement can end: claims of one call that were all delivered.

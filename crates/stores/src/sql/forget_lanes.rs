@@ -14,12 +14,12 @@ use duly_core::store::StoreError;
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::{DEAD_OF_LANE, PENDING_OF_LANE},
     fault::Fault,
     lanes::{HASHED, is_of_its_name},
-    link::{Session, Statement},
     row::{DEAD, IN_FLIGHT, queue_no},
-    work::{look, transact},
+    work::{read, transact},
 };
 
 /// So many lanes go with one transaction.
@@ -43,8 +43,8 @@ impl SqlStore {
             return Ok(());
         }
         let served: BTreeSet<_> = serves.iter().filter_map(|name| self.lanes.number(name)).collect();
-        let busy = look!(self, |session| self.lanes_in_flight(&mut session))?;
-        let (empty, to) = look!(self, |session| self.empty_lanes(&mut session))?;
+        let busy = read!(self, |session| self.lanes_in_flight(&mut session))?;
+        let (empty, to) = read!(self, |session| self.empty_lanes(&mut session))?;
         let (counted, bare): (Vec<_>, Vec<_>) = empty
             .into_iter()
             .filter(|lane| !busy.contains(&lane.number) && !served.contains(&lane.number))
@@ -142,9 +142,9 @@ impl SqlStore {
 
     /// Puts back the rows of lanes that hold something: it was put there by a node that knew the number from before.
     pub(super) async fn restore_lanes(&self) -> Result<(), StoreError> {
-        let lost = look!(self, |session| self.lanes_without_rows(&mut session))?;
+        let lost = read!(self, |session| self.lanes_without_rows(&mut session))?;
         for number in lost {
-            let Some(name) = look!(self, |session| self.name_by_message(&mut session, number))? else {
+            let Some(name) = read!(self, |session| self.name_by_message(&mut session, number))? else {
                 continue;
             };
             let lane = [(name, number)];

@@ -12,12 +12,12 @@ use tokio::sync::{Mutex, Notify};
 
 use super::{
     SqlStore,
+    connection::{Dialect, Session, Statement},
     fault::Fault,
     indexed::NEAR,
-    link::{Dialect, Session, Statement},
     row::Row,
 };
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
 const HINT_WITHIN: Duration = Duration::from_secs(3);
@@ -123,9 +123,14 @@ impl SqlStore {
 
     /// What is told of an entry to other nodes, if it is ready soon.
     pub(crate) fn hint_of(&self, now: Now, entry: &super::Entry) -> Option<String> {
-        let is_soon = entry.turn.ready <= now.wall().saturating_add(HINT_WITHIN);
+        let is_soon = entry.candidate.ready <= now.wall().saturating_add(HINT_WITHIN);
         let lane = self.lanes.name(entry.lane_no).filter(|_| is_soon && !self.presence.is_alone())?;
-        Some(format!("{} {} {} {lane}", self.options.instance, entry.shard, entry.turn.ready.as_millis()))
+        Some(format!(
+            "{} {} {} {lane}",
+            self.options.instance,
+            entry.shard,
+            entry.candidate.ready.as_millis()
+        ))
     }
 
     /// What this process sent it knows, and what another node delivers is of no use here.

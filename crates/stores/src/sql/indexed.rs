@@ -10,13 +10,13 @@ use duly_core::{MessageId, Timestamp, store::StoreError};
 
 use super::{
     SqlStore,
+    connection::{Answer, Session, Statement},
     fault::Fault,
-    link::{Answer, Session, Statement},
     row::{Row, place_of, queue_no},
-    work::{look, transact},
+    work::{read, transact},
     write::lists,
 };
-use crate::server::turn::{Turn, rank};
+use crate::shared::claim_order::{ClaimOrder, rank};
 
 /// What is ready within this is told to the index at once, and not looked for afterwards.
 pub(crate) const NEAR: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const EPOCH: &str = "index_epoch";
 pub(crate) struct Entry {
     pub(crate) lane_no: i64,
     pub(crate) shard: u16,
-    pub(crate) turn: Turn,
+    pub(crate) candidate: ClaimOrder,
     pub(crate) version: i64,
 }
 
@@ -55,7 +55,7 @@ impl SqlStore {
 
     pub(super) fn entry_of(&self, row: &Row) -> Entry {
         let message = &row.record.message;
-        let turn = Turn {
+        let candidate = ClaimOrder {
             ready: row.record.ready,
             rank: rank(message.priority),
             id: message.id.clone(),
@@ -63,15 +63,15 @@ impl SqlStore {
         };
         // A row that was there before is written with the next version.
         let version = if row.is_new { row.version } else { row.version + 1 };
-        Entry { lane_no: row.lane_no, shard: self.shard_of(&message.id), turn, version }
+        Entry { lane_no: row.lane_no, shard: self.shard_of(&message.id), candidate, version }
     }
 
     fn read_entry(&self, row: &Answer) -> Result<Entry, Fault> {
         let id = MessageId::parse(&row.text(0)?).map_err(|_| Fault::garbled("an id"))?;
         let ready = Timestamp::from_millis(row.int(2)? as u64 / 1000);
         let (shard, queue) = (self.shard_of(&id), row.int(1)?);
-        let turn = Turn { ready, rank: row.int(3)? as u8, lost: row.int(4)? != 0, id };
-        Ok(Entry { lane_no: queue / 256, shard, turn, version: row.int(5)? })
+        let candidate = ClaimOrder { ready, rank: row.int(3)? as u8, lost: row.int(4)? != 0, id };
+        Ok(Entry { lane_no: queue / 256, shard, candidate, version: row.int(5)? })
     }
 
     /// Some of what the index is to have by `until` and has not, the soonest first.
@@ -82,7 +82,7 @@ impl SqlStore {
             select.push(" ORDER BY unindexed_at LIMIT ").bind(limit as i64);
             select
         };
-        let rows = look!(self, |session| session.rows(select()))?;
+        let rows = read!(self, |session| session.rows(select()))?;
         // One that is being claimed at this moment waits nowhere.
         let waiting =
             rows.iter().filter(|row| row.maybe_int(1).ok().flatten().is_some_and(|queue| queue > 0));
@@ -106,8 +106,8 @@ impl SqlStore {
             return Ok(());
         }
         let versions: HashMap<_, _> =
-            entries.iter().map(|entry| (entry.turn.id.as_str(), entry.version)).collect();
-        let ids: Vec<_> = entries.iter().map(|entry| &entry.turn.id).collect();
+            entries.iter().map(|entry| (entry.candidate.id.as_str(), entry.version)).collect();
+        let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
         let mut same = Vec::new();
         for list in lists(&ids) {
             let mut select = Statement::new(
@@ -138,35 +138,35 @@ impl SqlStore {
     pub(crate) async fn still_waiting(&self, entries: &[Entry]) -> Result<Vec<bool>, StoreError> {
         let mut known: HashMap<MessageId, Entry> = HashMap::new();
         for part in entries.chunks(100) {
-            let ids: Vec<_> = part.iter().map(|entry| &entry.turn.id).collect();
+            let ids: Vec<_> = part.iter().map(|entry| &entry.candidate.id).collect();
             let select = || {
                 let mut select = Statement::new(self.dialect(), ENTRY);
                 select.push("message_id IN (");
                 select.bind_all(lists(&ids).next().unwrap_or_default()).push(") AND queue_no > 0");
                 select
             };
-            for row in look!(self, |session| session.rows(select()))? {
+            for row in read!(self, |session| session.rows(select()))? {
                 let entry = self.read_entry(&row)?;
-                known.insert(entry.turn.id.clone(), entry);
+                known.insert(entry.candidate.id.clone(), entry);
             }
         }
-        Ok(entries.iter().map(|entry| known.get(&entry.turn.id) == Some(entry)).collect())
+        Ok(entries.iter().map(|entry| known.get(&entry.candidate.id) == Some(entry)).collect())
     }
 
     /// Some of what waits in one queue until `until`, in order, behind `after`.
     pub(crate) async fn waiting_in(
         &self,
         (lane_no, shard): (i64, u16),
-        after: Option<&Turn>,
+        after: Option<&ClaimOrder>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<Entry>, StoreError> {
-        let from = after.map_or(0, |turn| turn.ready.as_millis() as i64 * 1000);
+        let from = after.map_or(0, |candidate| candidate.ready.as_millis() as i64 * 1000);
         let select = || {
             let mut select = Statement::new(self.dialect(), ENTRY);
             select.push("queue_no = ").bind(queue_no(lane_no, shard)).push(" AND queue_at >= ").bind(from);
             select.push(" AND queue_at <= ").bind(until.as_millis() as i64 * 1000);
-            if let Some(Turn { rank, id, .. }) = after {
+            if let Some(ClaimOrder { rank, id, .. }) = after {
                 select.push(" AND (queue_at > ").bind(from).push(" OR queue_rank > ").bind(i64::from(*rank));
                 select.push(" OR (queue_rank = ").bind(i64::from(*rank));
                 select.push(" AND message_id > ").bind(id.as_str()).push("))");
@@ -174,13 +174,13 @@ impl SqlStore {
             select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT ").bind(limit as i64);
             select
         };
-        let rows = look!(self, |session| session.rows(select()))?;
+        let rows = read!(self, |session| session.rows(select()))?;
         Ok(rows.iter().map(|row| self.read_entry(row)).collect::<Result<_, _>>()?)
     }
 
     /// The index has these no more.
     pub(crate) async fn mark_unindexed(&self, entries: &[Entry]) -> Result<(), StoreError> {
-        let ids: Vec<_> = entries.iter().map(|entry| &entry.turn.id).collect();
+        let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
         transact!(self, |session| async {
             for list in lists(&ids) {
                 let mut update = Statement::new(
@@ -201,7 +201,7 @@ impl SqlStore {
             select.bind(EPOCH);
             select
         };
-        let rows = look!(self, |session| session.rows(select()))?;
+        let rows = read!(self, |session| session.rows(select()))?;
         let text = rows.first().map(|row| row.text(0)).transpose()?;
         Ok(text.and_then(|text| text.parse().ok()))
     }

@@ -14,11 +14,11 @@ use duly_core::{Lane, store::StoreError};
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
-    work::{look, transact},
+    work::{read, transact},
 };
-use crate::server::lane::{lane_of, lane_text};
+use crate::shared::lane::{lane_of, lane_text};
 
 /// So many lanes are asked for or numbered with one statement.
 const TOGETHER_MAX: usize = 100;
@@ -214,7 +214,7 @@ impl SqlStore {
 
     /// Learns the numbers of lanes. Gives those that have none.
     async fn missing(&self, names: &[String]) -> Result<Vec<String>, StoreError> {
-        let learned = look!(self, |session| self.learn(&mut session, names))?;
+        let learned = read!(self, |session| self.learn(&mut session, names))?;
         Ok(names.iter().filter(|name| !learned.contains(name)).cloned().collect())
     }
 
@@ -226,7 +226,7 @@ impl SqlStore {
         }
         if names.len() > TOGETHER_MAX {
             let kept: BTreeSet<_> =
-                look!(self, |session| self.every_name(&mut session))?.into_iter().collect();
+                read!(self, |session| self.every_name(&mut session))?.into_iter().collect();
             let lost: Vec<_> = names.iter().filter(|name| !kept.contains(*name)).cloned().collect();
             self.relearn(&lost).await?;
         } else {

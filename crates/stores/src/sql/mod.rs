@@ -1,32 +1,32 @@
 #![doc = include_str!("docs.md")]
 
-mod accept;
 mod address;
-mod adopt;
 mod at_once;
 mod budget;
 mod call;
 mod change;
 mod claim;
+mod connection;
+mod connectivity;
 mod count;
 mod deliver;
-mod doubts;
+mod exists;
 mod fault;
 mod forget_lanes;
 mod hints;
 mod indexed;
+mod insert;
 mod inspect;
-mod keep;
 mod lanes;
-mod link;
 mod list;
-mod look;
 mod nodes;
 mod open;
 mod options;
 pub mod outbox;
-mod pulse;
+mod outbox_import;
+mod query;
 mod recover;
+mod retention;
 mod row;
 mod schema;
 mod settle;
@@ -35,7 +35,7 @@ mod statement;
 mod strays;
 mod sweep;
 mod text;
-mod there;
+mod unconfirmed;
 mod work;
 mod write;
 mod writes;
@@ -63,23 +63,23 @@ pub use self::{
 use self::{
     call::Calls,
     change::Change,
+    connection::{Dialect, Link},
     count::Slots,
-    doubts::Doubts,
     hints::Hints,
     indexed::News,
     inspect::Safety,
     lanes::Lanes,
-    link::{Dialect, Link},
     nodes::Presence,
     row::Bodies,
+    unconfirmed::UnconfirmedCalls,
     writes::Writes,
 };
 pub(crate) use self::{
     claim::{Owned, TOGETHER_MAX, Taking},
     indexed::{Entry, NEAR},
-    look::ASKED_MAX,
+    query::ASKED_MAX,
 };
-use crate::server::{rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{room::Room, shard_leases::Nodes, time::StoreTime};
 
 /// Messages in a relational database: MySQL 8, MariaDB 10.6 or PostgreSQL 13, or newer ones.
 pub struct SqlStore {
@@ -98,7 +98,7 @@ pub struct SqlStore {
     presence: Presence,
     lanes: Lanes,
     room: Room,
-    doubts: Doubts,
+    unconfirmed: UnconfirmedCalls,
     hints: Hints,
     slots: Slots,
     calls: Calls,

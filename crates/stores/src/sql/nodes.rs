@@ -17,14 +17,14 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
     row::IN_FLIGHT,
-    work::{look, transact},
+    work::{read, transact},
 };
-use crate::server::{
+use crate::shared::{
     lane::lane_of,
-    rights::{Member, Wish, is_to_a_sink},
+    shard_leases::{Member, Wish, is_to_a_sink},
 };
 
 /// The version of what is done to the data. Nodes of different versions do not work on one store together.
@@ -299,7 +299,7 @@ impl SqlStore {
         self.check_open()?;
         if let Some(clock) = self.time.clock() {
             let asked = clock.machine().mono();
-            clock.hear(asked, look!(self, |session| self.server_time(&mut session))?);
+            clock.hear(asked, read!(self, |session| self.server_time(&mut session))?);
         }
         let told = self.told(serves);
         let unconfirmed = self.lanes.unconfirmed();
@@ -347,8 +347,8 @@ impl SqlStore {
         let (me, name) = (self.options.instance as i64, self.options.node.as_str());
         let tick = self.time.tick(now) as i64;
         // One at a time: two that come at the same moment would not see each other.
-        let turn = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
-        session.rows(Statement::new(self.dialect(), turn)).await?;
+        let candidate = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
+        session.rows(Statement::new(self.dialect(), candidate)).await?;
         let select =
             "SELECT instance, name, protocol, life_end, told FROM duly_node ORDER BY instance FOR UPDATE";
         let (mut there, mut gone, mut found) = (Vec::new(), Vec::new(), None);
@@ -409,7 +409,7 @@ impl SqlStore {
         self.check_open()?;
         let select = || Statement::new(self.dialect(), "SELECT instance, name, told FROM duly_node");
         let mut nodes = Vec::new();
-        for row in look!(self, |session| session.rows(select()))? {
+        for row in read!(self, |session| session.rows(select()))? {
             let (instance, name) = (row.int(0)?, String::from_utf8_lossy(&row.bytes(1)?).into_owned());
             let is_this = instance == self.options.instance as i64;
             let member = read_member(instance as u64, name, &row.text(2)?, is_this);

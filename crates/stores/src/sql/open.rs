@@ -16,19 +16,19 @@ use super::{
     Options, SqlStore, Tokens,
     address::Address,
     call::Calls,
+    connection::Link,
     count::Slots,
-    doubts::Doubts,
     hints::Hints,
     indexed::News,
     inspect,
     lanes::Lanes,
-    link::Link,
     nodes::{Coming, Presence},
     schema,
-    work::look,
+    unconfirmed::UnconfirmedCalls,
+    work::read,
     writes::Writes,
 };
-use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{ServerClock, room::Room, shard_leases::Nodes, time::StoreTime};
 
 /// How often the server is asked for its time before anything goes by it: one answer may be slow.
 const QUESTIONS: usize = 5;
@@ -64,7 +64,7 @@ impl SqlStore {
         let store = Self::connect(url, options, Some(clock.clone()), clock.now(), indexed).await?;
         for _ in 0..QUESTIONS {
             let asked = clock.machine().mono();
-            clock.hear(asked, look!(store, |session| store.server_time(&mut session))?);
+            clock.hear(asked, read!(store, |session| store.server_time(&mut session))?);
         }
         store.begin(clock.now()).await?;
         Ok((store, clock))
@@ -112,7 +112,7 @@ impl SqlStore {
             presence: Presence::default(),
             lanes: Lanes::default(),
             room: Room::default(),
-            doubts: Doubts::default(),
+            unconfirmed: UnconfirmedCalls::default(),
             hints: Hints::new(listening),
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),

@@ -6,12 +6,12 @@ use duly_core::{LeaseLoss, Now, State, store::StoreError};
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::Tally,
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, IN_FLIGHT, Row},
     settle::{lose, put_back},
-    work::{look, transact},
+    work::{read, transact},
     write::{Found, Locked},
 };
 
@@ -23,7 +23,7 @@ const TOGETHER_MAX: usize = 200;
 impl SqlStore {
     /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
     pub(super) async fn recover(&self, now: Now, there: &HashSet<i64>) -> Result<(), StoreError> {
-        let mut held = look!(self, |session| self.all_held(&mut session))?.rows;
+        let mut held = read!(self, |session| self.all_held(&mut session))?.rows;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
         let ended = |row: &Row| row.process.filter(|process| !there.contains(process));

@@ -9,8 +9,8 @@ use duly_core::{
 };
 
 use super::{
+    connection::{Answer, Dialect},
     fault::Fault,
-    link::{Answer, Dialect},
     text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
 

@@ -4,8 +4,8 @@ use duly_core::store::{StoreError, StoreErrorKind};
 
 use super::{
     Options,
+    connection::{Dialect, Link, Session, Statement},
     fault::{Fault, garbled},
-    link::{Dialect, Link, Session, Statement},
     open::START_WITHIN,
 };
 

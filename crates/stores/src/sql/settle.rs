@@ -9,10 +9,10 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::Session,
     count::{Book, Tally},
     deliver::Delivered,
     fault::Fault,
-    link::Session,
     row::{Bodies, Row},
     work::transact,
     write::Locked,

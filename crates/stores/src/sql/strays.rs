@@ -7,21 +7,25 @@ use duly_core::{MessageId, Now, State, store::StoreError};
 use super::{
     SqlStore,
     claim::Taking,
+    connection::{Session, Statement},
     count::Tally,
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, Row},
     settle::put_back,
-    work::{look, transact},
+    work::{read, transact},
     write::{Found, Locked, lists},
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 impl SqlStore {
     /// A claim got none of those whose turn it was. Those of another lane would stand in its way for ever: they are moved to their own.
     pub(super) async fn move_strays(&self, now: Now, taking: &Taking<'_>) -> Result<(), StoreError> {
-        let mut ids: Vec<_> =
-            taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| &turn.id).collect();
+        let mut ids: Vec<_> = taking
+            .shards
+            .iter()
+            .flat_map(|(_, candidates)| candidates)
+            .map(|candidate| &candidate.id)
+            .collect();
         ids.sort_unstable();
         let is_stray = |row: &Row| {
             row.record.state == State::Pending
@@ -29,7 +33,7 @@ impl SqlStore {
                 && row.lane_no == taking.lane_no
                 && row.record.message.lane() != taking.claim.lane
         };
-        let seen = look!(self, |session| self.without_bodies(&mut session, &ids))?.rows;
+        let seen = read!(self, |session| self.without_bodies(&mut session, &ids))?.rows;
         let strays: Vec<_> = seen.iter().filter(|row| is_stray(row)).collect();
         if strays.is_empty() {
             return Ok(());

@@ -9,17 +9,17 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::{BOOKS, Book, Tally},
     fault::Fault,
-    keep::Kept,
-    link::{Session, Statement},
     nodes::Chore,
+    retention::Kept,
     row::{Bodies, ENDED, IN_FLIGHT, place_of, queue_no},
     settle::lose,
-    work::{look, transact},
+    work::{read, transact},
     write::{Found, Locked},
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// How many leases a sweep ends; if there are more, it asks to be called again at once.
 const LEASES_MAX: usize = 500;
@@ -58,8 +58,8 @@ impl SqlStore {
         if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
             self.look_for_room().await;
         }
-        let looked = look!(self, |session| self.look_around(&mut session))?;
-        if looked.strangers && self.adopt(now).await? {
+        let looked = read!(self, |session| self.look_around(&mut session))?;
+        if looked.strangers && self.import_outbox_rows(now).await? {
             again = Duration::ZERO;
         }
         let tick = self.time.tick(now);

@@ -20,7 +20,7 @@ macro_rules! transact {
     };
     ($store:expr, from $first:expr, |$session:ident| $work:expr) => {{
         let all = async {
-            let mut first: Option<$crate::sql::link::Session> = $first;
+            let mut first: Option<$crate::sql::connection::Session> = $first;
             // What the work gave, and what it has to tell, while nobody knows whether it was committed.
             let (mut tries, mut call, mut unsure) = (0, None, None);
             loop {
@@ -82,7 +82,7 @@ macro_rules! transact {
 }
 
 /// Looks at something, without a transaction.
-macro_rules! look {
+macro_rules! read {
     ($store:expr, |$session:ident| $work:expr) => {{
         let all = async {
             let mut tries = 0;
@@ -106,7 +106,7 @@ macro_rules! look {
     }};
 }
 
-pub(super) use {look, transact};
+pub(super) use {read, transact};
 
 impl SqlStore {
     pub(super) async fn in_time<T>(

@@ -4,9 +4,9 @@ use duly_core::{MessageId, Now, State};
 
 use super::{
     SqlStore,
+    connection::{Answer, Dialect, Session, Statement},
     fault::Fault,
     indexed::NEAR,
-    link::{Answer, Dialect, Session, Statement},
     row::{Bad, Bodies, Row},
     text::{history_text, kind_word, properties_text, retry_text},
 };

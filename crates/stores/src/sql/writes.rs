@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{SqlStore, fault::is_read_only, link::Statement, work::look};
+use super::{SqlStore, connection::Statement, fault::is_read_only, work::read};
 
 /// So many heartbeats in a row that were not committed are no accident: one that lost a deadlock or its connection comes again.
 const FAILURES_MIN: u32 = 2;
@@ -67,7 +67,7 @@ impl SqlStore {
         let question =
             || Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = 'generation'");
         let answered = match self.check_open() {
-            Ok(()) => look!(self, |session| session.rows(question())).map(drop),
+            Ok(()) => read!(self, |session| session.rows(question())).map(drop),
             Err(closed) => Err(closed),
         };
         if let Err(error) = answered {
@@ -86,7 +86,7 @@ impl SqlStore {
 
     /// While an insert found no room, nobody may send another: then a sweep finds out whether there is room again.
     pub(super) async fn look_for_room(&self) {
-        let probed = look!(self, |session| async {
+        let probed = read!(self, |session| async {
             session.begin_early();
             let inserted = session.run(self.probe()).await;
             session.end().await;

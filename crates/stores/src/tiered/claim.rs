@@ -9,9 +9,9 @@ use duly_core::{
 
 use super::TieredStore;
 use crate::{
-    server::{
+    shared::{
+        claim_order::{ClaimOrder, Seen, each, next_behind, next_beside, select_claims},
         lane::lane_text,
-        turn::{Seen, Turn, chosen, each, next_behind, next_beside},
     },
     sql::{Entry, Owned, TOGETHER_MAX, Taking},
 };
@@ -38,14 +38,15 @@ impl TieredStore {
                     return self.sql.claim(now, claim).await;
                 }
             };
-            let chosen = chosen(&seen, now.wall(), limit);
-            let next = [next_beside(&seen, &chosen), next_behind(&seen, &chosen)].into_iter().flatten().min();
-            if chosen.is_empty() {
+            let selected = select_claims(&seen, now.wall(), limit);
+            let next =
+                [next_beside(&seen, &selected), next_behind(&seen, &selected)].into_iter().flatten().min();
+            if selected.is_empty() {
                 let next = self.next_of_lane(&claim.lane, next).await?;
                 return Ok(Claimed { messages: Vec::new(), next });
             }
             if let Some(mut claimed) =
-                self.take(now, &claim, (&lane, lane_no), &shards, &seen, chosen).await?
+                self.take(now, &claim, (&lane, lane_no), &shards, &seen, selected).await?
             {
                 claimed.next = [claimed.next, next].into_iter().flatten().min();
                 return Ok(claimed);
@@ -76,39 +77,40 @@ impl TieredStore {
         (lane, lane_no): (&str, i64),
         shards: &[Owned],
         seen: &[Seen<i64>],
-        chosen: BTreeMap<usize, Vec<&(Turn, i64)>>,
+        selected: BTreeMap<usize, Vec<&(ClaimOrder, i64)>>,
     ) -> Result<Option<Claimed>, StoreError> {
         debug_assert_eq!(seen.len(), shards.len());
-        let entry = |place: &usize, (turn, version): &(Turn, i64)| Entry {
+        let entry = |place: &usize, (candidate, version): &(ClaimOrder, i64)| Entry {
             lane_no,
             shard: shards[*place].0,
-            turn: turn.clone(),
+            candidate: candidate.clone(),
             version: *version,
         };
-        let entries: Vec<_> = chosen
+        let entries: Vec<_> = selected
             .iter()
-            .flat_map(|(place, turns)| turns.iter().map(move |turn| entry(place, turn)))
+            .flat_map(|(place, candidates)| candidates.iter().map(move |candidate| entry(place, candidate)))
             .collect();
         // Of a message that was moved there may be several: the latest counts.
         let mut versions: HashMap<_, i64> = HashMap::new();
         for entry in &entries {
-            let latest = versions.entry(entry.turn.id.clone()).or_insert(entry.version);
+            let latest = versions.entry(entry.candidate.id.clone()).or_insert(entry.version);
             *latest = entry.version.max(*latest);
         }
-        let is_latest = |(turn, version): &&&(Turn, i64)| versions.get(&turn.id) == Some(version);
-        let turns = |turns: &Vec<&(Turn, i64)>| {
-            turns.iter().filter(is_latest).map(|(turn, _)| turn.clone()).collect()
+        let is_latest =
+            |(candidate, version): &&&(ClaimOrder, i64)| versions.get(&candidate.id) == Some(version);
+        let candidates = |candidates: &Vec<&(ClaimOrder, i64)>| {
+            candidates.iter().filter(is_latest).map(|(candidate, _)| candidate.clone()).collect()
         };
-        let of_shards = chosen.iter().map(|(place, of)| (shards[*place], turns(of))).collect();
+        let of_shards = selected.iter().map(|(place, of)| (shards[*place], candidates(of))).collect();
         let call = self.sql.next_call();
         let taking = Taking { claim, lane, lane_no, call, shards: of_shards, versions: Some(versions) };
         let given = self.sql.take(now, &taking).await?;
         if given.paused {
             return Ok(Some(Claimed::default()));
         }
-        let leased: BTreeSet<_> = given.leased.iter().map(|(turn, _)| turn).collect();
+        let leased: BTreeSet<_> = given.leased.iter().map(|(candidate, _)| candidate).collect();
         let (mut over, left): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| leased.contains(&entry.turn));
+            entries.into_iter().partition(|entry| leased.contains(&entry.candidate));
         let (mut dropped, mut is_left) = (0, false);
         if !left.is_empty() {
             // Somebody may be at work on them; only what is not so any more is dropped.

@@ -2,7 +2,7 @@
 
 use duly_core::{MessageId, Timestamp};
 
-use crate::{server::turn::Turn, sql::Entry};
+use crate::{shared::claim_order::ClaimOrder, sql::Entry};
 
 /// Lane 8, ready 6, rank 1, id, 0, version 8, lost 1.
 const BEFORE_ID: usize = 15;
@@ -10,7 +10,7 @@ const BEHIND_ID: usize = 10;
 
 /// Writes an entry.
 pub(super) fn write(entry: &Entry) -> Vec<u8> {
-    let Turn { ready, rank, id, lost } = &entry.turn;
+    let ClaimOrder { ready, rank, id, lost } = &entry.candidate;
     let mut member = lane(entry.lane_no).to_vec();
     member.extend_from_slice(&ready.as_millis().to_be_bytes()[2..]);
     member.push(*rank);
@@ -26,13 +26,13 @@ pub(super) fn read(member: &[u8], shard: u16) -> Option<Entry> {
     let number = |part: &[u8]| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
     let (head, rest) = member.split_at_checked(BEFORE_ID)?;
     let (id, tail) = rest.split_at_checked(rest.len().checked_sub(BEHIND_ID)?)?;
-    let turn = Turn {
+    let candidate = ClaimOrder {
         ready: Timestamp::from_millis(number(&head[8..14])),
         rank: head[14],
         id: MessageId::parse(std::str::from_utf8(id).ok()?).ok()?,
         lost: tail[9] != 0,
     };
-    Some(Entry { lane_no: number(&head[..8]) as i64, shard, turn, version: number(&tail[1..9]) as i64 })
+    Some(Entry { lane_no: number(&head[..8]) as i64, shard, candidate, version: number(&tail[1..9]) as i64 })
 }
 
 /// What all entries of a lane begin with.
@@ -45,9 +45,13 @@ mod tests {
     use super::*;
 
     fn entry(lane_no: i64, ready: u64, rank: u8, id: &str, version: i64) -> Entry {
-        let turn =
-            Turn { ready: Timestamp::from_millis(ready), rank, id: id.parse().unwrap(), lost: version == 2 };
-        Entry { lane_no, shard: 3, turn, version }
+        let candidate = ClaimOrder {
+            ready: Timestamp::from_millis(ready),
+            rank,
+            id: id.parse().unwrap(),
+            lost: version == 2,
+        };
+        Entry { lane_no, shard: 3, candidate, version }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use redis::{Cmd, FromRedisValue, RedisError};
 use redis_link::{Address, Link, Reach};
 
 use super::entry;
-use crate::{server::turn::Seen, sql::Entry};
+use crate::{shared::claim_order::Seen, sql::Entry};
 
 /// An index that does not answer within this is away: there is another way.
 const REACH: Reach = Reach::within(Duration::from_millis(800));
@@ -124,7 +124,10 @@ impl Index {
             let members: Vec<Vec<u8>> = self.ask(cmd).await?;
             let cut = members.len() == count;
             let entries = members.iter().filter_map(|member| entry::read(member, *shard));
-            Ok::<_, Away>(Seen { turns: entries.map(|entry| (entry.turn, entry.version)).collect(), cut })
+            Ok::<_, Away>(Seen {
+                candidates: entries.map(|entry| (entry.candidate, entry.version)).collect(),
+                cut,
+            })
         });
         try_join_all(looking).await
     }
@@ -136,7 +139,7 @@ impl Index {
             let commands: Vec<_> =
                 part.iter().map(|(lane_no, shard)| self.range(*shard, *lane_no, 1)).collect();
             let said: Vec<Vec<Vec<u8>>> = try_join_all(commands.iter().map(|cmd| self.ask(cmd))).await?;
-            let ready = |members: &Vec<Vec<u8>>| Some(entry::read(members.first()?, 0)?.turn.ready);
+            let ready = |members: &Vec<Vec<u8>>| Some(entry::read(members.first()?, 0)?.candidate.ready);
             firsts.extend(said.iter().map(ready));
         }
         Ok(firsts)

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use duly_core::{Lane, Now, store::StoreError};
 
 use super::{TieredStore, entry};
-use crate::server::turn::Turn;
+use crate::shared::claim_order::ClaimOrder;
 
 /// How many entries and how many rows a step compares.
 const STEP: usize = 200;
@@ -23,7 +23,7 @@ struct Place {
     member: Vec<u8>,
     /// The queue, by lane and shard, and the last row that was looked at. Without a row, the queue is done.
     queue: Option<(i64, u16)>,
-    turn: Option<Turn>,
+    candidate: Option<ClaimOrder>,
     /// The last queue that was looked at because it was overdue.
     overdue: (i64, u16),
 }
@@ -102,14 +102,14 @@ impl TieredStore {
     /// A row without an entry comes back.
     async fn compare_rows(&self, place: &mut Place) -> Result<(), StoreError> {
         let until = self.health.lock().whole;
-        let mut queues: Vec<_> = place.queue.filter(|_| place.turn.is_some()).into_iter().collect();
+        let mut queues: Vec<_> = place.queue.filter(|_| place.candidate.is_some()).into_iter().collect();
         queues.extend(self.sql.queues_behind(place.queue, QUEUES_MAX).await?);
         if queues.is_empty() && place.queue.take().is_some() {
             // Once around.
             queues = self.sql.queues_behind(None, QUEUES_MAX).await?;
         }
         for queue in queues {
-            let rows = self.sql.waiting_in(queue, place.turn.as_ref(), until, STEP).await?;
+            let rows = self.sql.waiting_in(queue, place.candidate.as_ref(), until, STEP).await?;
             match self.index.add(&rows).await {
                 Ok(added) => self.health.restored(added),
                 Err(away) => {
@@ -118,8 +118,8 @@ impl TieredStore {
                 }
             }
             place.queue = Some(queue);
-            place.turn = rows.last().filter(|_| rows.len() == STEP).map(|last| last.turn.clone());
-            if place.turn.is_some() {
+            place.candidate = rows.last().filter(|_| rows.len() == STEP).map(|last| last.candidate.clone());
+            if place.candidate.is_some() {
                 return Ok(());
             }
         }

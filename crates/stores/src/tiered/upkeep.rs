@@ -153,7 +153,7 @@ impl TieredStore {
             if part.len() < TOGETHER_MAX {
                 return Ok(());
             }
-            after = part.last().map(|entry| entry.turn.clone());
+            after = part.last().map(|entry| entry.candidate.clone());
         }
     }
 
@@ -183,8 +183,9 @@ impl TieredStore {
         // What is left is found in MySQL when its time comes, and so is all behind it. What comes to wait from now on and is
         // not told to the index at once is not ready before `NEAR` is over.
         let left = self.sql.to_index(until, 1).await?;
-        let whole =
-            left.first().map_or(until, |first| first.turn.ready.saturating_sub(Duration::from_millis(1)));
+        let whole = left
+            .first()
+            .map_or(until, |first| first.candidate.ready.saturating_sub(Duration::from_millis(1)));
         {
             let mut state = self.health.lock();
             state.whole = whole;
@@ -201,7 +202,7 @@ fn soonest_of_each(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
     let mut soonest: std::collections::BTreeMap<_, &Entry> = std::collections::BTreeMap::new();
     for entry in entries {
         let first = soonest.entry((entry.lane_no, entry.shard)).or_insert(entry);
-        if entry.turn.ready < first.turn.ready {
+        if entry.candidate.ready < first.candidate.ready {
             *first = entry;
         }
     }

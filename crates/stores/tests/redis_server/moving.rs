@@ -29,7 +29,7 @@ pub(crate) fn to(topic: &str, text: &str, due: u64) -> StoredMessage {
 }
 
 pub(crate) fn mover(store: &Arc<RedisStore>, limits: StreamLimits) -> Arc<dyn InStoreDelivery> {
-    store.mover(sink(), limits).unwrap()
+    store.in_store_delivery(sink(), limits).unwrap()
 }
 
 pub(crate) async fn bed() -> (Redis, Arc<RedisStore>, Arc<dyn InStoreDelivery>) {
@@ -428,7 +428,7 @@ fn behind_sentinels_it_moves_and_in_a_cluster_there_is_none() {
     block_on(async {
         let cluster = Cluster::of_three();
         let store = Arc::new(open(&cluster.url(), Options::new(1)).await.unwrap());
-        assert!(store.mover(sink(), StreamLimits::default()).is_none());
+        assert!(store.in_store_delivery(sink(), StreamLimits::default()).is_none());
 
         let sentinels = Sentinels::start();
         let store = Arc::new(open(&sentinels.url(), Options::new(1)).await.unwrap());

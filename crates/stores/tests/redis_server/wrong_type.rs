@@ -93,7 +93,7 @@ fn a_sink_is_delivered_to_though_the_set_of_paused_lanes_is_no_set() {
         let server = redis::Redis::single();
         let store = Arc::new(open(&server.url(), Options::new(1)).await.unwrap());
         let sink = SinkName::parse("events").unwrap();
-        let mover = store.mover(sink.clone(), StreamLimits::default()).unwrap();
+        let mover = store.in_store_delivery(sink.clone(), StreamLimits::default()).unwrap();
         insert(&store, vec![StoredMessage::new(id("a"), sink.clone(), "orders".parse().unwrap(), ms(0))])
             .await
             .unwrap();

@@ -10,10 +10,10 @@ use duly_core::{Monotonic, Timestamp};
 
 use super::super::{
     Shared,
+    background::is_full,
     disk::DiskFile,
     engine::Engine,
     index::Place,
-    keeper::is_full,
     options::STEP,
     table::{KeyRecord, live_keys, read_all, read_entry},
     wheel::{Opened, Slot},

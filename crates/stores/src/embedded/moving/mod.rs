@@ -1,5 +1,5 @@
 //! How messages move on disk: buffers into buckets, wide buckets into narrow ones, near ones into memory, and what
-//! nobody takes into runs. All of it happens on the keeper's thread, from what the journal already made durable.
+//! nobody takes into runs. All of it happens on the background thread's thread, from what the journal already made durable.
 
 pub(super) mod blocked;
 #[cfg(test)]

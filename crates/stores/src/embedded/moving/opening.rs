@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::{
     super::{
         Limbo, Shared,
+        background::is_full,
         disk::DiskFile,
         engine::{Buffer, Engine},
         entry::Peek,
         index::Place,
-        keeper::is_full,
         lanes::NearKey,
         options::{NEAR_COST, STEP},
         table::{TableKind, read_all},

@@ -11,7 +11,7 @@ use super::{
         engine::Engine,
         entry::Peek,
         index::{Marks, Place},
-        lanes::{Extent, Near, NearKey},
+        lanes::{Extent, HotEntry, NearKey},
         options::STEP,
         table::{KeyRecord, TableKind, check_len, write_key},
     },
@@ -306,7 +306,7 @@ impl Engine {
 
     /// Counts anew what is in memory: callers wait for it, and must not wait for a miscount.
     fn weigh_window(&mut self) {
-        self.window = self.lanes.iter().flat_map(|lane| lane.near.values()).map(Near::cost).sum();
+        self.window = self.lanes.iter().flat_map(|lane| lane.near.values()).map(HotEntry::cost).sum();
     }
 
     /// The lanes that have messages in memory.
@@ -367,7 +367,7 @@ impl Engine {
         if self.index.marks(one.hash, one.from).is_none_or(|marks| marks.claimed) {
             return;
         }
-        let near = Near { hash: one.hash, place: one.from, data: None, suspect: one.suspect };
+        let near = HotEntry { hash: one.hash, place: one.from, data: None, suspect: one.suspect };
         self.add_near(one.lane, one.key, near);
     }
 }

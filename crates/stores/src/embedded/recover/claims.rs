@@ -10,12 +10,12 @@ use duly_core::store::{Holder, StoreError};
 
 use super::{
     super::{
+        background::is_full,
         disk::Disk,
         engine::Engine,
         entry::Peek,
-        flight::{ClaimLog, Flight, Held, Loss, Note, end_of_notes, read_notes},
+        in_flight::{ClaimLog, Held, InFlight, Loss, Note, end_of_notes, read_notes},
         index::{Marks, Place},
-        keeper::is_full,
         lanes::NearKey,
         table::{read_all, read_entry},
     },
@@ -59,7 +59,7 @@ impl Opening<'_> {
         // A power cut may have forgotten claims: tokens of this opening must be larger than any it gave out. The
         // number of the segment laid down for it is new and durable.
         let next_token = u64::from(self.engine.journal.current()) << 32;
-        self.engine.flight = Flight::starting_at(next_token);
+        self.engine.flight = InFlight::starting_at(next_token);
         // If one was claimed alone because it was suspected, it is the one to blame.
         let mut blamed = false;
         for note in notes.values().filter(|note| note.alone && !note.client) {

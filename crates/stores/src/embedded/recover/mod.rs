@@ -20,15 +20,15 @@ use duly_core::{
 use self::segments::unused_segments;
 use super::{
     Options, Shared,
+    background::is_full,
     backup::MARKER,
     damage::{Damaged, SetAside},
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::{Buffer, Engine},
-    flight::{ClaimLog, Flight},
+    in_flight::{ClaimLog, InFlight},
     index::{Index, Marks, Place},
     journal::Tail,
-    keeper::is_full,
     lanes::Lanes,
     manifest::{self, FORMAT, Manifest},
     measure::Timing,
@@ -192,7 +192,7 @@ impl<'a> Opening<'a> {
             buckets: BTreeMap::new(),
             tables: HashMap::default(),
             journal,
-            flight: Flight::default(),
+            flight: InFlight::default(),
             ended: Ended::new(options.retention, options.retention_max),
             dead: Buffer::default(),
             dead_count: 0,
@@ -217,7 +217,7 @@ impl<'a> Opening<'a> {
             claim_files: numbered(names, "claims"),
             writer_waits: false,
             scratch: Vec::new(),
-            keeper_waits: false,
+            background_waits: false,
             options,
         };
         let claims = Self::new_claim_log(&*disk, dir, &mut engine)?;
@@ -279,7 +279,7 @@ fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> 
     Shared {
         engine: Mutex::new(engine),
         committer: Condvar::new(),
-        keeper: Condvar::new(),
+        background: Condvar::new(),
         room: tokio::sync::Notify::new(),
         moved: tokio::sync::Notify::new(),
         keeping: Mutex::new(()),

@@ -5,7 +5,7 @@ use std::{io, sync::PoisonError};
 use duly_core::store::StoreError;
 
 use super::{
-    super::{Shared, keeper::is_full, options::ENDED_BYTES_MAX},
+    super::{Shared, background::is_full, options::ENDED_BYTES_MAX},
     Opening, io_error, shared,
 };
 

@@ -10,7 +10,7 @@ use duly_core::store::{StoreError, StoreErrorKind};
 use super::{
     Options,
     address::Address,
-    pulse::{unreachable, why},
+    connectivity::{unreachable, why},
 };
 
 /// A database that takes longer to tell of itself is as good as not there.

@@ -16,7 +16,7 @@ use super::{
     keys::{six, tag},
     packed, scripts,
 };
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// How much a step of a scan, or a pipeline, takes at once.
 pub(super) const STEP: usize = 500;

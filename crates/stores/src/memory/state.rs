@@ -38,27 +38,27 @@ pub(super) struct Lease {
 }
 
 /// The order in which a lane gives its messages out.
-type Turn = (Timestamp, Reverse<Priority>, MessageId);
+type ClaimOrder = (Timestamp, Reverse<Priority>, MessageId);
 
 #[derive(Debug, Default)]
-pub(super) struct LaneShelf {
+pub(super) struct LaneState {
     pub(super) paused: bool,
-    pub(super) waiting: BTreeSet<Turn>,
+    pub(super) waiting: BTreeSet<ClaimOrder>,
     pub(super) in_flight: u64,
     pub(super) dead: u64,
 }
 
-impl LaneShelf {
+impl LaneState {
     fn is_empty(&self) -> bool {
         !self.paused && self.waiting.is_empty() && self.in_flight == 0 && self.dead == 0
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct StoreState {
     options: Options,
     pub(super) entries: BTreeMap<MessageId, Entry>,
-    pub(super) lanes: BTreeMap<Lane, LaneShelf>,
+    pub(super) lanes: BTreeMap<Lane, LaneState>,
     /// What is in flight, by the end of its lease.
     pub(super) leases: BTreeSet<(Monotonic, MessageId)>,
     /// Delivered and cancelled, by their end.
@@ -69,11 +69,11 @@ pub(super) struct Shelf {
     pub(super) last_token: u64,
 }
 
-pub(super) fn turn(record: &Record) -> Turn {
+pub(super) fn claim_order(record: &Record) -> ClaimOrder {
     (record.ready, Reverse(record.message.priority), record.message.id.clone())
 }
 
-impl Shelf {
+impl StoreState {
     pub(super) fn new(options: Options) -> Self {
         Self { options, ..Self::default() }
     }
@@ -85,7 +85,7 @@ impl Shelf {
         let lane = self.lanes.entry(name.clone()).or_default();
         match record.state {
             State::Pending => {
-                lane.waiting.insert(turn(record));
+                lane.waiting.insert(claim_order(record));
                 *self.forecast.entry(record.ready).or_default() += 1;
                 self.totals.pending += 1;
             }
@@ -108,7 +108,7 @@ impl Shelf {
 
     /// A lane without anything is as one that never was: topics are free text, and would fill the memory.
     fn forget_if_empty(&mut self, lane: &Lane) {
-        if self.lanes.get(lane).is_some_and(LaneShelf::is_empty) {
+        if self.lanes.get(lane).is_some_and(LaneState::is_empty) {
             self.lanes.remove(lane);
         }
     }
@@ -120,7 +120,7 @@ impl Shelf {
         let lane = self.lanes.entry(name.clone()).or_default();
         match record.state {
             State::Pending => {
-                lane.waiting.remove(&turn(record));
+                lane.waiting.remove(&claim_order(record));
                 if let Some(count) = self.forecast.get_mut(&record.ready) {
                     *count -= 1;
                 }

@@ -6,11 +6,11 @@ use duly_core::{Now, store::StoreError};
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::{Book, HOUR_MS, HOURS, MINUTE_MS, MINUTES, Tally},
     fault::Fault,
-    link::{Session, Statement},
     row::ENDED,
-    work::{look, transact},
+    work::{read, transact},
 };
 
 /// Counters of minutes and hours that are over for so long are removed once they are nought.
@@ -40,7 +40,7 @@ impl SqlStore {
                 select.push(" GROUP BY what HAVING SUM(n) = 0 LIMIT ").bind(COUNTERS_MAX);
                 select
             };
-            for row in look!(self, |session| session.rows(select()))? {
+            for row in read!(self, |session| session.rows(select()))? {
                 let what = row.int(0)?;
                 transact!(self, |session| self.remove_counter(&mut session, kind, what))?;
             }

@@ -24,11 +24,11 @@ pub(crate) struct State {
     /// The lanes that this node serves.
     pub(crate) serves: BTreeSet<String>,
     /// Per lane to a sink and shard: what this node has of it.
-    rights: HashMap<String, Vec<Right>>,
+    rights: HashMap<String, Vec<ShardLease>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Right {
+struct ShardLease {
     /// 0: none.
     token: u64,
     /// It is to be this node's.
@@ -38,7 +38,7 @@ struct Right {
     unsure: bool,
 }
 
-impl Right {
+impl ShardLease {
     fn is_settled(self) -> bool {
         self.wanted == (self.token > 0) && !self.unsure
     }
@@ -83,7 +83,7 @@ impl Nodes {
         if let Some(right) = state.rights.get_mut(lane).and_then(|rights| rights.get_mut(usize::from(shard)))
             && right.token == token
         {
-            *right = Right { token: 0, unsure: true, ..*right };
+            *right = ShardLease { token: 0, unsure: true, ..*right };
         }
     }
 }
@@ -100,7 +100,7 @@ impl State {
         self.serves = serves;
         for lane in &self.serves {
             if is_to_a_sink(lane) && !self.rights.contains_key(lane) {
-                self.rights.insert(lane.clone(), vec![Right::default(); usize::from(shards)]);
+                self.rights.insert(lane.clone(), vec![ShardLease::default(); usize::from(shards)]);
             }
         }
         let mut wishes: BTreeMap<u16, Vec<Wish>> = BTreeMap::new();
@@ -121,7 +121,7 @@ impl State {
         for (wish, token) in wishes.iter().zip(tokens) {
             let rights = self.rights.get_mut(&wish.lane);
             if let Some(right) = rights.and_then(|rights| rights.get_mut(usize::from(shard))) {
-                *right = Right { token: *token, unsure: false, ..*right };
+                *right = ShardLease { token: *token, unsure: false, ..*right };
             }
         }
     }
@@ -132,7 +132,7 @@ impl State {
     pub(crate) fn compare(&mut self, shard: u16, owned: &HashMap<String, u64>, shards: u16) {
         for lane in owned.keys().filter(|lane| is_to_a_sink(lane)) {
             if !self.rights.contains_key(lane) {
-                self.rights.insert(lane.clone(), vec![Right::default(); usize::from(shards)]);
+                self.rights.insert(lane.clone(), vec![ShardLease::default(); usize::from(shards)]);
             }
         }
         for (lane, rights) in &mut self.rights {

@@ -5,8 +5,8 @@ use duly_core::store::{StoreError, StoreErrorKind};
 use super::{
     Options, SqlStore,
     address::Address,
+    connection::{Dialect, Link, Statement},
     fault::Fault,
-    link::{Dialect, Link, Statement},
     open::connect,
 };
 

@@ -5,9 +5,9 @@ use duly_core::{
     store::{LaneStatus, Page, Query, Sweep, Totals},
 };
 
-use super::shelf::Shelf;
+use super::state::StoreState;
 
-impl Shelf {
+impl StoreState {
     pub(super) fn get(&self, id: &MessageId) -> Option<Record> {
         self.entries.get(id).map(|entry| entry.record.clone())
     }
@@ -27,11 +27,11 @@ impl Shelf {
     }
 
     pub(super) fn lanes(&self, now: Now) -> Vec<LaneStatus> {
-        let status = self.lanes.iter().map(|(lane, shelf)| {
-            let due = || shelf.waiting.iter().take_while(|(ready, ..)| *ready <= now.wall());
+        let status = self.lanes.iter().map(|(lane, state)| {
+            let due = || state.waiting.iter().take_while(|(ready, ..)| *ready <= now.wall());
             let mut status = LaneStatus::empty(lane.clone());
-            (status.paused, status.in_flight, status.dead) = (shelf.paused, shelf.in_flight, shelf.dead);
-            status.pending = shelf.waiting.len() as u64;
+            (status.paused, status.in_flight, status.dead) = (state.paused, state.in_flight, state.dead);
+            status.pending = state.waiting.len() as u64;
             status.ready = due().count() as u64;
             status.oldest_ready = due().next().map(|(ready, ..)| *ready);
             status

@@ -30,7 +30,7 @@ impl Shared {
         let mut engine = self.engine();
         engine.check_open()?;
         if engine.tick(now) {
-            self.keeper.notify_one();
+            self.background.notify_one();
         }
         let statuses = engine
             .lanes
@@ -97,8 +97,8 @@ impl Shared {
         }
         let mut engine = self.engine();
         engine.check_open()?;
-        if engine.tick(now) || engine.wants_keeper() {
-            self.keeper.notify_one();
+        if engine.tick(now) || engine.wants_background() {
+            self.background.notify_one();
         }
         let next = lanes
             .iter()

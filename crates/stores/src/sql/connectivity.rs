@@ -17,14 +17,14 @@ const ASK_AFTER: Duration = Duration::from_secs(3);
 
 /// What was found out when somebody asked last.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct ConnectivityCheck {
     /// How often it was asked.
     asked: AtomicU64,
     /// Why there is nobody, if so.
     gone: Mutex<Option<StoreError>>,
 }
 
-impl Pulse {
+impl ConnectivityCheck {
     /// A connection of the pool, or why there is none.
     pub(super) async fn acquire<DB: sqlx::Database>(
         &self,

@@ -10,9 +10,9 @@ use duly_core::{MessageId, Now, State, store::StoreError};
 
 use super::{
     SqlStore,
+    connection::Session,
     count::Tally,
     fault::Fault,
-    link::Session,
     row::{Bodies, Row},
     settle::put_back,
     work::transact,
@@ -26,16 +26,16 @@ const TOGETHER_MAX: usize = 500;
 
 /// What may be claimed by a call that failed.
 #[derive(Debug, Default)]
-pub(super) struct Doubts(Mutex<HashSet<(i64, MessageId)>>);
+pub(super) struct UnconfirmedCalls(Mutex<HashSet<(i64, MessageId)>>);
 
 /// What is in doubt if a claim fails, or if whoever asked for it does not wait for the answer.
-pub(super) struct Doubt<'d> {
-    doubts: &'d Doubts,
+pub(super) struct UnconfirmedCall<'d> {
+    unconfirmed: &'d UnconfirmedCalls,
     call: i64,
     ids: Vec<&'d MessageId>,
 }
 
-impl Doubt<'_> {
+impl UnconfirmedCall<'_> {
     /// The answer has come. If the database refused, nothing is in doubt either.
     pub(super) fn answered<T>(mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if answer.as_ref().err().is_none_or(|error| !error.kind.is_transient()) {
@@ -45,20 +45,20 @@ impl Doubt<'_> {
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for UnconfirmedCall<'_> {
     fn drop(&mut self) {
         if !self.ids.is_empty() {
-            let mut open = self.doubts.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.unconfirmed.0.lock().unwrap_or_else(PoisonError::into_inner);
             let room = DOUBTS_MAX.saturating_sub(open.len());
             open.extend(self.ids.iter().take(room).map(|id| (self.call, MessageId::clone(id))));
         }
     }
 }
 
-impl Doubts {
+impl UnconfirmedCalls {
     /// Before a claim is made of these.
-    pub(super) fn unless_answered<'d>(&'d self, call: i64, ids: Vec<&'d MessageId>) -> Doubt<'d> {
-        Doubt { doubts: self, call, ids }
+    pub(super) fn unless_answered<'d>(&'d self, call: i64, ids: Vec<&'d MessageId>) -> UnconfirmedCall<'d> {
+        UnconfirmedCall { unconfirmed: self, call, ids }
     }
 
     /// Some of them. They stay until they are [cleared](Self::clear): whoever looks into them may give up, too.
@@ -67,7 +67,10 @@ impl Doubts {
     }
 
     fn clear(&self, cleared: &HashSet<(i64, MessageId)>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|doubt| !cleared.contains(doubt));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|unconfirmed_call| !cleared.contains(unconfirmed_call));
     }
 }
 
@@ -75,12 +78,12 @@ impl SqlStore {
     /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
     pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
         loop {
-            let doubts = self.doubts.some();
-            if doubts.is_empty() {
+            let unconfirmed = self.unconfirmed.some();
+            if unconfirmed.is_empty() {
                 return Ok(());
             }
-            transact!(self, |session| self.release(&mut session, now, &doubts))?;
-            self.doubts.clear(&doubts);
+            transact!(self, |session| self.release(&mut session, now, &unconfirmed))?;
+            self.unconfirmed.clear(&unconfirmed);
         }
     }
 
@@ -88,15 +91,15 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        doubts: &HashSet<(i64, MessageId)>,
+        unconfirmed: &HashSet<(i64, MessageId)>,
     ) -> Result<(), Fault> {
         let slot = self.slots.take();
-        let mut ids: Vec<_> = doubts.iter().map(|(_, id)| id).collect();
+        let mut ids: Vec<_> = unconfirmed.iter().map(|(_, id)| id).collect();
         ids.sort_unstable();
         ids.dedup();
         let found = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?;
         let is_own = |row: &Row| {
-            row.record.state == State::InFlight && doubts.contains(&(row.claim_call, row.id().clone()))
+            row.record.state == State::InFlight && unconfirmed.contains(&(row.claim_call, row.id().clone()))
         };
         let mut rows: Vec<_> = found.rows.into_iter().filter(is_own).collect();
         let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! The keeper: the one thread that does what can wait. It opens buckets ahead of their time, writes buffers, keeps
+//! The background thread does what can wait. It opens buckets ahead of their time, writes buffers, keeps
 //! memory within its budget, makes checkpoints and tidies up. Nothing it does holds a commit up for long.
 
 use std::{io, sync::PoisonError, time::Duration};
@@ -15,7 +15,7 @@ use super::{
     table::{Table, TableKind},
 };
 
-/// How long the keeper waits when nobody calls it.
+/// How long the background thread waits when nobody calls it.
 const ROUND: Duration = Duration::from_secs(1);
 /// Time between two checkpoints of a store that changes slowly.
 const CHECKPOINT_AFTER: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ const TIDY_AFTER: Duration = Duration::from_secs(5);
 /// Segments kept ready.
 const SPARES: usize = 3 + SPARES_KEPT;
 
-/// When the keeper last did what it does now and then.
+/// When the background thread last did what it does now and then.
 #[derive(Default)]
 pub(super) struct Rounds {
     checkpoint: Monotonic,
@@ -35,7 +35,7 @@ pub(super) struct Rounds {
 
 /// Runs until the store stops.
 pub(super) fn run(shared: &Shared) {
-    let _watch = Watch::new(shared, "duly-keeper");
+    let _watch = Watch::new(shared, "duly-background");
     let mut rounds = {
         let engine = shared.engine();
         let now = engine.now.mono();
@@ -82,18 +82,18 @@ pub(super) fn run(shared: &Shared) {
             // Somebody may be waiting for what could not be brought in.
             let wait = if engine.is_behind() || (stuck && wanted) { ROUND / 20 } else { ROUND };
             // What is found at the end of the wait is looked at anew: a spurious wake-up costs nothing.
-            drop(shared.keeper.wait_timeout(engine, wait).unwrap_or_else(PoisonError::into_inner));
+            drop(shared.background.wait_timeout(engine, wait).unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
 
 impl Engine {
-    /// Whether there is work that should not wait for the keeper's next round.
+    /// Whether there is work that should not wait for the background thread's next round.
     fn wants_round(&self) -> bool {
-        self.wants_keeper() || self.is_behind()
+        self.wants_background() || self.is_behind()
     }
 
-    /// Whether a bucket should be open and is not. Who noticed may have called while the keeper was not listening.
+    /// Whether a bucket should be open and is not. Who noticed may have called while the background thread was not listening.
     fn is_behind(&self) -> bool {
         let wanted = self.opened.wanted(self.now.wall());
         self.buckets.keys().any(|slot| slot.number < wanted.0[usize::from(slot.level)])

@@ -9,14 +9,14 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Dialect, Session},
     count::{Book, Slot, Tally},
     fault::{Fault, garbled},
-    link::{Dialect, Session},
     row::{Bodies, Row},
     work::transact,
     write::{BYTES_MAX, Locked},
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// So many are taken in one transaction: others wait for as long as it lasts.
 const TOGETHER_MAX: usize = 1000;

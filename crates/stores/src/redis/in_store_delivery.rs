@@ -18,12 +18,12 @@ use redis_link::reserved_for;
 use super::{
     RedisStore,
     call::time_in,
+    connection::Link,
     fault::garbled,
     keys::{read_turn, six, tag, told},
-    link::Link,
     scripts,
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// How many messages a script moves at once, and how many bytes of them: it must not hold Redis up. Each is appended by a command
 /// of its own, so they are fewer than elsewhere.
@@ -49,7 +49,7 @@ pub struct StreamLimits {
 }
 
 /// Moves what is due for one sink.
-struct StreamMover {
+struct StreamDelivery {
     store: Arc<RedisStore>,
     lane_text: String,
     tag: Vec<u8>,
@@ -75,18 +75,22 @@ struct Said {
 impl RedisStore {
     /// What takes messages of `sink` into the streams that their topics name, in this store's Redis and database. `None` if
     /// this is a Cluster: there a script has one slot.
-    pub fn mover(self: &Arc<Self>, sink: SinkName, limits: StreamLimits) -> Option<Arc<dyn InStoreDelivery>> {
+    pub fn in_store_delivery(
+        self: &Arc<Self>,
+        sink: SinkName,
+        limits: StreamLimits,
+    ) -> Option<Arc<dyn InStoreDelivery>> {
         if matches!(self.link, Link::Cluster(..)) {
             return None;
         }
         let lane_text = lane_text(&Lane::Sink(sink));
         let (store, tag) = (self.clone(), tag(&lane_text));
-        Some(Arc::new(StreamMover { store, lane_text, tag, limits, known: Mutex::default() }))
+        Some(Arc::new(StreamDelivery { store, lane_text, tag, limits, known: Mutex::default() }))
     }
 }
 
 #[async_trait]
-impl InStoreDelivery for StreamMover {
+impl InStoreDelivery for StreamDelivery {
     async fn move_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError> {
         self.store.serve(now, &self.lane_text).await?;
         let owned = self.store.nodes.rights(&self.lane_text);
@@ -95,7 +99,7 @@ impl InStoreDelivery for StreamMover {
         let shares: Vec<(Owned, usize)> = if share >= SHARE_MIN {
             owned.into_iter().map(|owned| (owned, share)).collect()
         } else {
-            self.turns(now, limit, &owned).await?
+            self.candidates(now, limit, &owned).await?
         };
         let of_shard = |(owned, share): (Owned, usize)| async move {
             let moved = self.move_in(now, owned, share).await;
@@ -123,9 +127,9 @@ impl InStoreDelivery for StreamMover {
     }
 }
 
-impl StreamMover {
+impl StreamDelivery {
     /// How many of the first `limit` are in each shard. Every shard is among them, if only to say when its next is due.
-    async fn turns(
+    async fn candidates(
         &self,
         now: Now,
         limit: usize,
@@ -139,18 +143,19 @@ impl StreamMover {
             let mut cmd = redis::cmd("ZRANGEBYLEX");
             cmd.arg(self.store.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
             let members: Vec<Vec<u8>> = self.store.ask(&cmd).await?;
-            let turns =
-                members.iter().map(|member| read_turn(member, self.tag.len()).map(|turn| (turn, shard)));
-            turns.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
+            let candidates = members
+                .iter()
+                .map(|member| read_turn(member, self.tag.len()).map(|candidate| (candidate, shard)));
+            candidates.collect::<Option<Vec<_>>>().ok_or_else(|| garbled("a place in a lane"))
         };
         let first = |shard: u16| async move { (shard, in_shard(shard).await) };
         let all = join_all(owned.iter().map(|(shard, _)| first(*shard))).await;
         let all = self.store.faults.answered(all, |shard| *shard)?;
         let answered: Vec<u16> = all.iter().map(|(shard, _)| *shard).collect();
-        let mut turns: Vec<_> = all.into_iter().flat_map(|(_, turns)| turns).collect();
-        turns.sort();
-        turns.truncate(limit);
-        let share = |shard: u16| turns.iter().filter(|(_, of)| *of == shard).count();
+        let mut candidates: Vec<_> = all.into_iter().flat_map(|(_, candidates)| candidates).collect();
+        candidates.sort();
+        candidates.truncate(limit);
+        let share = |shard: u16| candidates.iter().filter(|(_, of)| *of == shard).count();
         let owned = owned.iter().filter(|(shard, _)| answered.contains(shard));
         Ok(owned.map(|owned| (*owned, share(owned.0))).collect())
     }
@@ -216,9 +221,9 @@ impl StreamMover {
     fn read(&self, said: &[Vec<u8>], streams: &[Topic]) -> Option<Said> {
         let [next, left, moved, missing @ ..] = said else { return None };
         let message = |(stream, member): (usize, &[u8])| {
-            let turn = read_turn(member, self.tag.len())?;
+            let candidate = read_turn(member, self.tag.len())?;
             let topic = streams.get(stream.checked_sub(1)?)?.clone();
-            Some(InStoreMessage { id: turn.id, topic, ready: turn.ready })
+            Some(InStoreMessage { id: candidate.id, topic, ready: candidate.ready })
         };
         let topic = |name: &Vec<u8>| Topic::parse(std::str::from_utf8(name).ok()?).ok();
         let in_shard = InShard {

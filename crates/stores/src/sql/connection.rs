@@ -8,8 +8,8 @@ use sqlx::{AssertSqlSafe, Either, MySql, MySqlPool, PgPool, Postgres, pool::Pool
 pub(crate) use super::statement::{Answer, Statement};
 use super::{
     call::Name,
+    connectivity::ConnectivityCheck,
     fault::Fault,
-    pulse::Pulse,
     statement::{Reply, Values},
 };
 
@@ -27,7 +27,7 @@ pub(crate) enum Dialect {
 #[derive(Debug)]
 pub(crate) struct Link {
     pools: Pools,
-    pulse: Pulse,
+    pulse: ConnectivityCheck,
 }
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ enum Pools {
 
 impl Link {
     pub(super) fn mysql(pool: MySqlPool) -> Self {
-        Self { pools: Pools::Mysql(pool), pulse: Pulse::default() }
+        Self { pools: Pools::Mysql(pool), pulse: ConnectivityCheck::default() }
     }
 
     pub(super) fn postgres(pool: PgPool) -> Self {
-        Self { pools: Pools::Postgres(pool), pulse: Pulse::default() }
+        Self { pools: Pools::Postgres(pool), pulse: ConnectivityCheck::default() }
     }
 
     pub(crate) fn dialect(&self) -> Dialect {

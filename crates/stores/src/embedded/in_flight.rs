@@ -68,7 +68,7 @@ struct Members {
 
 /// All claimed messages by their token.
 #[derive(Default)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     held: HashMap<u64, (Held, Group), Numbered>,
     /// When leases end, a claim's worth at a time. A renewed claim leaves its group for one of its own, and a group goes with
     /// its last claim: there are never more groups than claims, however long the leases are.
@@ -76,7 +76,7 @@ pub(super) struct Flight {
     next_token: u64,
 }
 
-impl Flight {
+impl InFlight {
     pub(super) fn starting_at(next_token: u64) -> Self {
         Self { next_token, ..Self::default() }
     }
@@ -325,7 +325,7 @@ mod tests {
         Monotonic::from_micros(seconds * 1_000_000)
     }
 
-    fn claim(flight: &mut Flight, count: usize, end: Monotonic) -> Vec<u64> {
+    fn claim(flight: &mut InFlight, count: usize, end: Monotonic) -> Vec<u64> {
         let id = MessageId::parse("a").unwrap();
         let claims: Vec<(u64, Held)> = (0..count)
             .map(|_| {
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_settled_claim_leaves_nothing_behind_until_its_lease_would_have_ended() {
-        let mut flight = Flight::default();
+        let mut flight = InFlight::default();
         for _ in 0..1_000 {
             for token in claim(&mut flight, 3, at(12 * 3600)) {
                 flight.extend(token, at(13 * 3600));
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn every_claim_is_met_once_when_its_lease_ends() {
-        let mut flight = Flight::default();
+        let mut flight = InFlight::default();
         let tokens = claim(&mut flight, 4, at(60));
         flight.take(tokens[1]);
         flight.extend(tokens[2], at(90));

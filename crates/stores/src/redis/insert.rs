@@ -11,8 +11,9 @@ use super::{
     RedisStore,
     call::{OfShard, by_shard},
     keys::time,
-    look::Bodies,
-    packed, scripts,
+    packed,
+    query::Bodies,
+    scripts,
 };
 
 impl RedisStore {
@@ -51,11 +52,11 @@ impl RedisStore {
         shards: Vec<OfShard<T>>,
         put: impl Fn(&mut redis::Cmd, &T) + Sync,
     ) -> Result<Vec<Inserted>, StoreError> {
-        let turn = self.replicated_turn().await?;
-        let link = turn.connection.clone();
+        let candidate = self.replicated_turn().await?;
+        let link = candidate.connection.clone();
         let answers = self.run_all_over(link, (&scripts::INSERT, now), shards, |_| (), put, inserted).await;
         let answers = answers.inspect_err(|_| self.replicas.forget_idle())?;
-        self.await_replicas(turn).await?;
+        self.await_replicas(candidate).await?;
         Ok(answers)
     }
 

@@ -9,11 +9,11 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Dialect, Session, Statement},
     count::{BOOKS, Book, DEAD_OF_LANE, HOUR_MS, HOURS, MINUTE_MS, MINUTES, PENDING_OF_LANE},
     fault::Fault,
-    link::{Dialect, Session, Statement},
     row::{Bodies, IN_FLIGHT, queue_no},
-    work::look,
+    work::read,
     write::{Found, lists},
 };
 
@@ -35,7 +35,7 @@ impl SqlStore {
         self.check_open()?;
         let mut known: HashMap<MessageId, Record> = HashMap::new();
         for part in ids.chunks(STEP) {
-            let found = look!(self, |session| self.find(&mut session, part, bodies))?;
+            let found = read!(self, |session| self.find(&mut session, part, bodies))?;
             known.extend(found.rows.into_iter().map(|row| (row.id().clone(), row.record)));
         }
         Ok(ids.iter().map(|id| known.get(id).cloned()).collect())
@@ -68,7 +68,7 @@ impl SqlStore {
             select
         };
         let mut totals = Totals::default();
-        for row in look!(self, |session| session.rows(select()))? {
+        for row in read!(self, |session| session.rows(select()))? {
             let n = u64::try_from(row.int(2)?).unwrap_or_default();
             match (row.int(0)?, row.int(1)?) {
                 (-1, _) => totals.in_flight = n,
@@ -86,14 +86,14 @@ impl SqlStore {
 
     pub(super) async fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
         self.check_open()?;
-        let mut lanes = look!(self, |session| self.lanes_at_a_glance(&mut session))?;
+        let mut lanes = read!(self, |session| self.lanes_at_a_glance(&mut session))?;
         let waiting: Vec<_> =
             lanes.iter().filter(|(_, status)| status.pending > 0).map(|(no, _)| *no).collect();
         let firsts = self.firsts(&waiting, 0..self.options.shards).await?;
         let due_by = now.wall().as_millis() as i64 * 1000;
         let due: Vec<_> = firsts.into_iter().filter(|(_, at)| *at <= due_by).collect();
         for part in due.chunks(100) {
-            for (queue, ready) in look!(self, |session| self.count_due(&mut session, part, due_by))? {
+            for (queue, ready) in read!(self, |session| self.count_due(&mut session, part, due_by))? {
                 let Some(status) = lanes.get_mut(&(queue / 256)) else { continue };
                 let at = part.iter().find(|(no, _)| *no == queue).map_or(due_by, |(_, at)| *at);
                 let at = Timestamp::from_millis(at as u64 / 1000);
@@ -166,7 +166,7 @@ impl SqlStore {
             }
         }
         for part in queues.chunks(200) {
-            let rows = look!(self, |session| session.rows(self.first_of_each(part)))?;
+            let rows = read!(self, |session| session.rows(self.first_of_each(part)))?;
             for row in rows {
                 firsts.push((row.int(0)?, row.int(1)?));
             }
@@ -187,7 +187,7 @@ impl SqlStore {
 
     /// The next queues behind `after` that hold something, by their numbers, each with the time of its first entry.
     pub(super) async fn queues_after(&self, after: i64, limit: usize) -> Result<Vec<(i64, i64)>, StoreError> {
-        let rows = look!(self, |session| session.rows(self.walk(after, limit)))?;
+        let rows = read!(self, |session| session.rows(self.walk(after, limit)))?;
         Ok(rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?))).collect::<Result<_, Fault>>()?)
     }
 
@@ -251,7 +251,7 @@ impl SqlStore {
             select.push(" AND what >= ").bind(first).push(" AND what < ").bind(end).push(" GROUP BY what");
             select
         };
-        for row in look!(self, |session| session.rows(select()))? {
+        for row in read!(self, |session| session.rows(select()))? {
             // What began in the unit before `from` counts where the range begins.
             let into = (row.int(0)? as u64 * unit).saturating_sub(from.as_millis());
             let bucket = u128::from(into) * buckets as u128 / u128::from(span);

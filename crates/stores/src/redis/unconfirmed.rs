@@ -14,26 +14,26 @@ const DOUBTS_MAX: usize = 10_000;
 
 /// What may be claimed by a call that failed.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct UnconfirmedCalls {
     last: AtomicU64,
-    open: Mutex<Vec<Doubt>>,
+    open: Mutex<Vec<UnconfirmedCall>>,
 }
 
 #[derive(Debug, Clone)]
-struct Doubt {
+struct UnconfirmedCall {
     shard: u16,
     number: u64,
     id: MessageId,
 }
 
-impl Doubts {
+impl UnconfirmedCalls {
     /// The number of a call that claims, different from every other of this process.
     pub(super) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A call failed. If Redis refused it, nothing is in doubt.
-    pub(super) fn doubt(
+    pub(super) fn unconfirmed_call(
         &self,
         error: &StoreError,
         shard: u16,
@@ -45,33 +45,33 @@ impl Doubts {
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let room = DOUBTS_MAX.saturating_sub(open.len());
-        open.extend(ids.take(room).map(|id| Doubt { shard, number, id }));
+        open.extend(ids.take(room).map(|id| UnconfirmedCall { shard, number, id }));
     }
 
-    fn take(&self) -> Vec<Doubt> {
+    fn take(&self) -> Vec<UnconfirmedCall> {
         std::mem::take(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put_back(&self, doubts: &[Doubt]) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(doubts);
+    fn put_back(&self, unconfirmed: &[UnconfirmedCall]) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(unconfirmed);
     }
 }
 
 impl RedisStore {
     /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
     pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
-        let mut doubts = self.doubts.take();
-        doubts.sort_by_key(|doubt| doubt.shard);
-        let parts = doubts.chunk_by(|a, b| a.shard == b.shard).flat_map(|shard| shard.chunks(ITEMS_MAX));
+        let mut unconfirmed = self.unconfirmed.take();
+        unconfirmed.sort_by_key(|unconfirmed_call| unconfirmed_call.shard);
+        let parts = unconfirmed.chunk_by(|a, b| a.shard == b.shard).flat_map(|shard| shard.chunks(ITEMS_MAX));
         let mut failed = None;
         for part in parts {
             let shard = part[0].shard;
             if failed.is_some() || self.faults.is_failing(shard) {
-                self.doubts.put_back(part);
+                self.unconfirmed.put_back(part);
                 continue;
             }
             if let Err(error) = self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
-                self.doubts.put_back(part);
+                self.unconfirmed.put_back(part);
                 failed = self.faults.note(shard, error).err();
             }
         }
@@ -79,10 +79,10 @@ impl RedisStore {
     }
 
     /// Every process counts its calls from 1: only with the instance a number says whose call it was.
-    fn recovery(&self, now: Now, shard: u16, part: &[Doubt]) -> redis::Cmd {
+    fn recovery(&self, now: Now, shard: u16, part: &[UnconfirmedCall]) -> redis::Cmd {
         let mut cmd = self.call(&scripts::RECOVER, shard, now);
         let instance = self.options.instance.to_be_bytes();
-        for Doubt { id, number, .. } in part {
+        for UnconfirmedCall { id, number, .. } in part {
             cmd.arg(id.as_str()).arg(0).arg([b"h", instance.as_slice(), &number.to_be_bytes()].concat());
         }
         cmd

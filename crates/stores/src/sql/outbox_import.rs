@@ -7,29 +7,29 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::{Book, Tally},
     fault::Fault,
-    link::{Session, Statement},
     row::{Bad, Bodies, DEAD, NO_MESSAGE, Row, millis},
     text::history_text,
-    work::{look, transact},
+    work::{read, transact},
     write::{Found, filled},
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// So many are looked at in one transaction.
 const TOGETHER_MAX: usize = 200;
 
 impl SqlStore {
     /// Takes in rows that nobody has looked at. Gives whether there may be more.
-    pub(super) async fn adopt(&self, now: Now) -> Result<bool, StoreError> {
-        let (ids, is_cut) = look!(self, |session| self.strangers(&mut session))?;
+    pub(super) async fn import_outbox_rows(&self, now: Now) -> Result<bool, StoreError> {
+        let (ids, is_cut) = read!(self, |session| self.strangers(&mut session))?;
         // Their lanes get numbers in transactions of their own, so nothing waits for this one.
-        let seen = look!(self, |session| self.raw_rows(&mut session, &ids, ""))?;
+        let seen = read!(self, |session| self.raw_rows(&mut session, &ids, ""))?;
         let good = seen.rows.iter().map(|row| row.record.message.lane());
         let bad = seen.bad.iter().filter_map(|bad| bad.lane.clone());
         self.number_lanes(good.chain(bad).map(|lane| lane_text(&lane)).collect::<Vec<_>>()).await?;
-        let seen = transact!(self, |session| self.adopt_in_one(&mut session, now, &ids))?;
+        let seen = transact!(self, |session| self.import_in_one(&mut session, now, &ids))?;
         Ok(is_cut && seen > 0)
     }
 
@@ -63,7 +63,7 @@ impl SqlStore {
         Ok(found)
     }
 
-    async fn adopt_in_one(&self, session: &mut Session, now: Now, ids: &[String]) -> Result<usize, Fault> {
+    async fn import_in_one(&self, session: &mut Session, now: Now, ids: &[String]) -> Result<usize, Fault> {
         let slot = self.slots.take();
         // Whoever has not committed them yet is left alone.
         let Found { rows, mut bad } = self.raw_rows(session, ids, " FOR UPDATE SKIP LOCKED").await?;
