@@ -48,6 +48,16 @@ fn every_module_is_named_for_what_it_does() {
 }
 
 #[test]
+fn no_old_name_comes_back() {
+    let old = Source::new(
+        "crates/duly/src/events.rs",
+        "struct Bell;\n// The Bell of before.\nstruct Bells;\n".into(),
+    );
+    assert_eq!(rules::banned_names(&old), ["crates/duly/src/events.rs:1: Bell is called EventBus"]);
+    assert_none(&complaints(rules::banned_names));
+}
+
+#[test]
 fn every_crate_inherits_the_lints_of_the_workspace() {
     assert_none(&complaints(rules::own_lints));
 }

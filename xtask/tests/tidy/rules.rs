@@ -160,3 +160,38 @@ fn begins_path(line: &str, index: usize) -> bool {
 fn at(source: &Source, line: usize, advice: &str) -> String {
     format!("{}:{line}: {advice}", source.path.display())
 }
+
+/// Names of the code before it used the words of the field (docs/glossary.md), and those that took their place.
+const BANNED_NAMES: [(&str, &str); 13] = [
+    ("Bell", "EventBus"),
+    ("Doubts", "UnconfirmedCalls"),
+    ("Handed", "ReceiptCache"),
+    ("InHand", "CachedDelivery"),
+    ("Keeper", "background"),
+    ("LaneLook", "LaneSnapshot"),
+    ("Mover", "InStoreDelivery"),
+    ("Prepared", "StoredMessage"),
+    ("Pulse", "ConnectivityCheck"),
+    ("Shelf", "StoreState"),
+    ("Terms", "DeliveryTerms"),
+    ("keeper", "background"),
+    ("made_id", "id_is_generated"),
+];
+
+/// Old names in code. Words in comments and texts are left to their readers.
+pub(crate) fn banned_names(source: &Source) -> Vec<String> {
+    if !source.is_rust() || source.path.starts_with("xtask/tests/tidy") {
+        return Vec::new();
+    }
+    let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let code = |line: &str| !line.trim_start().starts_with("//") && !line.contains('"');
+    let lines = (1..).zip(source.text.lines()).filter(|(_, line)| code(line));
+    let found = lines.flat_map(|(number, line)| {
+        let words = line.split(|letter| !is_of_name(letter));
+        words.filter_map(move |word| {
+            let (_, instead) = BANNED_NAMES.iter().find(|(banned, _)| *banned == word)?;
+            Some(format!("{}:{number}: {word} is called {instead}", source.path.display()))
+        })
+    });
+    found.collect()
+}
