@@ -202,7 +202,7 @@ impl Model for Protocol {
                 !world.messages.iter().any(is_twice)
             }),
             Property::always("none is delivered twice", |_, world: &World| {
-                world.messages.iter().all(|both| both.messages.iter().all(|told| told.deliveries <= 1))
+                world.messages.iter().all(|both| both.messages.iter().all(|entry| entry.deliveries <= 1))
             }),
             Property::always("what is cancelled stays so", |_, world: &World| {
                 let is_out = |both: &Both| matches!(both.target, Target::Live | Target::Delivered);

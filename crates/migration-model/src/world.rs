@@ -24,12 +24,12 @@ pub(crate) struct Both {
     pub(crate) copy_tried: bool,
     /// Somebody made a dead letter pending again.
     pub(crate) replayed: bool,
-    pub(crate) messages: [Told; CONTENTS],
+    pub(crate) messages: [Ledger; CONTENTS],
 }
 
-/// What somebody was told of a message, and what became of it.
+/// What senders of a message were answered, and what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Told {
+pub(crate) struct Ledger {
     pub(crate) deliveries: u8,
     pub(crate) is_cancelled: bool,
     /// A call of the move that was about an earlier message with its id met this one: calls name nothing but the id.
@@ -117,7 +117,7 @@ impl Both {
             copy: 0,
             copy_tried: false,
             replayed: false,
-            messages: [Told::default(); CONTENTS],
+            messages: [Ledger::default(); CONTENTS],
         }
     }
 
@@ -186,7 +186,7 @@ impl Both {
 
     /// Whether a message with this id is over or somewhere, or was met by a call that was about another.
     pub(crate) fn is_kept(&self, content: usize) -> bool {
-        let Told { deliveries, is_cancelled, was_mistaken } = self.messages[content];
+        let Ledger { deliveries, is_cancelled, was_mistaken } = self.messages[content];
         let is_at_source =
             content == self.content && (self.is_open_at_source() || self.source == Source::Dead);
         let is_at_target =

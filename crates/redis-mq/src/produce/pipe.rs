@@ -37,15 +37,15 @@ impl Pipe {
             tokio::spawn(drain(items, link.clone()));
             into
         });
-        let (told, telling) = oneshot::channel();
+        let (reply_tx, reply_rx) = oneshot::channel();
         let id = append.id.clone();
-        match into.try_send((append, topic.to_owned(), told)) {
-            Ok(()) => Sending { answer: Box::pin(hear(telling, id)) },
+        match into.try_send((append, topic.to_owned(), reply_tx)) {
+            Ok(()) => Sending { answer: Box::pin(reply(reply_rx, id)) },
             Err(mpsc::error::TrySendError::Full(item)) => {
                 let into = into.clone();
                 let later = async move {
                     into.send(item).await.map_err(|_| Error::Closed)?;
-                    hear(telling, id).await
+                    reply(reply_rx, id).await
                 };
                 Sending { answer: Box::pin(later) }
             }
@@ -54,20 +54,20 @@ impl Pipe {
     }
 }
 
-async fn hear(telling: oneshot::Receiver<Answer>, id: MessageId) -> Answer {
+async fn reply(reply_rx: oneshot::Receiver<Answer>, id: MessageId) -> Answer {
     // The runtime that wrote it is gone.
     let gone = || Error::unanswered("the runtime was shut down meanwhile").of_message(&id);
-    telling.await.unwrap_or_else(|_| Err(gone()))
+    reply_rx.await.unwrap_or_else(|_| Err(gone()))
 }
 
 /// Ends when the last that could send is gone, and all of it is written.
 async fn drain(mut items: mpsc::Receiver<Item>, mut link: Link) {
     let mut some = Vec::with_capacity(TOGETHER);
     while items.recv_many(&mut some, TOGETHER).await > 0 {
-        for (appends, told) in by_slot(some.drain(..), &link) {
-            for (told, answer) in told.into_iter().zip(write(&mut link, &appends).await) {
+        for (appends, reply_tx) in by_slot(some.drain(..), &link) {
+            for (reply_tx, answer) in reply_tx.into_iter().zip(write(&mut link, &appends).await) {
                 // Whoever dropped it does not want to know.
-                let _ = told.send(answer);
+                let _ = reply_tx.send(answer);
             }
         }
     }
@@ -79,13 +79,13 @@ type Together = (Vec<Append>, Vec<oneshot::Sender<Answer>>);
 fn by_slot(items: impl Iterator<Item = Item>, link: &Link) -> Vec<Together> {
     let is_cluster = matches!(link, Link::Cluster(..));
     let mut all: Vec<(String, Together)> = Vec::new();
-    for (append, topic, told) in items {
+    for (append, topic, reply_tx) in items {
         let at = all.iter().position(|(known, _)| !is_cluster || *known == topic).unwrap_or_else(|| {
             all.push((topic, Together::default()));
             all.len() - 1
         });
         all[at].1.0.push(append);
-        all[at].1.1.push(told);
+        all[at].1.1.push(reply_tx);
     }
     all.into_iter().map(|(_, together)| together).collect()
 }
