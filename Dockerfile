@@ -6,7 +6,7 @@ FROM rust:1.95-slim AS build
 WORKDIR /src
 COPY . .
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ libssl-dev make pkg-config
-RUN cargo build --release --locked --package duly-server --features kafka-tls
+RUN cargo build --release --locked --package duly-cli --features kafka-tls
 
 FROM debian:stable-slim
 RUN apt-get update \

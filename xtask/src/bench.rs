@@ -21,7 +21,7 @@ enum What {
     Timer,
     /// The server, beside a bare HTTP handler, the disk and the store
     Http,
-    /// MySQL, PostgreSQL and the pair, beside bare statements on the same server
+    /// MySQL, PostgreSQL and redis+mysql, beside bare statements on the same server
     Sql,
     /// Redis Streams, beside the recipes that people write by hand
     Redis,
@@ -38,7 +38,7 @@ enum What {
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
     let (name, program) = match arguments.what {
         What::Http => {
-            let mut bench = cargo(&["bench", "--quiet", "--package", "duly-server", "--bench", "http", "--"]);
+            let mut bench = cargo(&["bench", "--quiet", "--package", "duly-cli", "--bench", "http", "--"]);
             return steps.run("benchmark of the server", bench.args(&arguments.arguments));
         }
         What::Redis => {

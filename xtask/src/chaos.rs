@@ -8,10 +8,10 @@ pub(crate) struct Arguments {
     /// How many times to kill
     #[arg(long, default_value_t = 200, value_name = "N")]
     kills: u64,
-    /// How many rounds of nodes on Redis, databases and the pair; each takes minutes
+    /// How many rounds of nodes on Redis, databases and redis+mysql; each takes minutes
     #[arg(long, default_value_t = 1, value_name = "N")]
     rounds: u64,
-    /// Only cases with this in their names, such as `sql::mysql` or `pair`, and no kill loop
+    /// Only cases with this in their names, such as `sql::mysql` or `redis_and_mysql`, and no kill loop
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
     /// The first round is this one: a round that failed is begun again with its number
@@ -25,7 +25,7 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
         steps.run("kill loop", testkit("kill_loop").args(["--kills", &kills.to_string()]))?;
     }
     for round in *from..from.saturating_add(*rounds) {
-        let mut nodes = cargo(&["test", "--package", "duly-server", "--test", "chaos", "--"]);
+        let mut nodes = cargo(&["test", "--package", "duly-cli", "--test", "chaos", "--"]);
         nodes.args(case).arg("--nocapture").env("DULY_CHAOS_SEED", round.to_string());
         steps.run(&format!("nodes, round {round}"), &mut nodes)?;
     }

@@ -26,6 +26,9 @@ use crate::{
 const AT_ONCE: usize = 2;
 /// Threads of each program. With more of both, two processors cannot start the servers of that many tests in time.
 const THREADS: usize = 2;
+/// Threads of programs whose tests share one server and wait for leases and timers.
+const THREADS_OF_WAITING: usize = 4;
+const WAITING: [&str; 1] = ["redis-mq redis"];
 /// With more failures than this, it is not a busy machine.
 const RERUNS_MAX: usize = 3;
 /// A program that takes longer hangs: it is killed, and what it wrote until then is shown.
@@ -35,14 +38,14 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Programs that take longest, longest first: they start first, so that none of them runs alone at the end.
 const LONGEST: [&str; 8] = [
-    "server chaos",
+    "cli chaos",
     "sinks conformance",
+    "cli cli",
+    "stores sql_server",
     "server http",
     "stores conformance",
-    "stores redis_server",
-    "stores sql_server",
-    "server cli",
     "redis-mq redis",
+    "sinks rocketmq",
 ];
 
 /// Runs all of `programs`. With `CI=true`, up to [`RERUNS_MAX`] tests that failed run once more alone; one that passes then is
@@ -131,12 +134,16 @@ fn work(queue: &Mutex<VecDeque<Program>>, ended: &Sender<io::Result<Run>>) {
     }
 }
 
+fn threads_of(program: &str) -> usize {
+    if WAITING.contains(&program) { THREADS_OF_WAITING } else { THREADS }
+}
+
 fn execute(program: Program) -> io::Result<Run> {
     let log = log_file(&program.executable);
     let file = File::create(&log)?;
     let began = clock();
     let child = Command::new(&program.executable)
-        .arg(format!("--test-threads={THREADS}"))
+        .arg(format!("--test-threads={}", threads_of(&program.name)))
         .current_dir(&program.folder)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)

@@ -23,8 +23,8 @@ pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The sinks that need no library written in C.
-const WITHOUT_C: &str = "duly-server/webhook,duly-server/redis_streams,duly-server/rabbitmq,duly-server/rocketmq,\
-                         duly-server/activemq,duly-server/nats,duly-server/mqtt";
+const WITHOUT_C: &str = "duly-cli/webhook,duly-cli/redis_streams,duly-cli/rabbitmq,duly-cli/rocketmq,\
+                         duly-cli/activemq,duly-cli/nats,duly-cli/mqtt";
 
 /// All crates with all that this machine can build. Every step has the same set of features: with another, cargo would build the
 /// dependencies again, and the C among them.
@@ -51,6 +51,8 @@ fn rust(steps: &Steps) -> Result<(), Failure> {
         "redis-mq",
         "--package",
         "duly-server",
+        "--package",
+        "duly-cli",
         "--lib",
         "--bins",
         "--no-default-features",

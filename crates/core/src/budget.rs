@@ -1,14 +1,14 @@
-//! How many bytes one claim gives.
+//! The byte budget of a claim.
 
 use crate::{StoredMessage, store::Claim};
 
 impl Claim {
-    /// Bytes of bodies and properties that one claim gives at most, unless a single message has more. A limit on their number alone
-    /// would let a thousand large ones fill the memory of whoever claims them.
+    /// Bytes of bodies and properties in one claim, unless a single message has more. A limit on the number of messages
+    /// alone would let a thousand large ones fill the memory.
     pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 }
 
-/// Counts the bytes of messages, in the order in which a claim gives them, up to [`Claim::BYTES_MAX`].
+/// Counts the bytes of messages in claim order, up to [`Claim::BYTES_MAX`].
 #[derive(Debug, Default)]
 pub struct ClaimBudget {
     taken: usize,
@@ -17,7 +17,7 @@ pub struct ClaimBudget {
 }
 
 impl ClaimBudget {
-    /// Whether the next message is given: always the first, and from the first that does not fit none.
+    /// Whether the next message belongs to the claim: always the first one, and none from the first that does not fit.
     pub fn takes(&mut self, bytes: usize) -> bool {
         self.taken = self.taken.saturating_add(bytes);
         self.is_over |= self.is_begun && self.taken > Claim::BYTES_MAX;

@@ -1,12 +1,12 @@
-//! The error of another library behind one of ours.
+//! The cause of an error: that of another library.
 
 use std::{any::type_name, error::Error, fmt, sync::Arc};
 
-/// The error of another library (`std::io::Error`, `redis::RedisError`, `sqlx::Error`) that is behind an error of Duly.
+/// The error of another library (`std::io::Error`, `redis::RedisError`, `sqlx::Error`) that caused an error of Duly.
 ///
-/// One rule for every error that has one: **its `Display` is whole**. It is one line with the words of the cause in it, because logs and HTTP
-/// answers show `Display` alone. So that a chain prints nothing twice, the `Display` of a `Cause` is the name of its type, and the chain ends
-/// with it: the other libraries repeat their own words in their `source()`. [`downcast_ref`](Self::downcast_ref) gives the error itself.
+/// One rule for every error with a cause: **`Display` is complete**, one line with the text of the cause, because logs
+/// and HTTP answers show `Display` alone. So that a chain prints nothing twice, the `Display` of a `Cause` is the name
+/// of its type, and the chain ends with it. [`downcast_ref`](Self::downcast_ref) gives the error itself.
 ///
 /// ```
 /// use duly_core::{Cause, store::{StoreError, StoreErrorKind}};

@@ -1,10 +1,10 @@
-//! The only door for time.
+//! The port for time.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use crate::{Monotonic, Now};
 
-/// A wait that ends by itself.
+/// A running sleep.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 
 /// Tells the time and waits.
@@ -20,8 +20,8 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits until monotonic time reaches `until`.
     fn sleep_until(&self, until: Monotonic) -> Sleep;
 
-    /// Whether time passes by itself. On a clock that a test moves it does not, and whoever waits for the end of a grace period may
-    /// wait for ever.
+    /// Whether time passes by itself. On a clock that a test moves it does not, so that waiting for the end of a grace
+    /// period may never end.
     fn runs_by_itself(&self) -> bool {
         true
     }

@@ -1,13 +1,13 @@
-//! What a message carries: a body and properties.
+//! The content of a message: body and properties.
 
 use bytes::Bytes;
 use compact_str::CompactString;
 
 use crate::{ErrorCode, Invalid};
 
-/// What the producer said the body is; it becomes the content type at the target.
+/// The kind of a body, given by the producer; it becomes the content type at the target.
 ///
-/// These numbers are on disk and in Redis, in two bits, and the words in databases: never change or reuse one.
+/// The numbers are on disk and in Redis, in two bits, and the words in databases: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -25,12 +25,12 @@ impl ContentKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Text, Self::Json, Self::Bytes];
 
-    /// The one of this number, as stores write it.
+    /// The kind of this number, as stores write it.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// The word that databases keep.
+    /// The word in databases.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -39,7 +39,7 @@ impl ContentKind {
         }
     }
 
-    /// The MIME type that targets are told.
+    /// The MIME type.
     pub fn mime(self) -> &'static str {
         match self {
             Self::Text => "text/plain; charset=utf-8",
@@ -75,12 +75,12 @@ impl Body {
         Ok(Self { kind: ContentKind::Json, bytes: bytes.into() })
     }
 
-    /// A body read back from a store, its kind as it was.
+    /// A body read from a store.
     pub fn from_parts(kind: ContentKind, bytes: impl Into<Bytes>) -> Self {
         Self { kind, bytes: bytes.into() }
     }
 
-    /// What the producer said it is.
+    /// Its kind.
     pub fn kind(&self) -> ContentKind {
         self.kind
     }
@@ -106,7 +106,7 @@ impl Body {
     }
 }
 
-/// Two bodies are the same when their bytes are: how they were written down does not count.
+/// Bodies are equal if their bytes are; the kind does not count.
 impl PartialEq for Body {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes
@@ -114,22 +114,22 @@ impl PartialEq for Body {
 }
 impl Eq for Body {}
 
-/// String → string, in the order of the names; they become headers of the target.
+/// Properties by name; they become headers at the target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties(Vec<(CompactString, CompactString)>);
 
 impl Properties {
-    /// Names that are refused, in any case: the brokers' own delay properties, which would delay a second time.
+    /// Reserved names, case-insensitive: delay properties of brokers, which would delay a second time.
     pub const RESERVED: [&str; 3] = ["x-delay", "delay", "timer_deliver_ms"];
-    /// What no name begins with, in any case: Duly sets such, or a broker takes them for a delay.
+    /// Reserved prefixes, case-insensitive: Duly's own properties, and delay properties of brokers.
     pub const RESERVED_PREFIXES: [&str; 4] = ["duly-", "amq_scheduled_", "nats-schedule", "timer_delay_"];
-    /// The most bytes of a name.
+    /// Bytes of a name.
     pub const NAME_MAX: usize = 255;
-    /// The most bytes of a value.
+    /// Bytes of a value.
     pub const VALUE_MAX: usize = 4096;
 
-    /// The trace that the message belongs to (W3C Trace Context), and what its tracing system adds. A client that sends a
-    /// message again does so in another span: they are carried like other properties, and are no part of the content.
+    /// The trace of the message (W3C Trace Context). A client that repeats a send does so in another span: trace
+    /// properties are carried like others, but are no part of the content.
     pub const TRACEPARENT: &str = "traceparent";
     /// See [`TRACEPARENT`](Self::TRACEPARENT).
     pub const TRACESTATE: &str = "tracestate";
@@ -183,7 +183,7 @@ impl Properties {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Those that tell one message from another: all but the trace.
+    /// The properties that are part of the content: all but the trace.
     pub fn of_content(&self) -> impl Iterator<Item = (&str, &str)> {
         self.iter().filter(|(name, _)| !matches!(*name, Self::TRACEPARENT | Self::TRACESTATE))
     }

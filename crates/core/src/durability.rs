@@ -6,19 +6,19 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Nothing: it is gone with the process.
+    /// Nothing: it is lost with the process.
     Memory,
-    /// Our crash and a power cut: synced to this machine's disk.
+    /// A crash of the process and a power cut: synced to the local disk.
     Disk,
-    /// Our crash; the crash of the server behind as far as that one is durable.
+    /// A crash of the process; a crash of the server as far as that one is durable.
     Server,
-    /// Our crash and the database's: committed there.
+    /// A crash of the process and of the database: committed there.
     Database,
 }
 
 impl Durability {
-    /// Whether the store is a server's, behind a network, so that each question to it costs somebody else something.
-    pub fn is_elsewhere(self) -> bool {
+    /// Whether the store is on a server, so that every request costs a round trip.
+    pub fn is_remote(self) -> bool {
         matches!(self, Self::Server | Self::Database)
     }
 }

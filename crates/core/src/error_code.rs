@@ -110,7 +110,7 @@ error_codes! {
     BadLease = "bad_lease", 500, "This lease cannot be meant";
     BadTimeout = "bad_timeout", 500, "This timeout cannot be meant";
     BadHandler = "bad_handler", 500, "This setting of a handler cannot be meant";
-    BadScan = "bad_scan", 500, "These sweeps cannot be meant";
+    BadSweep = "bad_sweep", 500, "These sweep intervals contradict each other";
     BadAddress = "bad_address", 500, "This address of a store is not understood";
     NoStore = "no_store", 500, "No store was given";
     ReservedSink = "reserved_sink", 500, "This name belongs to the built-in queue";

@@ -19,7 +19,7 @@ pub struct Health {
 
 impl Health {
     /// All is well.
-    pub const fn good() -> Self {
+    pub const fn healthy() -> Self {
         Self { accepting: Ok(()), claiming: Ok(()), background: Ok(()), degraded: None }
     }
 

@@ -146,12 +146,15 @@ mod tests {
         for us in [0, 1_023, 1_024, 1_025, 2_047, 2_048, u64::MAX >> 8] {
             histogram.record(us);
         }
-        let spread = histogram.snapshot();
-        assert_eq!((spread.below(10), spread.below(11), spread.below(12), spread.count()), (2, 5, 6, 7));
+        let snapshot = histogram.snapshot();
+        assert_eq!(
+            (snapshot.below(10), snapshot.below(11), snapshot.below(12), snapshot.count()),
+            (2, 5, 6, 7)
+        );
     }
 
     #[test]
-    fn a_later_look_tells_what_came_between() {
+    fn a_later_snapshot_tells_what_came_between() {
         let histogram = Histogram::default();
         assert_eq!(histogram.snapshot(), HistogramSnapshot::default());
         histogram.record(1_000_000);
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_add_up() {
+    fn snapshots_add_up() {
         let (one, two) = (Histogram::default(), Histogram::default());
         one.record(10);
         two.record(20);

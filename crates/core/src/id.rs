@@ -1,4 +1,4 @@
-//! The name of a message.
+//! Message ids.
 
 use std::{fmt, str::FromStr};
 
@@ -6,18 +6,19 @@ use compact_str::CompactString;
 
 use crate::{ErrorCode, Invalid, Timestamp};
 
-/// 1–128 of `A-Za-z0-9._:-`, unique in one Duly. Given by the client (then it de-duplicates) or made.
+/// The id of a message: 1–128 of `A-Za-z0-9._:-`, unique in one Duly. Given by the client, who can then repeat a send
+/// safely, or generated.
 ///
-/// Made ids are 24 characters that sort by the time they were made, and like every id of up to 24
-/// characters they live without an allocation.
+/// Generated ids have 24 characters and sort by the time of their creation. Ids of up to 24 characters need no
+/// allocation.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(CompactString);
 
-/// Crockford's base 32 in lower case: sorts like the number it writes, no letters that look alike.
+/// Crockford's base 32 in lower case: it sorts like the number, and has no ambiguous letters.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 impl MessageId {
-    /// The most bytes an id may have.
+    /// Bytes of an id.
     pub const LEN_MAX: usize = 128;
 
     /// Checks a client's id.
@@ -35,8 +36,8 @@ impl MessageId {
         Ok(Self(CompactString::new(text)))
     }
 
-    /// Makes an id from the time of making (its upper 48 bits) and 72 random bits.
-    pub fn made(at: Timestamp, random: u128) -> Self {
+    /// Generates an id from the current time (upper 48 bits) and 72 random bits.
+    pub fn generate(at: Timestamp, random: u128) -> Self {
         let bits = (u128::from(at.as_millis()) << 72) | (random & ((1 << 72) - 1));
         let mut text = [0u8; 24];
         for (place, byte) in text.iter_mut().enumerate() {
@@ -45,8 +46,8 @@ impl MessageId {
         Self(CompactString::from_utf8_lossy(&text))
     }
 
-    /// Makes an id from the number of its maker, which no other has, and a number that the maker has not used before.
-    pub fn numbered(maker: u64, number: u64) -> Self {
+    /// An id from the unique number of a generator and its counter.
+    pub fn from_counter(maker: u64, number: u64) -> Self {
         Self(compact_str::format_compact!("{maker:016x}-{number}"))
     }
 
@@ -55,7 +56,7 @@ impl MessageId {
         &self.0
     }
 
-    /// A well-mixed hash of the id, the same on every machine and in every version: shards and indexes use it.
+    /// A hash of the id, the same on every machine and in every version: shards and indexes use it.
     pub fn hash64(&self) -> u64 {
         rapidhash::v3::rapidhash_v3(self.0.as_bytes())
     }
@@ -86,12 +87,12 @@ mod tests {
 
     #[test]
     fn made_ids_sort_by_time_and_are_valid() {
-        let early = MessageId::made(Timestamp::from_millis(1_000), u128::MAX);
-        let late = MessageId::made(Timestamp::from_millis(1_001), 0);
+        let early = MessageId::generate(Timestamp::from_millis(1_000), u128::MAX);
+        let late = MessageId::generate(Timestamp::from_millis(1_001), 0);
         assert!(early < late);
         assert_eq!(early.as_str().len(), 24);
         assert_eq!(MessageId::parse(early.as_str()), Ok(early));
-        let numbered = MessageId::numbered(10, u64::MAX);
+        let numbered = MessageId::from_counter(10, u64::MAX);
         assert_eq!(numbered.as_str(), "000000000000000a-18446744073709551615");
         assert_eq!(MessageId::parse(numbered.as_str()), Ok(numbered));
     }

@@ -1,53 +1,53 @@
-//! What a store can do besides, where the target is at hand: deliver by itself.
+//! In-store delivery: a store that delivers by itself, where its server is the target.
 
 use async_trait::async_trait;
 
 use crate::{MessageId, Now, Timestamp, Topic, store::StoreError};
 
-/// Takes what is due in one lane to its target within the store itself: taken from what waits, at the target, and recorded as
-/// delivered in one step, of which either all happens or nothing.
+/// Delivers due messages of one lane inside the store: removing from the waiting ones, appending to the target and
+/// recording the delivery are one atomic step.
 ///
-/// A capability that a store may have for some target, not a part of [`Store`](crate::Store). Whatever a mover does not take is
-/// claimed, handed to the sink and settled, as if there were no mover.
+/// An optional capability of a store for some targets, not a part of [`Store`](crate::Store). Messages that are not
+/// delivered in this way are claimed, sent by the sink and settled.
 ///
-/// - Never early: only what is ready at `now`, as [`Store::claim`](crate::Store::claim).
+/// - Never early: only messages that are ready at `now`, as [`Store::claim`](crate::Store::claim).
 /// - Nothing from a paused lane, and never more than `limit`.
-/// - What is moved looks as if it had been claimed, delivered at its first try and settled.
-/// - An error says nothing of whether something was moved; asking again does no harm.
+/// - A delivered message has the same record as one that was claimed, delivered at the first attempt and settled.
+/// - After an error, messages may have been delivered or not; the call may be repeated.
 #[async_trait]
 pub trait InStoreDelivery: Send + Sync + 'static {
-    /// Moves what is due, up to `limit`.
-    async fn move_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError>;
+    /// Delivers due messages, at most `limit`.
+    async fn deliver_due(&self, now: Now, limit: usize) -> Result<InStoreDelivered, StoreError>;
 }
 
-/// What was moved.
+/// The result of an in-store delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InStoreDelivered {
-    /// Those that are at the target now.
+    /// The delivered messages.
     pub messages: Vec<InStoreMessage>,
-    /// Nothing else of the lane is due before then; `None`: nothing is known to come.
+    /// Lower bound of the lane's next due time; `None`: nothing more is known.
     pub next: Option<Timestamp>,
-    /// What is left.
-    pub left: Remaining,
+    /// How the remaining due messages must be delivered.
+    pub remaining: Remaining,
 }
 
-/// A message that was moved: as much of it as is told and measured.
+/// A message that was delivered in the store, as far as it is reported and measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InStoreMessage {
-    /// Which.
+    /// The message.
     pub id: MessageId,
-    /// To which topic.
+    /// The topic.
     pub topic: Topic,
-    /// When it was ready.
+    /// When it became ready.
     pub ready: Timestamp,
 }
 
-/// What a mover left of what is due.
+/// How the remaining due messages must be delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Remaining {
-    /// Nothing, or only what was too many for one call.
+    /// In the store, if there are any.
     #[default]
-    Movable,
-    /// Something that must be claimed: it was tried before, or the target is not as it should be.
+    InStore,
+    /// By a claim: some were tried before, or the target has a problem.
     ToClaim,
 }

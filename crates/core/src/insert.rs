@@ -1,25 +1,25 @@
-//! What a store is given to keep, and what became of that.
+//! Inserts and their results.
 
 use crate::{Attempt, DeadReason, Record, State, StoredMessage, Timestamp};
 
-/// One message to take.
+/// One message to insert.
 #[derive(Debug, Clone)]
 pub struct Insert {
     /// The message.
     pub message: StoredMessage,
-    /// Whether Duly made the id: then it is new, and need not be looked for.
+    /// Whether Duly generated the id: then it is new, and no lookup is needed.
     pub id_is_generated: bool,
-    /// What happened to the message in another store before; `None`: it is new. Boxed, as hardly any insert has one.
+    /// Its history in another store; `None`: it is new. Boxed, because few inserts have one.
     pub past: Option<Box<Past>>,
 }
 
 impl Insert {
-    /// A new message, whose id may be known.
+    /// A new message with a client's id.
     pub fn new(message: StoredMessage) -> Self {
         Self { message, id_is_generated: false, past: None }
     }
 
-    /// A message as another store has it: pending, or a dead letter if it is one there.
+    /// A message of another store: pending, or a dead letter if it is one there.
     pub fn moved(record: Record) -> Self {
         let Record { message, state, accepted, ready, attempts, history, maybe_delivered, .. } = record;
         let reason = record.reason.unwrap_or(DeadReason::Exhausted);
@@ -28,12 +28,12 @@ impl Insert {
         Self { past: Some(Box::new(past)), ..Self::new(message) }
     }
 
-    /// Whether it comes as a dead letter, so that it does not wait.
+    /// Whether it is inserted as a dead letter.
     pub fn is_dead(&self) -> bool {
         self.past.as_ref().is_some_and(|past| past.dead.is_some())
     }
 
-    /// The record that the store keeps of it, if it is accepted at `now`.
+    /// The record of the message, if it is accepted at `now`.
     pub fn into_record(self, now: Timestamp) -> Record {
         let record = Record::accepted(self.message, Some(now));
         match self.past {
@@ -43,23 +43,23 @@ impl Insert {
     }
 }
 
-/// What happened to a message before it was inserted: how it is moved between stores.
+/// The history of a message that is moved between stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Past {
-    /// When it was accepted; if that is unknown, the time of the insert counts.
+    /// When it was accepted; if unknown, the time of the insert.
     pub accepted: Option<Timestamp>,
-    /// Tries that count.
+    /// Attempts that count.
     pub attempts: u32,
-    /// The latest tries, oldest first; of more than [`Attempt::KEPT_MAX`], the latest are kept.
+    /// The latest attempts, oldest first, at most [`Attempt::KEPT_MAX`].
     pub history: Vec<Attempt>,
-    /// An earlier try may have arrived.
+    /// Whether an earlier attempt may have arrived.
     pub maybe_delivered: bool,
-    /// Why and when it was given up: it is inserted as a dead letter.
+    /// Reason and time, if it is inserted as a dead letter.
     pub dead: Option<(DeadReason, Timestamp)>,
 }
 
 impl Past {
-    /// The record of a message that has this past.
+    /// The record of a message with this history.
     fn into_record(self, new: Record) -> Record {
         let Self { accepted, attempts, mut history, maybe_delivered, dead } = self;
         history.drain(..history.len().saturating_sub(Attempt::KEPT_MAX));
@@ -78,16 +78,16 @@ impl Past {
     }
 }
 
-/// What became of an insert.
+/// The result of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inserted {
     /// Durable.
     Accepted,
-    /// Known with the same content: nothing changed. The first one's time and state.
+    /// The id is known with the same content: nothing changed. Due time and state are those of the first message.
     Duplicate {
-        /// When the first one is or was due.
+        /// The due time of the first message.
         due: Timestamp,
-        /// Where the first one stands.
+        /// The state of the first message.
         state: State,
     },
     /// The id is known with other content: nothing changed.

@@ -1,17 +1,17 @@
-//! Bad input, said so that a person can mend it.
+//! Validation errors.
 
 use crate::ErrorCode;
 
-/// A value that Duly does not take: a stable code, where it stands, and what to do about it.
+/// A value that Duly refuses: a stable code, its place in the input, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {detail} [{code}]")]
 #[non_exhaustive]
 pub struct Invalid {
     /// Stable, for programs.
     pub code: ErrorCode,
-    /// Where in the input the fault is, e.g. `properties.tenant`.
+    /// The place in the input, e.g. `properties.tenant`.
     pub path: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub detail: String,
 }
 
@@ -21,7 +21,7 @@ impl Invalid {
         Self::new(ErrorCode::BadProperty, format!("properties.{name}"), detail)
     }
 
-    /// A fault of `code` at `path`.
+    /// An error of `code` at `path`.
     pub fn new(code: ErrorCode, path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { code, path: path.into(), detail: detail.into() }
     }

@@ -1,13 +1,12 @@
-//! The domain of Duly: what a message is, where it may wait, where it may go, and when.
+//! The domain of Duly: messages, the ports for stores, sinks and clocks, and the scheduler.
 //!
-//! Nothing in this crate does I/O, reads a clock or draws a random number. Read it in the order of a
-//! message's life:
+//! Nothing in this crate does I/O, reads a clock or draws a random number. Read it in the order of a message's life:
 //!
 //! 1. [`StoredMessage`] and its validated parts ([`MessageId`], [`SinkName`], [`Topic`], [`Body`] …), bounded by [`Limits`];
-//! 2. [`Store`], the port behind which it waits, divided in [`Lane`]s;
+//! 2. [`Store`], the port behind which it waits, divided into [`Lane`]s;
 //! 3. [`schedule`], the pure value that decides when to claim, deliver, retry or give up;
 //! 4. [`Sink`], the port through which it leaves;
-//! 5. [`Clock`], the only door for time.
+//! 5. [`Clock`], the only source of time.
 
 mod budget;
 mod cause;
@@ -30,6 +29,7 @@ mod receipt;
 mod record;
 mod retry;
 pub mod schedule;
+pub mod secret;
 mod shard_assignment;
 mod sink;
 mod status;
@@ -55,6 +55,7 @@ pub use pattern::{TopicPatterns, matches_pattern};
 pub use receipt::Receipt;
 pub use record::{Attempt, DeadReason, LeaseLoss, Outcome, Record, State};
 pub use retry::{Backoff, RetryOverride, RetryPolicy};
+pub use secret::Secret;
 pub use shard_assignment::assign_shards;
 pub use sink::{Delivery, DeliveryResult, ErrorScope, Fence, Outcomes, Sink, SinkError, SinkErrorKind};
 pub use store::Store;

@@ -1,8 +1,8 @@
-//! A limit on everything.
+//! Limits of messages.
 
 use std::time::Duration;
 
-/// What one Duly takes. Each limit is refused with a code of its own.
+/// The limits of a Duly. Each has its own error code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one body.

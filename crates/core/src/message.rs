@@ -1,4 +1,4 @@
-//! A message: what is to be delivered, where, and when.
+//! Accepted messages.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::{
     Timestamp, Topic,
 };
 
-/// 0–9; among messages of one lane and one due millisecond the higher goes first.
+/// 0–9. Of messages that are due in the same millisecond of a lane, the higher goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
@@ -36,40 +36,35 @@ impl Default for Priority {
     }
 }
 
-/// URLs with such a part are rewritten before they are sent.
-fn is_dots(name: &str) -> bool {
-    matches!(name, "." | "..")
-}
-
-/// A message as accepted: every field checked, its due time decided.
+/// An accepted message: every field is validated, and its due time is fixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its name, unique in one Duly.
+    /// Its id, unique in one Duly.
     pub id: MessageId,
-    /// Where it goes.
+    /// Its sink.
     pub sink: SinkName,
-    /// The topic there.
+    /// Its topic at the sink.
     pub topic: Topic,
     /// Optional tag.
     pub tag: Option<Tag>,
     /// Optional partition or ordering key.
     pub key: Option<Key>,
-    /// What it carries.
+    /// Its body.
     pub body: Body,
-    /// Headers of the target.
+    /// Headers at the target.
     pub properties: Properties,
     /// When it is due. A retry does not change it.
     pub due: Timestamp,
-    /// Who goes first among equals.
+    /// Its priority.
     pub priority: Priority,
-    /// If not delivered by `due` plus this, it is dead with the reason `expired`.
+    /// If it is not delivered by `due` plus this, it is a dead letter with the reason `expired`.
     pub max_lateness: Option<Duration>,
-    /// What this message says about its own retries.
+    /// Its own retry settings.
     pub retry: Option<Box<RetryOverride>>,
 }
 
 impl StoredMessage {
-    /// A message with nothing but the necessary.
+    /// A message with the required fields.
     pub fn new(id: MessageId, sink: SinkName, topic: Topic, due: Timestamp) -> Self {
         Self {
             id,
@@ -86,12 +81,12 @@ impl StoredMessage {
         }
     }
 
-    /// The lane it travels in.
+    /// Its lane.
     pub fn lane(&self) -> Lane {
         Lane::of(&self.sink, &self.topic)
     }
 
-    /// Whether `other` is the same message submitted again: time, priority, retry and the trace do not count.
+    /// Whether `other` is the same message sent again: due time, priority, retry settings and trace do not count.
     pub fn same_content(&self, other: &Self) -> bool {
         self.sink == other.sink
             && self.topic == other.topic
@@ -103,7 +98,7 @@ impl StoredMessage {
 
     /// A hash of what [`same_content`](Self::same_content) compares, for stores that no longer have the body.
     pub fn content_hash(&self) -> u64 {
-        // Each part is hashed with its length and folded in, so that parts cannot run into one another.
+        // Each part is hashed with its length, so that parts cannot run into one another.
         let mut hash = 0u64;
         let mut part = |part: &[u8]| {
             let own = rapidhash::v3::rapidhash_v3(part) ^ part.len() as u64;
@@ -121,19 +116,13 @@ impl StoredMessage {
         hash
     }
 
-    /// Refuses what is larger than the limits allow, and what no URL could name. `now` is the latest that it may be.
+    /// Checks the limits, and that id and topic fit into a URL. `now` is the upper bound of the current time.
     pub fn check(&self, now: Timestamp, limits: &Limits) -> Result<(), Invalid> {
-        // Here and not where names are read: what was stored before must still be read.
-        if is_dots(self.id.as_str()) {
+        // Not in `parse`, because messages stored earlier must remain readable.
+        if crate::names::is_dots(self.id.as_str()) {
             return Err(Invalid::new(ErrorCode::BadId, "id", "an id is not . or ..: no URL could name it"));
         }
-        if is_dots(self.topic.as_str()) {
-            return Err(Invalid::new(
-                ErrorCode::BadTopic,
-                "topic",
-                "a topic is not . or ..: no URL could name it",
-            ));
-        }
+        self.topic.check_new()?;
         if self.body.len() > limits.body_bytes_max {
             let detail =
                 format!("the body has {} bytes, the limit is {}", self.body.len(), limits.body_bytes_max);

@@ -1,4 +1,4 @@
-//! Validated names: sinks, topics, tags, keys, and the lanes they make.
+//! Validated names of sinks, topics, tags, keys and lanes.
 
 use std::{fmt, str::FromStr};
 
@@ -13,7 +13,7 @@ macro_rules! name {
         pub struct $name(CompactString);
 
         impl $name {
-            /// The most bytes it may have.
+            /// Bytes of it.
             pub const LEN_MAX: usize = $max;
 
             /// Checks the text: not empty, not too long, no control characters.
@@ -58,7 +58,7 @@ fn check(text: &str, field: &str, code: ErrorCode, max: usize) -> Result<(), Inv
         let detail = format!("a {field} has 1 to {max} bytes, this one has {}", text.len());
         return Err(Invalid::new(code, field, detail));
     }
-    // Control characters would end up in headers of the target: header injection stops here.
+    // Control characters would allow header injection at the target.
     if text.chars().any(char::is_control) {
         return Err(Invalid::new(code, field, format!("a {field} has no control characters")));
     }
@@ -82,6 +82,29 @@ name!(
     Key, "key", ErrorCode::BadKey, 255
 );
 
+impl Topic {
+    /// A topic that somebody names now: `.` and `..` are refused, because no URL can hold them. [`parse`](Self::parse) takes them: what was stored
+    /// before must still be read.
+    pub fn parse_new(text: &str) -> Result<Self, Invalid> {
+        let topic = Self::parse(text)?;
+        topic.check_new().map(|()| topic)
+    }
+
+    /// Refuses what [`parse_new`](Self::parse_new) refuses.
+    pub(crate) fn check_new(&self) -> Result<(), Invalid> {
+        if is_dots(&self.0) {
+            let detail = "a topic is not . or ..: no URL could name it";
+            return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
+        }
+        Ok(())
+    }
+}
+
+/// URLs with such a part are rewritten before they are sent.
+pub(crate) fn is_dots(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
 impl SinkName {
     /// The reserved name of the built-in queue.
     pub const QUEUE: &str = "queue";
@@ -97,18 +120,18 @@ impl SinkName {
     }
 }
 
-/// A stream of work that stands alone: blocked, paused or failing, it never delays another lane.
+/// The unit of claiming, pausing and measuring: a lane that is blocked, paused or failing never delays another.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Lane {
-    /// Everything that goes to one push sink.
+    /// All messages of one sink.
     Sink(SinkName),
-    /// One topic of the built-in queue, taken by handlers and receivers.
+    /// One topic of the built-in queue.
     Queue(Topic),
 }
 
 impl Lane {
-    /// The lane in which a message for `sink` and `topic` travels.
+    /// The lane of messages for `sink` and `topic`.
     pub fn of(sink: &SinkName, topic: &Topic) -> Self {
         if sink.is_queue() { Self::Queue(topic.clone()) } else { Self::Sink(sink.clone()) }
     }
@@ -121,7 +144,7 @@ impl Lane {
         }
     }
 
-    /// The number of its kind, and the name of its sink or topic. These numbers are on disk: never change or reuse one.
+    /// Kind and name, as stores write them. These numbers are on disk: never change or reuse one.
     pub fn parts(&self) -> (u8, &str) {
         match self {
             Self::Sink(sink) => (0, sink.as_str()),
@@ -138,7 +161,7 @@ impl Lane {
         }
     }
 
-    /// Whether `message` travels in this lane: [`of`](Self::of) without making a name.
+    /// Whether `message` belongs to this lane: [`of`](Self::of) without an allocation.
     pub fn carries(&self, message: &crate::StoredMessage) -> bool {
         match self {
             Self::Queue(topic) => message.sink.is_queue() && message.topic == *topic,

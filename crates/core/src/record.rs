@@ -1,8 +1,8 @@
-//! The life of a message as a store remembers it.
+//! Records: state and history of messages.
 
 use crate::{Body, StoredMessage, Timestamp};
 
-/// Where a message stands.
+/// The state of a message.
 ///
 /// These numbers are on disk and in Redis: never change or reuse one. A new state has the next number, is added to [`ALL`](Self::ALL), and every
 /// store says what it means there.
@@ -10,11 +10,11 @@ use crate::{Body, StoredMessage, Timestamp};
 #[non_exhaustive]
 #[repr(u8)]
 pub enum State {
-    /// Waiting for its time, or for its next try.
+    /// Waiting for its due time or its next attempt.
     Pending = 0,
-    /// Claimed: somebody is delivering it now.
+    /// Claimed and not settled.
     InFlight = 1,
-    /// The target took it.
+    /// Delivered.
     Delivered = 2,
     /// Given up, kept with its body until replayed or purged.
     Dead = 3,
@@ -26,12 +26,12 @@ impl State {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Pending, Self::InFlight, Self::Delivered, Self::Dead, Self::Cancelled];
 
-    /// The one of this number, as stores write it.
+    /// The variant of this number, as stores write it.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|state| *state as u8 == number)
     }
 
-    /// The word that users see.
+    /// The word in HTTP, logs and configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// How one try ended.
+/// The outcome of one attempt.
 ///
 /// Stores write the number: never change or reuse one, and add a new outcome to [`ALL`](Self::ALL).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub enum Outcome {
     Delivered = 0,
     /// Nothing reached the target.
     Unreachable = 1,
-    /// The target said "slower".
+    /// The target is overloaded.
     Throttled = 2,
     /// No answer: it may have arrived.
     Unknown = 3,
@@ -62,13 +62,13 @@ pub enum Outcome {
     Refused = 4,
     /// The target refuses every message.
     Misconfigured = 5,
-    /// The handler or receiver said no.
+    /// The handler or receiver asked for a retry.
     Again = 6,
     /// The handler failed or panicked.
     Failed = 7,
-    /// The lease ran out, or the process ended with the message in hand.
+    /// The lease ended, or the process died with the message in flight.
     Lost = 8,
-    /// The destination takes nothing from us as things are: no permission, or nothing behind it.
+    /// The destination accepts nothing: no permission, or nothing behind it.
     Denied = 9,
 }
 
@@ -87,12 +87,12 @@ impl Outcome {
         Self::Denied,
     ];
 
-    /// The one of this number, as stores write it.
+    /// The variant of this number, as stores write it.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| *outcome as u8 == number)
     }
 
-    /// The word that users see.
+    /// The word in HTTP, logs and configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",
@@ -108,18 +108,18 @@ impl Outcome {
         }
     }
 
-    /// Whether the target may have the message although nobody heard so.
+    /// Whether the target may have the message.
     pub fn maybe_delivered(self) -> bool {
         matches!(self, Self::Unknown | Self::Lost)
     }
 
-    /// Whether it uses up one of the message's attempts: an outage uses up nothing.
+    /// Whether it counts as an attempt: an outage does not.
     pub fn counts(self) -> bool {
         !matches!(self, Self::Unreachable | Self::Throttled | Self::Misconfigured)
     }
 }
 
-/// One try, as told to people.
+/// One attempt in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {
@@ -127,26 +127,26 @@ pub struct Attempt {
     pub at: Timestamp,
     /// How it ended.
     pub outcome: Outcome,
-    /// The target's or the handler's words, at most [`DETAIL_MAX`](Self::DETAIL_MAX) bytes.
+    /// The error text, at most [`DETAIL_MAX`](Self::DETAIL_MAX) bytes.
     pub detail: String,
 }
 
 impl Attempt {
-    /// The most bytes of detail kept.
+    /// Bytes of a detail.
     pub const DETAIL_MAX: usize = 512;
-    /// How many tries a record keeps, the latest ones.
+    /// Attempts that a record keeps, the latest ones.
     pub const KEPT_MAX: usize = 16;
 
-    /// How the words begin of a try that was put off, as its destination takes nothing now.
+    /// Prefix of the detail of a deferral.
     pub const DEFERRED: &str = "not sent, ";
 
-    /// Whether nothing was sent: the message was put off and waits for its destination.
+    /// Whether it is a deferral: nothing was sent, because the destination was unavailable.
     pub fn is_deferral(&self) -> bool {
         !self.outcome.counts() && self.detail.starts_with(Self::DEFERRED)
     }
 
-    /// Adds a try to a history, which keeps the latest [`KEPT_MAX`](Self::KEPT_MAX). A message may be put off every few seconds for
-    /// days: once the history is full, a deferral takes the place of the latest deferral before it, so that what was tried stays known.
+    /// Adds an attempt to a history, which keeps the latest [`KEPT_MAX`](Self::KEPT_MAX). A message may be deferred
+    /// every few seconds for days: in a full history a deferral replaces the last deferral, so that real attempts stay.
     pub fn remember(history: &mut Vec<Self>, attempt: Self) {
         if history.len() >= Self::KEPT_MAX {
             let before = history.iter().rposition(Self::is_deferral).filter(|_| attempt.is_deferral());
@@ -158,12 +158,12 @@ impl Attempt {
         history.push(attempt);
     }
 
-    /// When the last claim of a message with this history was lost, if nothing was tried since.
+    /// When the last lease of a message with this history was lost, if nothing was tried since.
     pub fn lost_at(history: &[Self]) -> Option<Timestamp> {
         history.last().filter(|last| last.outcome == Outcome::Lost).map(|last| last.at)
     }
 
-    /// A try; a longer detail is cut at a character.
+    /// An attempt; a longer detail is cut at a character.
     pub fn new(at: Timestamp, outcome: Outcome, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
         if detail.len() > Self::DETAIL_MAX {
@@ -187,9 +187,9 @@ pub enum DeadReason {
     Refused = 1,
     /// Not delivered within its `max_lateness`.
     Expired = 2,
-    /// What was stored is not a message.
+    /// The stored row is not a message.
     Invalid = 3,
-    /// What was stored cannot be read any more: its bytes on disk have changed.
+    /// The stored message is unreadable: its bytes on disk have changed.
     Damaged = 4,
 }
 
@@ -197,12 +197,12 @@ impl DeadReason {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Exhausted, Self::Refused, Self::Expired, Self::Invalid, Self::Damaged];
 
-    /// The one of this number, as stores write it.
+    /// The variant of this number, as stores write it.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u8 == number)
     }
 
-    /// The word that users see.
+    /// The word in HTTP, logs and configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -214,10 +214,10 @@ impl DeadReason {
     }
 }
 
-/// How the last claim of a message ended, if nobody settled it.
+/// How the last lease of a message was lost, if it was.
 ///
-/// A message that kills its process takes everything claimed beside it along. So that only the culprit is
-/// blamed, what was lost is claimed alone the next time.
+/// A message that kills its process takes everything claimed beside it along. So that only the culprit is blamed,
+/// messages with a lost lease are claimed alone.
 ///
 /// These numbers are on disk, in databases and in Redis, in two bits: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -228,47 +228,47 @@ pub enum LeaseLoss {
     None = 0,
     /// Lost together with others: any of them may be the cause.
     InBatch = 1,
-    /// Lost while it was claimed alone: it is the suspect.
+    /// Lost while it was claimed alone, by a client or as a suspect: it is the cause.
     Alone = 2,
 }
 
-/// All that a store knows of one message. A store makes one by [`accepted`](Self::accepted) and sets what has happened since.
+/// The record of one message. A store creates it by [`accepted`](Self::accepted) and sets what has happened since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
-    /// The message. Delivered and cancelled ones have lost their body.
+    /// The message. Delivered and cancelled ones have no body.
     pub message: StoredMessage,
-    /// The body is stored and is left out here, as lists do: an empty body that is not left out is empty.
+    /// Whether the body is stored but left out here, as in lists.
     pub body_left_out: bool,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// When it was accepted; unknown of what was stored by a version that did not write it down.
+    /// When it was accepted; unknown for messages of old versions.
     pub accepted: Option<Timestamp>,
-    /// When it may be claimed next: its due time, or later after a failed try.
+    /// When it may be claimed: its due time, or later after a failed attempt.
     pub ready: Timestamp,
     /// Tries that count.
     pub attempts: u32,
-    /// The latest tries, oldest first.
+    /// The latest attempts, oldest first.
     pub history: Vec<Attempt>,
     /// An earlier try may have arrived.
     pub maybe_delivered: bool,
     /// When it was delivered, given up or cancelled.
     pub ended: Option<Timestamp>,
-    /// What the target gave as proof.
+    /// The acknowledgement of the target.
     pub receipt: Option<String>,
     /// Why it is dead.
     pub reason: Option<DeadReason>,
 }
 
 impl Record {
-    /// All but the body, which may be large.
+    /// Removes the body.
     #[must_use]
     pub fn without_body(mut self) -> Self {
         self.message.body = Body::default();
         self
     }
 
-    /// The record of a message that was accepted at `accepted`, as far as that is known, and to which nothing has happened since.
+    /// The record of a message that was accepted at `accepted`, if that is known, and not changed since.
     pub fn accepted(message: StoredMessage, accepted: Option<Timestamp>) -> Self {
         Self {
             ready: message.due,

@@ -1,17 +1,17 @@
-//! How often and how soon a delivery is tried again.
+//! Retry policies.
 
 use std::time::Duration;
 
 use crate::{ErrorCode, Invalid};
 
-/// How the longest wait grows from try to try.
+/// How the wait grows from attempt to attempt.
 ///
 /// These numbers are on disk and in Redis, where 0 means "not said", and the words in databases: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Backoff {
-    /// Always `min`.
+    /// Always `min`, and up to a quarter of it more.
     Fixed = 1,
     /// `min`, 2 × `min`, 3 × `min` …
     Linear = 2,
@@ -23,12 +23,12 @@ impl Backoff {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Linear, Self::Exponential];
 
-    /// The one of this number, as stores write it.
+    /// The variant of this number, as stores write it.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|backoff| *backoff as u8 == number)
     }
 
-    /// The word that users write and databases keep.
+    /// The word in configuration and databases.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
@@ -38,10 +38,10 @@ impl Backoff {
     }
 }
 
-/// The retries of a lane: total tries, and the wait between them.
+/// The retry policy of a lane: attempts, and the waits between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Total tries; then the message is a dead letter.
+    /// Attempts; then the message is a dead letter.
     pub attempts: u32,
     /// How the wait grows.
     pub backoff: Backoff,
@@ -62,10 +62,10 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What one message says about its own retries; what it leaves out is the lane's.
+/// Retry settings of one message; the rest is the lane's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryOverride {
-    /// Total tries.
+    /// Attempts.
     pub attempts: Option<u32>,
     /// How the wait grows.
     pub backoff: Option<Backoff>,
@@ -76,7 +76,7 @@ pub struct RetryOverride {
 }
 
 impl RetryPolicy {
-    /// Refuses a first wait that is longer than the longest. `path` is where the policy stands.
+    /// Refuses a first wait that exceeds the longest. `path` is the place of the policy.
     pub fn check(&self, path: &str) -> Result<(), Invalid> {
         if self.min <= self.max {
             return Ok(());
@@ -85,7 +85,7 @@ impl RetryPolicy {
         Err(Invalid::new(ErrorCode::BadRetry, format!("{path}.min"), detail))
     }
 
-    /// This policy with what the message says instead.
+    /// This policy with the values of the message.
     pub fn with(&self, message: Option<&RetryOverride>) -> Self {
         let Some(own) = message else { return self.clone() };
         Self {
@@ -96,9 +96,10 @@ impl RetryPolicy {
         }
     }
 
-    /// The wait after try number `attempt` (from 1): `random` picks between half the grown wait and all of it, never less
-    /// than `min`. What failed together does not come back together, and the waits of all attempts have a lower bound
-    /// that outages can be compared with.
+    /// The wait after attempt number `attempt` (from 1): `random` picks between half of the grown wait and all of it,
+    /// never less than `min`. Where that leaves no room (after the first attempt, and with a fixed wait), it picks up to a quarter
+    /// more, but no longer than `max`: with `min` equal to `max`, each wait is exactly that. Messages that failed together do not
+    /// come back together, and the sum of all waits has a lower bound.
     pub fn wait(&self, attempt: u32, random: u64) -> Duration {
         let attempt = attempt.max(1);
         let grown = match self.backoff {
@@ -110,6 +111,7 @@ impl RetryPolicy {
         };
         let top = grown.min(self.max).max(self.min);
         let bottom = (top / 2).max(self.min);
+        let top = bottom.saturating_add(bottom / 4).min(self.max).max(top);
         let spread = u64::try_from((top - bottom).as_millis()).unwrap_or(u64::MAX);
         bottom.saturating_add(Duration::from_millis(random % spread.saturating_add(1)))
     }
@@ -117,6 +119,8 @@ impl RetryPolicy {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn policy(backoff: Backoff) -> RetryPolicy {
@@ -130,18 +134,38 @@ mod tests {
 
     #[test]
     fn waits_grow_as_named_and_stop_at_the_maximum() {
-        let seconds = |backoff| (1..=6).map(|n| longest(&policy(backoff), n) / 1000).collect::<Vec<_>>();
-        assert_eq!(seconds(Backoff::Fixed), [1, 1, 1, 1, 1, 1]);
-        assert_eq!(seconds(Backoff::Linear), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(seconds(Backoff::Exponential), [1, 2, 4, 8, 10, 10]);
+        let most = |backoff| (1..=6).map(|n| longest(&policy(backoff), n)).collect::<Vec<_>>();
+        assert_eq!(most(Backoff::Fixed), [1_250; 6]);
+        assert_eq!(most(Backoff::Linear), [1_250, 2_000, 3_000, 4_000, 5_000, 6_000]);
+        assert_eq!(most(Backoff::Exponential), [1_250, 2_000, 4_000, 8_000, 10_000, 10_000]);
         assert_eq!(longest(&policy(Backoff::Exponential), u32::MAX), 10_000);
     }
 
+    /// A thousand messages that failed in the same moment, each with a draw of its own.
     #[test]
-    fn no_wait_is_shorter_than_the_minimum() {
-        assert!(
-            (0..1000).all(|random| policy(Backoff::Exponential).wait(1, random) >= Duration::from_secs(1))
-        );
+    fn what_fails_together_comes_back_apart_and_never_before_the_minimum() {
+        for backoff in Backoff::ALL {
+            for attempt in 1..=6 {
+                let waits: BTreeSet<_> =
+                    (0..1000).map(|random| policy(backoff).wait(attempt, random * 7_919)).collect();
+                let (first, last) = (waits.first().copied().unwrap(), waits.last().copied().unwrap());
+                assert!(first >= Duration::from_secs(1), "{backoff:?} {attempt}: {first:?}");
+                assert!(last - first >= first / 5, "{backoff:?} {attempt}: {first:?} to {last:?}");
+                assert!(waits.len() >= 250, "{backoff:?} {attempt}: {} instants", waits.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_that_may_not_be_longer_is_exact() {
+        let second = Duration::from_secs(1);
+        for backoff in Backoff::ALL {
+            let exact = RetryPolicy { max: second, ..policy(backoff) };
+            assert!(
+                (0..1000).all(|random| exact.wait(1 + random as u32 % 9, random) == second),
+                "{backoff:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! Who delivers what when several nodes share a store.
+//! Assignment of shards to nodes.
 
 use rapidhash::v3::rapidhash_v3;
 
 use crate::Lane;
 
-/// Shares the shards of a lane among the nodes that serve it: per shard the place of its node in `nodes`.
+/// Assigns the shards of a lane to the nodes that serve it: per shard the index of its node in `nodes`.
 ///
-/// Fair: no two nodes differ by more than one shard. Stable: when a node comes or goes, few shards change hands beside its
-/// own. Every node comes to the same answer by itself, whatever the order in which it knows the others, since only their names count.
+/// Fair: no two nodes differ by more than one shard. Stable: when a node joins or leaves, few other shards move. Every
+/// node computes the same assignment, because only the names of the nodes count, not their order.
 ///
 /// ```
 /// use duly_core::{Lane, SinkName, assign_shards};
 ///
 /// let lane = Lane::Sink(SinkName::parse("orders").unwrap());
-/// let shares = assign_shards(&lane, 16, &["a", "b"]);
-/// assert_eq!(shares.iter().filter(|node| **node == 0).count(), 8);
+/// let assignment = assign_shards(&lane, 16, &["a", "b"]);
+/// assert_eq!(assignment.iter().filter(|node| **node == 0).count(), 8);
 /// ```
 pub fn assign_shards(lane: &Lane, shards: u16, nodes: &[&str]) -> Vec<usize> {
     let lane = lane.to_string();
@@ -22,33 +22,33 @@ pub fn assign_shards(lane: &Lane, shards: u16, nodes: &[&str]) -> Vec<usize> {
         let text = format!("{lane}\0{shard}\0{node}");
         rapidhash_v3(text.as_bytes())
     };
-    let mut room = rooms(&lane, usize::from(shards), nodes);
-    // Every shard would rather be with some nodes than with others, and the strongest wish comes first.
-    let mut wishes: Vec<_> = (0..shards)
+    let mut capacity = capacities(&lane, usize::from(shards), nodes);
+    // Rendezvous hashing with a capacity per node: the highest score goes first.
+    let mut ranking: Vec<_> = (0..shards)
         .flat_map(|shard| {
             nodes.iter().enumerate().map(move |(place, node)| (score(node, shard), shard, place))
         })
         .collect();
-    wishes.sort_unstable_by(|a, b| b.cmp(a));
-    let mut shares = vec![None; usize::from(shards)];
-    for (_, shard, place) in wishes {
-        let share = &mut shares[usize::from(shard)];
-        if share.is_none() && room[place] > 0 {
-            room[place] -= 1;
-            *share = Some(place);
+    ranking.sort_unstable_by(|a, b| b.cmp(a));
+    let mut assignment = vec![None; usize::from(shards)];
+    for (_, shard, place) in ranking {
+        let assigned = &mut assignment[usize::from(shard)];
+        if assigned.is_none() && capacity[place] > 0 {
+            capacity[place] -= 1;
+            *assigned = Some(place);
         }
     }
-    shares.into_iter().map(Option::unwrap_or_default).collect()
+    assignment.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// How many shards each node takes. Who takes one more than the others differs from lane to lane.
-fn rooms(lane: &str, shards: usize, nodes: &[&str]) -> Vec<usize> {
+/// The capacity of each node. Which nodes take one more differs from lane to lane.
+fn capacities(lane: &str, shards: usize, nodes: &[&str]) -> Vec<usize> {
     let count = nodes.len().max(1);
     let mut order: Vec<_> = (0..nodes.len()).collect();
     order.sort_unstable_by_key(|place| rapidhash_v3(format!("{lane}\0{}", nodes[*place]).as_bytes()));
-    let mut rooms = vec![shards / count; nodes.len()];
-    order.into_iter().take(shards % count).for_each(|place| rooms[place] += 1);
-    rooms
+    let mut capacities = vec![shards / count; nodes.len()];
+    order.into_iter().take(shards % count).for_each(|place| capacities[place] += 1);
+    capacities
 }
 
 #[cfg(test)]
@@ -70,8 +70,9 @@ mod tests {
     fn no_two_nodes_differ_by_more_than_one_shard() {
         for count in 1..=NAMES.len() {
             for shards in [1, 2, 16, 64] {
-                let shares = assign_shards(&lane("orders"), shards, &NAMES[..count]);
-                let counts = (0..count).map(|node| shares.iter().filter(|share| **share == node).count());
+                let assignment = assign_shards(&lane("orders"), shards, &NAMES[..count]);
+                let counts =
+                    (0..count).map(|node| assignment.iter().filter(|assigned| **assigned == node).count());
                 let (min, max) = (counts.clone().min().unwrap(), counts.max().unwrap());
                 assert!(max - min <= 1, "{shards} shards over {count} nodes: {min} to {max}");
             }

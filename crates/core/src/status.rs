@@ -1,4 +1,4 @@
-//! What a store tells of the messages in it.
+//! Lists, lanes and totals of a store.
 
 use crate::{Lane, MessageId, Record, Timestamp};
 
@@ -8,34 +8,34 @@ use crate::{Lane, MessageId, Record, Timestamp};
 pub struct Page {
     /// By `(due, id)`, bodies left out.
     pub records: Vec<Record>,
-    /// What to ask for as `after`, if there may be more.
+    /// The `after` of the next page, if there may be more.
     pub next: Option<(Timestamp, MessageId)>,
 }
 
 impl Page {
-    /// These records, and where the next page begins.
+    /// A page of these records.
     pub fn new(records: Vec<Record>, next: Option<(Timestamp, MessageId)>) -> Self {
         Self { records, next }
     }
 }
 
-/// One lane at a glance.
+/// The status of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneStatus {
-    /// Which.
+    /// The lane.
     pub lane: Lane,
-    /// Paused by an operator.
+    /// Whether an operator paused it.
     pub paused: bool,
-    /// Waiting, due or not.
+    /// Pending messages.
     pub pending: u64,
-    /// Waiting and due.
+    /// Pending messages that are ready.
     pub ready: u64,
-    /// Claimed.
+    /// Messages in flight.
     pub in_flight: u64,
-    /// Given up.
+    /// Dead letters.
     pub dead: u64,
-    /// The oldest time among those waiting and due.
+    /// Ready time of the oldest ready message.
     pub oldest_ready: Option<Timestamp>,
 }
 
@@ -46,15 +46,15 @@ impl LaneStatus {
     }
 }
 
-/// The totals since the store was made. Always balanced.
+/// Totals since the store was created. They always balance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Taken, duplicates aside.
+    /// Accepted, without duplicates.
     pub accepted: u64,
-    /// Waiting now.
+    /// Pending now.
     pub pending: u64,
-    /// Claimed now.
+    /// In flight now.
     pub in_flight: u64,
     /// Ever delivered.
     pub delivered: u64,
@@ -67,18 +67,18 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What has ever happened, with nothing there now.
+    /// The cumulative counts, with no messages now.
     pub fn ever(accepted: u64, delivered: u64, cancelled: u64, purged: u64) -> Self {
         Self { accepted, delivered, cancelled, purged, ..Self::default() }
     }
 
-    /// The same with what is there now.
+    /// Adds the current counts.
     #[must_use]
     pub fn now(self, pending: u64, in_flight: u64, dead: u64) -> Self {
         Self { pending, in_flight, dead, ..self }
     }
 
-    /// Whether nothing is missing and nothing is there twice.
+    /// Whether the ledger balances: nothing is missing, nothing is counted twice.
     pub fn balance(&self) -> bool {
         self.accepted
             == self.pending + self.in_flight + self.delivered + self.cancelled + self.dead + self.purged

@@ -29,27 +29,32 @@ pub use crate::{
 /// - `delivered_and_dead_ids_are_duplicates`.
 /// - `equal_payloads_stay_two_messages`.
 /// - `insert_into_the_past_is_due_at_once`.
-/// - `an_insert_may_carry_its_past`: with a [`Past`], the record begins with what happened to the message elsewhere, and a dead letter is one.
+/// - `an_insert_may_carry_its_past`: with a [`Past`], the record begins with the history from another store, and a dead
+///   letter stays one.
 ///
 /// **Claiming** — the one point of decision between delivery and cancel
 /// - `claim_is_ordered_and_never_early`: results ascend by `(ready, priority descending, id)`, all `ready <= now`.
 /// - `claim_takes_one_lane_only`, and `a_full_lane_does_not_hide_another`.
 /// - `claim_hides_until_the_lease_ends`: no other claim sees the message before that.
-/// - `a_lost_lease_counts_an_attempt`, and its history says so. The time of the loss is told to who claims it next; when it is ready does not change.
+/// - `a_lost_lease_counts_an_attempt`, and its history says so. The next claim gets the time of the loss; the ready
+///   time does not change.
+/// - `a_client_that_was_given_one_loses_it_alone`: see [`Holder::holds_alone`].
 /// - `tokens_grow`: a later claim has the larger fencing token.
 /// - `what_was_lost_is_claimed_alone`: a claim gives either messages never lost, or exactly one that was.
 /// - `claim_says_when_to_look_again`: nothing of the lane is due before [`Claimed::next`].
 /// - `an_earlier_insert_after_a_look_is_found`, also after wall time stepped back.
 /// - `a_paused_lane_gives_nothing`.
-/// - `a_claim_stops_at_its_byte_budget`: at [`Claim::BYTES_MAX`], but with at least one message; the rest is there for the next.
+/// - `a_claim_stops_at_its_byte_budget`: at [`Claim::BYTES_MAX`], but with at least one message; the rest is left for
+///   the next claim.
 ///
 /// **Settling**
 /// - `settle_with_a_lost_lease_changes_nothing`: the caller is told [`Settled::Lost`].
 /// - `settle_twice_is_lost_the_second_time`.
-/// - `a_retry_waits_and_counts`, `an_outage_counts_nothing`, `a_hand_back_counts_nothing_and_is_ready_at_once`.
+/// - `a_retry_waits_and_counts`, `an_outage_counts_nothing`, `a_release_counts_nothing_and_is_ready_at_once`.
 /// - `a_deferral_waits_and_changes_nothing_else`: a suspect stays one.
 /// - `a_retry_keeps_the_due_time`.
-/// - `a_deferral_replaces_the_one_before_once_the_history_is_full`: it does not push out what was tried, see [`Attempt::remember`].
+/// - `a_deferral_replaces_the_one_before_once_the_history_is_full`: attempts stay in the history, see
+///   [`Attempt::remember`].
 /// - `dead_letters_keep_their_bodies`, `delivered_ones_lose_them`.
 /// - `extend_keeps_the_lease`, and with a lost lease says so.
 ///
@@ -62,27 +67,28 @@ pub use crate::{
 ///
 /// **Looking**
 /// - `get_tells_the_whole_life`, `when_it_was_accepted_stays_known`, `list_pages_are_stable`, `list_filters`.
-/// - `books_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
+/// - `totals_balance`: accepted = pending + in flight + delivered + cancelled + dead + purged, after every step.
 /// - `lanes_are_counted`, `forecast_counts_what_comes_due`.
 /// - `pause_is_durable`.
-/// - `a_lane_without_messages_is_forgotten`: in a while, unless it is paused. If it is used again, it is as one that is new.
+/// - `a_lane_without_messages_is_forgotten`: after a while, unless it is paused. Used again, it is a new lane.
 ///
-/// A store never reads a clock: every instant it needs is an argument. Batches are answered in their order.
+/// A store never reads a clock: every time it needs is an argument. Batches are answered in order.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// What it survives, for `/readyz` and `doctor`.
+    /// What an accepted message survives; shown by `/readyz` and `doctor`.
     fn durability(&self) -> Durability;
 
-    /// Takes messages. Once this returns `Ok`, every message answered `Accepted` is durable.
+    /// Accepts messages. Once this returns `Ok`, every message answered `Accepted` is durable.
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError>;
 
-    /// Leases what is due in one lane. Recorded before this returns, so that what kills the process is counted.
+    /// Claims due messages of one lane under a lease. The claim is recorded before this returns, so that a message that
+    /// kills the process is counted.
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError>;
 
-    /// Ends claims. Durable once this returns.
+    /// Settles claims. Durable once this returns.
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError>;
 
-    /// Starts the leases afresh: they end `lease` after `now`.
+    /// Renews leases: they end `lease` after `now`.
     async fn extend(
         &self,
         now: Now,
@@ -90,29 +96,30 @@ pub trait Store: Send + Sync + 'static {
         lease: Duration,
     ) -> Result<Vec<Settled>, StoreError>;
 
-    /// Cancels what is pending.
+    /// Cancels pending messages.
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
 
-    /// Gives what is pending another due time; tries so far and `maybe_delivered` stay.
+    /// Changes the due times of pending messages; attempts and `maybe_delivered` stay.
     async fn reschedule(
         &self,
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError>;
 
-    /// Gives up what is pending and still due at the time beside its id: dead with the reason [`Expired`](DeadReason::Expired).
+    /// Makes dead letters of pending messages that still have the due time beside their id, with the reason
+    /// [`Expired`](DeadReason::Expired).
     async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError>;
 
-    /// Makes dead letters pending again: due now, attempts afresh, same id.
+    /// Makes dead letters pending again: due now, no attempts, same id.
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
 
-    /// Forgets dead letters for good.
+    /// Deletes dead letters.
     async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError>;
 
-    /// What is known of each id.
+    /// The record of each id.
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError>;
 
-    /// The same without the bodies, for whoever decides by the rest: many bodies may be more than fits into memory.
+    /// The records without bodies, because many bodies may not fit into memory.
     async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
         let mut records = Vec::with_capacity(ids.len());
         for part in ids.chunks(BODIES_AT_ONCE) {
@@ -121,173 +128,189 @@ pub trait Store: Send + Sync + 'static {
         Ok(records)
     }
 
-    /// A page of what matches, by `(due, id)` within a state. Bodies are left out.
+    /// A page of matching records, by `(due, id)` within a state. Bodies are left out.
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
-    /// Stops or restarts claims of a lane, durably and for every node.
+    /// Pauses or resumes a lane, durably and for every node.
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError>;
 
-    /// Every lane that holds something or is paused.
+    /// Every lane that has messages or is paused.
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError>;
 
     /// The totals.
     async fn totals(&self) -> Result<Totals, StoreError>;
 
-    /// How many pending messages come due in each of `buckets` equal parts of `from..to`. From counters, never a scan:
-    /// exact to the width of the store's own buckets.
+    /// How many pending messages come due in each of `buckets` equal parts of `from..to`. Read from counters, not by a
+    /// scan, so that it is exact to the width of the store's own buckets.
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError>;
 
-    /// The bounded look that backs up wake-ups: ends leases that ran out, and says when each of `lanes` is next due.
+    /// Backs up wake-ups: ends leases that have run out, and returns when each of `lanes` is next due. Bounded work.
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError>;
 
-    /// The next wake-up from outside this process, e.g. another node accepted something. Only a hint: it may be lost.
+    /// Waits for a wake-up from outside this process, such as a message that another node accepted. Only a hint: it may
+    /// be lost.
     async fn hint(&self) -> Hint {
         std::future::pending().await
     }
 
-    /// The nodes that share the store, this one too, by name; none if it is this process's alone.
+    /// The nodes that share the store, including this one, by name. Empty if only this process uses it.
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// The shards of the store, by number: who delivers what of each, and since when something waits there; none if the store is
-    /// this process's alone. A bounded look, however much waits.
+    /// The shards of the store, by number, with their owners and their oldest ready messages. Empty if only this
+    /// process uses the store. Bounded work.
     async fn shards(&self, now: Now) -> Result<Vec<ShardStatus>, StoreError> {
         let _ = now;
         Ok(Vec::new())
     }
 
-    /// Whether it could take a message and give out what is due, now. Cheap: from what it knows, or by one small question to the
-    /// server behind it. Unless a store knows better, it is as well as [`totals`](Self::totals) answers.
+    /// Whether it can accept and claim messages now. Cheap: from what it knows, or by one small request to its server.
+    /// By default it is healthy if [`totals`](Self::totals) succeeds.
     async fn health(&self) -> Health {
-        self.totals().await.map_or_else(Health::failing, |_| Health::good())
+        self.totals().await.map_or_else(Health::failing, |_| Health::healthy())
     }
 
-    /// What it measures of itself; a store that measures nothing says so.
+    /// Its own metrics, if it has some.
     fn metrics(&self) -> StoreMetrics {
         StoreMetrics::default()
     }
 
-    /// Finishes background work and lets go of what is open. Nothing is lost without it.
+    /// Finishes background work and closes what is open. Nothing is lost without it.
     async fn close(&self) -> Result<(), StoreError>;
 }
 
-/// So many bodies are in memory at once when records are read for the sake of everything else.
+/// Bodies in memory at the same time when records are read without them.
 const BODIES_AT_ONCE: usize = 16;
 
-/// A wish to lease what is due.
+/// A request to claim due messages.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// From where.
+    /// The lane.
     pub lane: Lane,
-    /// At most so many.
+    /// At most this many.
     pub limit: usize,
-    /// For how long.
+    /// The lease.
     pub lease: Duration,
-    /// Who asks.
+    /// Who holds the claims.
     pub holder: Holder,
 }
 
-/// Who holds a lease, and so what a restart means for it.
+/// Who holds a lease, and so what a restart of the process means for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// This process: a sink's batch or a handler. If the process ends, the claim is lost with it.
     Process,
     /// A client with a receipt: the claim outlives the process, until its lease ends.
     Client,
+    /// A client that claims from several lanes for one answer: the same, and what it holds is never lost alone.
+    ClientOfMany,
 }
 
-/// What a claim gave.
+impl Holder {
+    /// Whether the claim outlives the process.
+    pub fn is_client(self) -> bool {
+        self != Self::Process
+    }
+
+    /// Whether a claim that gave `count` messages was of one alone: who holds nothing else can have lost it by nothing else. A process
+    /// has other lanes, so what it holds is alone only if it is a suspect.
+    pub fn holds_alone(self, count: usize) -> bool {
+        self == Self::Client && count == 1
+    }
+}
+
+/// The result of a claim.
 #[derive(Debug, Clone, Default)]
 pub struct Claimed {
     /// The leased messages, in order.
     pub messages: Vec<LeasedMessage>,
-    /// Nothing else of this lane is due before then; `None`: nothing is known to come.
+    /// Lower bound of the lane's next due time; `None`: nothing more is known.
     pub next: Option<Timestamp>,
 }
 
-/// A message in hand.
+/// A claimed message.
 #[derive(Debug, Clone)]
 pub struct LeasedMessage {
     /// The message.
     pub message: StoredMessage,
-    /// The proof of the claim.
+    /// The receipt of the claim.
     pub receipt: Receipt,
-    /// When it became claimable: its due time or the end of its last wait.
+    /// When it became ready: its due time, or the end of its last wait.
     pub ready: Timestamp,
-    /// The number of this try, from 1: tries that counted before, plus one.
+    /// The number of this attempt, from 1: attempts that counted before, plus one.
     pub attempt: u32,
-    /// Whether its last claim was lost.
+    /// Whether its last lease was lost.
     pub lost: LeaseLoss,
-    /// When its last claim was lost, if nothing was tried since: [`Attempt::lost_at`] of its history.
+    /// When its last lease was lost, if nothing was tried since: [`Attempt::lost_at`] of its history.
     pub lost_at: Option<Timestamp>,
-    /// The right by which this node claimed it, where several nodes share the store.
+    /// The fencing token of the shard, where several nodes share the store.
     pub fence: Option<Fence>,
 }
 
-/// The end of one claim.
+/// The settlement of one claim.
 #[derive(Debug, Clone)]
 pub struct Settle {
-    /// The proof of the claim.
+    /// The receipt of the claim.
     pub receipt: Receipt,
-    /// How it ended.
+    /// How it is settled.
     pub settlement: Settlement,
 }
 
-/// How a claim ended.
+/// How a claim is settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// The target took it.
+    /// It was delivered.
     Delivered {
-        /// What the target gave as proof.
+        /// The acknowledgement of the target.
         receipt: Option<String>,
     },
-    /// Try again at `at`. Whether this try counts says its outcome.
+    /// Retry at `at`. The outcome says whether the attempt counts.
     Retry {
-        /// Not before then.
+        /// The earliest time of the next attempt.
         at: Timestamp,
-        /// How the try ended.
+        /// The failed attempt.
         attempt: Attempt,
     },
-    /// Give up.
+    /// Give it up: it is a dead letter.
     Dead {
-        /// Why.
+        /// The reason.
         reason: DeadReason,
-        /// How the last try ended, if there was one.
+        /// The last attempt, if there was one.
         attempt: Option<Attempt>,
     },
-    /// Never begun: as it was before the claim.
+    /// No attempt was made: it is as before the claim.
     Release,
-    /// Never begun, and not to be claimed before `at`; else as it was before the claim, with all that it is suspected of.
+    /// No attempt was made, and it is not claimed before `at`; otherwise it is as before the claim, also as a suspect.
     Defer {
-        /// Not before then.
+        /// The earliest time of the next attempt.
         at: Timestamp,
     },
 }
 
-/// Whether a claim was still the caller's to settle or extend.
+/// Whether a claim was still valid when it was settled or extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Settled {
-    /// It was.
+    /// It was valid, and the call is done.
     Done,
     /// The lease had ended, or the claim was settled before: nothing changed.
     Lost,
-    /// The part of the store that knows cannot be asked now, and others can. The lease lasts for as long as it was last said to. A settle
-    /// may still be recorded once that part is back; a lease that was to be extended may be asked about again.
+    /// The part of the store that holds it is unreachable while others answer. The lease lasts as it was last extended.
+    /// A settle may be recorded once that part is back; an extend may be repeated.
     Unknown,
 }
 
-/// What became of a cancel, reschedule, replay or purge.
+/// The result of a cancel, reschedule, replay or purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Changed {
     /// Done.
     Done {
-        /// An earlier try has no known outcome: it may have arrived.
+        /// An earlier attempt has no known outcome: it may have arrived.
         maybe_delivered: bool,
     },
-    /// It is not in a state that allows it.
+    /// Its state does not allow it.
     TooLate(State),
     /// No such message.
     Unknown,
@@ -306,14 +329,14 @@ pub struct Query {
     pub due_from: Option<Timestamp>,
     /// Due before.
     pub due_to: Option<Timestamp>,
-    /// After this one: the last `(due, id)` of the page before.
+    /// After this message: the last `(due, id)` of the page before.
     pub after: Option<(Timestamp, MessageId)>,
-    /// At most so many.
+    /// At most this many.
     pub limit: usize,
 }
 
 impl Query {
-    /// Everything in `state`, the first hundred.
+    /// All messages in `state`, the first hundred.
     pub fn all(state: State) -> Self {
         Self { state, sink: None, topic: None, due_from: None, due_to: None, after: None, limit: 100 }
     }
@@ -346,7 +369,7 @@ pub struct Sweep {
 /// Something of `lane` is due at `due`. The sweep finds it too if this is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// Where.
+    /// The lane.
     pub lane: Lane,
     /// When.
     pub due: Timestamp,

@@ -77,38 +77,38 @@ impl StoreError {
         Self { kind, what: what.into(), maybe_done: kind == StoreErrorKind::Unanswered, source: None }
     }
 
-    /// The same error with what is behind it: the error of a disk, a client or a driver, whose words `what` has.
+    /// Adds the cause: the error of a disk, client or driver, whose text `what` contains.
     #[must_use]
     pub fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self { source: Some(Cause::new(source)), ..self }
     }
 
-    /// The error behind it, if it is of this type.
+    /// The cause, if it is of this type.
     pub fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.source.as_ref().and_then(Cause::downcast_ref)
     }
 
-    /// The same error in other words.
+    /// Changes the text.
     #[must_use]
     pub fn in_words(self, words: impl FnOnce(&str) -> String) -> Self {
         Self { what: words(&self.what), ..self }
     }
 
-    /// The same error, of another kind.
+    /// Changes the kind.
     #[must_use]
     pub fn of_kind(self, kind: StoreErrorKind) -> Self {
         let maybe_done = self.maybe_done || kind == StoreErrorKind::Unanswered;
         Self { kind, maybe_done, ..self }
     }
 
-    /// Whether what was asked may have been done, all of it or a part: the caller repeats it with the same ids. So it is with every
-    /// [`Unanswered`](StoreErrorKind::Unanswered) error, and with a [`Damaged`](StoreErrorKind::Damaged) or
-    /// [`Closed`](StoreErrorKind::Closed) one that ended a call which was under way.
+    /// Whether the call may have been done, completely or in part: repeat it with the same ids. True for every
+    /// [`Unanswered`](StoreErrorKind::Unanswered) error, and for a [`Damaged`](StoreErrorKind::Damaged) or
+    /// [`Closed`](StoreErrorKind::Closed) one that ended a running call.
     pub const fn is_maybe_done(&self) -> bool {
         self.maybe_done
     }
 
-    /// The same error of a call that was under way when the store failed.
+    /// Marks the error of a call that was running when the store failed.
     #[must_use]
     pub fn when_under_way(self) -> Self {
         if self.maybe_done {
@@ -118,7 +118,7 @@ impl StoreError {
         Self { what, maybe_done: true, ..self }
     }
 
-    /// The same error of one part of a batch, when another part was or may have been done: nobody may take it for "nothing happened".
+    /// Marks the error of one part of a batch when another part was or may have been done.
     #[must_use]
     pub fn in_part(self) -> Self {
         use StoreErrorKind::{Full, TooLarge, TooMany, Unavailable};
@@ -127,7 +127,7 @@ impl StoreError {
         }
         let kind = match self.kind {
             Unavailable | Full | TooMany | TooLarge => StoreErrorKind::Unanswered,
-            // A person must look, or the process must restart: that is not changed by what else was done.
+            // These need an operator or a restart, whatever else was done.
             other => other,
         };
         let what = format!("{}; other parts of the batch may have been done", self.what);

@@ -1,23 +1,23 @@
-//! What a handler says of a message.
+//! Verdicts of handlers.
 
 use std::time::Duration;
 
-/// What a handler answers, of a message of `duly`, or of an entry, a timer or an expired key of `redis-mq`. A handler may also return `()`
-/// (done) or a `Result`, whose error is a failure: tried again as the retry policy says.
+/// What a handler returns for a message of `duly`, or for an entry, a timer or an expired key of `redis-mq`. A handler
+/// may also return `()` (done) or a `Result`, whose error is a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// The message was handled.
     Done,
-    /// Not now: call the handler again. This counts an attempt, and after the last one the message is a dead letter.
+    /// Call the handler again later. This counts as an attempt, and after the last one the message is a dead letter.
     Retry {
-        /// How long to wait; without it the retry policy decides.
+        /// The wait; by default that of the retry policy.
         after: Option<Duration>,
-        /// Why, kept with the attempt.
+        /// The reason, kept with the attempt.
         reason: Option<String>,
     },
-    /// The message can never be handled: it becomes a dead letter now, with this reason. An expired key, which Redis keeps no more, is only
-    /// logged.
+    /// The message can never be handled: it becomes a dead letter now, with this reason. An expired key is only logged,
+    /// because Redis no longer has it.
     GiveUp(String),
 }
 

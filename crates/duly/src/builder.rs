@@ -1,9 +1,8 @@
-//! Putting a Duly together.
+//! The builder.
 
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher, RandomState},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -12,236 +11,241 @@ use duly_core::{
     Clock, ErrorCode, InStoreDelivery, Invalid, Lane, Limits, RetryPolicy, Sink, SinkName, Store, Topic,
     schedule::{LaneSettings, Settings, SweepSettings},
 };
-use duly_stores::{MemoryStore, memory, sql};
+#[cfg(feature = "embedded")]
+use duly_stores::EmbeddedConfig;
+#[cfg(feature = "redis_and_mysql")]
+use duly_stores::RedisAndMysqlConfig;
+#[cfg(feature = "redis")]
+use duly_stores::RedisConfig;
+use duly_stores::{NodeOptions, OpenStore, StoreConfig};
+#[cfg(feature = "sql")]
+use duly_stores::{SqlConfig, SqlServer};
 
 use crate::{
-    Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock,
+    Duly, Error, HandlerOptions, Levels, SinkOptions, SystemClock, counters,
     engine::{Command, Driver, Hints, Parts, Worker},
     events::EventBus,
-    open, seconds, tally,
+    health::check_runtime,
+    seconds,
     topic_guard::TopicGuard,
 };
 
-/// Puts a [`Duly`] together: where messages wait, where they go, and how.
+/// Builds a [`Duly`]: store, sinks and options.
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
-    place: Option<Place>,
+    store: Option<StoreChoice>,
     clock: Option<Arc<dyn Clock>>,
     sinks: Vec<(String, Arc<dyn Sink>, SinkOptions)>,
-    movers: BTreeMap<String, Arc<dyn InStoreDelivery>>,
+    in_store_deliveries: BTreeMap<String, Arc<dyn InStoreDelivery>>,
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
     pub(crate) retry: RetryPolicy,
     pub(crate) handlers: HandlerOptions,
-    pace: SweepSettings,
+    sweep: SweepSettings,
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
     pub(crate) allow_volatile: bool,
-    watched: Vec<String>,
+    watched_topics: Vec<String>,
     seed: Option<u64>,
 }
 
-enum Place {
-    Folder(PathBuf),
-    Redis { url: String, node: String },
-    Sql { server: sql::Server, url: String, node: String },
-    Pair { redis: String, mysql: String, node: String },
-    Memory,
+/// Where messages are stored.
+enum StoreChoice {
+    /// A store to open, as a node of this name.
+    Config(StoreConfig, String),
+    /// An open store.
     Store(Arc<dyn Store>),
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            place: None,
+            store: None,
             clock: None,
             sinks: Vec::new(),
-            movers: BTreeMap::new(),
+            in_store_deliveries: BTreeMap::new(),
             levels: Levels::default(),
             limits: Limits::default(),
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
-            pace: SweepSettings::default(),
+            sweep: SweepSettings::default(),
             lease: seconds(10),
             grace: seconds(20),
             deliver: true,
             allow_volatile: false,
-            watched: Vec::new(),
+            watched_topics: Vec::new(),
             seed: None,
         }
     }
 }
 
 impl Builder {
-    /// So many lanes are measured by name, sinks first; the rest are summed up.
-    pub const LANES_MEASURED_MAX: usize = tally::LANES_MAX;
+    /// Lanes with metrics of their own, sinks first; the rest is summed up.
+    pub const LANES_MEASURED_MAX: usize = counters::LANES_MAX;
 
-    /// Messages wait in a folder of this machine, in this process.
-    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.place = Some(Place::Folder(folder.into()));
-        self
+    /// Stores messages in a local folder, in this process.
+    #[cfg(feature = "embedded")]
+    pub fn folder(self, folder: impl Into<std::path::PathBuf>) -> Self {
+        self.config(StoreConfig::Embedded(EmbeddedConfig::new(folder)), "")
     }
 
-    /// Messages wait in the Redis 7.0 or newer at `url`: `redis://`, `rediss://`, `redis-cluster://a,b,c` or
-    /// `redis-sentinel://a,b,c/name`. Any number of processes share it; `node` is the name of this one, which no other may have and
-    /// which stays the same when it is started again. Time is that of Redis then, for all of them.
+    /// Stores messages in Redis 7.0 or newer at `url`: `redis://`, `rediss://`, `redis-cluster://a,b,c` or
+    /// `redis-sentinel://a,b,c/name`. Any number of processes share it. `node` is the unique name of this process,
+    /// which stays the same after a restart. All processes use the time of Redis.
     ///
-    /// A Redis that may lose messages is refused, unless [`allow_volatile`](Self::allow_volatile) says otherwise.
-    pub fn redis(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
-        self.place = Some(Place::Redis { url: url.into(), node: node.into() });
-        self
+    /// A Redis that may lose messages is refused, unless [`allow_volatile`](Self::allow_volatile) is set.
+    #[cfg(feature = "redis")]
+    pub fn redis(self, url: impl Into<String>, node: impl Into<String>) -> Self {
+        self.config(StoreConfig::Redis(RedisConfig::new(url)), node)
     }
 
-    /// Messages wait in the MySQL 8 or MariaDB 10.6, or newer, at `url`: `mysql://user:password@host:3306/database`. The database must be
-    /// there; its tables are made. Any number of processes share it; `node` is the name of this one, which no other may have and which
-    /// stays the same when it is started again. Time is that of the database then, for all of them.
-    pub fn mysql(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
-        self.place = Some(Place::Sql { server: sql::Server::Mysql, url: url.into(), node: node.into() });
-        self
+    /// Stores messages in MySQL 8 or MariaDB 10.6, or newer, at `url`: `mysql://user:password@host:3306/database`. The
+    /// database must exist; its tables are created. Any number of processes share it. `node` is the unique name of this
+    /// process, which stays the same after a restart. All processes use the time of the database.
+    #[cfg(feature = "sql")]
+    pub fn mysql(self, url: impl Into<String>, node: impl Into<String>) -> Self {
+        self.config(StoreConfig::Sql(SqlConfig::new(SqlServer::Mysql, url)), node)
     }
 
-    /// Messages wait in the PostgreSQL 13 or newer at `url`: `postgres://user:password@host:5432/database`. Otherwise as
-    /// [`mysql`](Self::mysql).
-    pub fn postgres(mut self, url: impl Into<String>, node: impl Into<String>) -> Self {
-        self.place = Some(Place::Sql { server: sql::Server::Postgres, url: url.into(), node: node.into() });
-        self
+    /// Stores messages in PostgreSQL 13 or newer at `url`: `postgres://user:password@host:5432/database`. Otherwise
+    /// like [`mysql`](Self::mysql).
+    #[cfg(feature = "sql")]
+    pub fn postgres(self, url: impl Into<String>, node: impl Into<String>) -> Self {
+        self.config(StoreConfig::Sql(SqlConfig::new(SqlServer::Postgres, url)), node)
     }
 
-    /// Messages wait in MySQL, as with [`mysql`](Self::mysql), and are found by an index of the next hour in the Redis at `redis`, which
-    /// may be away or lose it.
+    /// Stores messages in MySQL, as [`mysql`](Self::mysql) does, with an index of the next hour in the Redis at
+    /// `redis`, which may be unreachable or lose it.
+    #[cfg(feature = "redis_and_mysql")]
     pub fn redis_and_mysql(
-        mut self,
+        self,
         redis: impl Into<String>,
         mysql: impl Into<String>,
         node: impl Into<String>,
     ) -> Self {
-        self.place = Some(Place::Pair { redis: redis.into(), mysql: mysql.into(), node: node.into() });
-        self
+        self.config(StoreConfig::RedisAndMysql(RedisAndMysqlConfig::new(redis, mysql)), node)
     }
 
-    /// Takes a server that may lose messages: a Redis without its append-only file, or one that evicts; a database that does not sync its
-    /// commits. Off.
+    /// Allows a server that may lose messages: a Redis without append-only file or with eviction, a database that does
+    /// not sync its commits. Default false.
     pub fn allow_volatile(mut self, allow: bool) -> Self {
         self.allow_volatile = allow;
         self
     }
 
-    /// Messages wait in this process's memory, and are lost with it: for tests.
-    pub fn memory(mut self) -> Self {
-        self.place = Some(Place::Memory);
+    /// Stores messages in memory, for tests: they are lost with the process.
+    pub fn memory(self) -> Self {
+        self.config(StoreConfig::Memory, "")
+    }
+
+    fn config(mut self, config: StoreConfig, node: impl Into<String>) -> Self {
+        self.store = Some(StoreChoice::Config(config, node.into()));
         self
     }
 
-    /// Messages wait in this store.
+    /// Uses this store.
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.place = Some(Place::Store(store));
+        self.store = Some(StoreChoice::Store(store));
         self
     }
 
-    /// Time comes from this clock; the machine's, unless told otherwise.
+    /// Uses this clock instead of the system's.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
     }
 
-    /// Messages to `name` go to this sink.
+    /// Adds a sink.
     pub fn sink(mut self, name: impl Into<String>, sink: Arc<dyn Sink>, options: SinkOptions) -> Self {
         self.sinks.push((name.into(), sink, options));
         self
     }
 
-    /// The store takes messages to the sink `name` by itself, where it can; the sink takes the rest.
-    pub fn mover(mut self, name: impl Into<String>, mover: Arc<dyn InStoreDelivery>) -> Self {
-        self.movers.insert(name.into(), mover);
+    /// Lets the store deliver messages of the sink `name` by itself where it can; the sink delivers the rest.
+    pub fn in_store_delivery(mut self, name: impl Into<String>, in_store: Arc<dyn InStoreDelivery>) -> Self {
+        self.in_store_deliveries.insert(name.into(), in_store);
         self
     }
 
-    /// The named delays.
+    /// Sets the named delays.
     pub fn levels(mut self, levels: Levels) -> Self {
         self.levels = levels;
         self
     }
 
-    /// What is refused as too large or too far away.
+    /// Sets the limits of messages.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The retries of every sink that names none of its own.
+    /// Sets the default retry policy of sinks.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How handlers are served unless they say otherwise.
+    /// Sets the default options of handlers.
     pub fn handlers(mut self, handlers: HandlerOptions) -> Self {
         self.handlers = handlers;
         self
     }
 
-    /// How often the sweep looks that backs up wake-ups.
-    pub fn scan(mut self, pace: SweepSettings) -> Self {
-        self.pace = pace;
+    /// Sets the intervals of the sweep.
+    pub fn sweep(mut self, sweep: SweepSettings) -> Self {
+        self.sweep = sweep;
         self
     }
 
-    /// How long a claim lasts without renewal: how soon another node takes over what this one held.
+    /// Sets the lease of claims: how soon another node takes over from a dead one.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How long handlers and sinks may finish at a clean stop.
+    /// Sets how long running handlers and sinks may take at a shutdown.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Whether this process delivers. If not, its sinks are known by name, so that messages to them are accepted, and
-    /// others deliver them; handlers are refused.
+    /// Sets whether this process delivers. If not, messages to its sinks are accepted and delivered by other processes,
+    /// and handlers are refused.
     pub fn deliver(mut self, deliver: bool) -> Self {
         self.deliver = deliver;
         self
     }
 
-    /// Topics that are [measured](Duly::metrics) by name, whichever sinks they go to.
+    /// Adds topics with [metrics](Duly::metrics) of their own, over all sinks.
     pub fn watch_topics(mut self, topics: impl IntoIterator<Item: Into<String>>) -> Self {
-        self.watched.extend(topics.into_iter().map(Into::into));
+        self.watched_topics.extend(topics.into_iter().map(Into::into));
         self
     }
 
-    /// Where jitter and made ids start, for runs that can be repeated. Drawn anew unless set.
+    /// Sets the seed of jitter and generated ids, for repeatable runs. Random by default.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Checks the settings, opens the store and starts delivering. Must be called in a Tokio runtime. Cancel safety: dropped
-    /// midway, nothing is delivered.
+    /// Validates the options, opens the store and starts delivering. Must be called in a Tokio runtime.
+    /// Cancel safety: dropped midway, nothing is delivered.
     pub async fn start(mut self) -> Result<Duly, Error> {
-        tokio::runtime::Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        check_runtime()?;
         self.check()?;
         let sinks = self.checked_sinks()?;
-        let watched: Vec<Topic> =
-            self.watched.iter().map(|topic| Topic::parse(topic)).collect::<Result<_, _>>()?;
+        let watched_topics: Vec<Topic> =
+            self.watched_topics.iter().map(|topic| Topic::parse(topic)).collect::<Result<_, _>>()?;
         let clock = match self.clock.take() {
             Some(clock) => clock,
             None => Arc::new(SystemClock::new().map_err(|e| Error::NoThread(e.to_string()))?),
         };
-        let (store, clock) = match self.place.take() {
-            Some(Place::Store(store)) => (store, clock),
-            Some(Place::Memory) => {
-                let options =
-                    memory::Options { pending_max: self.limits.pending_max, ..memory::Options::default() };
-                (Arc::new(MemoryStore::with(options)) as Arc<dyn Store>, clock)
-            }
-            Some(Place::Folder(folder)) => (open::embedded(&folder, &self.limits, &*clock).await?, clock),
-            Some(Place::Redis { url, node }) => open::redis(&url, node, &self, clock).await?,
-            Some(Place::Sql { server, url, node }) => open::sql(server, &url, node, &self, clock).await?,
-            Some(Place::Pair { redis, mysql, node }) => {
-                open::pair(&redis, &mysql, node, &self, clock).await?
+        let (store, clock) = match self.store.take() {
+            Some(StoreChoice::Store(store)) => (store, clock),
+            Some(StoreChoice::Config(config, node)) => {
+                let OpenStore { store, clock, .. } = self.open(config, node, clock).await?;
+                (store, clock)
             }
             None => {
                 let detail = "nowhere to keep messages: call folder(...), redis(...), mysql(...), postgres(...), memory() or store(...)";
@@ -249,30 +253,47 @@ impl Builder {
             }
         };
         let (inputs, inbox) = tokio::sync::mpsc::unbounded_channel();
-        let (hints, events) = (Arc::new(Hints::default()), Arc::new(EventBus::watching(watched)));
-        let (liveness, checks) = (Arc::default(), Arc::default());
-        let parts = Parts { store, clock, hints, events, liveness, checks, inputs };
-        // The hasher's keys come from the system: randomness without another dependency.
-        let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        let (hints, events) = (Arc::new(Hints::default()), Arc::new(EventBus::watching(watched_topics)));
+        let (liveness, health_cache) = (Arc::default(), Arc::default());
+        let parts = Parts { store, clock, hints, events, liveness, health_cache, inputs };
+        let seed = self.seed.unwrap_or_else(random);
         let paused = parts.store.lanes(parts.clock.now()).await?;
-        let settings = Settings { pace: self.pace.clone(), seed };
+        let settings = Settings { sweep: self.sweep.clone(), seed };
         let driver = tokio::spawn(Driver::new(parts.clone(), inbox, settings).run()).abort_handle();
         for (name, (sink, options)) in sinks.iter().filter(|_| self.deliver) {
             let lane = Lane::Sink(name.clone());
             let paused = paused.iter().any(|status| status.paused && status.lane == lane);
             let mut settings = options.lane(self.lease, &self.retry);
-            let mover = self.movers.remove(name.as_str());
-            settings.movable = if mover.is_some() { LaneSettings::MOVABLE_MAX } else { 0 };
-            let worker = Worker::Sink(sink.clone(), mover);
+            let in_store = self.in_store_deliveries.remove(name.as_str());
+            settings.in_store_max = if in_store.is_some() { LaneSettings::IN_STORE_MAX } else { 0 };
+            let worker = Worker::Sink(sink.clone(), in_store);
             let _ = parts.inputs.send(Command::AddLane { lane, settings, worker, paused }.into());
         }
         let sinks = sinks.into_iter().map(|(name, (sink, _))| (name, sink)).collect();
         Ok(Duly::new(parts, driver, sinks, self, seed))
     }
 
-    /// Refuses what would stop delivery or contradicts itself; numbers of nothing mean one.
+    /// Opens the store that this builder names.
+    async fn open(
+        &self,
+        config: StoreConfig,
+        name: String,
+        machine: Arc<dyn Clock>,
+    ) -> Result<OpenStore, Error> {
+        config.check()?;
+        let node = NodeOptions {
+            name,
+            instance: random(),
+            lease: self.lease,
+            retention: config.retention(),
+            limits: self.limits.clone(),
+        };
+        Ok(config.allow_volatile(self.allow_volatile).open(node, machine).await?)
+    }
+
+    /// Refuses options that would stop delivery or contradict each other.
     fn check(&self) -> Result<(), Invalid> {
-        self.pace.check()?;
+        self.sweep.check()?;
         let leases = LaneSettings::LEASE_MIN..=LaneSettings::LEASE_MAX;
         if !leases.contains(&self.lease) {
             let detail = format!("it is {:?}, and must be within {leases:?}", self.lease);
@@ -313,16 +334,21 @@ impl Builder {
                 return Err(Invalid::new(ErrorCode::BadTimeout, format!("{path}.timeout"), detail));
             }
             options.check(&path)?;
-            let sink = TopicGuard::around(sink, &options.topics);
+            let sink = TopicGuard::wrap(sink, &options.topics);
             if sinks.insert(name, (sink, options)).is_some() {
                 return Err(Invalid::new(ErrorCode::SinkTwice, path, "two sinks have this name"));
             }
         }
         let unknown = |name: &&String| !sinks.keys().any(|known: &SinkName| known.as_str() == name.as_str());
-        if let Some(name) = self.movers.keys().find(unknown) {
-            let detail = "a mover was given and no sink of this name: what is not moved would stay for ever";
+        if let Some(name) = self.in_store_deliveries.keys().find(unknown) {
+            let detail = "in-store delivery is set for a sink of this name, and there is no such sink: what the store does not deliver would never be sent";
             return Err(Invalid::new(ErrorCode::UnknownSink, format!("sinks.{name}"), detail));
         }
         Ok(sinks)
     }
+}
+
+/// A number from the system: the keys of its hashers are random, which needs no other dependency.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }

@@ -1,12 +1,8 @@
-//! The library's front: sending, and the clean end.
+//! `Duly`: opening and sending.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -16,86 +12,88 @@ use duly_core::{
     schedule::Random,
     store::{Insert, Inserted},
 };
-use tokio::runtime::Handle;
 
 use crate::{
     Builder, Error, Events, HandlerOptions, Levels, Message, Metrics, Stats, StoredMessage,
-    engine::{Parts, caught},
+    counters::add,
+    engine::{Parts, catch_panic},
     events::Event,
     expiry,
-    handle::Known,
+    handle::RegisteredHandler,
+    health::check_runtime,
     message::after,
-    observed::Call,
     receipt_cache::ReceiptCache,
     seconds,
-    shutdown::Shutdown,
-    tally::add,
+    shutdown::Lifecycle,
+    store_monitor::StoreCall,
 };
 
-/// The pause after the store panicked instead of giving a hint.
+/// The pause after a panic of the store while waiting for a hint.
 const HINT_PAUSE: Duration = seconds(1);
-/// A message due later than this needs no wake-up: the sweep tells of it long before.
+/// A message that is due later needs no hint: the sweep finds it in time.
 const HINT_AHEAD: Duration = seconds(10);
 
-/// Delayed messages in this process. Cloning shares it.
+/// A delayed message queue in this process. Cloning shares it.
 ///
-/// End it with [`shutdown`](Self::shutdown). Dropping the last one without is like a crash: deliveries stop at once,
-/// nothing is lost, and what was under way comes again when the store is opened next.
+/// End it with [`shutdown`](Self::shutdown). Dropping the last clone is like a crash: deliveries stop at once, nothing
+/// is lost, and messages in flight are delivered again when the store is opened next.
 #[derive(Clone)]
 pub struct Duly {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
+    /// First, so that the tasks are aborted before anything else is dropped.
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) parts: Parts,
     pub(crate) sinks: BTreeMap<SinkName, Arc<dyn Sink>>,
+    pub(crate) options: DulyOptions,
+    pub(crate) receipt_cache: ReceiptCache,
+    /// Running and stopped handlers.
+    pub(crate) handlers: Mutex<HashMap<Topic, RegisteredHandler>>,
+    random: Mutex<Random>,
+}
+
+/// Options of the builder that calls need later.
+pub(crate) struct DulyOptions {
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
     pub(crate) handlers: HandlerOptions,
     pub(crate) lease: Duration,
     pub(crate) grace: Duration,
     pub(crate) deliver: bool,
-    pub(crate) receipt_cache: ReceiptCache,
-    /// The handlers that run, and those that were stopped.
-    pub(crate) handling: Mutex<HashMap<Topic, Known>>,
-    random: Mutex<Random>,
-    /// Nothing more is accepted.
-    pub(crate) closed: AtomicBool,
-    /// The store is closed: no call does anything any more.
-    pub(crate) ended: AtomicBool,
-    pub(crate) shutdown: Shutdown,
-    /// The one that it was started in: what outlives a call runs there.
-    pub(crate) runtime: Handle,
-    pub(crate) tasks: Vec<tokio::task::AbortHandle>,
 }
 
-/// A message that Duly has taken: it is durable, and will be delivered.
+/// An accepted message: it is durable and will be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Accepted {
-    /// Its id, given or made.
+    /// Its id, given or generated.
     pub id: MessageId,
     /// When it is due.
     pub due: Timestamp,
-    /// Where it stands: pending, unless it is a duplicate.
+    /// Its state: pending, unless it is a duplicate.
     pub state: State,
-    /// Whether it was known before with the same content: then nothing changed, and the time and state are the
-    /// first one's.
+    /// Whether the id was known with the same content: then nothing changed, and due time and state are those of the
+    /// first message.
     pub duplicate: bool,
-    /// Whether the first one's time is another than the one sent now: it stands, and
-    /// [`reschedule`](Duly::reschedule) changes it.
+    /// Whether the first message has another due time than this one: it stays, and [`reschedule`](Duly::reschedule)
+    /// changes it.
     pub time_kept: bool,
 }
 
 impl Duly {
-    /// Opens the store in `folder`, making it if it is not there, and starts delivering. Must be called in a Tokio runtime, as every call.
+    /// Opens the store in `folder`, creating it if it is missing, and starts delivering. Must be called in a Tokio
+    /// runtime, like every call.
     ///
-    /// Cancel safety: dropped midway, nothing is delivered; the folder stays locked until the opening that was begun has ended.
-    pub async fn open(folder: impl Into<PathBuf>) -> Result<Self, Error> {
+    /// Cancel safety: dropped midway, nothing is delivered; the folder stays locked until the opening that was started
+    /// has ended.
+    #[cfg(feature = "embedded")]
+    pub async fn open(folder: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
         Self::builder().folder(folder).start().await
     }
 
-    /// Puts a Duly together by hand.
+    /// Builds a Duly with options.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -111,50 +109,48 @@ impl Duly {
         let clock = parts.clock.clone();
         let listener = parts.liveness.clone().supervise("the listener for hints", async move {
             loop {
-                match caught(store.hint()).await {
-                    Ok(hint) => hints.tell(hint.lane, hint.due),
+                match catch_panic(store.hint()).await {
+                    Ok(hint) => hints.push(hint.lane, hint.due),
                     Err(panic) => {
-                        // Wake-ups are hints: until the next one the sweep finds what is due.
+                        // Hints may be lost: the sweep finds what is due.
                         tracing::error!(panic, "hint failed");
                         clock.sleep_until(clock.now().mono().saturating_add(HINT_PAUSE)).await;
                     }
                 }
             }
         });
-        // Whoever only accepts gives up nothing either.
+        // A process that only accepts does not expire messages either.
         let expiry = from.deliver.then(|| {
             let (store, clock, events) = (parts.store.clone(), parts.clock.clone(), parts.events.clone());
             parts
                 .liveness
                 .clone()
-                .supervise("the task that expires messages", expiry::watch(store, clock, events))
+                .supervise("the task that expires messages", expiry::run(store, clock, events))
         });
         let inner = Inner {
             parts,
             sinks,
-            levels: from.levels,
-            limits: from.limits,
-            handlers: from.handlers,
-            lease: from.lease,
-            grace: from.grace,
-            deliver: from.deliver,
+            options: DulyOptions {
+                levels: from.levels,
+                limits: from.limits,
+                handlers: from.handlers,
+                lease: from.lease,
+                grace: from.grace,
+                deliver: from.deliver,
+            },
             receipt_cache: ReceiptCache::default(),
-            handling: Mutex::default(),
+            handlers: Mutex::default(),
+            lifecycle: Lifecycle::new([driver, listener].into_iter().chain(expiry).collect()),
             random: Mutex::new(Random::new(seed ^ 0x6475_6C79)),
-            closed: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            shutdown: Shutdown::default(),
-            runtime: Handle::current(),
-            tasks: [driver, listener].into_iter().chain(expiry).collect(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Takes a message. Once this returns `Ok`, it is as durable as the store can make it.
+    /// Sends a message. Once this returns `Ok`, it is as durable as the store can make it.
     ///
-    /// If the store gives no answer, the message may have been accepted: [`Error::Unanswered`] has its id, and whoever sends it again with
-    /// that id sends the same message. Cancel safety: dropped midway, it may have been accepted too; give it an id before
-    /// ([`new_id`](Self::new_id), or one of your own) to be able to repeat it.
+    /// If the store does not answer, the message may have been accepted: [`Error::Unanswered`] has its id, and a second
+    /// send with that id is the same message. Cancel safety: dropped midway, it may have been accepted as well; set an
+    /// id before ([`new_id`](Self::new_id), or your own) to be able to repeat it.
     ///
     /// ```
     /// # use duly::{Duly, Error, Message, minutes};
@@ -177,14 +173,14 @@ impl Duly {
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Takes many messages at once; one answer each, in their order. Not atomic: each stands alone. Cancel safety: dropped midway, any of them may have
-    /// been accepted.
+    /// Sends many messages at once; one result each, in order. Not atomic. Cancel safety: dropped midway, any of them
+    /// may have been accepted.
     pub async fn send_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Vec<Result<Accepted, Error>> {
         let now = self.inner.parts.clock.now();
-        let max = self.inner.limits.batch_max;
+        let max = self.inner.options.limits.batch_max;
         let (mut inserts, mut places, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for (place, message) in messages.into_iter().enumerate() {
             let checked = if place < max {
@@ -212,17 +208,17 @@ impl Duly {
         answers
     }
 
-    /// An id that no other message has, made as [`send`](Self::send) makes one: for whoever must know it before the call.
+    /// A unique message id, for callers that must know it before the send.
     pub fn new_id(&self) -> MessageId {
-        self.id_is_generated(self.inner.parts.clock.now())
+        self.generate_id(self.inner.parts.clock.now())
     }
 
-    fn id_is_generated(&self, now: Now) -> MessageId {
-        MessageId::made(now.wall(), u128::from(self.draw()) << 64 | u128::from(self.draw()))
+    fn generate_id(&self, now: Now) -> MessageId {
+        MessageId::generate(now.wall(), u128::from(self.random_u64()) << 64 | u128::from(self.random_u64()))
     }
 
-    /// A message as [`send`](Self::send) would take it, with its id, its time and its limits decided, and not sent: for a
-    /// [transaction of one's own](crate::outbox).
+    /// Validates a message as [`send`](Self::send) does, with its id and due time, without sending it: for an outbox
+    /// row that your own transaction writes (module `outbox`, feature `sql`).
     pub fn prepare(&self, message: Message) -> Result<StoredMessage, Error> {
         self.check_accepting()?;
         Ok(self.accept(self.inner.parts.clock.now(), message)?.message)
@@ -230,7 +226,8 @@ impl Duly {
 
     fn accept(&self, now: Now, message: Message) -> Result<Insert, Error> {
         let inner = &*self.inner;
-        let insert = message.accept(now, &inner.levels, &inner.limits, || self.id_is_generated(now))?;
+        let insert =
+            message.accept(now, &inner.options.levels, &inner.options.limits, || self.generate_id(now))?;
         let name = &insert.message.sink;
         if !name.is_queue() {
             let Some(sink) = inner.sinks.get(name) else {
@@ -242,23 +239,23 @@ impl Duly {
         Ok(insert)
     }
 
-    pub(crate) fn draw(&self) -> u64 {
+    pub(crate) fn random_u64(&self) -> u64 {
         self.inner.random.lock().unwrap_or_else(PoisonError::into_inner).draw()
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Result<Accepted, Error>>, Error> {
-        let told: Vec<_> = batch
+        let sent: Vec<_> = batch
             .iter()
             .map(|insert| (insert.message.id.clone(), insert.message.lane(), insert.message.due))
             .collect();
         let events = &self.inner.parts.events;
-        let results = match events.observe(Call::Insert, now, self.store()?.insert(now, batch).await) {
+        let results = match events.observe(StoreCall::Insert, now, self.store()?.insert(now, batch).await) {
             Ok(results) => results,
             Err(error) if error.is_maybe_done() => {
                 let unanswered = |(id, _, _): (MessageId, Lane, Timestamp)| {
                     Err(Error::Unanswered { id, error: error.clone() })
                 };
-                return Ok(told.into_iter().map(unanswered).collect());
+                return Ok(sent.into_iter().map(unanswered).collect());
             }
             Err(error) => return Err(error.into()),
         };
@@ -268,50 +265,50 @@ impl Duly {
                 Ok(Accepted { id, due, state: State::Pending, duplicate: false, time_kept: false })
             }
             Inserted::Duplicate { due: first, state } => {
-                add(&events.tally.duplicates, 1);
+                add(&events.counters.messages.duplicates, 1);
                 Ok(Accepted { id, due: first, state, duplicate: true, time_kept: first != due })
             }
             Inserted::Conflict => Err(Error::IdConflict(id)),
         };
-        Ok(told.into_iter().zip(results).map(answer).collect())
+        Ok(sent.into_iter().zip(results).map(answer).collect())
     }
 
     fn accepted(&self, now: Now, id: &MessageId, lane: Lane, due: Timestamp) {
         let events = &self.inner.parts.events;
-        add(&events.tally.accepted, 1);
+        add(&events.counters.messages.accepted, 1);
         if events.has_subscribers() {
             events.publish(Event::Accepted { id: id.clone(), lane: lane.clone(), due });
         }
         if due <= now.wall().saturating_add(HINT_AHEAD) {
-            self.inner.parts.hints.tell(lane, due);
+            self.inner.parts.hints.push(lane, due);
         }
     }
 
-    /// What happens from now on. A slow listener loses the oldest events, never slows Duly.
+    /// Subscribes to events from now on. A slow subscriber loses the oldest events and never slows Duly.
     pub fn events(&self) -> Events {
         self.inner.parts.events.subscribe()
     }
 
     /// Counts and lateness of this process.
     pub fn stats(&self) -> Stats {
-        self.inner.parts.events.tally.stats()
+        self.inner.parts.events.counters.stats()
     }
 
-    /// Everything that this process measures: counts, and lateness and calls per lane.
+    /// All metrics of this process: counts, and lateness and call times per lane.
     pub fn metrics(&self) -> Metrics {
         let parts = &self.inner.parts;
-        parts.events.tally.metrics(parts.store.metrics())
+        parts.events.counters.metrics(parts.store.metrics())
     }
 
-    /// The nodes that share the store, this one too, by name; none if it is this process's alone.
+    /// The nodes that share the store, including this one, by name. Empty if only this process uses it.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
         Ok(self.store()?.nodes().await?)
     }
 
-    /// The shards of a store that nodes share, by number: who delivers what of each, and since when something waits there; none if
-    /// the store is this process's alone.
+    /// The shards of a shared store, by number, with their owners and their oldest ready messages. Empty if only this
+    /// process uses the store.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn shards(&self) -> Result<Vec<ShardStatus>, Error> {
@@ -319,7 +316,7 @@ impl Duly {
         Ok(self.store()?.shards(parts.clock.now()).await?)
     }
 
-    /// The lanes that other nodes serve and this one does not, by name: what waits in them waits for nobody here.
+    /// Names of the lanes that other nodes serve and this one does not.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn served_elsewhere(&self) -> Result<BTreeSet<String>, Error> {
@@ -328,70 +325,71 @@ impl Duly {
         Ok(others.into_iter().flat_map(|node| node.lanes).filter(|lane| !own.contains(lane)).collect())
     }
 
-    /// The time, as this Duly sees it.
+    /// The current time of this Duly's clock.
     pub fn now(&self) -> Timestamp {
         self.inner.parts.clock.now().wall()
     }
 
-    /// The due time of what waits for `delay` from now: the first whole millisecond that is not before its end.
+    /// The due time of a message with this delay, sent now: the first whole millisecond that is not early.
     pub fn due_after(&self, delay: Duration) -> Timestamp {
         after(self.inner.parts.clock.now(), delay)
     }
 
     /// The latest due time that is accepted now.
     pub fn due_max(&self) -> Timestamp {
-        self.due_after(self.inner.limits.delay_max)
+        self.due_after(self.inner.options.limits.delay_max)
     }
 
-    /// The clock it goes by, for whoever must wait or measure beside it.
+    /// Its clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.parts.clock
     }
 
-    /// The sinks it knows, in order, whether this process delivers to them or not.
+    /// Its sinks by name, whether this process delivers to them or not.
     pub fn sinks(&self) -> Vec<&SinkName> {
         self.inner.sinks.keys().collect()
     }
 
-    pub(crate) fn handling(&self) -> MutexGuard<'_, HashMap<Topic, Known>> {
-        self.inner.handling.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn handlers(&self) -> MutexGuard<'_, HashMap<Topic, RegisteredHandler>> {
+        self.inner.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something new may be begun.
+    /// Fails if no new work is accepted.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.inner.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_usable() }
+        if self.inner.lifecycle.closed.load(Ordering::Acquire) {
+            Err(Error::Closed)
+        } else {
+            self.check_usable()
+        }
     }
 
-    /// The same for what needs neither the store nor a task, and so no runtime.
+    /// The same for calls that need neither the store nor a runtime.
     pub(crate) fn check_accepting(&self) -> Result<(), Error> {
-        if self.inner.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_alive() }
+        if self.inner.lifecycle.closed.load(Ordering::Acquire) {
+            Err(Error::Closed)
+        } else {
+            self.check_alive()
+        }
     }
 
-    /// Without the task that delivers, nothing is to be relied on.
+    /// Fails if delivery has stopped.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         self.inner.parts.liveness.check()
     }
 
-    /// Whether the store may be asked: while it is being shut down, what was begun may still be ended.
+    /// Fails once the shutdown is complete. Until then running work may still be settled.
     fn check_usable(&self) -> Result<(), Error> {
-        if self.inner.ended.load(Ordering::Acquire) {
+        if self.inner.lifecycle.ended.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        // Stores and tasks would panic outside of one.
-        Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        check_runtime()?;
         self.check_alive()
     }
 
-    /// The store, for as long as delivery goes on: every call of a Duly that has failed or ended says so.
+    /// The store, unless delivery has stopped or the shutdown is complete.
     pub(crate) fn store(&self) -> Result<&dyn Store, Error> {
         self.check_usable()?;
         Ok(&*self.inner.parts.store)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
     }
 }
 

@@ -1,13 +1,12 @@
-//! What can go wrong, and what to do about it.
+//! Errors of the library.
 
 use duly_core::{ErrorCode, Invalid, MessageId, Topic, store::StoreError};
 
-/// Why a call of the library did not do what it was asked. [`is_maybe_done`](Self::is_maybe_done) says whether it may have been done all the
-/// same.
+/// Why a call failed. [`is_maybe_done`](Self::is_maybe_done) says whether it may have been done all the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that Duly does not take. Mend it and call again.
+    /// An invalid value. Correct it and call again.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The id is known with other content: nothing changed. Choose another id, or cancel the first message.
@@ -15,16 +14,16 @@ pub enum Error {
         "id {0}: a message with this id and other content is known; choose another id or cancel it [id_conflict]"
     )]
     IdConflict(MessageId),
-    /// The store could not do its work; its kind says whether to try again.
+    /// The store failed; the kind of error says whether to try again.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store gave no answer to a send: the message may have been accepted. Send it again with this id: if it was accepted, that is a
-    /// duplicate and changes nothing.
+    /// The store did not answer a send: the message may have been accepted. Send it again with this id: if it was
+    /// accepted, that is a duplicate and changes nothing.
     #[error("message {id} may have been accepted; send it again with this id [store_unanswered]")]
     Unanswered {
-        /// The id that the message has, given or made.
+        /// The id of the message, given or generated.
         id: MessageId,
-        /// What the store said. It is the source of this error, and its words are only there.
+        /// The error of the store, which is the source of this error.
         #[source]
         error: StoreError,
     },
@@ -37,19 +36,19 @@ pub enum Error {
     /// This Duly was shut down. Open another.
     #[error("this Duly was shut down; open another [closed]")]
     Closed,
-    /// The task that delivers has ended, although nobody asked it to: a fault of Duly. Nothing accepted is lost; restart.
+    /// The delivery task has ended unexpectedly: a bug of Duly. Nothing accepted is lost; restart the process.
     #[error("delivery has stopped: {0}; restart the process, nothing accepted is lost [delivery_stopped]")]
     Stopped(String),
-    /// The machine gave no thread for the alarm clock.
+    /// The alarm thread of the clock could not be started.
     #[error("cannot start the alarm clock's thread: {0}; free some threads or raise the limit [no_thread]")]
     NoThread(String),
-    /// The call was made outside of a Tokio runtime, which does all of the library's work.
+    /// The call was made outside of a Tokio runtime.
     #[error("there is no Tokio runtime here: call it from #[tokio::main] or Runtime::block_on [no_runtime]")]
     NoRuntime,
 }
 
 impl Error {
-    /// The code by which programs know it.
+    /// Its stable code.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Invalid(invalid) => invalid.code,
@@ -65,7 +64,8 @@ impl Error {
         }
     }
 
-    /// Whether what was asked may have been done although this error came: no answer is not "no". Repeat it with the same ids.
+    /// Whether the call may have been done although it failed: a missing answer is not a refusal. Repeat it with the
+    /// same ids.
     pub fn is_maybe_done(&self) -> bool {
         match self {
             Self::Unanswered { .. } => true,

@@ -1,4 +1,4 @@
-//! What happens, told while it happens.
+//! Events: what happens to messages and lanes.
 
 use std::{
     sync::{
@@ -21,85 +21,85 @@ use tokio::sync::{
 };
 
 use crate::{
-    observed::{Call, Observed, is_failure},
-    tally::{LaneTally, Tally, add},
+    counters::{Counters, LaneCounters, add},
+    store_monitor::{StoreCall, StoreMonitor, is_failure},
 };
 
-/// So many events wait for a slow listener; then it loses the oldest, and hears how many.
-const KEPT: usize = 4_096;
+/// Events that wait for a slow subscriber; it loses older ones and can ask how many.
+const EVENTS_MAX: usize = 4_096;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A message was accepted.
     Accepted {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// Where it travels.
+        /// Its lane.
         lane: Lane,
         /// When it is due.
         due: Timestamp,
     },
     /// A message was delivered.
     Delivered {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// Where it travelled.
+        /// Its lane.
         lane: Lane,
-        /// At which try.
+        /// The attempt that succeeded.
         attempt: u32,
-        /// How long after it was ready the try began.
+        /// How long after its ready time the attempt began.
         lateness: Duration,
     },
-    /// A try failed; there will be another.
+    /// An attempt failed and will be retried.
     Failed {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// Where it travels.
+        /// Its lane.
         lane: Lane,
-        /// Which try.
+        /// The attempt.
         attempt: u32,
-        /// Why, by kind.
+        /// The kind of failure.
         outcome: Outcome,
-        /// Why, in words.
+        /// The error text.
         detail: String,
-        /// When the next try is.
+        /// When the next attempt begins.
         retry_at: Timestamp,
     },
-    /// A message was given up.
+    /// A message became a dead letter.
     Dead {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// Where it travelled.
+        /// Its lane.
         lane: Lane,
-        /// Why.
+        /// The reason.
         reason: DeadReason,
     },
     /// A message was cancelled.
     Cancelled {
-        /// Which.
+        /// The message.
         id: MessageId,
     },
     /// A message has another due time.
     Rescheduled {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// Where it travels.
+        /// Its lane.
         lane: Lane,
         /// When it is due now.
         due: Timestamp,
     },
     /// A dead letter is pending again, due now.
     Replayed {
-        /// Which.
+        /// The message.
         id: MessageId,
-        /// Where it travels.
+        /// Its lane.
         lane: Lane,
     },
-    /// A dead letter was forgotten for good.
+    /// A dead letter was deleted.
     Purged {
-        /// Which.
+        /// The message.
         id: MessageId,
     },
     /// An operator paused a lane.
@@ -112,63 +112,64 @@ pub enum Event {
         /// Which lane.
         lane: Lane,
     },
-    /// The target of a lane is away; its messages wait.
-    TargetAway {
+    /// The sink of a lane is unreachable; its messages wait.
+    SinkUnreachable {
         /// Which lane.
         lane: Lane,
-        /// What the target said.
+        /// The error of the target.
         detail: String,
     },
-    /// The target of a lane is back.
-    TargetBack {
+    /// The sink of a lane has recovered.
+    SinkRecovered {
         /// Which lane.
         lane: Lane,
     },
-    /// A destination inside the target of a lane is silent, full or forbidden: its messages wait, the others go on.
+    /// A destination of a sink is silent, full or forbidden: its messages wait, others go on.
     DestinationUnreachable {
         /// Which lane.
         lane: Lane,
-        /// Which destination, as its sink names it.
+        /// The destination, as its sink names it.
         destination: String,
-        /// What the target said.
+        /// The error of the target.
         detail: String,
     },
-    /// A destination takes messages again.
+    /// A destination has recovered.
     DestinationRecovered {
         /// Which lane.
         lane: Lane,
-        /// Which destination, as its sink names it.
+        /// The destination, as its sink names it.
         destination: String,
     },
-    /// Leases ended while messages were being worked on: they come again.
+    /// Leases ended before their messages were settled: the messages are delivered again.
     LeasesLost {
-        /// How many.
+        /// The number of leases.
         count: usize,
     },
-    /// The store failed and is tried again.
+    /// Calls of the store fail and are repeated.
     StoreFailing {
-        /// How often in a row.
+        /// Failures in a row.
         times: u32,
     },
-    /// Wall time stepped; negative: backwards.
+    /// Wall time jumped.
     ClockJumped {
-        /// By how many microseconds.
+        /// Microseconds; negative is backwards.
         by_us: i64,
     },
 }
 
-/// A listener's end. It never slows Duly: what it does not take in time is lost to it, and counted.
+/// A subscription to events. It never slows Duly: events that it does not read in time are lost and counted.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<Event>,
     over: watch::Receiver<bool>,
     missed: u64,
-    /// What all listeners missed.
-    missed_in_all: Arc<AtomicU64>,
+    /// Events that all subscribers missed.
+    missed_total: Arc<AtomicU64>,
 }
 
 impl Events {
-    /// The next event; `None` once Duly is shut down and all that happened before was told. Cancel safety: dropped midway, no event is lost.
+    /// The next event; `None` after a shutdown, once all earlier events were returned. Cancel safety: dropped midway,
+    /// no event is lost.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let received = tokio::select! {
@@ -184,14 +185,14 @@ impl Events {
                 Ok(event) => return Some(event),
                 Err(RecvError::Lagged(count)) => {
                     self.missed += count;
-                    self.missed_in_all.fetch_add(count, Relaxed);
+                    self.missed_total.fetch_add(count, Relaxed);
                 }
                 Err(RecvError::Closed) => return None,
             }
         }
     }
 
-    /// How many events this listener was too slow for.
+    /// Events that this subscriber missed.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -202,22 +203,22 @@ impl Events {
 pub(crate) struct EventBus {
     sender: broadcast::Sender<Event>,
     over: watch::Sender<bool>,
-    pub(crate) tally: Tally,
-    pub(crate) observed: Observed,
+    pub(crate) counters: Counters,
+    pub(crate) monitor: StoreMonitor,
 }
 
 impl EventBus {
     pub(crate) fn watching(topics: impl IntoIterator<Item = Topic>) -> Self {
-        let (sender, tally) = (broadcast::channel(KEPT).0, Tally::watching(topics));
-        Self { sender, over: watch::Sender::new(false), tally, observed: Observed::default() }
+        let (sender, counters) = (broadcast::channel(EVENTS_MAX).0, Counters::watching(topics));
+        Self { sender, over: watch::Sender::new(false), counters, monitor: StoreMonitor::default() }
     }
 
     pub(crate) fn subscribe(&self) -> Events {
-        let missed_in_all = self.tally.events_missed.clone();
-        Events { receiver: self.sender.subscribe(), over: self.over.subscribe(), missed: 0, missed_in_all }
+        let missed_total = self.counters.engine.events_missed.clone();
+        Events { receiver: self.sender.subscribe(), over: self.over.subscribe(), missed: 0, missed_total }
     }
 
-    /// Nothing happens any more.
+    /// Ends all subscriptions.
     pub(crate) fn close(&self) {
         self.over.send_replace(true);
     }
@@ -228,20 +229,20 @@ impl EventBus {
     }
 
     pub(crate) fn publish(&self, event: Event) {
-        // Nobody listening is no fault.
+        // There may be no subscriber.
         let _ = self.sender.send(event);
     }
 
-    /// A claim of `message` was settled: counts it and tells it.
+    /// Counts and publishes the settlement of a claim.
     pub(crate) fn settled(
         &self,
-        lane: &LaneTally,
+        lane: &LaneCounters,
         message: &duly_core::StoredMessage,
         attempt: u32,
         lateness: Duration,
         settlement: &Settlement,
     ) {
-        self.tally.settled(lane, &message.topic, settlement);
+        self.counters.settled(lane, &message.topic, settlement);
         if !self.has_subscribers() {
             return;
         }
@@ -257,33 +258,33 @@ impl EventBus {
         });
     }
 
-    /// The store moved a message to the target of `lane` by itself: counts it and tells it.
-    pub(crate) fn moved(
+    /// Counts and publishes an in-store delivery.
+    pub(crate) fn delivered_in_store(
         &self,
-        (lane, tally): (&Lane, &LaneTally),
+        (lane, counters): (&Lane, &LaneCounters),
         message: duly_core::InStoreMessage,
         late_us: u64,
     ) {
-        self.tally.began(tally, &message.topic, late_us);
-        self.tally.settled(tally, &message.topic, &Settlement::Delivered { receipt: None });
+        self.counters.began(counters, &message.topic, late_us);
+        self.counters.settled(counters, &message.topic, &Settlement::Delivered { receipt: None });
         if self.has_subscribers() {
             let (lane, lateness) = (lane.clone(), Duration::from_micros(late_us));
             self.publish(Event::Delivered { id: message.id, lane, attempt: 1, lateness });
         }
     }
 
-    /// Takes note of how a call of the store ended at `now`, and counts its failures. A limit that is reached is none.
+    /// Records the result of a call of the store at `now`. A limit that is reached is no failure.
     pub(crate) fn observe<T>(
         &self,
-        call: Call<'_>,
+        call: StoreCall<'_>,
         now: Now,
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match &result {
-            Ok(_) => self.observed.well(call, now.mono()),
+            Ok(_) => self.monitor.record_success(call, now.mono()),
             Err(error) if is_failure(error) => {
-                add(&self.tally.store_failures, 1);
-                self.observed.failed(call, now.mono(), error);
+                add(&self.counters.engine.store_failures, 1);
+                self.monitor.record_failure(call, now.mono(), error);
             }
             Err(_) => {}
         }

@@ -1,7 +1,8 @@
-//! What is too late is given up although nobody asks for it.
+//! Expires messages that nobody claims.
 //!
-//! A claim looks at `max_lateness` before each try. What nobody claims, because nobody receives from its queue, its lane is paused
-//! or its target is away, is found here: a bounded look at what is overdue, by due time.
+//! Claims check `max_lateness` before each attempt. Messages that are not claimed, because nobody receives from their
+//! queue, their lane is paused or their target is unreachable, are expired here: a bounded number of overdue messages
+//! per round, by due time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,39 +11,39 @@ use duly_core::{
     store::{Changed, Query, Settlement, StoreError},
 };
 
-use crate::{engine::caught, events::EventBus, seconds};
+use crate::{engine::catch_panic, events::EventBus, seconds};
 
-/// How often is looked: what is too late is given up so much later, unless very much is overdue.
+/// The interval: messages expire late by up to this much.
 const EVERY: Duration = seconds(6);
-/// The same where the store is a server: an idle node asks it seldom.
+/// The interval for a store on a server.
 const EVERY_ELSEWHERE: Duration = seconds(30);
-/// The same while a look did not come to the end of what is overdue.
+/// The interval while there are more overdue messages than one round reads.
 const BACKLOG_EVERY: Duration = seconds(1);
-/// A look that took long is followed by so many times its length without one: what is overdue must not take the time of what is due.
+/// The pause after a slow round, as a multiple of its duration.
 const PAUSE_FACTOR: u32 = 20;
-/// One look reads at most so many messages that are overdue; the next one goes on there.
+/// Overdue messages read in one round; the next one continues there.
 const PAGE: usize = 4_000;
 
-/// Where the next look goes on; from the beginning if `None`.
+/// Where the next round continues; from the beginning if `None`.
 type Cursor = Option<(Timestamp, MessageId)>;
 
-/// Looks until it is aborted.
-pub(crate) async fn watch(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: Arc<EventBus>) {
-    let every = if store.durability().is_elsewhere() { EVERY_ELSEWHERE } else { EVERY };
+/// Runs until it is aborted.
+pub(crate) async fn run(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: Arc<EventBus>) {
+    let every = if store.durability().is_remote() { EVERY_ELSEWHERE } else { EVERY };
     let (mut cursor, mut pause) = (None, every);
     loop {
         clock.sleep_until(clock.now().mono().saturating_add(pause)).await;
         let began = clock.now().mono();
-        match caught(expire_overdue(&*store, &*clock, &events, cursor.clone())).await {
+        match catch_panic(expire_overdue(&*store, &*clock, &events, cursor.clone())).await {
             Ok(Ok(next)) => cursor = next,
-            // What is too late stays so: the next look goes on there.
+            // Overdue messages stay overdue: the next round continues there.
             Ok(Err(error)) => tracing::warn!(%error, "expiry failed"),
             Err(panic) => {
                 tracing::error!(panic, "expiry failed");
                 cursor = None;
             }
         }
-        // What lies behind a long backlog is not left for another day.
+        // A backlog is read faster.
         let every = if cursor.is_some() { every.min(BACKLOG_EVERY) } else { every };
         pause = every.max(clock.now().mono().since(began).saturating_mul(PAUSE_FACTOR));
     }
@@ -65,9 +66,9 @@ async fn expire_overdue(
         let changed = store.expire(now, &batch).await?;
         let done = late.iter().zip(changed).filter(|(_, changed)| matches!(changed, Changed::Done { .. }));
         for (record, _) in done {
-            let tally = events.tally.lane(&record.message.lane());
+            let counters = events.counters.lane(&record.message.lane());
             let dead = Settlement::Dead { reason: DeadReason::Expired, attempt: None };
-            events.settled(&tally, &record.message, record.attempts, Duration::ZERO, &dead);
+            events.settled(&counters, &record.message, record.attempts, Duration::ZERO, &dead);
         }
     }
     Ok(page.next)

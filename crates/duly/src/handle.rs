@@ -1,4 +1,4 @@
-//! Handlers: functions of yours that take the tasks of a queue.
+//! Handlers: functions that process the tasks of a queue.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -9,22 +9,22 @@ use tokio::sync::oneshot;
 use crate::{
     Duly, Error, HandlerOptions, HandlerResult, Task, Verdict,
     engine::{Command, Worker},
-    task::end_of,
+    task::attempt_result_of,
 };
 
-/// A handler that runs, or was stopped and can be started again.
+/// A handler that runs, or was stopped and can be restarted.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct RegisteredHandler {
     worker: Worker,
     options: HandlerOptions,
     is_running: bool,
 }
 
 impl Duly {
-    /// Sets a handler for a queue; it runs once [`start`](HandlerBuilder::start) is called.
+    /// Builds a handler of a queue; it runs after [`start`](HandlerBuilder::start).
     ///
-    /// The handler returns a [`Verdict`], nothing (done), or a `Result` of either. An error and a panic are failures: the task
-    /// is tried again as its [retry policy](HandlerBuilder::retry) says. While the handler runs, its lease is renewed.
+    /// The handler returns a [`Verdict`], `()` (done), or a `Result` of either. An error or a panic is a failure: the
+    /// task is retried by its [retry policy](HandlerBuilder::retry). The lease is renewed while the handler runs.
     pub fn handle<F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         F: Fn(Task) -> R + Send + Sync + 'static,
@@ -33,18 +33,18 @@ impl Duly {
         let handler = move |task: Task| {
             let lease_lost = task.lease_lost_signal();
             let work = handler(task);
-            Box::pin(async move { end_of(work.await, &lease_lost) }) as _
+            Box::pin(async move { attempt_result_of(work.await, &lease_lost) }) as _
         };
         HandlerBuilder {
             duly: self.clone(),
             queue: queue.to_owned(),
             worker: Worker::Handler(Arc::new(handler)),
-            options: self.inner.handlers.clone(),
+            options: self.inner.options.handlers.clone(),
         }
     }
 
-    /// Sets a handler that is given the body of each task read as JSON. A body that is no such JSON is a dead letter at once,
-    /// and the handler is not called.
+    /// Builds a handler that gets the body of each task decoded as JSON. A body that does not decode is a dead letter
+    /// at once, without a call.
     ///
     /// ```
     /// # async fn example(duly: duly::Duly) -> Result<(), duly::Error> {
@@ -71,7 +71,7 @@ impl Duly {
         })
     }
 
-    /// Handlers that share `state`: each call of one is given a clone of it. An `Arc` is a good state.
+    /// Handlers with shared state: each call gets a clone of it, such as an `Arc`.
     ///
     /// ```
     /// # use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
@@ -90,16 +90,16 @@ impl Duly {
         WithState { duly: self.clone(), state }
     }
 
-    /// Stops handling a queue. Running handlers may finish within the time of grace; the tasks of those that do not
-    /// are handed back without counting a try. [`start_handling`](Self::start_handling) starts it again.
+    /// Stops the handler of a queue. Running calls may finish within the grace period; the tasks of those that do not
+    /// are released without counting an attempt. [`start_handling`](Self::start_handling) starts it again.
     ///
     /// **Called in a handler** of this Duly, of whichever queue, it starts the stop and returns at once, as the stop may wait for that
     /// handler. Cancel safety: dropped midway, it goes on.
     pub async fn stop_handling(&self, queue: &str) -> Result<(), Error> {
         self.check_open()?;
         let topic = Topic::parse(queue)?;
-        match self.handling().get_mut(&topic) {
-            Some(known) if known.is_running => known.is_running = false,
+        match self.handlers().get_mut(&topic) {
+            Some(registered) if registered.is_running => registered.is_running = false,
             _ => return Err(Error::NotHandling(topic)),
         }
         self.check_alive()?;
@@ -110,17 +110,18 @@ impl Duly {
             .parts
             .inputs
             .send(Command::StopLane { lane: Lane::Queue(topic), grace_end, stopped_tx }.into());
-        self.bounded(grace_end, waiting).await;
+        self.wait_stopped_outside_handler(grace_end, waiting).await;
         Ok(())
     }
 
-    /// Starts the handler of a queue again that [`stop_handling`](Self::stop_handling) stopped.
+    /// Starts the handler of a queue again that [`stop_handling`](Self::stop_handling) has stopped.
     ///
     /// Cancel safety: dropped midway, no handler was started.
     pub async fn start_handling(&self, queue: &str) -> Result<(), Error> {
         self.check_open()?;
         let topic = Topic::parse(queue)?;
-        let Some(Known { worker, options, is_running }) = self.handling().get(&topic).cloned() else {
+        let Some(RegisteredHandler { worker, options, is_running }) = self.handlers().get(&topic).cloned()
+        else {
             return Err(Error::NotHandling(topic));
         };
         if is_running {
@@ -129,14 +130,14 @@ impl Duly {
         HandlerBuilder { duly: self.clone(), queue: queue.to_owned(), worker, options }.start().await
     }
 
-    /// Whether a handler of this process takes the tasks of a queue.
+    /// Whether a handler of this process runs for a queue.
     pub fn is_handling(&self, queue: &str) -> bool {
-        let is_running = |topic| self.handling().get(&topic).is_some_and(|known| known.is_running);
+        let is_running = |topic| self.handlers().get(&topic).is_some_and(|registered| registered.is_running);
         Topic::parse(queue).is_ok_and(is_running)
     }
 }
 
-/// Handlers that share a state; see [`Duly::with_state`].
+/// Handlers with shared state; see [`Duly::with_state`].
 #[derive(Debug, Clone)]
 pub struct WithState<S> {
     duly: Duly,
@@ -144,7 +145,7 @@ pub struct WithState<S> {
 }
 
 impl<S: Clone + Send + Sync + 'static> WithState<S> {
-    /// As [`Duly::handle`], with the state as the first argument.
+    /// Like [`Duly::handle`], with the state as the first argument.
     pub fn handle<F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         F: Fn(S, Task) -> R + Send + Sync + 'static,
@@ -154,7 +155,7 @@ impl<S: Clone + Send + Sync + 'static> WithState<S> {
         self.duly.handle(queue, move |task| handler(state.clone(), task))
     }
 
-    /// As [`Duly::handle_json`], with the state as the first argument.
+    /// Like [`Duly::handle_json`], with the state as the first argument.
     pub fn handle_json<T, F, R>(&self, queue: &str, handler: F) -> HandlerBuilder
     where
         T: DeserializeOwned + Send + 'static,
@@ -166,7 +167,7 @@ impl<S: Clone + Send + Sync + 'static> WithState<S> {
     }
 }
 
-/// A handler about to start.
+/// A handler before it is started.
 #[must_use = "a handler does nothing until it is started"]
 pub struct HandlerBuilder {
     duly: Duly,
@@ -176,57 +177,57 @@ pub struct HandlerBuilder {
 }
 
 impl HandlerBuilder {
-    /// Tasks handled at the same time.
+    /// Sets how many tasks are handled at the same time.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.options.concurrency = tasks;
         self
     }
 
-    /// Tasks taken from the store at once.
+    /// Sets how many tasks are claimed at once.
     pub fn batch(mut self, tasks: usize) -> Self {
         self.options.batch = tasks;
         self
     }
 
-    /// How long one task may take. Then it is given up as failed.
+    /// Sets how long one task may take. A longer call counts as failed.
     pub fn timeout(mut self, span: Duration) -> Self {
         self.options.timeout = span;
         self
     }
 
-    /// Total tries, and the waits between them, of every task that says nothing else itself.
+    /// Sets the retry policy of tasks that have none of their own.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options = self.options.retry(policy);
         self
     }
 
-    /// The first wait after the handler said "not now".
+    /// Sets the first wait after a retry verdict.
     pub fn again(mut self, wait: Duration) -> Self {
         self.options.again = wait;
         self.options.max = self.options.max.max(wait);
         self
     }
 
-    /// The first wait after the handler failed or panicked.
+    /// Sets the first wait after a failure or panic.
     pub fn failed(mut self, wait: Duration) -> Self {
         self.options.failed = wait;
         self.options.max = self.options.max.max(wait);
         self
     }
 
-    /// Total tries; then the task is a dead letter.
+    /// Sets the number of attempts; then the task is a dead letter.
     pub fn attempts(mut self, tries: u32) -> Self {
         self.options.attempts = tries;
         self
     }
 
-    /// Starts it. One handler per queue and process.
+    /// Starts the handler. One handler per queue and process.
     ///
     /// Cancel safety: dropped midway, no handler was started.
     pub async fn start(self) -> Result<(), Error> {
         let inner = &self.duly.inner;
         self.duly.check_open()?;
-        if !inner.deliver {
+        if !inner.options.deliver {
             let detail = "this Duly only accepts; handle the queue in a process that delivers";
             return Err(Invalid::new(ErrorCode::OnlyAccepts, "deliver", detail).into());
         }
@@ -237,16 +238,16 @@ impl HandlerBuilder {
         let paused = lanes.iter().any(|status| status.paused && status.lane == lane);
         let (worker, options) = (self.worker.clone(), self.options.clone());
         {
-            let mut handling = self.duly.handling();
-            if handling.get(&topic).is_some_and(|known| known.is_running) {
+            let mut handlers = self.duly.handlers();
+            if handlers.get(&topic).is_some_and(|registered| registered.is_running) {
                 return Err(Error::AlreadyHandling(topic));
             }
-            handling.insert(topic, Known { worker, options, is_running: true });
+            handlers.insert(topic, RegisteredHandler { worker, options, is_running: true });
         }
-        let settings = self.options.lane(inner.lease);
+        let settings = self.options.lane(inner.options.lease);
         let command = Command::AddLane { lane, settings, worker: self.worker, paused };
         inner.parts.inputs.send(command.into()).map_err(|_| Error::Closed)?;
-        // A shutdown that came first leaves the lane out.
+        // A shutdown before this did not start the lane.
         self.duly.check_open()
     }
 }

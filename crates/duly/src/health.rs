@@ -1,4 +1,4 @@
-//! Whether a message could be accepted and delivered now.
+//! Health: whether messages can be accepted and delivered now.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
@@ -9,56 +9,54 @@ use duly_core::{
     Clock, Monotonic, Store,
     store::{self, StoreError, StoreErrorKind},
 };
-use tokio::{sync::watch, task::AbortHandle};
+use tokio::{runtime::Handle, sync::watch, task::AbortHandle};
 
-use crate::{Duly, Error, engine::caught, millis, seconds};
+use crate::{Duly, Error, engine::catch_panic, millis, seconds};
 
-/// An answer of the store is used again for this long, unless a call of it failed meanwhile.
-const GOOD_FOR: Duration = seconds(1);
-/// The same for a store behind a network: every question costs somebody else something, and sweeps ask it all the time. What fails between
-/// two sweeps is known within this.
-const GOOD_FOR_FAR: Duration = seconds(2);
-/// One that says that something fails is asked again sooner.
-const FAILING_FOR: Duration = millis(200);
-/// A store that has not said by then how it is does not work.
-const ANSWER_WITHIN: Duration = seconds(5);
+/// How long an answer of a healthy store is reused, unless a call of it failed meanwhile.
+const HEALTHY_TTL: Duration = seconds(1);
+/// The same for a store on a server, which sweeps check all the time anyway.
+const HEALTHY_TTL_REMOTE: Duration = seconds(2);
+/// How long an answer of a failing store is reused.
+const FAILING_TTL: Duration = millis(200);
+/// A store that does not answer within this time counts as failing.
+const ANSWER_TIMEOUT: Duration = seconds(5);
 
-/// Whether a message could be accepted and delivered now, by part.
+/// The health of a Duly, by part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// New messages are taken. Too many of them pending is no failure.
+    /// Messages are accepted. Too many pending ones is no failure.
     pub accepting: Result<(), StoreError>,
-    /// What is due is claimed, and what became of it recorded.
+    /// Due messages are claimed, and their settlements recorded.
     pub claiming: Result<(), StoreError>,
-    /// What the store does beside the calls goes on.
+    /// Background work of the store runs.
     pub background: Result<(), StoreError>,
-    /// The task that delivers runs.
+    /// The delivery task runs.
     pub driver: Result<(), Error>,
-    /// Why some messages wait while all others go on: a part of the store cannot be read, or the claims of some lanes fail and those of
-    /// others do not. That is no reason to send nothing here.
+    /// Why some messages wait while others go on: a part of the store is unreadable, or claims of some lanes fail. The
+    /// node is still ready.
     pub degraded: Option<StoreError>,
 }
 
 impl Health {
-    /// Whether all parts are well. One that is only degraded is.
+    /// Whether all parts work; it may be degraded.
     pub fn is_ready(&self) -> bool {
         self.store().is_ok() && self.driver.is_ok()
     }
 
-    /// The first part of the store that fails, if any.
+    /// The error of the first failing part of the store.
     pub fn store(&self) -> Result<(), StoreError> {
         self.accepting.clone().and_then(|()| self.claiming.clone()).and_then(|()| self.background.clone())
     }
 
-    /// What a part of the store says that fails with this kind of error, whichever part that is: one that fails for another reason does
-    /// not hide it.
+    /// The error of a part of the store that fails with this kind, whichever part that is.
     pub fn failing_with(&self, kind: StoreErrorKind) -> Option<&StoreError> {
         let parts = [&self.accepting, &self.claiming, &self.background];
         parts.into_iter().filter_map(|part| part.as_ref().err()).find(|error| error.kind == kind)
     }
 
-    /// Each part by name, and what is wrong with it.
+    /// Each part by name, and its error.
     pub fn parts(&self) -> [(&'static str, Option<String>); 4] {
         let words = |part: &Result<(), StoreError>| part.as_ref().err().map(ToString::to_string);
         [
@@ -71,46 +69,60 @@ impl Health {
 }
 
 impl Duly {
-    /// Whether a message could be accepted and delivered now: what the store says of itself, and how calls of it ended. The
-    /// store is asked at most once a second, or every two seconds if it is behind a network, and when a call of it has
-    /// failed; however often this is called.
+    /// Checks the health: the store's own report, and the results of recent calls. However often this is called, the
+    /// store is asked at most once a second (every two seconds on a server), and after a failed call.
     ///
-    /// Cancel safety: dropped midway, nothing has changed; the question that was asked goes on, and its answer serves the next call.
+    /// Cancel safety: dropped midway, nothing has changed; the check goes on, and the next call uses its result.
     pub async fn health(&self) -> Health {
+        if let Err(none) = check_runtime() {
+            let store::Health { accepting, claiming, background, degraded, .. } =
+                store::Health::failing(unanswered(&none.to_string()));
+            return Health {
+                accepting,
+                claiming,
+                background,
+                driver: self.check_running().and(Err(none)),
+                degraded,
+            };
+        }
         let parts = &self.inner.parts;
-        let failures = parts.events.tally.failures();
-        let said = parts.checks.ask(&parts.store, &parts.clock, failures).await;
+        let failures = parts.events.counters.failures();
+        let store_health = parts.health_cache.get(&parts.store, &parts.clock, failures).await;
         let now = parts.clock.now().mono();
-        let observed = &parts.events.observed;
+        let monitor = &parts.events.monitor;
         Health {
-            accepting: said.accepting.and_then(|()| observed.accepting(now)),
-            claiming: said
+            accepting: store_health.accepting.and_then(|()| monitor.check_accepting(now)),
+            claiming: store_health
                 .claiming
-                .and_then(|()| observed.claiming(now))
-                .and_then(|()| observed.answering(now, self.inner.lease)),
-            background: said.background,
+                .and_then(|()| monitor.check_claiming(now))
+                .and_then(|()| monitor.check_answering(now, self.inner.options.lease)),
+            background: store_health.background,
             driver: self.check_running(),
-            degraded: said.degraded.or_else(|| observed.degraded(now)),
+            degraded: store_health.degraded.or_else(|| monitor.degraded(now)),
         }
     }
 
     fn check_running(&self) -> Result<(), Error> {
-        if self.inner.ended.load(Ordering::Acquire) { Err(Error::Closed) } else { self.check_alive() }
+        if self.inner.lifecycle.ended.load(Ordering::Acquire) {
+            Err(Error::Closed)
+        } else {
+            self.check_alive()
+        }
     }
 
-    /// What the store says of itself, asked now. After a failed sync it is closed: only a restart finds out what is on
-    /// the disk.
+    /// Asks the store for its health now. After a failed sync it is closed: only a restart shows what is on disk.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn store_health(&self) -> Result<(), StoreError> {
-        if self.inner.ended.load(Ordering::Acquire) {
+        if self.inner.lifecycle.ended.load(Ordering::Acquire) {
             return Err(StoreError::new(StoreErrorKind::Closed, Error::Closed.to_string()));
         }
+        check_runtime().map_err(|none| unanswered(&none.to_string()))?;
         self.inner.parts.store.health().await.whole()
     }
 
-    /// Ends when delivery has stopped although nobody asked for it, with the reason. Every call answers with it from then
-    /// on: the process is to be restarted.
+    /// Waits until delivery has stopped unexpectedly, and returns the reason. From then on every call fails with it:
+    /// restart the process.
     ///
     /// Cancel safety: it may be dropped and called again at any time, as in `tokio::select!`.
     pub async fn failed(&self) -> Error {
@@ -118,7 +130,7 @@ impl Duly {
     }
 }
 
-/// Whether the tasks without which messages are not delivered, or not in time, are alive.
+/// Whether the tasks that delivery needs are alive.
 #[derive(Debug)]
 pub(crate) struct Liveness(watch::Sender<Option<Error>>);
 
@@ -129,7 +141,7 @@ impl Default for Liveness {
 }
 
 impl Liveness {
-    /// It is not, and this is why.
+    /// Marks delivery as stopped, with the reason.
     pub(crate) fn stop(&self, why: String) {
         tracing::error!(why, "delivery stopped");
         self.0.send_if_modified(|state| {
@@ -139,14 +151,14 @@ impl Liveness {
         });
     }
 
-    /// Starts a task that has to run as long as this Duly does: if it ends, delivery counts as stopped.
+    /// Starts a task that must run as long as this Duly: if it ends, delivery counts as stopped.
     pub(crate) fn supervise(
         self: Arc<Self>,
         task: &'static str,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
         let supervised = async move {
-            match caught(work).await {
+            match catch_panic(work).await {
                 Ok(()) => self.stop(format!("{task} returned")),
                 Err(panic) => self.stop(format!("{task} {panic}")),
             }
@@ -164,93 +176,98 @@ impl Liveness {
             if let Err(stopped) = self.check() {
                 return stopped;
             }
-            // The sender is borrowed here: it cannot be gone.
+            // The sender is borrowed here, so that it exists.
             let _ = state.changed().await;
         }
     }
 }
 
-/// What the store last said of itself.
+/// The last health of the store.
 #[derive(Debug, Default)]
-pub(crate) struct Checks(Arc<Mutex<Checked>>);
+pub(crate) struct HealthCache(Arc<Mutex<CachedHealth>>);
 
 #[derive(Debug, Default)]
-struct Checked {
-    last: Option<Answer>,
-    /// The question under way: who comes meanwhile waits for its answer.
-    asking: Option<watch::Receiver<Option<store::Health>>>,
+struct CachedHealth {
+    last: Option<HealthAnswer>,
+    /// The check in progress: later callers wait for its result.
+    in_progress: Option<watch::Receiver<Option<store::Health>>>,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct HealthAnswer {
     at: Monotonic,
     health: store::Health,
-    /// How many calls had failed when it was asked for.
+    /// Failed calls when it was requested.
     failures: u64,
 }
 
-impl Answer {
-    fn is_fresh(&self, now: Monotonic, failures: u64, is_far: bool) -> bool {
+impl HealthAnswer {
+    fn is_fresh(&self, now: Monotonic, failures: u64, is_remote: bool) -> bool {
         let age = now.since(self.at);
         if self.health.whole().is_err() {
-            return age < FAILING_FOR;
+            return age < FAILING_TTL;
         }
-        // A call that failed since may be the first to know.
-        self.failures == failures && age < if is_far { GOOD_FOR_FAR } else { GOOD_FOR }
+        // A call that failed since may be the first sign of a failure.
+        self.failures == failures && age < if is_remote { HEALTHY_TTL_REMOTE } else { HEALTHY_TTL }
     }
 }
 
-impl Checks {
-    async fn ask(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, failures: u64) -> store::Health {
-        let mut asking = {
-            let mut checked = lock(&self.0);
-            let (now, is_far) = (clock.now().mono(), store.durability().is_elsewhere());
-            if let Some(last) = checked.last.as_ref().filter(|last| last.is_fresh(now, failures, is_far)) {
+impl HealthCache {
+    async fn get(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, failures: u64) -> store::Health {
+        let mut in_progress = {
+            let mut cached = lock(&self.0);
+            let (now, is_remote) = (clock.now().mono(), store.durability().is_remote());
+            if let Some(last) = cached.last.as_ref().filter(|last| last.is_fresh(now, failures, is_remote)) {
                 return last.health.clone();
             }
-            match &checked.asking {
-                Some(asking) => asking.clone(),
+            match &cached.in_progress {
+                Some(in_progress) => in_progress.clone(),
                 None => {
-                    let (answer, asking) = watch::channel(None);
-                    checked.asking = Some(asking.clone());
-                    // A task of its own: whoever asked first may go away, and others wait for the answer.
-                    tokio::spawn(ask(self.0.clone(), store.clone(), clock.clone(), failures, answer));
-                    asking
+                    let (answer, in_progress) = watch::channel(None);
+                    cached.in_progress = Some(in_progress.clone());
+                    // In a task of its own, because the first caller may be dropped while others wait.
+                    tokio::spawn(refresh(self.0.clone(), store.clone(), clock.clone(), failures, answer));
+                    in_progress
                 }
             }
         };
-        match asking.wait_for(Option::is_some).await.as_deref() {
+        match in_progress.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(health)) => health.clone(),
             _ => store::Health::failing(unanswered("the runtime is stopping")),
         }
     }
 }
 
-async fn ask(
-    checked: Arc<Mutex<Checked>>,
+async fn refresh(
+    cached: Arc<Mutex<CachedHealth>>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     failures: u64,
     answer: watch::Sender<Option<store::Health>>,
 ) {
-    let end = clock.now().mono().saturating_add(ANSWER_WITHIN);
+    let end = clock.now().mono().saturating_add(ANSWER_TIMEOUT);
     let health = tokio::select! {
         biased;
-        said = caught(store.health()) => said.unwrap_or_else(|panic| store::Health::failing(unanswered(&panic))),
+        store_health = catch_panic(store.health()) => store_health.unwrap_or_else(|panic| store::Health::failing(unanswered(&panic))),
         () = clock.sleep_until(end) => {
-            store::Health::failing(unanswered(&format!("no answer within {ANSWER_WITHIN:?}")))
+            store::Health::failing(unanswered(&format!("no answer within {ANSWER_TIMEOUT:?}")))
         }
     };
-    let mut checked = lock(&checked);
-    checked.last = Some(Answer { at: clock.now().mono(), health: health.clone(), failures });
-    checked.asking = None;
+    let mut cached = lock(&cached);
+    cached.last = Some(HealthAnswer { at: clock.now().mono(), health: health.clone(), failures });
+    cached.in_progress = None;
     answer.send_replace(Some(health));
 }
 
-fn unanswered(why: &str) -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, format!("the store does not say how it is: {why}"))
+/// Stores and tasks would panic outside of a Tokio runtime.
+pub(crate) fn check_runtime() -> Result<(), Error> {
+    Handle::try_current().map(drop).map_err(|_| Error::NoRuntime)
 }
 
-fn lock(checked: &Mutex<Checked>) -> MutexGuard<'_, Checked> {
-    checked.lock().unwrap_or_else(PoisonError::into_inner)
+fn unanswered(why: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, format!("the store does not report its health: {why}"))
+}
+
+fn lock(cached: &Mutex<CachedHealth>) -> MutexGuard<'_, CachedHealth> {
+    cached.lock().unwrap_or_else(PoisonError::into_inner)
 }

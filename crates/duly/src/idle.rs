@@ -1,4 +1,4 @@
-//! Waiting until there is nothing to do, for tests.
+//! Waiting for idleness, for tests.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,14 +6,15 @@ use duly_core::Lane;
 
 use crate::{Duly, Error, millis};
 
-/// How long to wait before the store is asked again: the first time, and at most.
-const LOOK: (Duration, Duration) = (millis(1), millis(20));
+/// Waits between two checks: the first and the longest.
+const POLL_INTERVAL: (Duration, Duration) = (millis(1), millis(20));
 
 impl Duly {
-    /// Waits until the handlers and sinks of this process have nothing to do: whatever is due in their lanes is settled, and nothing is being
-    /// delivered. What is due later, or waits for its next try, does not count; neither do paused lanes and queues that nobody handles here.
+    /// Waits until the handlers and sinks of this process are idle: all due messages of their lanes are settled, and
+    /// nothing is being delivered. Messages that are due later or wait for a retry do not count, nor do paused lanes
+    /// and queues without a handler here.
     ///
-    /// For tests, where it takes the place of a sleep; it asks the store again and again. It does not return while a target is away.
+    /// For tests, instead of a sleep; it polls the store. It does not return while a target is unreachable.
     /// Cancel safety: dropped midway, nothing has changed.
     ///
     /// ```
@@ -32,13 +33,13 @@ impl Duly {
     /// # }
     /// ```
     pub async fn idle(&self) -> Result<(), Error> {
-        let mut wait = LOOK.0;
+        let mut wait = POLL_INTERVAL.0;
         while !self.is_idle().await? {
             #[expect(clippy::disallowed_methods, reason = "a manual clock stands still meanwhile")]
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LOOK.1);
+            wait = (wait * 2).min(POLL_INTERVAL.1);
         }
-        // The driver answers after everything that it was told before.
+        // The driver answers after it has handled all earlier inputs.
         self.served().await.map(drop)
     }
 

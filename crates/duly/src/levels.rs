@@ -1,4 +1,4 @@
-//! Named delays: producers name the level, operators set the time.
+//! Levels: named delays.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use duly_core::{ErrorCode, Invalid};
 
 use crate::minutes;
 
-/// Levels by name. A level is resolved to a time when the message is accepted.
+/// Delays by name. A level is resolved when the message is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Levels {
     delays: BTreeMap<String, Duration>,
@@ -32,13 +32,13 @@ impl Levels {
         self
     }
 
-    /// What an unknown level means: the level of this name.
+    /// Sets the level that unknown names mean.
     pub fn fallback(mut self, name: impl Into<String>) -> Self {
         self.fallback = Some(name.into());
         self
     }
 
-    /// The level that an unknown one means; none: an unknown level is refused.
+    /// The level that unknown names mean; `None`: they are refused.
     pub fn fallback_name(&self) -> Option<&str> {
         self.fallback.as_deref()
     }

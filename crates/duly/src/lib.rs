@@ -1,8 +1,7 @@
-//! Delayed messages that are never early and never lost, inside your own process.
+//! Delayed messages, never early and never lost, inside your own process.
 //!
-//! A message is sent now and delivered later: to a handler of yours, to whoever [receives](Duly::receive) from the
-//! built-in queue, or to a [sink](ports::Sink). Until then it waits in a folder of this machine, synced to disk before
-//! [`send`](Duly::send) returns.
+//! A message is sent now and delivered later: to a handler, to a [receiver](Duly::receive) of the built-in queue, or to
+//! a [sink](ports::Sink). Until then it waits in a local folder, synced to disk before [`send`](Duly::send) returns.
 //!
 //! ```
 //! use duly::{Duly, Message, Task, Verdict, millis};
@@ -40,33 +39,39 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! 1. **Never early**: no try begins before the message's due millisecond.
-//! 2. **Never lost**: what `send` answered with `Ok` survives what the store [survives](Duly::durability).
-//! 3. **At least once**: tried until it is acknowledged, cancelled, or its attempts or lateness are used up; then it is a
-//!    [dead letter](Duly::dead), kept with its body. An outage of the target uses up nothing.
-//! 4. **Cancel answers exactly**: [`Changed`] says done, too late, or unknown.
-//! 5. **One bad target hurts nobody else**: every sink and every queue is a lane of its own.
+//! 1. **Never early**: no attempt begins before the due millisecond of the message.
+//! 2. **Never lost**: a message for which `send` returned `Ok` survives what the store [survives](Duly::durability).
+//! 3. **At least once**: retried until it is acknowledged, cancelled, or its attempts or lateness limit are used up;
+//!    then it is a [dead letter](Duly::dead), kept with its body. An outage of the target uses up no attempts.
+//! 4. **Exact cancel**: [`Changed`] says done, too late, or unknown.
+//! 5. **Isolation**: every sink and every queue is a lane of its own; one bad target affects no other.
+//!
+//! # Features
+//!
+//! One per store, so that nobody compiles a client of a server they do not use: `embedded` (the default: [`Duly::open`], [`Builder::folder`]),
+//! `redis`, `sql` (MySQL, MariaDB, PostgreSQL and their `outbox`), `redis_and_mysql`. [`Builder::memory`] is always there.
 //!
 //! # Where to look
 //!
 //! | to | see |
 //! |---|---|
-//! | put a Duly together, with sinks, levels and limits | [`Duly::builder`], [`Builder`] |
+//! | build, with sinks, levels and limits | [`Duly::builder`], [`Builder`] |
 //! | send | [`Message`], [`Duly::send`], [`Duly::send_batch`] |
-//! | change one's mind | [`Duly::cancel`], [`Duly::reschedule`], [`Duly::fire`] |
+//! | cancel or reschedule | [`Duly::cancel`], [`Duly::reschedule`], [`Duly::fire`] |
 //! | handle in this process | [`Duly::handle`], [`Duly::handle_json`], [`Duly::with_state`], [`Task`], [`Verdict`] |
-//! | take by hand | [`Duly::receive`], [`Duly::ack`], [`Duly::nack`], [`Duly::extend`] |
+//! | receive | [`Duly::receive`], [`Duly::ack`], [`Duly::nack`], [`Duly::extend`] |
 //! | the plain task calls | [`Duly::add_task`], [`Duly::ready_tasks`], [`Duly::poll_ready_tasks`] |
-//! | look | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::totals`], [`Duly::forecast`] |
-//! | mend | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
-//! | watch | [`Duly::events`], [`Duly::stats`], [`Duly::metrics`], [`Duly::health`], [`Duly::failed`] |
+//! | query | [`Duly::get`], [`Duly::list`], [`Duly::lanes`], [`Duly::totals`], [`Duly::forecast`] |
+//! | operate | [`Duly::dead`], [`Duly::replay`], [`Duly::purge`], [`Duly::pause_queue`] |
+//! | monitor | [`Duly::events`], [`Duly::stats`], [`Duly::metrics`], [`Duly::health`], [`Duly::failed`] |
 //! | test without waiting | [`ManualClock`], [`Builder::memory`], [`Duly::idle`] |
 //! | write a store, a sink or a clock | [`ports`] |
 
 mod builder;
 mod clock;
+mod counters;
 mod duly;
 mod engine;
 mod error;
@@ -80,15 +85,13 @@ mod levels;
 mod manage;
 mod message;
 mod nack;
-mod observed;
-mod open;
 mod options;
 mod queue;
 mod receipt_cache;
 mod shutdown;
 mod spans;
 mod stats;
-mod tally;
+mod store_monitor;
 mod task;
 mod tasks;
 mod topic_guard;
@@ -111,7 +114,9 @@ pub use stats::{LaneMetrics, Metrics, Quantiles, Stats};
 pub use task::{HandlerResult, Task};
 
 pub use duly_core::StoredMessage;
-pub use duly_stores::{MemoryStore, sql::outbox};
+pub use duly_stores::MemoryStore;
+#[cfg(feature = "sql")]
+pub use duly_stores::sql::outbox;
 
 pub use duly_core::{
     Attempt, Backoff, Body, Cause, Clock, ContentKind, DeadReason, ErrorCode, Histogram, HistogramSnapshot,
@@ -122,9 +127,9 @@ pub use duly_core::{
     store::{Changed, Durability, LaneStatus, Page, Query, Settled, StoreError, StoreErrorKind, Totals},
 };
 
-/// For authors: the ports behind which stores, sinks and clocks stand, and the types that they speak in.
+/// For authors of stores, sinks and clocks: the ports and their types.
 ///
-/// Who only uses Duly needs none of it. The types of calls and answers that a store takes are in [`ports::store`].
+/// Users of Duly need none of it. The types of store calls are in [`ports::store`].
 pub mod ports {
     pub use duly_core::{
         Clock, Delivery, DeliveryResult, ErrorScope, Fence, InStoreDelivered, InStoreDelivery,

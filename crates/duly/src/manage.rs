@@ -1,4 +1,4 @@
-//! Looking at messages, and changing one's mind.
+//! Reading messages, and cancel, reschedule, replay, purge, pause.
 
 use duly_core::{
     ErrorCode, Invalid, Lane, MessageId, Record, SinkName, State, Timestamp, Topic,
@@ -8,35 +8,35 @@ use duly_core::{
 
 use tokio::sync::oneshot;
 
-use crate::{Duly, Error, IntoMessageId, engine::Command, events::Event, into_message_id, tally::add};
+use crate::{Duly, Error, IntoMessageId, counters::add, engine::Command, events::Event, into_message_id};
 
 impl Duly {
-    /// All that is known of a message.
+    /// The record of a message.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get(&self, id: impl IntoMessageId) -> Result<Option<Record>, Error> {
-        Ok(self.store()?.get(&[id.id()?]).await?.pop().flatten())
+        Ok(self.store()?.get(&[id.to_message_id()?]).await?.pop().flatten())
     }
 
-    /// All that is known of many; one answer each, in their order.
+    /// The records of many messages, in order.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get_many(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Option<Record>>, Error> {
-        Ok(self.store()?.get(&into_message_id::ids(ids)?).await?)
+        Ok(self.store()?.get(&into_message_id::parse_all(ids)?).await?)
     }
 
-    /// The same without the bodies, for whoever decides by the rest.
+    /// The records of many messages without their bodies.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get_many_without_bodies(
         &self,
         ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Option<Record>>, Error> {
-        let mut records = self.store()?.get_without_bodies(&into_message_id::ids(ids)?).await?;
-        records.iter_mut().flatten().for_each(body_left_out);
+        let mut records = self.store()?.get_without_bodies(&into_message_id::parse_all(ids)?).await?;
+        records.iter_mut().flatten().for_each(mark_body_left_out);
         Ok(records)
     }
 
@@ -45,20 +45,20 @@ impl Duly {
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn list(&self, query: &Query) -> Result<Page, Error> {
         let mut page = self.store()?.list(query).await?;
-        page.records.iter_mut().for_each(body_left_out);
+        page.records.iter_mut().for_each(mark_body_left_out);
         Ok(page)
     }
 
-    /// Cancels a message that waits. Done means: it will not be delivered, unless the answer says that an earlier try
-    /// may have arrived.
+    /// Cancels a pending message. `Done` means that it will not be delivered, unless the answer says that an earlier
+    /// attempt may have arrived.
     ///
     /// Cancel safety: dropped midway, or after an error that [may have been done](Error::is_maybe_done), ask again: if it was cancelled, the answer
     /// is [`Changed::TooLate`] with [`State::Cancelled`].
     pub async fn cancel(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
-        one(self.cancel_many([id]).await?)
+        single(self.cancel_many([id]).await?)
     }
 
-    /// Cancels many; one answer each, in their order.
+    /// Cancels many messages; one result each, in order.
     ///
     /// Cancel safety: dropped midway, any of them may have been done; ask again for all: what was done already answers
     /// [`Changed::TooLate`] with the state it is in.
@@ -67,11 +67,11 @@ impl Duly {
         ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
-        let ids = into_message_id::ids(ids)?;
+        let ids = into_message_id::parse_all(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.cancel(parts.clock.now(), &ids).await?;
-        for id in done(ids.iter(), &changes) {
-            add(&parts.events.tally.cancelled, 1);
+        for id in changed_ids(ids.iter(), &changes) {
+            add(&parts.events.counters.messages.cancelled, 1);
             if parts.events.has_subscribers() {
                 parts.events.publish(Event::Cancelled { id: id.clone() });
             }
@@ -79,7 +79,7 @@ impl Duly {
         Ok(changes)
     }
 
-    /// Gives a message that waits another due time.
+    /// Changes the due time of a pending message.
     ///
     /// Cancel safety: dropped midway, it may have been done or not; ask again with the same time, which changes nothing if it was done.
     pub async fn reschedule(
@@ -87,10 +87,10 @@ impl Duly {
         id: impl IntoMessageId,
         due: impl Into<Timestamp>,
     ) -> Result<Changed, Error> {
-        one(self.reschedule_many([(id, due)]).await?)
+        single(self.reschedule_many([(id, due)]).await?)
     }
 
-    /// Gives many another due time; one answer each, in their order.
+    /// Changes the due times of many messages; one result each, in order.
     ///
     /// Cancel safety: dropped midway, any of them may have been done; ask again with the same times, which changes nothing where it was
     /// done.
@@ -101,8 +101,8 @@ impl Duly {
         self.check_open()?;
         let (ids, times): (Vec<_>, Vec<Timestamp>) =
             batch.into_iter().map(|(id, due)| (id, due.into())).unzip();
-        let batch: Vec<_> = into_message_id::ids(ids)?.into_iter().zip(times).collect();
-        let (parts, limits) = (&self.inner.parts, &self.inner.limits);
+        let batch: Vec<_> = into_message_id::parse_all(ids)?.into_iter().zip(times).collect();
+        let (parts, limits) = (&self.inner.parts, &self.inner.options.limits);
         let now = parts.clock.now();
         let due_max = self.due_max();
         if batch.iter().any(|(_, due)| *due > due_max) {
@@ -110,19 +110,19 @@ impl Duly {
             return Err(Invalid::new(ErrorCode::TooFar, "deliver_at", detail).into());
         }
         let changes = self.store()?.reschedule(now, &batch).await?;
-        let told = |id, lane, due| Event::Rescheduled { id, lane, due };
-        self.tell(batch.iter().map(|(id, _)| id), &changes, told).await;
+        let event = |id, lane, due| Event::Rescheduled { id, lane, due };
+        self.publish_changes(batch.iter().map(|(id, _)| id), &changes, event).await;
         Ok(changes)
     }
 
-    /// Delivers a message that waits now rather than later.
+    /// Makes a pending message due now.
     ///
     /// Cancel safety: dropped midway, it may be due now or not; ask again.
     pub async fn fire(&self, id: impl IntoMessageId) -> Result<Changed, Error> {
         self.reschedule(id, self.now()).await
     }
 
-    /// Delivers many now; one answer each, in their order.
+    /// Makes many messages due now; one result each, in order.
     ///
     /// Cancel safety: dropped midway, any of them may be due now; ask again for all.
     pub async fn fire_many(
@@ -140,7 +140,7 @@ impl Duly {
         self.list(&Query::all(State::Dead)).await
     }
 
-    /// Delivers dead letters afresh: due now, attempts from the beginning, same ids.
+    /// Replays dead letters: due now, no attempts, same ids.
     ///
     /// Cancel safety: dropped midway, any of them may be pending again, found by the sweep at the latest; ask again for all: what was
     /// done already answers [`Changed::TooLate`] with the state it is in.
@@ -149,14 +149,14 @@ impl Duly {
         ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
-        let ids = into_message_id::ids(ids)?;
+        let ids = into_message_id::parse_all(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.replay(parts.clock.now(), &ids).await?;
-        self.tell(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
+        self.publish_changes(ids.iter(), &changes, |id, lane, _| Event::Replayed { id, lane }).await;
         Ok(changes)
     }
 
-    /// Forgets dead letters for good.
+    /// Deletes dead letters.
     ///
     /// Cancel safety: dropped midway, any of them may be gone; ask again for all: what was done already answers [`Changed::Unknown`].
     pub async fn purge(
@@ -164,26 +164,26 @@ impl Duly {
         ids: impl IntoIterator<Item = impl IntoMessageId>,
     ) -> Result<Vec<Changed>, Error> {
         self.check_open()?;
-        let ids = into_message_id::ids(ids)?;
+        let ids = into_message_id::parse_all(ids)?;
         let parts = &self.inner.parts;
         let changes = self.store()?.purge(parts.clock.now(), &ids).await?;
         if parts.events.has_subscribers() {
-            for id in done(ids.iter(), &changes) {
+            for id in changed_ids(ids.iter(), &changes) {
                 parts.events.publish(Event::Purged { id: id.clone() });
             }
         }
         Ok(changes)
     }
 
-    /// Wakes whoever serves the lanes of what changed, and tells who listens. Only a hint: the change is done whether
-    /// this succeeds or not, and the sweep finds it too.
-    async fn tell(
+    /// Publishes events of changed messages, and hints to their lanes. Best effort: the change is done, and the sweep
+    /// finds it as well.
+    async fn publish_changes(
         &self,
         ids: impl Iterator<Item = &MessageId>,
         changes: &[Changed],
         event: impl Fn(MessageId, Lane, Timestamp) -> Event,
     ) {
-        let ids: Vec<_> = done(ids, changes).cloned().collect();
+        let ids: Vec<_> = changed_ids(ids, changes).cloned().collect();
         if ids.is_empty() {
             return;
         }
@@ -193,32 +193,32 @@ impl Duly {
             if parts.events.has_subscribers() {
                 parts.events.publish(event(record.message.id, lane.clone(), record.message.due));
             }
-            parts.hints.tell(lane, record.ready);
+            parts.hints.push(lane, record.ready);
         }
     }
 
-    /// Stops deliveries of a sink, durably and on every node; what is under way finishes.
+    /// Pauses a sink, durably and on every node; running deliveries finish.
     ///
     /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn pause_sink(&self, sink: &str) -> Result<(), Error> {
         self.set_paused(Lane::Sink(SinkName::parse(sink)?), true).await
     }
 
-    /// Lets a sink go on.
+    /// Resumes a sink.
     ///
     /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn resume_sink(&self, sink: &str) -> Result<(), Error> {
         self.set_paused(Lane::Sink(SinkName::parse(sink)?), false).await
     }
 
-    /// Stops a queue, durably and on every node: nothing is handled or received until it is resumed.
+    /// Pauses a queue, durably and on every node: nothing is handled or received until it is resumed.
     ///
     /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn pause_queue(&self, queue: &str) -> Result<(), Error> {
-        self.set_paused(Lane::Queue(Topic::parse(queue)?), true).await
+        self.set_paused(Lane::Queue(Topic::parse_new(queue)?), true).await
     }
 
-    /// Lets a queue go on.
+    /// Resumes a queue.
     ///
     /// Cancel safety: dropped midway, it may have been done or not; ask again, which is the same if it was done.
     pub async fn resume_queue(&self, queue: &str) -> Result<(), Error> {
@@ -230,14 +230,14 @@ impl Duly {
         let parts = &self.inner.parts;
         self.store()?.set_paused(&lane, paused).await?;
         if !paused {
-            parts.hints.tell(lane.clone(), self.now());
+            parts.hints.push(lane.clone(), self.now());
         }
         let _ = parts.inputs.send(Command::Pause { lane: lane.clone(), paused }.into());
         parts.events.publish(if paused { Event::Paused { lane } } else { Event::Resumed { lane } });
         Ok(())
     }
 
-    /// Tries a target that is away now rather than at its next time. A sink that this Duly does not have is refused.
+    /// Probes an unreachable sink now instead of at its next time. An unknown sink is refused.
     pub fn probe(&self, sink: &str) -> Result<(), Error> {
         self.check_accepting()?;
         let sink = SinkName::parse(sink)?;
@@ -250,20 +250,20 @@ impl Duly {
         Ok(())
     }
 
-    /// The sinks and queues that this process serves, each at a glance.
+    /// The state of the sinks and queues that this process serves.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn served(&self) -> Result<Vec<(Lane, LaneSnapshot)>, Error> {
         self.store()?;
-        let (answer, looks) = oneshot::channel();
+        let (answer, snapshots) = oneshot::channel();
         let command = Command::Snapshot { answer };
         self.inner.parts.inputs.send(command.into()).map_err(|_| Error::Closed)?;
-        let mut looks = looks.await.map_err(|_| Error::Closed)?;
-        looks.sort_unstable_by(|(one, _), (two, _)| one.cmp(two));
-        Ok(looks)
+        let mut snapshots = snapshots.await.map_err(|_| Error::Closed)?;
+        snapshots.sort_unstable_by(|(one, _), (two, _)| one.cmp(two));
+        Ok(snapshots)
     }
 
-    /// Every lane that holds something or is paused.
+    /// Every lane that has messages or is paused.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn lanes(&self) -> Result<Vec<LaneStatus>, Error> {
@@ -271,7 +271,7 @@ impl Duly {
         Ok(self.store()?.lanes(parts.clock.now()).await?)
     }
 
-    /// The totals since the store was made.
+    /// The totals since the store was created.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn totals(&self) -> Result<Totals, Error> {
@@ -292,23 +292,23 @@ impl Duly {
 
     /// The named delays.
     pub fn levels(&self) -> &crate::Levels {
-        &self.inner.levels
+        &self.inner.options.levels
     }
 }
 
-/// Those of them that were changed.
-fn done<'a>(
+/// The ids that were changed.
+fn changed_ids<'a>(
     ids: impl Iterator<Item = &'a MessageId>,
     changes: &[Changed],
 ) -> impl Iterator<Item = &'a MessageId> {
     ids.zip(changes).filter(|(_, change)| matches!(change, Changed::Done { .. })).map(|(id, _)| id)
 }
 
-/// The store keeps bodies of what may still be delivered.
-fn body_left_out(record: &mut Record) {
+/// Stores keep the bodies of messages that may still be delivered.
+fn mark_body_left_out(record: &mut Record) {
     record.body_left_out = matches!(record.state, State::Pending | State::InFlight | State::Dead);
 }
 
-fn one(mut changes: Vec<Changed>) -> Result<Changed, Error> {
+fn single(mut changes: Vec<Changed>) -> Result<Changed, Error> {
     Ok(changes.pop().unwrap_or(Changed::Unknown))
 }

@@ -1,4 +1,4 @@
-//! A receiver gives messages back: again later, or never.
+//! Negative acknowledgement.
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use duly_core::{
     store::{Settle, Settled, Settlement},
 };
 
-use crate::{Duly, Error, observed::Call, queue::parse};
+use crate::{Duly, Error, queue::parse, store_monitor::StoreCall};
 
-/// How messages are given back.
+/// Options of a nack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Nack {
-    /// Exactly how long to wait; without it the retry policy of the message decides.
+    /// The exact wait; by default that of the retry policy.
     pub delay: Option<Duration>,
-    /// What went wrong, kept with the attempt. With it the try counts as failed, and the first wait is longer.
+    /// The error, kept with the attempt. With it the attempt counts as failed, and the first wait is longer.
     pub error: Option<String>,
-    /// The message can never be handled: it is a dead letter now.
+    /// Whether the message becomes a dead letter now.
     pub dead: bool,
 }
 
 impl Nack {
-    /// Not now: again when the retry policy of the message says so.
+    /// Retry when the retry policy of the message says so.
     #[must_use]
     pub fn again() -> Self {
         Self::default()
     }
 
-    /// The work failed: again when the retry policy of the message says so.
+    /// Failed: retry when the retry policy of the message says so.
     #[must_use]
     pub fn failed(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
     }
 
-    /// Never again: a dead letter now.
+    /// Make it a dead letter now.
     #[must_use]
     pub fn dead(error: impl Into<String>) -> Self {
         Self { dead: true, ..Self::failed(error) }
     }
 
-    /// Again after exactly so long.
+    /// Retry after exactly this long.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }
@@ -65,10 +65,11 @@ impl From<Option<Duration>> for Nack {
 }
 
 impl Duly {
-    /// The messages were not worked on: they come again as `how` and their retry policies say. That counts as a try; after the
-    /// last one they are dead letters. One answer per receipt.
+    /// Rejects messages: they are retried as `how` and their retry policies say. It counts as an attempt; after the
+    /// last one they are dead letters. One result per receipt.
     ///
-    /// Cancel safety: dropped midway, any of them may be given back; call it again: what was done already answers [`Settled::Lost`].
+    /// Cancel safety: dropped midway, any of them may be done; call it again: what was done already answers
+    /// [`Settled::Lost`].
     pub async fn nack<R: AsRef<str>>(
         &self,
         receipts: &[R],
@@ -92,7 +93,7 @@ impl Duly {
         }
         let settlements: Vec<_> = settles.iter().map(|settle| settle.settlement.clone()).collect();
         let results = parts.store.settle(now, settles).await;
-        let mut results = parts.events.observe(Call::Settle, now, results)?.into_iter().zip(settlements);
+        let mut results = parts.events.observe(StoreCall::Settle, now, results)?.into_iter().zip(settlements);
         let answer = |record: Option<Record>| {
             let (Some(record), Some((settled, settlement))) =
                 (record.as_ref(), record.as_ref().and_then(|_| results.next()))
@@ -100,13 +101,13 @@ impl Duly {
                 return Settled::Lost;
             };
             if settled == Settled::Done {
-                // Not before: whoever looks too early finds nothing, and waits.
+                // After the settle: a receiver that claims too early finds nothing.
                 if let Settlement::Retry { at, .. } = &settlement {
-                    parts.hints.tell(record.message.lane(), *at);
+                    parts.hints.push(record.message.lane(), *at);
                 }
-                let tally = parts.events.tally.lane(&record.message.lane());
+                let counters = parts.events.counters.lane(&record.message.lane());
                 parts.events.settled(
-                    &tally,
+                    &counters,
                     &record.message,
                     record.attempts + 1,
                     Duration::ZERO,
@@ -118,8 +119,8 @@ impl Duly {
         Ok(records.into_iter().map(answer).collect())
     }
 
-    /// The queue that each receipt is of: remembered, or else asked of the store. `None`: no message of that id is in flight, so
-    /// that the receipt is lost, or it is of no queue.
+    /// The queue of each receipt, from the cache or else from the store. `None`: no message of that id is in flight, or
+    /// it is of no queue.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn queues_of<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Option<Topic>>, Error> {

@@ -1,31 +1,31 @@
-//! Settings of sinks and handlers.
+//! Options of sinks and handlers.
 
 use std::time::Duration;
 
 use duly_core::{
     Backoff, ErrorCode, Invalid, RetryPolicy, TopicPatterns,
-    schedule::{LaneSettings, Rate, Work},
+    schedule::{LaneSettings, LaneWorker, Rate},
 };
 
 use crate::{minutes, seconds};
 
-/// How a sink is served.
+/// Options of a sink.
 #[derive(Debug, Clone)]
 pub struct SinkOptions {
-    /// Messages claimed and not yet settled, at most: also the most duplicates that a crash can leave. Up to 10,000; more are refused.
+    /// Messages in flight, at most: also the most duplicates that a crash can cause. Up to 10,000; more is refused.
     pub in_flight: usize,
-    /// Calls of the sink at the same time.
+    /// Calls at the same time.
     pub concurrency: usize,
-    /// Messages in one call. Up to 2,048; more are refused.
+    /// Messages in one call. Up to 2,048; more is refused.
     pub batch: usize,
     /// Messages per second, if limited.
     pub rate: Option<Rate>,
     /// How long one call may take. Must be shorter than the lease.
     pub timeout: Duration,
-    /// Its own retries, if not the general ones.
+    /// Its retry policy, if not the default one.
     pub retry: Option<RetryPolicy>,
-    /// The topics that it takes; all, unless told otherwise. A message to another is refused when it is sent, and again before it would
-    /// be delivered.
+    /// The topics that it accepts; all by default. Messages to others are refused when they are sent, and again before
+    /// they would be delivered.
     pub topics: TopicPatterns,
 }
 
@@ -44,7 +44,7 @@ impl Default for SinkOptions {
 }
 
 impl SinkOptions {
-    /// Refuses numbers beyond the most that a lane uses: nobody finds out later that fewer are in flight than was asked for.
+    /// Refuses numbers beyond the limits of a lane.
     pub(crate) fn check(&self, path: &str) -> Result<(), Invalid> {
         let numbers = [
             ("in_flight", self.in_flight, LaneSettings::IN_FLIGHT_MAX),
@@ -69,38 +69,38 @@ impl SinkOptions {
             lease,
             retry: self.retry.clone().unwrap_or_else(|| retry.clone()),
             rate: self.rate,
-            movable: 0,
-            work: Work::Sink,
+            in_store_max: 0,
+            worker: LaneWorker::Sink,
         }
     }
 }
 
-/// A handler's lane may hold so many times its batch, done tasks included whose outcomes are being recorded.
+/// In-flight limit of a handler's lane as a multiple of its batch: includes tasks that are done and being recorded.
 const RECORDING_FACTOR: usize = 8;
 
-/// How a handler is served, unless it says otherwise itself.
+/// Default options of handlers.
 #[derive(Debug, Clone)]
 pub struct HandlerOptions {
     /// Tasks handled at the same time.
     pub concurrency: usize,
-    /// Tasks taken from the store at once.
+    /// Tasks claimed at once.
     pub batch: usize,
     /// How long one task may take; its lease is renewed until then.
     pub timeout: Duration,
-    /// The first wait after a handler or receiver said "not now".
+    /// The first wait after a retry verdict, or a nack without an error.
     pub again: Duration,
-    /// The first wait after a handler failed or panicked, a receiver gave an error, or a lease ended with nobody's word.
+    /// The first wait after a failure or panic, a nack with an error, or a lost lease.
     pub failed: Duration,
     /// The longest wait.
     pub max: Duration,
-    /// How the wait grows from try to try.
+    /// How the wait grows from attempt to attempt.
     pub backoff: Backoff,
-    /// Total tries; then the task is a dead letter.
+    /// Attempts; then the task is a dead letter.
     pub attempts: u32,
 }
 
-/// With the waits below, the last try comes 78 minutes after the first at the earliest and 157 at the latest (after
-/// failures 90 and 181): a handler whose own database is away for half an hour loses nothing.
+/// With the default waits, the last attempt comes 78 to 157 minutes after the first (after failures 90 to 181): a
+/// handler whose database is unreachable for half an hour loses nothing.
 const ATTEMPTS: u32 = 25;
 
 impl Default for HandlerOptions {
@@ -119,7 +119,7 @@ impl Default for HandlerOptions {
 }
 
 impl HandlerOptions {
-    /// The retries as this policy says, whether the handler said "not now" or failed.
+    /// Sets the retry policy, for retry verdicts and failures alike.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> Self {
         let RetryPolicy { attempts, backoff, min, max } = policy;
@@ -156,7 +156,7 @@ impl HandlerOptions {
 
     pub(crate) fn lane(&self, lease: Duration) -> LaneSettings {
         LaneSettings {
-            // What is done and only waits to be recorded must not hold up what comes next.
+            // Tasks that only wait to be recorded must not hold up others.
             in_flight: self.batch.max(self.concurrency).saturating_mul(RECORDING_FACTOR),
             buffered: self.batch.max(self.concurrency),
             concurrency: self.concurrency,
@@ -170,8 +170,8 @@ impl HandlerOptions {
                 max: self.max,
             },
             rate: None,
-            movable: 0,
-            work: Work::Handler { again: self.again, failed: self.failed },
+            in_store_max: 0,
+            worker: LaneWorker::Handler { again: self.again, failed: self.failed },
         }
     }
 }

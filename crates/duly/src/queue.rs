@@ -1,4 +1,4 @@
-//! The built-in queue: take with a lease, give back with a receipt.
+//! The built-in queue: receive, ack, release, extend.
 
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
@@ -13,26 +13,29 @@ use tokio::{
     sync::{Notify, futures::Notified, oneshot},
 };
 
-use crate::{Duly, Error, events::Event, observed::Call, receipt_cache::CachedDelivery, seconds, tally::add};
+use crate::{
+    Duly, Error, counters::add, events::Event, receipt_cache::CachedDelivery, seconds,
+    store_monitor::StoreCall,
+};
 
-/// A waiting receiver looks at least this often: wake-ups are hints, and may be lost.
-const LOOK: Duration = seconds(2);
-/// One receive gives at most so many, and of large ones fewer: no more bytes than one claim gives.
+/// How often a waiting receiver claims at least: hints may be lost.
+const POLL_INTERVAL: Duration = seconds(2);
+/// Messages of one receive at most. Large ones are bounded by the bytes of a claim as well.
 const RECEIVE_MAX: usize = 1_000;
 
-/// What a receiver wants.
+/// Options of a receive.
 #[derive(Debug, Clone)]
 pub struct Receive {
-    /// At most so many messages.
+    /// Messages at most.
     pub max: usize,
-    /// How long to wait for the first.
+    /// How long to wait for the first message.
     pub wait: Duration,
-    /// How long the receiver has before they are given to somebody else.
+    /// The lease of the messages.
     pub lease: Duration,
 }
 
 impl Receive {
-    /// One receive takes from so many queues at most: each is a call of the store.
+    /// Queues in one receive at most: each is a call of the store.
     pub const QUEUES_MAX: usize = 32;
 }
 
@@ -42,15 +45,15 @@ impl Default for Receive {
     }
 }
 
-/// A message in a receiver's hands.
+/// A message that a receiver holds under a lease.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Received {
     /// The message.
     pub message: duly_core::StoredMessage,
-    /// The proof, for [`Duly::ack`], [`Duly::nack`] and [`Duly::extend`]. Good in any process on the same store.
+    /// The receipt for [`Duly::ack`], [`Duly::nack`] and [`Duly::extend`]. Valid in every process on the same store.
     pub receipt: String,
-    /// The number of this try, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
 }
 
@@ -62,17 +65,20 @@ impl Received {
 }
 
 impl Duly {
-    /// Takes due messages of a queue, waiting up to [`Receive::wait`] for the first.
+    /// Receives due messages of a queue, waiting up to [`Receive::wait`] for the first.
     ///
-    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
+    /// Cancel safety: dropped midway, nothing is lost and no attempt counts: claimed messages are released in the
+    /// background.
     pub async fn receive(&self, queue: &str, want: Receive) -> Result<Vec<Received>, Error> {
         self.receive_any(&[queue], want).await
     }
 
-    /// Takes due messages of several queues, at most 32, waiting up to [`Receive::wait`] for the first of any. Each has an equal share of
-    /// [`Receive::max`] as long as it has so many, and each is as often the first to be looked at: none starves another.
+    /// Receives due messages of up to 32 queues, waiting up to [`Receive::wait`] for the first of any. Each queue gets
+    /// an equal share of [`Receive::max`] while it has that many, and each is equally often the first, so that none
+    /// starves.
     ///
-    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
+    /// Cancel safety: dropped midway, nothing is lost and no attempt counts: claimed messages are released in the
+    /// background.
     pub async fn receive_any<Q: AsRef<str>>(
         &self,
         queues: &[Q],
@@ -82,130 +88,144 @@ impl Duly {
         let parts = &self.inner.parts;
         let begin = parts.clock.now().mono();
         let end = begin.saturating_add(want.wait);
-        let turns: Vec<_> = topics.iter().map(|topic| Turn(parts.hints.listen(topic))).collect();
+        let waiters: Vec<_> =
+            topics.iter().map(|topic| WakeNextOnDrop(parts.hints.subscribe(topic))).collect();
         loop {
             self.check_open()?;
-            // Listening begins before the look, so that nothing falls between the two.
-            let mut told: Vec<_> = turns.iter().map(|turn| Box::pin(turn.0.notified())).collect();
-            told.iter_mut().for_each(|told| _ = told.as_mut().enable());
-            let look_again = match self.take_surely(&topics, &want).await? {
-                Taken::Some(mut transit) => return Ok(std::mem::take(&mut transit.received)),
-                // There may be more of them than a receiver has time for.
-                Taken::NotOne if parts.clock.now().mono() < end.max(begin.saturating_add(LOOK)) => continue,
-                Taken::NotOne => return Ok(Vec::new()),
-                Taken::None(look_again) => look_again,
+            // Subscribed before the claim, so that no hint falls between the two.
+            let mut notified: Vec<_> = waiters.iter().map(|waiter| Box::pin(waiter.0.notified())).collect();
+            notified.iter_mut().for_each(|notified| _ = notified.as_mut().enable());
+            let next_claim = match self.claim_or_release(&topics, &want).await? {
+                ClaimOutcome::Received(mut pending) => return Ok(std::mem::take(&mut pending.received)),
+                // There may be more undeliverable ones than a receiver should wait for.
+                ClaimOutcome::NoneDeliverable
+                    if parts.clock.now().mono() < end.max(begin.saturating_add(POLL_INTERVAL)) =>
+                {
+                    continue;
+                }
+                ClaimOutcome::NoneDeliverable => return Ok(Vec::new()),
+                ClaimOutcome::Nothing(next_claim) => next_claim,
             };
             let now = parts.clock.now().mono();
             if now >= end {
                 return Ok(Vec::new());
             }
-            let until = look_again.min(now.saturating_add(LOOK)).min(end);
+            let until = next_claim.min(now.saturating_add(POLL_INTERVAL)).min(end);
             tokio::select! {
-                () = any(&mut told) => {}
+                () = any_notified(&mut notified) => {}
                 () = parts.clock.sleep_until(until) => {}
             }
         }
     }
 
-    /// Takes, and gives back what was taken if nobody waits for it any more: dropping [`receive`](Self::receive) at any
-    /// point loses nothing and counts no try.
-    async fn take_surely(&self, topics: &[Topic], want: &Receive) -> Result<Taken, Error> {
+    /// Claims in a task of its own, which releases the messages if the caller is gone: dropping
+    /// [`receive`](Self::receive) at any point loses nothing.
+    async fn claim_or_release(&self, topics: &[Topic], want: &Receive) -> Result<ClaimOutcome, Error> {
         let (answer, asked) = oneshot::channel();
         let (duly, topics, want) = (self.clone(), topics.to_vec(), want.clone());
         tokio::spawn(async move {
-            // What nobody takes out is dropped, and goes back by that.
-            let _ = answer.send(duly.take_any(topics, &want).await);
+            // If the caller is gone, the messages are dropped and released by that.
+            let _ = answer.send(duly.claim_any(topics, &want).await);
         });
         asked.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// An equal share of each first, beginning with any of them, then what is left of the room.
-    async fn take_any(&self, mut topics: Vec<Topic>, want: &Receive) -> Result<Taken, Error> {
+    /// Claims an equal share of each queue, beginning with a random one, then fills up.
+    async fn claim_any(&self, mut topics: Vec<Topic>, want: &Receive) -> Result<ClaimOutcome, Error> {
         let max = want.max.clamp(1, RECEIVE_MAX);
         if let [topic] = &*topics {
-            return self.take(topic, max, want.lease).await;
+            return self.take(topic, max, want.lease, Holder::Client).await;
         }
-        let first = self.draw() % topics.len() as u64;
+        // Several messages may come from several queues; then the receiver holds none of them alone.
+        let holder = if max == 1 { Holder::Client } else { Holder::ClientOfMany };
+        let first = self.random_u64() % topics.len() as u64;
         topics.rotate_left(first as usize);
         let share = max.div_ceil(topics.len());
-        let mut transit = Transit { duly: self.clone(), runtime: Handle::current(), received: Vec::new() };
+        let mut pending =
+            ReleaseOnDrop { duly: self.clone(), runtime: Handle::current(), received: Vec::new() };
         let clock = &self.inner.parts.clock;
         let half = clock.now().mono().saturating_add(want.lease / 2);
-        let (mut look_again, mut is_more, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
+        let (mut next_claim, mut is_more, mut failed) = (Monotonic::from_micros(u64::MAX), false, None);
         for shares in [share, max] {
             let mut more = Vec::new();
             for topic in topics {
-                let limit = shares.min(max - transit.received.len());
-                // The leases of the first run while the others are claimed.
-                let is_late = !transit.received.is_empty() && clock.now().mono() >= half;
-                if limit == 0 || is_late || transit.bytes() >= Claim::BYTES_MAX {
+                let limit = shares.min(max - pending.received.len());
+                // The first leases run while further queues are claimed.
+                let is_late = !pending.received.is_empty() && clock.now().mono() >= half;
+                if limit == 0 || is_late || pending.bytes() >= Claim::BYTES_MAX {
                     break;
                 }
-                match self.take(&topic, limit, want.lease).await {
-                    Ok(Taken::Some(mut taken)) => {
+                match self.take(&topic, limit, want.lease, holder).await {
+                    Ok(ClaimOutcome::Received(mut taken)) => {
                         if taken.received.len() == limit {
                             more.push(topic);
                         }
-                        transit.received.append(&mut taken.received);
+                        pending.received.append(&mut taken.received);
                     }
-                    Ok(Taken::NotOne) => is_more = true,
-                    Ok(Taken::None(next)) => look_again = look_again.min(next),
-                    // The others may have something all the same.
+                    Ok(ClaimOutcome::NoneDeliverable) => is_more = true,
+                    Ok(ClaimOutcome::Nothing(next)) => next_claim = next_claim.min(next),
+                    // Other queues may have messages all the same.
                     Err(error) => failed = Some(error),
                 }
             }
             topics = more;
         }
         match failed {
-            _ if !transit.received.is_empty() => Ok(Taken::Some(transit)),
+            _ if !pending.received.is_empty() => Ok(ClaimOutcome::Received(pending)),
             Some(error) => Err(error),
-            None if is_more => Ok(Taken::NotOne),
-            None => Ok(Taken::None(look_again)),
+            None if is_more => Ok(ClaimOutcome::NoneDeliverable),
+            None => Ok(ClaimOutcome::Nothing(next_claim)),
         }
     }
 
-    async fn take(&self, topic: &Topic, limit: usize, lease: Duration) -> Result<Taken, Error> {
+    async fn take(
+        &self,
+        topic: &Topic,
+        limit: usize,
+        lease: Duration,
+        holder: Holder,
+    ) -> Result<ClaimOutcome, Error> {
         let parts = &self.inner.parts;
-        let claim = Claim { lane: Lane::Queue(topic.clone()), limit, lease, holder: Holder::Client };
+        let claim = Claim { lane: Lane::Queue(topic.clone()), limit, lease, holder };
         let now = parts.clock.now();
         let lane = claim.lane.clone();
         let claimed = self.store()?.claim(now, claim).await;
-        let claimed = parts.events.observe(Call::Claim(&lane), now, claimed)?;
+        let claimed = parts.events.observe(StoreCall::Claim(&lane), now, claimed)?;
         if claimed.messages.is_empty() {
-            // A lower bound that has passed already must not make this a busy loop.
+            // A lower bound in the past must not cause a busy loop.
             let soon = now.mono().saturating_add(Duration::from_millis(1));
             let next = claimed.next.map(|next| now.mono_at(next).max(soon));
-            return Ok(Taken::None(next.unwrap_or(Monotonic::from_micros(u64::MAX))));
+            return Ok(ClaimOutcome::Nothing(next.unwrap_or(Monotonic::from_micros(u64::MAX))));
         }
         let handed_out = parts.clock.now().mono();
         if handed_out >= now.mono().saturating_add(lease) {
-            // The process stood still during the claim: somebody else may hold them by now.
+            // The process was paused during the claim: another consumer may hold the messages now.
             tracing::warn!(count = claimed.messages.len(), "lease lost before receive");
-            return Ok(Taken::None(handed_out.saturating_add(Duration::from_millis(1))));
+            return Ok(ClaimOutcome::Nothing(handed_out.saturating_add(Duration::from_millis(1))));
         }
-        self.hand_out(now, claimed.messages).await
+        self.deliver_claimed(now, claimed.messages).await
     }
 
-    /// Gives the receiver those that are still worth a try.
-    async fn hand_out(&self, now: Now, messages: Vec<LeasedMessage>) -> Result<Taken, Error> {
+    /// Triages claimed messages, and returns those to deliver.
+    async fn deliver_claimed(&self, now: Now, messages: Vec<LeasedMessage>) -> Result<ClaimOutcome, Error> {
         let parts = &self.inner.parts;
         let settings = self.queue_settings();
-        let Some(first) = messages.first() else { return Ok(Taken::NotOne) };
-        let tally = parts.events.tally.lane(&first.message.lane());
+        let Some(first) = messages.first() else { return Ok(ClaimOutcome::NoneDeliverable) };
+        let counters = parts.events.counters.lane(&first.message.lane());
         let (mut received, mut receipt_cache, mut settles, mut over) = (vec![], vec![], vec![], vec![]);
         for leased in messages {
             let terms = DeliveryTerms::of(&leased);
-            let wait_end = wait_after_loss(now.wall(), &terms, &settings, || self.draw());
+            let wait_end = wait_after_loss(now.wall(), &terms, &settings, || self.random_u64());
             let settlement = match (triage(now.wall(), &terms, &settings.retry), wait_end) {
                 (Triage::Deliver, Some(at)) => Settlement::Defer { at },
                 (Triage::Deliver, None) => {
                     let late = now.wall_micros().saturating_sub(leased.ready.as_millis() * 1000);
                     let topic = leased.message.topic.clone();
-                    parts.events.tally.began(&tally, &topic, late);
+                    parts.events.counters.began(&counters, &topic, late);
                     let (lateness, attempt) = (Duration::from_micros(late), leased.attempt);
-                    let delivery = CachedDelivery { topic, tally: tally.clone(), attempt, lateness };
+                    let delivery = CachedDelivery { topic, counters: counters.clone(), attempt, lateness };
                     receipt_cache.push((leased.receipt.clone(), delivery));
-                    received.push(in_hand(leased));
+                    received.push(received_from(leased));
                     continue;
                 }
                 (Triage::Dead(reason), _) => Settlement::Dead { reason, attempt: None },
@@ -216,9 +236,9 @@ impl Duly {
         }
         if !settles.is_empty() {
             let settled = parts.store.settle(now, settles).await;
-            let settled = match parts.events.observe(Call::Settle, now, settled) {
+            let settled = match parts.events.observe(StoreCall::Settle, now, settled) {
                 Ok(settled) => settled,
-                // The others are claimed for this receiver. What could not be settled comes again when its lease ends.
+                // The others are claimed. Messages that could not be settled come back when their leases end.
                 Err(error) if !received.is_empty() => {
                     tracing::warn!(%error, count = over.len(), "settle failed");
                     Vec::new()
@@ -228,20 +248,20 @@ impl Duly {
             let done = over.iter().zip(settled).filter(|(_, settled)| *settled == Settled::Done);
             for ((leased, settlement), _) in done {
                 if let Settlement::Defer { at } = settlement {
-                    parts.hints.tell(leased.message.lane(), *at);
+                    parts.hints.push(leased.message.lane(), *at);
                 }
-                parts.events.settled(&tally, &leased.message, leased.attempt, Duration::ZERO, settlement);
+                parts.events.settled(&counters, &leased.message, leased.attempt, Duration::ZERO, settlement);
             }
         }
-        add(&parts.events.tally.handed_out, received.len());
+        add(&parts.events.counters.messages.handed_out, received.len());
         self.inner.receipt_cache.remember(receipt_cache);
         if received.is_empty() {
-            return Ok(Taken::NotOne);
+            return Ok(ClaimOutcome::NoneDeliverable);
         }
-        Ok(Taken::Some(Transit { duly: self.clone(), runtime: Handle::current(), received }))
+        Ok(ClaimOutcome::Received(ReleaseOnDrop { duly: self.clone(), runtime: Handle::current(), received }))
     }
 
-    /// The messages were worked on: they are done. One answer per receipt.
+    /// Acknowledges messages. One result per receipt.
     ///
     /// Cancel safety: dropped midway, any of them may be done; call it again: what was done already answers [`Settled::Lost`].
     pub async fn ack<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
@@ -249,8 +269,8 @@ impl Duly {
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &done).await?;
         let events = &self.inner.parts.events;
-        for (id, delivery) in self.known(&receipts, &results).await {
-            events.tally.settled(&delivery.tally, &delivery.topic, &done);
+        for (id, delivery) in self.settled_deliveries(&receipts, &results).await {
+            events.counters.settled(&delivery.counters, &delivery.topic, &done);
             if events.has_subscribers() {
                 let CachedDelivery { topic, attempt, lateness, .. } = delivery;
                 events.publish(Event::Delivered { id, lane: Lane::Queue(topic), attempt, lateness });
@@ -259,16 +279,16 @@ impl Duly {
         Ok(results)
     }
 
-    /// The messages were never begun, e.g. because the receiver went away before they reached it: they are ready at once,
-    /// and no try is counted. One answer per receipt.
+    /// Releases messages without an attempt, such as when the receiver stops before it begins: they are ready at once.
+    /// One result per receipt.
     ///
     /// Cancel safety: dropped midway, any of them may be released; call it again: what was released already answers [`Settled::Lost`].
     pub async fn release<R: AsRef<str>>(&self, receipts: &[R]) -> Result<Vec<Settled>, Error> {
         let receipts = parse(receipts)?;
         let results = self.settle_all(&receipts, &Settlement::Release).await?;
         let now = self.now();
-        for (_, delivery) in self.known(&receipts, &results).await {
-            self.inner.parts.hints.tell(Lane::Queue(delivery.topic), now);
+        for (_, delivery) in self.settled_deliveries(&receipts, &results).await {
+            self.inner.parts.hints.push(Lane::Queue(delivery.topic), now);
         }
         Ok(results)
     }
@@ -279,16 +299,20 @@ impl Duly {
         let settles = receipts.iter().map(settle).collect();
         let now = parts.clock.now();
         let settled = self.store()?.settle(now, settles).await;
-        Ok(parts.events.observe(Call::Settle, now, settled)?)
+        Ok(parts.events.observe(StoreCall::Settle, now, settled)?)
     }
 
-    /// What is known of those that were settled: remembered, or else asked of the store. Then the lateness is at most
-    /// what is said.
-    async fn known(&self, receipts: &[Receipt], results: &[Settled]) -> Vec<(MessageId, CachedDelivery)> {
+    /// The deliveries of settled receipts: from the cache, or else from the store, where the lateness is an upper
+    /// bound.
+    async fn settled_deliveries(
+        &self,
+        receipts: &[Receipt],
+        results: &[Settled],
+    ) -> Vec<(MessageId, CachedDelivery)> {
         let parts = &self.inner.parts;
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
-        let hands = self.inner.receipt_cache.take(receipts).into_iter();
-        for ((receipt, delivery), settled) in receipts.iter().zip(hands).zip(results) {
+        let cached = self.inner.receipt_cache.take(receipts).into_iter();
+        for ((receipt, delivery), settled) in receipts.iter().zip(cached).zip(results) {
             match delivery {
                 _ if *settled != Settled::Done => {}
                 Some(delivery) => known.push((receipt.id.clone(), delivery)),
@@ -298,10 +322,10 @@ impl Duly {
         if unknown.is_empty() {
             return known;
         }
-        // It is settled: that it cannot be told of is no error of it.
+        // It is settled: that it cannot be notified of is no error of it.
         for record in parts.store.get_without_bodies(&unknown).await.into_iter().flatten().flatten() {
             let delivery = CachedDelivery {
-                tally: parts.events.tally.lane(&record.message.lane()),
+                counters: parts.events.counters.lane(&record.message.lane()),
                 attempt: record.attempts.max(1),
                 lateness: record.ended.unwrap_or_default().since(record.ready),
                 topic: record.message.topic,
@@ -311,7 +335,7 @@ impl Duly {
         known
     }
 
-    /// Gives the receiver more time: the leases end `lease` from now. One answer per receipt.
+    /// Extends leases: they end `lease` from now. One result per receipt.
     ///
     /// Cancel safety: dropped midway, any of the leases may be extended; call it again.
     pub async fn extend<R: AsRef<str>>(
@@ -322,38 +346,38 @@ impl Duly {
         let (receipts, parts) = (parse(receipts)?, &self.inner.parts);
         let now = parts.clock.now();
         let extended = self.store()?.extend(now, &receipts, lease).await;
-        Ok(parts.events.observe(Call::Extend, now, extended)?)
+        Ok(parts.events.observe(StoreCall::Extend, now, extended)?)
     }
 
     pub(crate) fn queue_settings(&self) -> LaneSettings {
-        self.inner.handlers.lane(self.inner.lease)
+        self.inner.options.handlers.lane(self.inner.options.lease)
     }
 }
 
-/// A receiver's place among those that wait. Whoever leaves wakes the next, who may have to look in its stead.
-struct Turn(Arc<Notify>);
+/// Wakes the next waiting receiver when dropped: it may have to claim instead of this one.
+struct WakeNextOnDrop(Arc<Notify>);
 
-impl Drop for Turn {
+impl Drop for WakeNextOnDrop {
     fn drop(&mut self) {
         self.0.notify_one();
     }
 }
 
-/// Messages on their way to a receiver. Dropped before it has them, e.g. because it went away, they are handed back.
-struct Transit {
+/// Messages on their way to a receiver. Dropped before it has them, they are released.
+struct ReleaseOnDrop {
     duly: Duly,
-    /// Whoever drops it may stand outside of one.
+    /// It may be dropped outside of a runtime.
     runtime: Handle,
     received: Vec<Received>,
 }
 
-impl Transit {
+impl ReleaseOnDrop {
     fn bytes(&self) -> usize {
         self.received.iter().map(|received| received.message.body.len()).sum()
     }
 }
 
-impl Drop for Transit {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         if self.received.is_empty() {
             return;
@@ -361,21 +385,21 @@ impl Drop for Transit {
         let receipts: Vec<_> = self.received.drain(..).map(|received| received.receipt).collect();
         let duly = self.duly.clone();
         self.runtime.spawn(async move {
-            // If even this fails, they come again when their leases end.
+            // If this fails, they come back when their leases end.
             let _ = duly.release(&receipts).await;
         });
     }
 }
 
-enum Taken {
-    Some(Transit),
-    /// Those that were due are dead, or wait: there may be others.
-    NotOne,
-    /// Nothing is due before then.
-    None(Monotonic),
+enum ClaimOutcome {
+    Received(ReleaseOnDrop),
+    /// The claimed messages were dead or deferred; there may be others.
+    NoneDeliverable,
+    /// Nothing is due before this time.
+    Nothing(Monotonic),
 }
 
-fn in_hand(leased: LeasedMessage) -> Received {
+fn received_from(leased: LeasedMessage) -> Received {
     Received { receipt: leased.receipt.to_string(), attempt: leased.attempt, message: leased.message }
 }
 
@@ -387,17 +411,17 @@ fn topics<Q: AsRef<str>>(queues: &[Q]) -> Result<Vec<Topic>, Invalid> {
         return Err(Invalid::new(ErrorCode::TooMany, "topics", detail));
     }
     let mut topics =
-        queues.iter().map(|queue| Topic::parse(queue.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        queues.iter().map(|queue| Topic::parse_new(queue.as_ref())).collect::<Result<Vec<_>, _>>()?;
     topics.sort_unstable();
     topics.dedup();
     Ok(topics)
 }
 
-/// Waits until any of them is told.
-async fn any(told: &mut [Pin<Box<Notified<'_>>>]) {
+/// Waits until any of them is notified.
+async fn any_notified(notified: &mut [Pin<Box<Notified<'_>>>]) {
     std::future::poll_fn(|context| {
-        let is_told = told.iter_mut().any(|told| told.as_mut().poll(context).is_ready());
-        if is_told { Poll::Ready(()) } else { Poll::Pending }
+        let is_notified = notified.iter_mut().any(|notified| notified.as_mut().poll(context).is_ready());
+        if is_notified { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }

@@ -9,21 +9,21 @@ use std::{
 
 use duly_core::{Receipt, Topic};
 
-use crate::tally::LaneTally;
+use crate::counters::LaneCounters;
 
-/// So many are remembered. Of the rest the store is asked when they are acknowledged.
+/// Cached deliveries at most. The rest is read from the store when it is acknowledged.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// A message that a receiver of this process holds.
+/// A message that a receiver of this process has in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedDelivery {
     pub(crate) topic: Topic,
-    pub(crate) tally: Arc<LaneTally>,
+    pub(crate) counters: Arc<LaneCounters>,
     pub(crate) attempt: u32,
     pub(crate) lateness: Duration,
 }
 
-/// Remembers who got what and how late, so that an acknowledgement need not ask the store. Forgetting costs only that.
+/// Caches deliveries by receipt, so that an ack needs no read of the store.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiptCache {
     hasher: RandomState,
@@ -33,7 +33,7 @@ pub(crate) struct ReceiptCache {
 #[derive(Debug, Default)]
 struct Known {
     by_receipt: HashMap<u64, CachedDelivery>,
-    /// Oldest first; those acknowledged are still in it until it is tidied.
+    /// Oldest first. Acknowledged ones stay until the next cleanup.
     order: VecDeque<u64>,
 }
 
@@ -49,13 +49,13 @@ impl ReceiptCache {
         known.tidy();
     }
 
-    /// What is remembered of each; none is remembered any more.
+    /// Removes and returns the cached deliveries.
     pub(crate) fn take(&self, receipts: &[Receipt]) -> Vec<Option<CachedDelivery>> {
         let mut known = self.lock();
         receipts.iter().map(|receipt| known.by_receipt.remove(&self.hasher.hash_one(receipt))).collect()
     }
 
-    /// The queue of each that is remembered, and stays so.
+    /// The queues of cached deliveries, which stay cached.
     pub(crate) fn topics(&self, receipts: &[Receipt]) -> Vec<Option<Topic>> {
         let known = self.lock();
         let topic =
@@ -93,7 +93,7 @@ mod tests {
     fn delivery() -> CachedDelivery {
         CachedDelivery {
             topic: Topic::parse("order").unwrap(),
-            tally: Arc::default(),
+            counters: Arc::default(),
             attempt: 1,
             lateness: Duration::ZERO,
         }

@@ -1,4 +1,4 @@
-//! The clean end.
+//! Graceful shutdown.
 
 use std::{
     sync::{
@@ -15,48 +15,84 @@ use duly_core::{
 use tokio::{
     runtime::Handle,
     sync::{oneshot, watch},
+    task::AbortHandle,
 };
 
 use crate::{
     Duly, Error,
-    engine::{Command, caught, is_in_handler},
+    engine::{Command, catch_panic, is_in_handler},
+    health::check_runtime,
     seconds,
 };
 
-/// After the grace of handlers and sinks, what was handed back may take this long to be recorded.
+/// How long released messages may take to be recorded after the grace period.
 const RECORDING: Duration = seconds(5);
-/// On a clock that a test moves, the grace ends after this much real time at the latest: nobody moves the clock who waits for the shutdown.
+/// On a manual clock, the grace period ends after this much real time: a test that waits for the shutdown does not move
+/// the clock.
 const STANDSTILL: Duration = seconds(5);
-/// How much longer than its bound the task that shuts down may take before a caller closes the store itself.
+/// How long the shutdown task may exceed its bound before a caller closes the store itself.
 const OVERDUE: Duration = seconds(5);
-/// The same in real time, on a clock that a test moves: the task waits for it twice.
+/// The same in real time on a manual clock: the task waits for it twice.
 const OVERDUE_STANDSTILL: Duration = seconds(15);
+
+/// Whether a Duly is open, and what ends it.
+pub(crate) struct Lifecycle {
+    /// No new work is accepted.
+    pub(crate) closed: AtomicBool,
+    /// The store is closed: every call fails.
+    pub(crate) ended: AtomicBool,
+    pub(crate) shutdown: Shutdown,
+    /// The runtime that it was started in. Work that outlives a call runs there.
+    pub(crate) runtime: Handle,
+    /// The tasks that end with it.
+    pub(crate) tasks: Vec<AbortHandle>,
+}
+
+impl Lifecycle {
+    pub(crate) fn new(tasks: Vec<AbortHandle>) -> Self {
+        Self {
+            closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            shutdown: Shutdown::default(),
+            runtime: Handle::current(),
+            tasks,
+        }
+    }
+}
+
+impl Drop for Lifecycle {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
 
 /// The one shutdown of a Duly.
 #[derive(Default)]
 pub(crate) struct Shutdown {
-    /// How it went, once it is done. The first call starts the task that answers; every call waits for it.
-    result: Mutex<Option<watch::Receiver<Answer>>>,
-    /// The store was asked to close.
+    /// The result, once it is done. The first call starts the shutdown task; every call waits for it.
+    result: Mutex<Option<watch::Receiver<ShutdownResult>>>,
+    /// Whether closing the store has begun.
     is_closing: AtomicBool,
-    /// What callers answer if the task does not; one of them closes the store.
-    by_caller: tokio::sync::Mutex<Answer>,
+    /// The result if a caller had to close the store.
+    by_caller: tokio::sync::Mutex<ShutdownResult>,
 }
 
-type Answer = Option<Result<(), Error>>;
+type ShutdownResult = Option<Result<(), Error>>;
 
 impl Duly {
-    /// Stops cleanly: accepts nothing more, lets handlers and sinks finish within their time of grace, hands the rest
-    /// back without counting a try, and closes the store. Ends within that grace and a few seconds, whatever happens. If
-    /// delivery had stopped before by itself, the store is closed and the error says so.
+    /// Shuts down: accepts nothing more, lets handlers and sinks finish within the grace period, releases the rest
+    /// without counting an attempt, and closes the store. It ends within the grace period and a few seconds, whatever
+    /// happens. If delivery had stopped before, the store is closed and the error says so.
     ///
-    /// It may be called any number of times, at the same time or later: all calls wait for the one shutdown, and get its result. From then on
-    /// every other call answers [`Error::Closed`], and [`Events::next`](crate::Events::next) gives `None`.
+    /// It may be called repeatedly: all calls wait for one shutdown and return its result. From then on every other
+    /// call returns [`Error::Closed`], and [`Events::next`](crate::Events::next) returns `None`.
     ///
-    /// It runs in a task of the runtime that this Duly was started in. Cancel safety: dropped midway, that task goes on. If that runtime has ended, the
-    /// caller closes the store at once; if nobody drives it, when the grace and a few seconds are over.
+    /// It runs in a task of the runtime that this Duly was started in. Cancel safety: dropped midway, that task goes
+    /// on. If that runtime has ended, the caller closes the store; if nobody drives it, a few seconds after the grace
+    /// period.
     ///
-    /// **Called in a handler** of this Duly, it starts the shutdown and returns at once, as the shutdown waits for that handler.
+    /// **Called in a handler** of this Duly, it starts the shutdown and returns at once, because the shutdown waits for
+    /// that handler.
     pub async fn shutdown(&self) -> Result<(), Error> {
         let mut result = self.start_shutdown();
         if is_in_handler(&self.inner.parts) {
@@ -69,20 +105,20 @@ impl Duly {
         };
         match by_task {
             Some(result) => result,
-            None => self.shut_down_here().await,
+            None => self.shut_down_by_caller().await,
         }
     }
 
-    fn start_shutdown(&self) -> watch::Receiver<Answer> {
-        let mut result = self.inner.shutdown.result.lock().unwrap_or_else(PoisonError::into_inner);
+    fn start_shutdown(&self) -> watch::Receiver<ShutdownResult> {
+        let mut result = self.inner.lifecycle.shutdown.result.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = &*result {
             return started.clone();
         }
-        self.inner.closed.store(true, Ordering::Release);
+        self.inner.lifecycle.closed.store(true, Ordering::Release);
         let (result_tx, result_rx) = watch::channel(None);
         *result = Some(result_rx.clone());
         let duly = self.clone();
-        self.inner.runtime.spawn(async move {
+        self.inner.lifecycle.runtime.spawn(async move {
             duly.stop_delivery().await;
             let closed = duly.close_store().await;
             result_tx.send_replace(Some(closed));
@@ -90,27 +126,27 @@ impl Duly {
         result_rx
     }
 
-    /// Lets what is under way finish within its grace, and hands back the rest.
+    /// Lets running calls finish within the grace period, and releases the rest.
     async fn stop_delivery(&self) {
         let inner = &self.inner;
-        self.handling().clear();
+        self.handlers().clear();
         let grace_end = self.grace_end();
         let (stopped_tx, stopped) = oneshot::channel();
         let _ = inner.parts.inputs.send(Command::Shutdown { grace_end, stopped_tx }.into());
-        if self.in_time(grace_end, stopped).await == Waited::Standstill {
+        if self.wait_stopped(grace_end, stopped).await == WaitResult::Standstill {
             let (stopped_tx, stopped) = oneshot::channel();
             let now = inner.parts.clock.now().mono();
             let _ = inner.parts.inputs.send(Command::Shutdown { grace_end: now, stopped_tx }.into());
-            self.in_time(grace_end, stopped).await;
+            self.wait_stopped(grace_end, stopped).await;
         }
     }
 
     async fn close_store(&self) -> Result<(), Error> {
         let inner = &self.inner;
-        inner.tasks.iter().for_each(tokio::task::AbortHandle::abort);
-        let was_closing = inner.shutdown.is_closing.swap(true, Ordering::AcqRel);
-        let closed = match caught(inner.parts.store.close()).await {
-            // The task began to close it and did not come to its end; what it left open is closed now.
+        inner.lifecycle.tasks.iter().for_each(AbortHandle::abort);
+        let was_closing = inner.lifecycle.shutdown.is_closing.swap(true, Ordering::AcqRel);
+        let closed = match catch_panic(inner.parts.store.close()).await {
+            // The shutdown task began to close it and did not finish.
             Ok(Err(error)) if was_closing && error.kind == StoreErrorKind::Closed => Ok(()),
             Ok(closed) => closed,
             Err(panic) => {
@@ -119,21 +155,21 @@ impl Duly {
                 Err(StoreError::new(StoreErrorKind::Damaged, what))
             }
         };
-        inner.ended.store(true, Ordering::Release);
+        inner.lifecycle.ended.store(true, Ordering::Release);
         inner.parts.events.close();
         self.check_alive()?;
         Ok(closed?)
     }
 
-    /// The task that shuts down was dropped with its runtime, or nobody drives it.
-    async fn shut_down_here(&self) -> Result<(), Error> {
-        let mut by_caller = self.inner.shutdown.by_caller.lock().await;
+    /// The shutdown task was dropped with its runtime, or nobody drives it.
+    async fn shut_down_by_caller(&self) -> Result<(), Error> {
+        let mut by_caller = self.inner.lifecycle.shutdown.by_caller.lock().await;
         if let Some(result) = &*by_caller {
             return result.clone();
         }
-        Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        check_runtime()?;
         tracing::warn!("runtime of this Duly does not run; store closed by the caller of shutdown");
-        // Tasks that were dropped with their runtime are no fault of delivery.
+        // Tasks that were dropped with their runtime are no failure of delivery.
         let result = match self.close_store().await {
             Err(Error::Stopped(_)) => Ok(()),
             result => result,
@@ -141,7 +177,7 @@ impl Duly {
         by_caller.insert(result).clone()
     }
 
-    /// The task that shuts down should have been done for a while.
+    /// Waits until the shutdown task is overdue.
     async fn shutdown_overdue(&self) {
         let clock = &self.inner.parts.clock;
         let bound = self.grace_end().saturating_add(RECORDING + OVERDUE);
@@ -152,32 +188,36 @@ impl Duly {
     }
 
     pub(crate) fn grace_end(&self) -> Monotonic {
-        self.inner.parts.clock.now().mono().saturating_add(self.inner.grace)
+        self.inner.parts.clock.now().mono().saturating_add(self.inner.options.grace)
     }
 
-    /// Waits until the driver is done, or surely should be. In a handler it does not wait: that may be what the driver waits for.
-    pub(crate) async fn bounded(&self, grace_end: Monotonic, waiting: oneshot::Receiver<()>) {
+    /// Waits until the driver has stopped, or must have. Returns at once in a handler, for which the driver may wait.
+    pub(crate) async fn wait_stopped_outside_handler(
+        &self,
+        grace_end: Monotonic,
+        waiting: oneshot::Receiver<()>,
+    ) {
         if !is_in_handler(&self.inner.parts) {
-            self.in_time(grace_end, waiting).await;
+            self.wait_stopped(grace_end, waiting).await;
         }
     }
 
-    async fn in_time(&self, grace_end: Monotonic, waiting: oneshot::Receiver<()>) -> Waited {
+    async fn wait_stopped(&self, grace_end: Monotonic, waiting: oneshot::Receiver<()>) -> WaitResult {
         let clock = &self.inner.parts.clock;
         tokio::select! {
             biased;
-            _ = waiting => Waited::Done,
+            _ = waiting => WaitResult::Done,
             () = clock.sleep_until(grace_end.saturating_add(RECORDING)) => {
                 tracing::warn!("release timed out at shutdown; messages return when their leases end");
-                Waited::Done
+                WaitResult::Done
             }
-            () = standstill(clock.runs_by_itself(), STANDSTILL) => Waited::Standstill,
+            () = standstill(clock.runs_by_itself(), STANDSTILL) => WaitResult::Standstill,
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Waited {
+enum WaitResult {
     Done,
     /// The clock was not moved.
     Standstill,

@@ -1,4 +1,4 @@
-//! A task in a handler's hands.
+//! Tasks: messages as handlers see them.
 
 use std::{
     fmt::Display,
@@ -14,10 +14,10 @@ use duly_core::{
 };
 use tokio::sync::Notify;
 
-/// What a handler may return: a [`Verdict`], nothing (which means done), or a `Result` of either. An error counts as a
-/// failure, and its words are kept with the attempt.
+/// What a handler may return: a [`Verdict`], `()` (done), or a `Result` of either. An error is a failure, and its text
+/// is kept with the attempt.
 pub trait HandlerResult {
-    /// The verdict, or the words of the failure.
+    /// The verdict, or the error text.
     fn verdict(self) -> Result<Verdict, String>;
 }
 
@@ -35,13 +35,13 @@ impl HandlerResult for () {
 
 impl<V: Into<Verdict>, E: Display> HandlerResult for Result<V, E> {
     fn verdict(self) -> Result<Verdict, String> {
-        // The alternate form: errors that keep their sources print them only there.
+        // The alternate form prints the whole chain of an error.
         self.map(Into::into).map_err(|error| format!("{error:#}"))
     }
 }
 
-/// How a try ended by what its handler returned.
-pub(crate) fn end_of(result: impl HandlerResult, lease_lost: &LeaseLostSignal) -> AttemptResult {
+/// The result of an attempt by what its handler returned.
+pub(crate) fn attempt_result_of(result: impl HandlerResult, lease_lost: &LeaseLostSignal) -> AttemptResult {
     match result.verdict() {
         Ok(Verdict::Done) => AttemptResult::Delivered { receipt: None },
         Ok(Verdict::Retry { after, reason }) => {
@@ -54,15 +54,15 @@ pub(crate) fn end_of(result: impl HandlerResult, lease_lost: &LeaseLostSignal) -
             }
         }
         Ok(Verdict::GiveUp(reason)) => AttemptResult::failed(Outcome::Refused, reason),
-        // The next try would read the same bytes.
-        Err(words) if lease_lost.is_unreadable(&words) => AttemptResult::failed(Outcome::Refused, words),
-        Err(words) => AttemptResult::failed(Outcome::Failed, words),
-        // A verdict of a later version: nothing is given up on a guess.
+        // A retry would decode the same bytes.
+        Err(text) if lease_lost.is_unreadable(&text) => AttemptResult::failed(Outcome::Refused, text),
+        Err(text) => AttemptResult::failed(Outcome::Failed, text),
+        // A verdict of a later version: retry it.
         Ok(other) => AttemptResult::failed(Outcome::Failed, format!("the handler said {other:?}")),
     }
 }
 
-/// One message in a handler's hands, leased to it while it runs.
+/// One message, leased to the handler while it runs.
 #[derive(Debug)]
 pub struct Task {
     message: duly_core::StoredMessage,
@@ -75,7 +75,7 @@ impl Task {
         Self { message: leased.message.clone(), attempt: leased.attempt, lease_lost }
     }
 
-    /// Its id within the queue: what [`add_task`](crate::Duly::add_task) was given.
+    /// Its id within the queue, as passed to [`add_task`](crate::Duly::add_task).
     pub fn id(&self) -> &str {
         crate::tasks::bare_id(&self.message.topic, &self.message.id)
     }
@@ -84,7 +84,7 @@ impl Task {
         self.lease_lost.clone()
     }
 
-    /// Its id within Duly.
+    /// The id of the message.
     pub fn message_id(&self) -> &MessageId {
         &self.message.id
     }
@@ -94,13 +94,13 @@ impl Task {
         &self.message.topic
     }
 
-    /// What it carries.
+    /// Its body.
     pub fn body(&self) -> &Body {
         &self.message.body
     }
 
-    /// What it carries, read as JSON. A handler that returns this error makes the task a dead letter at once: the next try
-    /// would read the same bytes.
+    /// Decodes its body as JSON. A handler that returns this error makes the task a dead letter at once, because a
+    /// retry would decode the same bytes.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Invalid> {
         serde_json::from_slice(self.message.body.as_bytes()).map_err(|error| {
             let detail = format!("the body is not the JSON expected: {error}");
@@ -119,7 +119,7 @@ impl Task {
         self.message.due
     }
 
-    /// The number of this try, from 1.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
@@ -129,21 +129,21 @@ impl Task {
         &self.message
     }
 
-    /// Whether the lease is lost: somebody else may work on the task now, and this handler's answer is ignored.
+    /// Whether the lease is lost: another consumer may process the task now, and the result of this call is ignored.
     pub fn is_lease_lost(&self) -> bool {
         self.lease_lost.lost.load(Ordering::Acquire)
     }
 
-    /// Waits until the lease is lost. For work that should stop when its result no longer counts.
+    /// Waits until the lease is lost, to stop work whose result no longer counts.
     ///
     /// Cancel safety: it may be dropped and called again at any time, as in `tokio::select!`.
     pub async fn lease_lost(&self) {
-        let told = self.lease_lost.told.notified();
-        tokio::pin!(told);
-        // Listening begins before the look, so that nothing falls between the two.
-        told.as_mut().enable();
+        let lost = self.lease_lost.notify.notified();
+        tokio::pin!(lost);
+        // Subscribed before the check, so that no signal falls between the two.
+        lost.as_mut().enable();
         if !self.is_lease_lost() {
-            told.await;
+            lost.await;
         }
     }
 }
@@ -152,24 +152,24 @@ impl Task {
 #[derive(Debug, Default)]
 pub(crate) struct LeaseLostSignal {
     lost: AtomicBool,
-    told: Notify,
-    /// Why the body could not be read as JSON, the last time it was tried.
+    notify: Notify,
+    /// Why the body did not decode, at the last attempt.
     unreadable: Mutex<Option<String>>,
 }
 
 impl LeaseLostSignal {
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
 
     fn unreadable(&self, why: String) {
         *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    /// Whether a handler failed in the words of a body that cannot be read.
-    fn is_unreadable(&self, words: &str) -> bool {
+    /// Whether the error of a handler is that of a body which did not decode.
+    fn is_unreadable(&self, text: &str) -> bool {
         let why = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
-        why.as_ref().is_some_and(|why| words.contains(why.as_str()))
+        why.as_ref().is_some_and(|why| text.contains(why.as_str()))
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks: a queue, an id and a time, and nothing else.
+//! Plain tasks: a queue, an id and a time.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -10,8 +10,8 @@ use duly_core::{
 use crate::{Accepted, Duly, Error, Message, Receive, Received, queue};
 
 impl Duly {
-    /// Adds a task that is due at a [`Timestamp`] or a [`SystemTime`](std::time::SystemTime). One task id once per queue: adding it again changes nothing and is a
-    /// duplicate.
+    /// Adds a task that is due at a [`Timestamp`] or a [`SystemTime`](std::time::SystemTime). A task id exists once per
+    /// queue: adding it again changes nothing and is a duplicate.
     ///
     /// Cancel safety: dropped midway, it may have been added or not; add it again: what was added already is a duplicate.
     pub async fn add_task(&self, queue: &str, id: &str, at: impl Into<Timestamp>) -> Result<Accepted, Error> {
@@ -31,7 +31,7 @@ impl Duly {
         self.send(task(queue, id)?.after(delay)).await
     }
 
-    /// Takes a task back before it is due.
+    /// Cancels a task before it is due.
     ///
     /// Cancel safety: dropped midway, it may have been done or not; ask again: what was done already answers [`Changed::TooLate`] with
     /// the state it is in.
@@ -39,7 +39,7 @@ impl Duly {
         self.cancel(task_id(queue, id)?).await
     }
 
-    /// Looks at the ids of up to `max` tasks that are due and wait to be taken. Changes nothing.
+    /// Lists the ids of up to `max` tasks that are ready. Changes nothing.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn ready_tasks(&self, queue: &str, max: usize) -> Result<Vec<String>, Error> {
@@ -55,7 +55,7 @@ impl Duly {
         let mut ready = Vec::new();
         loop {
             let page = self.list(&query).await?;
-            // Due, but waiting for its next try, is not ready.
+            // A due task that waits for a retry is not ready.
             let due = page.records.iter().filter(|record| record.ready <= now);
             ready.extend(due.map(|record| bare_id(&topic, &record.message.id).to_owned()));
             ready.truncate(max);
@@ -66,10 +66,11 @@ impl Duly {
         }
     }
 
-    /// Takes up to `max` tasks that are due, leased: each is to be acknowledged with its receipt, or comes again when
-    /// its lease ends.
+    /// Receives up to `max` ready tasks under a lease: acknowledge each with its receipt, or it comes back when its
+    /// lease ends.
     ///
-    /// Cancel safety: dropped midway, nothing is lost and no try is counted: what was taken is released in the background.
+    /// Cancel safety: dropped midway, nothing is lost and no attempt counts: claimed tasks are released in the
+    /// background.
     pub async fn poll_ready_tasks(&self, queue: &str, max: usize) -> Result<Vec<Received>, Error> {
         self.receive(queue, Receive { max, ..queue::Receive::default() }).await
     }
@@ -79,16 +80,16 @@ fn task(queue: &str, id: &str) -> Result<Message, Error> {
     Ok(Message::to_sink(SinkName::QUEUE, Topic::parse(queue)?.as_str()).id(task_id(queue, id)?.as_str()))
 }
 
-/// A task's id within Duly: the [name](prefix) of its queue, a colon, and its own id.
+/// The message id of a task: the [prefix] of its queue, a colon, and its own id.
 fn task_id(queue: &str, id: &str) -> Result<MessageId, Error> {
     Ok(MessageId::parse(&format!("{}:{id}", prefix(queue)))?)
 }
 
-/// The longest name of a queue that is written out; a longer one would leave no room for the id of the task.
+/// The longest queue name that is written out; a longer one would leave no space for the task id.
 const WRITTEN_MAX: usize = 64;
 
-/// The name of a queue in ids of its tasks, one to one. An id takes fewer characters than a queue, and a colon ends the name:
-/// `order` is written as it is, `a:b` as `:a.3Ab`, and what is too long as `::` and a hash.
+/// The name of a queue in task ids, one to one. Ids allow fewer characters than queues, and a colon ends the name:
+/// `order` stays as it is, `a:b` is `:a.3Ab`, and a long one is `::` and a hash.
 fn prefix(queue: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if queue.len() <= WRITTEN_MAX && queue.bytes().all(|byte| is_plain(byte) || byte == b'.') {

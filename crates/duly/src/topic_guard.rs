@@ -1,4 +1,4 @@
-//! A sink that takes some topics only.
+//! A sink that accepts some topics only.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -8,16 +8,16 @@ use duly_core::{
     TopicPatterns,
 };
 
-/// Refuses what its patterns do not allow, when it is sent and once more before it is delivered: what is stored may have been accepted
-/// under other settings, or by another way than [`send`](crate::Duly::send).
+/// Refuses topics that its patterns do not match, when a message is sent and again before it is delivered: a stored
+/// message may have been accepted under other settings, or by another way than [`send`](crate::Duly::send).
 pub(crate) struct TopicGuard {
     sink: Arc<dyn Sink>,
     topics: TopicPatterns,
 }
 
 impl TopicGuard {
-    /// The sink itself, if it takes every topic.
-    pub(crate) fn around(sink: Arc<dyn Sink>, topics: &TopicPatterns) -> Arc<dyn Sink> {
+    /// Wraps a sink, unless it accepts every topic.
+    pub(crate) fn wrap(sink: Arc<dyn Sink>, topics: &TopicPatterns) -> Arc<dyn Sink> {
         if topics.allows_all() { sink } else { Arc::new(Self { sink, topics: topics.clone() }) }
     }
 

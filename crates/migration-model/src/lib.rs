@@ -5,9 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod check;
-#[path = "../../server/src/cli/migrate_store/decide.rs"]
+#[path = "../../cli/src/migrate_store/decide.rs"]
 mod decide;
-#[path = "../../server/src/cli/migrate_store/instants.rs"]
+#[path = "../../cli/src/migrate_store/instants.rs"]
 #[expect(dead_code, reason = "the model keeps its own account of what is known")]
 mod instants;
 mod model;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use duly_core::{State, Timestamp, store::Changed};
 
 use crate::{
-    decide::{DeadFate, Fate, Why, after_cancel, after_purge, is_another, of_dead_copy, of_parked},
+    decide::{DeadOutcome, CopyOutcome, Why, after_cancel, after_purge, is_another, of_dead_copy, of_parked},
     instants::Instants,
     world::{Both, Call, DUE, Source, Target, World, accepted},
 };
@@ -148,19 +148,19 @@ impl Protocol {
         }
     }
 
-    fn may_drop(&self, both: &Both, fate: Fate) -> bool {
-        match fate {
-            Fate::Drop(Why::AtSource | Why::Cancelled) => true,
-            Fate::Stay => self.broken == Some(Broken::DropsInFlight) && both.source == Source::InFlight,
-            Fate::Live(_) | Fate::Dead | Fate::Forgotten => false,
+    fn may_drop(&self, both: &Both, outcome: CopyOutcome) -> bool {
+        match outcome {
+            CopyOutcome::Drop(Why::AtSource | Why::Cancelled) => true,
+            CopyOutcome::Stay => self.broken == Some(Broken::DropsInFlight) && both.source == Source::InFlight,
+            CopyOutcome::Live(_) | CopyOutcome::Dead | CopyOutcome::Forgotten => false,
         }
     }
 
     /// Not brought to life if what was cancelled is not what the copy, or what was read, was made of.
-    fn checked(&self, both: &Both, fate: Fate, content: usize) -> Fate {
+    fn checked(&self, both: &Both, outcome: CopyOutcome, content: usize) -> CopyOutcome {
         let is_gone = both.record().is_some_and(|record| is_another(&record, accepted(content)));
         let is_told = self.broken != Some(Broken::TakesAnother);
-        if is_gone && is_told && matches!(fate, Fate::Live(_)) { Fate::Forgotten } else { fate }
+        if is_gone && is_told && matches!(outcome, CopyOutcome::Live(_)) { CopyOutcome::Forgotten } else { outcome }
     }
 
     pub(crate) fn step(&self, world: &mut World) {
@@ -233,7 +233,7 @@ impl Protocol {
                 Tool::Purge { ids: ids.into_iter().filter(is_there).collect(), new }
             }
             Tool::Purge { new, .. } => {
-                let is_back = |answer: &Changed| after_purge(*answer) == DeadFate::Withdraw;
+                let is_back = |answer: &Changed| after_purge(*answer) == DeadOutcome::Withdraw;
                 let back = answers.iter().filter(|((i, ..), answer)| new.contains(i) && is_back(answer));
                 Tool::SettleDead(back.map(|((i, ..), _)| *i).collect())
             }
@@ -268,7 +268,7 @@ impl Protocol {
         }
         let is_withdrawn = |i: &usize| {
             let both = &world.messages[*i];
-            both.target == Target::Dead && of_dead_copy(both.record().as_ref()) == DeadFate::Withdraw
+            both.target == Target::Dead && of_dead_copy(both.record().as_ref()) == DeadOutcome::Withdraw
         };
         Tool::WithdrawDead { ids: world.unfinished.iter().copied().filter(is_withdrawn).collect(), last }
     }
@@ -278,8 +278,8 @@ impl Protocol {
         let (mut live, mut drop) = (Vec::new(), Vec::new());
         for (i, both) in world.messages.iter().enumerate().filter(|(_, both)| both.target == Target::Parked) {
             match self.checked(both, of_parked(both.record().as_ref(), &ours), both.copy) {
-                Fate::Live(_) => live.push(i),
-                fate if self.may_drop(both, fate.by_now(world.may_come_late)) => drop.push(i),
+                CopyOutcome::Live(_) => live.push(i),
+                outcome if self.may_drop(both, outcome.by_now(world.may_come_late)) => drop.push(i),
                 _ => {}
             }
         }
@@ -323,11 +323,11 @@ impl Protocol {
             if both.target != Target::Parked {
                 continue;
             }
-            let fate = after_cancel(*answer, both.record().as_ref(), &ours, DUE);
-            let fate = self.checked(both, fate, *content);
-            match fate {
-                Fate::Live(_) => live.push(*i),
-                _ if self.may_drop(both, fate.by_now(late)) => drop.push(*i),
+            let outcome = after_cancel(*answer, both.record().as_ref(), &ours, DUE);
+            let outcome = self.checked(both, outcome, *content);
+            match outcome {
+                CopyOutcome::Live(_) => live.push(*i),
+                _ if self.may_drop(both, outcome.by_now(late)) => drop.push(*i),
                 _ => in_doubt = true,
             }
         }

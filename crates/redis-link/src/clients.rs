@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{
-    Client, ClientTlsConfig, ConnectionInfo, RedisResult, TlsCertificates, TlsMode,
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, RedisResult, TlsCertificates, TlsMode,
     cluster::ClusterClient,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
@@ -73,6 +73,14 @@ impl Reach {
             Some(certificates) => Client::build_with_tls(info.clone(), certificates),
             None => Client::open(info.clone()),
         }
+    }
+
+    /// For each server by TLS that the address of a cluster names. The client of a cluster keeps only the words of why it could not
+    /// connect; a connection to one of these tells.
+    pub fn tls_seeds(&self, address: &Address) -> RedisResult<Vec<Client>> {
+        let Address::Cluster(nodes) = address else { return Ok(Vec::new()) };
+        let by_tls = nodes.iter().filter(|node| matches!(node.addr(), ConnectionAddr::TcpTls { .. }));
+        by_tls.map(|node| self.client(node)).collect()
     }
 
     fn cluster(&self, nodes: &[ConnectionInfo]) -> RedisResult<ClusterClient> {

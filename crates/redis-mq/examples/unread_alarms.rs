@@ -6,7 +6,7 @@
 use std::{error::Error, time::Duration};
 
 use redis::AsyncCommands;
-use redis_mq::{Cancelled, Expired, RedisMq, Settings};
+use redis_mq::{Cancelled, ExpiredTimer, RedisMq, Settings};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let (checked, mut checks) = mpsc::unbounded_channel();
     let look = inbox.clone();
-    let check = move |alarm: Expired<Alarm>| {
+    let check = move |alarm: ExpiredTimer<Alarm>| {
         let (checked, mut look) = (checked.clone(), look.clone());
         async move {
             let Alarm { name, level } = &alarm.value;

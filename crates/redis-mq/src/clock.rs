@@ -1,4 +1,4 @@
-//! The one place where this library looks at the time, sleeps, and draws names.
+//! The only place where this library reads clocks, sleeps and draws random numbers.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -31,7 +31,7 @@ pub(crate) async fn sleep(span: Duration) {
     tokio::time::sleep(span).await;
 }
 
-/// A number that nobody else has drawn: a hasher's keys come from the system.
-pub(crate) fn draw() -> u64 {
+/// A random number: the keys of a hasher come from the system.
+pub(crate) fn random_u64() -> u64 {
     RandomState::new().hash_one(0)
 }

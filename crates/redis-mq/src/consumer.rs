@@ -1,14 +1,14 @@
-//! Functions that listen by themselves.
+//! Consumers: functions with the attribute `consumer`.
 
 use crate::{Error, Listener, RedisMq, Subscription};
 
-/// Something that can be subscribed by its name alone: a function with the attribute [`consumer`](macro@crate::consumer).
+/// A function with the attribute [`consumer`](macro@crate::consumer).
 pub trait Consumer {
-    /// Its subscription, with all that the attribute says. More can be said before it is started.
+    /// Builds its listener, with the options of the attribute.
     fn subscription(&self, mq: &RedisMq) -> Subscription;
 }
 
-/// A function that makes the subscription: what the attribute makes of a function with state.
+/// A function that builds the listener: what the attribute makes of a function with state.
 impl<F: Fn(&RedisMq) -> Subscription> Consumer for F {
     fn subscription(&self, mq: &RedisMq) -> Subscription {
         self(mq)
@@ -16,11 +16,11 @@ impl<F: Fn(&RedisMq) -> Subscription> Consumer for F {
 }
 
 impl RedisMq {
-    /// Starts consumers, and answers their listeners in the same order.
+    /// Starts consumers. Returns their listeners in the same order.
     ///
-    /// If one does not start, those before it are stopped again, and the error is that of the one.
+    /// If one fails to start, those before it are stopped, and its error is returned.
     ///
-    /// Cancel safety: dropped midway, those that were started run until [`shutdown`](Self::shutdown).
+    /// Cancel safety: dropped midway, started ones run until [`shutdown`](Self::shutdown).
     pub async fn start(&self, consumers: &[&(dyn Consumer + Sync)]) -> Result<Vec<Listener>, Error> {
         let mut running = Vec::with_capacity(consumers.len());
         for consumer in consumers {

@@ -1,4 +1,4 @@
-//! Events for later: kept in Redis by Duly, appended to their streams when they are due.
+//! Delayed events: Duly keeps them in Redis and appends them to their streams when they are due.
 
 use std::{
     sync::{Arc, Weak},
@@ -25,17 +25,17 @@ use crate::{
     settings::check_event,
 };
 
-/// The lane of all events.
+/// The sink of all delayed events.
 const SINK: &str = "streams";
 
-/// How long a process that says nothing is taken to be there, at least and at most.
+/// Shortest and longest lease of a process in the store.
 const LEASE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
 
 /// When an event is due: after a [`Duration`], or at a [`SystemTime`] or [`Timestamp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum When {
-    /// So long after it is accepted.
+    /// This long after it is accepted.
     After(Duration),
     /// At this time, by the clock of Redis.
     At(Timestamp),
@@ -59,10 +59,11 @@ impl From<SystemTime> for When {
     }
 }
 
-/// How long to wait before a store that could not be joined is tried again: doubling from the first to the longest.
-const JOIN_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Waits before joining the store is tried again: doubling from the first to the longest.
+const JOIN_RETRY_WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The part that keeps delayed events. A Redis that it refuses is fine for all that needs no delays, so it starts when it can.
+/// The Duly of this `RedisMq`. It starts when it can: a Redis that it refuses still serves everything that is not
+/// delayed.
 #[derive(Default)]
 pub(crate) struct Delayed {
     state: Mutex<State>,
@@ -70,12 +71,12 @@ pub(crate) struct Delayed {
 
 #[derive(Default)]
 struct State {
-    /// With a number that is different for each.
+    /// The running Duly, with a unique number.
     running: Option<(u64, Duly)>,
-    /// Another process came with this one's name, so it joins under a name of its own from then on: under the same one they would replace
-    /// each other for ever.
+    /// Another process joined with the same name. From then on this one joins under a generated name: with one name
+    /// they would replace each other for ever.
     is_replaced: bool,
-    /// It was shut down, and does not start again.
+    /// It was shut down and does not start again.
     is_shut_down: bool,
 }
 
@@ -84,9 +85,9 @@ impl State {
         if self.is_shut_down {
             return Err(Error::Closed);
         }
-        let number = clock::draw();
+        let number = clock::random_u64();
         let duly = if self.is_replaced {
-            start(settings, &format!("{}-{number:016x}", shortened(name))).await?
+            start(settings, &format!("{}-{number:016x}", truncated(name))).await?
         } else {
             start(settings, name).await?
         };
@@ -94,25 +95,25 @@ impl State {
     }
 }
 
-/// So much of a name that a number fits behind it.
-fn shortened(name: &str) -> &str {
+/// Cuts a name so that a number fits behind it.
+fn truncated(name: &str) -> &str {
     const BYTES_MAX: usize = 47;
     let end =
         name.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= BYTES_MAX).last();
     &name[..end.unwrap_or(0)]
 }
 
-/// Why what runs is of no more use.
+/// Why the store must be joined again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unusable {
-    /// Redis has lost what it kept.
+enum RejoinReason {
+    /// Redis lost its data.
     Lost,
-    /// Another process took its name.
+    /// Another process joined with its name.
     Replaced,
 }
 
-impl Unusable {
-    /// What an error of the store means, if the store can be joined again.
+impl RejoinReason {
+    /// The reason in an error of the store, if joining again helps.
     fn of(error: &StoreError, settings: &Settings) -> Option<Self> {
         if is_gone(error) {
             return settings.allow_volatile.then_some(Self::Lost);
@@ -122,7 +123,7 @@ impl Unusable {
 }
 
 impl Delayed {
-    /// Starts to deliver; if that is refused, whoever sends for later is told why.
+    /// Joins the store and starts delivering. If that fails, the calls that send delayed events return the reason.
     pub(crate) async fn begin(&self, settings: &Settings, name: &str) {
         if let Err(error) = self.get(settings, name).await {
             tracing::info!(%error, "delayed store not joined");
@@ -137,11 +138,11 @@ impl Delayed {
         }
     }
 
-    /// The one of this number is of no more use: joins again, unless that was done before.
+    /// Replaces the Duly of this number by one that joins again, unless that was done already.
     async fn restart(
         &self,
         number: u64,
-        why: Unusable,
+        why: RejoinReason,
         settings: &Settings,
         name: &str,
     ) -> Result<(u64, Duly), Error> {
@@ -154,10 +155,10 @@ impl Delayed {
                 return Ok((*running, old.clone()));
             }
             match why {
-                Unusable::Lost => {
+                RejoinReason::Lost => {
                     tracing::error!("Redis lost its delayed events; joining an empty store (allow_volatile)")
                 }
-                Unusable::Replaced => tracing::error!(
+                RejoinReason::Replaced => tracing::error!(
                     consumer = name,
                     "another process joined with the same consumer name; joining again under another"
                 ),
@@ -165,13 +166,14 @@ impl Delayed {
             let old = old.clone();
             tokio::spawn(async move { old.shutdown().await });
             state.running = None;
-            state.is_replaced |= why == Unusable::Replaced;
+            state.is_replaced |= why == RejoinReason::Replaced;
         }
         state.start(settings, name).await
     }
 
-    /// Joins the store if that failed before, or if what runs is of no more use: a process that only delivers makes no call that would fail.
-    async fn look_after(&self, settings: &Settings, name: &str) -> Result<(), Error> {
+    /// Joins the store if that failed before, or joins again if the running Duly is of no more use: a process that only
+    /// delivers makes no call that would fail.
+    async fn ensure_joined(&self, settings: &Settings, name: &str) -> Result<(), Error> {
         let running = self.state.lock().await.running.clone();
         let Some((number, duly)) = running else {
             self.get(settings, name).await?;
@@ -181,7 +183,7 @@ impl Delayed {
         let health = duly.health().await;
         let failing = [StoreErrorKind::Damaged, StoreErrorKind::Closed];
         let failing = failing.into_iter().find_map(|kind| health.failing_with(kind));
-        if let Some(why) = failing.and_then(|error| Unusable::of(error, settings)) {
+        if let Some(why) = failing.and_then(|error| RejoinReason::of(error, settings)) {
             self.restart(number, why, settings, name).await?;
         }
         Ok(())
@@ -191,7 +193,7 @@ impl Delayed {
         self.state.lock().await.running.is_some()
     }
 
-    /// May be called again: it is the same shutdown.
+    /// May be called repeatedly.
     pub(crate) async fn shutdown(&self) -> Result<(), Error> {
         let running = {
             let mut state = self.state.lock().await;
@@ -205,37 +207,37 @@ impl Delayed {
     }
 }
 
-/// Sees to it that delayed events are delivered, for as long as the [`RedisMq`] is there.
+/// Keeps delivery of delayed events running for as long as the [`RedisMq`] exists.
 pub(crate) async fn watch(mq: Weak<Inner>) {
-    let there = || mq.upgrade().filter(|inner| !inner.is_closed());
-    let (mut wait, mut told) = (JOIN_AGAIN.0, String::new());
+    let open = || mq.upgrade().filter(|inner| !inner.is_closed());
+    let (mut wait, mut last_error) = (JOIN_RETRY_WAITS.0, String::new());
     loop {
-        let Some(inner) = there() else { return };
+        let Some(inner) = open() else { return };
         let is_running = inner.delayed.is_running().await;
-        let pause = if is_running { inner.settings.tidy_interval.max(LEASE.0) } else { wait };
+        let pause = if is_running { inner.settings.maintenance_interval.max(LEASE.0) } else { wait };
         drop(inner);
         clock::sleep(pause).await;
-        let Some(inner) = there() else { return };
-        match inner.delayed.look_after(&inner.settings, &inner.consumer).await {
-            Ok(()) => (wait, told) = (JOIN_AGAIN.0, String::new()),
+        let Some(inner) = open() else { return };
+        match inner.delayed.ensure_joined(&inner.settings, &inner.consumer).await {
+            Ok(()) => (wait, last_error) = (JOIN_RETRY_WAITS.0, String::new()),
             Err(Error::Closed) => return,
             Err(error) => {
-                wait = wait.saturating_mul(2).min(JOIN_AGAIN.1);
-                // Once for each reason: a Redis that will never keep delayed events may be as it should be.
+                wait = wait.saturating_mul(2).min(JOIN_RETRY_WAITS.1);
+                // Logged once per reason: a Redis that never keeps delayed events may be intended.
                 let error = error.to_string();
-                if error != told {
+                if error != last_error {
                     tracing::warn!(
                         error,
                         "delayed store not joined; this process delivers no delayed events until then"
                     );
                 }
-                told = error;
+                last_error = error;
             }
         }
     }
 }
 
-/// Opens the store as one of the processes that share it, and begins to deliver.
+/// Joins the store and starts delivering.
 async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
     let url = settings.url.as_str();
     let machine = SystemClock::new().map_err(|error| duly::Error::NoThread(error.to_string()))?;
@@ -245,15 +247,15 @@ async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
         allow_volatile: settings.allow_volatile,
         node: name.to_owned(),
         lease,
-        ..Options::new(clock::draw())
+        ..Options::new(clock::random_u64())
     };
     let (store, clock) =
         RedisStore::join(url, options, Arc::new(machine)).await.map_err(duly::Error::from)?;
     let clock: Arc<dyn Clock> = Arc::new(clock);
-    // A call ends before the lane's timeout, and that before the lease.
+    // Request timeout < sink timeout < lease.
     let config = SinkConfig::RedisStreams(RedisStreamsConfig {
         url: Some(url.into()),
-        // What keeps unacknowledged entries is done by listeners.
+        // Trimming that keeps unacknowledged entries is done by listeners.
         max_len: settings.trim.max_len.filter(|_| settings.trim.unacknowledged == Unacknowledged::Drop),
         request_timeout: Some(Span(lease * 7 / 10)),
         ..RedisStreamsConfig::default()
@@ -264,7 +266,7 @@ async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
         .store(Arc::new(store))
         .clock(clock)
         .lease(lease)
-        .scan(pace(settings.poll_interval, lease))
+        .sweep(sweep_settings(settings.poll_interval, lease))
         .deliver(settings.enabled)
         .sink(SINK, sink, options)
         .start()
@@ -272,8 +274,9 @@ async fn start(settings: &Settings, name: &str) -> Result<Duly, Error> {
     Ok(duly)
 }
 
-/// No pause is longer than the interval; and every sweep says that this process is there, so a few fit into the lease.
-fn pace(interval: Duration, lease: Duration) -> SweepSettings {
+/// No sweep interval exceeds the poll interval. Each sweep is also a heartbeat, so that several must fit into the
+/// lease.
+fn sweep_settings(interval: Duration, lease: Duration) -> SweepSettings {
     let most = interval.min(lease / 5);
     let usual = SweepSettings::default();
     SweepSettings {
@@ -284,30 +287,33 @@ fn pace(interval: Duration, lease: Duration) -> SweepSettings {
     }
 }
 
-/// The kind that is kept and written with the entry. A content type that would be changed on the way is refused.
-fn content_kind(named: Option<&[u8]>, body: &[u8]) -> Result<ContentKind, Error> {
+/// The content kind of a message. A content type that would be changed on the way is refused.
+fn content_kind(content_type: Option<&[u8]>, body: &[u8]) -> Result<ContentKind, Error> {
     let is_text = std::str::from_utf8(body).is_ok();
-    let Some(named) = named else { return Ok(if is_text { ContentKind::Text } else { ContentKind::Bytes }) };
+    let Some(content_type) = content_type else {
+        return Ok(if is_text { ContentKind::Text } else { ContentKind::Bytes });
+    };
     let known = [ContentKind::Json, ContentKind::Text, ContentKind::Bytes];
-    let kind = known.into_iter().find(|kind| kind.mime().as_bytes() == named);
+    let kind = known.into_iter().find(|kind| kind.mime().as_bytes() == content_type);
     kind.filter(|kind| is_text || *kind == ContentKind::Bytes).ok_or_else(|| {
         Error::Invalid(format!(
             "a message for later has the content type {:?}, {:?} (both of UTF-8) or {:?}, or none; not {:?}: carry that in a field of another name",
             ContentKind::Json.mime(),
             ContentKind::Text.mime(),
             ContentKind::Bytes.mime(),
-            String::from_utf8_lossy(named)
+            String::from_utf8_lossy(content_type)
         ))
     })
 }
 
 impl RedisMq {
-    /// Keeps the value in Redis and appends it to the stream that the event names when it is due, after a [`Duration`] or at a
-    /// [`SystemTime`]: never before, and once, whichever process is killed meanwhile. Answers the id to [cancel](Self::cancel) it by.
+    /// Sends a value later: it is kept in Redis and appended to the stream of the event when it is due, after a
+    /// [`Duration`] or at a [`SystemTime`]. Never early, and once, whichever process dies meanwhile. Returns the id to
+    /// [cancel](Self::cancel) it by.
     ///
-    /// If Redis gives no answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted.
-    /// Cancel safety: dropped midway, it may have been accepted, too. Who wants to repeat it sends a [`Message`] that has an [id](Message::id) by
-    /// [`delay_send_message`](Self::delay_send_message).
+    /// If Redis does not answer, the error is [`Unanswered`](Error::Unanswered): it may have been accepted.
+    /// Cancel safety: dropped midway, it may have been accepted, too. To repeat a send safely, use
+    /// [`delay_send_message`](Self::delay_send_message) with a [`Message`] that has an [id](Message::id).
     pub async fn delay_send<T: Serialize + ?Sized>(
         &self,
         event: &str,
@@ -317,14 +323,14 @@ impl RedisMq {
         self.delay_send_message(event, &Message::json(value)?, when).await
     }
 
-    /// The same for a [`Message`], which may have properties, a priority and an [id](Message::id). Sent again with the same id and content, it is
-    /// the same message: nothing changes, and the first one's time stands. Another content under a known id is refused.
+    /// Sends a [`Message`] later, with its properties, priority and [id](Message::id). A second send with the same id
+    /// and content changes nothing; the first due time stays. Other content under a known id is refused.
     ///
-    /// It must have a body, as [`Message::json`] makes one, and its other fields must be text. Its content type, if it has one, is
-    /// `application/json`, `text/plain; charset=utf-8` or `application/octet-stream`.
+    /// It must have a body, as [`Message::json`] makes one, and its other fields must be text. Its content type, if it
+    /// has one, is `application/json`, `text/plain; charset=utf-8` or `application/octet-stream`.
     ///
-    /// Cancel safety: dropped midway, it may have been accepted or not; send it again with the same [id](Message::id): what was accepted
-    /// already is the same message.
+    /// Cancel safety: dropped midway, it may have been accepted or not; send it again with the same [id](Message::id),
+    /// which changes nothing if it was.
     pub async fn delay_send_message(
         &self,
         event: &str,
@@ -333,7 +339,7 @@ impl RedisMq {
     ) -> Result<MessageId, Error> {
         self.check_open()?;
         check_event(event)?;
-        let message = self.for_later(event, message, when.into())?;
+        let message = self.to_delayed(event, message, when.into())?;
         let inner = &self.inner;
         let (number, duly) = inner.delayed.get(&inner.settings, &inner.consumer).await?;
         let error = match duly.send(message.clone()).await {
@@ -341,8 +347,8 @@ impl RedisMq {
             Err(error) => error,
         };
         let why = match &error {
-            // Nothing was accepted by a store that is lost or closed.
-            duly::Error::Store(error) if !error.is_maybe_done() => Unusable::of(error, &inner.settings),
+            // A store that is lost or closed accepted nothing.
+            duly::Error::Store(error) if !error.is_maybe_done() => RejoinReason::of(error, &inner.settings),
             _ => None,
         };
         let Some(why) = why else { return Err(error.into()) };
@@ -350,34 +356,35 @@ impl RedisMq {
         Ok(duly.send(message).await?.id)
     }
 
-    fn for_later(&self, event: &str, message: &Message, when: When) -> Result<duly::Message, Error> {
+    fn to_delayed(&self, event: &str, message: &Message, when: When) -> Result<duly::Message, Error> {
         let stream = Keys::new(event, &self.inner.address).stream(message.priority);
-        let mut later = duly::Message::to_sink(SINK, &stream);
-        let of = |name: &str| message.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value);
-        let Some(body) = of(BODY).cloned() else {
+        let mut delayed = duly::Message::to_sink(SINK, &stream);
+        let field =
+            |name: &str| message.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        let Some(body) = field(BODY).cloned() else {
             return Err(Error::Invalid(
                 "a message for later has a field \"body\"; Message::json makes one".into(),
             ));
         };
-        let kind = content_kind(of(CONTENT_TYPE).map(Vec::as_slice), &body)?;
-        later = later.body(Body::from_parts(kind, body));
+        let kind = content_kind(field(CONTENT_TYPE).map(Vec::as_slice), &body)?;
+        delayed = delayed.body(Body::from_parts(kind, body));
         for (name, value) in message.fields.iter().filter(|(name, _)| name != BODY && name != CONTENT_TYPE) {
             let value = std::str::from_utf8(value).map_err(|_| {
                 Error::Invalid(format!("the field {name:?} is not text: it cannot be sent for later"))
             })?;
-            later = later.property(name, value);
+            delayed = delayed.property(name, value);
         }
         if let Some(id) = &message.id {
-            later = later.id(id);
+            delayed = delayed.id(id);
         }
         Ok(match when {
-            When::After(delay) => later.after(delay),
-            When::At(at) => later.at(at),
+            When::After(delay) => delayed.after(delay),
+            When::At(at) => delayed.at(at),
         })
     }
 
-    /// Takes back what was sent for later: done, too late (with the state), or unknown. It is named by its id, as text or as
-    /// [`delay_send`](Self::delay_send) gave it.
+    /// Cancels a delayed event: done, too late (with the state), or unknown. The id is text or what
+    /// [`delay_send`](Self::delay_send) returned.
     ///
     /// Cancel safety: dropped midway, it may have been cancelled or not; call it again: [`Changed::TooLate`] with
     /// [`State::Cancelled`](crate::State::Cancelled) if it was.

@@ -1,10 +1,10 @@
-//! What stands in a stream.
+//! Entries of a stream.
 
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 
-/// Where an entry stands in its stream, as Redis names it: `1794852900000-0`.
+/// The id of an entry in its stream, such as `1794852900000-0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EntryId(String);
 
@@ -50,34 +50,34 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const DULY_ID: &str = "duly-id";
 pub(crate) const DULY_DUE: &str = "duly-due";
 pub(crate) const DULY_ATTEMPT: &str = "duly-attempt";
-/// What a replay is for: only this group handles it.
+/// The group that a replayed entry is for.
 pub(crate) const DULY_GROUP: &str = "duly-group";
-/// What no property may be called.
+/// Reserved prefix of property names.
 pub(crate) const RESERVED: &str = "duly-";
 
 /// An entry of a stream, and the value in it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Entry<T> {
-    /// Where it stands in its stream.
+    /// Its id in the stream.
     pub id: EntryId,
-    /// What was sent.
+    /// The decoded value.
     pub value: T,
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) attempt: u32,
 }
 
-/// An entry as it is read, before anybody knows what is in it.
+/// An entry before it is decoded.
 pub(crate) type Raw = Entry<()>;
 
 impl<T> Entry<T> {
-    /// A field by its name, as it stands there.
+    /// The raw bytes of a field.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let found = self.fields.iter().find(|(field, _)| field == name.as_bytes());
         found.map(|(_, value)| value.as_slice())
     }
 
-    /// A field by its name, if it is text.
+    /// A field as text, if it is UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.field(name)?).ok()
     }
@@ -87,18 +87,18 @@ impl<T> Entry<T> {
         self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
     }
 
-    /// The message's own id, the same on every copy that there may ever be.
+    /// The id of the message, the same on every copy.
     pub fn message_id(&self) -> Option<&str> {
         self.text(DULY_ID)
     }
 
-    /// Which try this is, from 1 on.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Reads the value that is in it: from the field `body`, as JSON; where there is none, from the fields themselves, all of them
-    /// text. Says why if it cannot.
+    /// Decodes the value: from the field `body` as JSON, or, without it, from all fields as text. The error says why it
+    /// does not decode.
     pub fn json<V: DeserializeOwned>(&self) -> Result<V, String> {
         if let Some(body) = self.field(BODY) {
             return serde_json::from_slice(body).map_err(|why| why.to_string());
@@ -113,14 +113,14 @@ impl<T> Entry<T> {
 }
 
 impl Raw {
-    /// Fields and values in turn.
+    /// From names and values in turn.
     pub(crate) fn new(id: String, flat: Vec<Vec<u8>>) -> Self {
         let mut flat = flat.into_iter();
         let fields = std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect();
         Self { id: EntryId::new(id), value: (), fields, attempt: 1 }
     }
 
-    /// With the value that it holds; or why it holds none.
+    /// Decodes the value. The error returns the entry and the reason.
     pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<Entry<T>, (Self, String)> {
         match self.json() {
             Ok(value) => Ok(Entry { id: self.id, value, fields: self.fields, attempt: self.attempt }),

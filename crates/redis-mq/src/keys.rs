@@ -1,11 +1,11 @@
-//! Every name in Redis that this library makes.
+//! Names of all keys that this library uses in Redis.
 
 use redis_link::Address;
 
 use crate::Priority;
 
-/// The names around one topic. What lies beside a stream must share its slot on a Cluster, so all of it has the topic in braces;
-/// and as no topic has braces, none can have one of these names.
+/// The keys of one topic. Keys beside a stream must be in its slot on a Cluster, so they have the topic in braces. No
+/// topic has braces, so none collides with them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
     topic: String,
@@ -19,7 +19,7 @@ impl Keys {
         Self { topic: topic.to_owned(), is_cluster, of_dead: false }
     }
 
-    /// Those of the groups that listen to the topic's dead letters.
+    /// The keys of groups that listen to the dead letters.
     pub(crate) fn of_dead_letters(self) -> Self {
         Self { of_dead: true, ..self }
     }
@@ -36,7 +36,7 @@ impl Keys {
         &self.topic
     }
 
-    /// The stream of a priority; the usual one has the name of the topic.
+    /// The stream of a priority; the normal one has the name of the topic.
     pub(crate) fn stream(&self, priority: Priority) -> String {
         match priority {
             _ if self.of_dead => self.dead(),
@@ -52,17 +52,17 @@ impl Keys {
         if self.is_cluster { format!("{{{topic}}}_dlq") } else { format!("{topic}_dlq") }
     }
 
-    /// A hash: how often handlers failed on an entry (by its id), and how often one was begun alone and not ended (id and `!`).
+    /// A hash: failures of an entry (by id), and crashes of processes that handled it alone (id and `!`).
     pub(crate) fn tries(&self, group: &str, priority: Priority) -> String {
         format!("{{{}}}:mq:tries:{}:{group}", self.topic, self.word(priority))
     }
 
-    /// A sorted set: pending entries that nobody works on, by when they are to be handled.
+    /// A sorted set: pending entries that wait for a retry, by due time.
     pub(crate) fn due(&self, group: &str, priority: Priority) -> String {
         format!("{{{}}}:mq:due:{}:{group}", self.topic, self.word(priority))
     }
 
-    /// Which consumer of a group that keeps order is at work.
+    /// The leader of an ordered group.
     pub(crate) fn reader(&self, group: &str) -> String {
         let what = if self.of_dead { "dead-reader" } else { "reader" };
         format!("{{{}}}:mq:{what}:{group}", self.topic)

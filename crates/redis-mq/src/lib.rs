@@ -1,4 +1,5 @@
-//! A message queue on Redis Streams: send now or later, listen by type, and lose nothing on the way. All it needs is Redis 7.0 or newer.
+//! A message queue on Redis Streams: send now or later, typed listeners, retries, dead letters. All it needs is Redis
+//! 7.0 or newer.
 //!
 //! # In five minutes
 //!
@@ -35,17 +36,17 @@
 //! # }
 //! ```
 //!
-//! **Send** one value and wait for its id ([`send`](RedisMq::send)), without waiting ([`send_async`](RedisMq::send_async)), many at once
-//! ([`send_batch`](RedisMq::send_batch)), fields as they are ([`send_fields`](RedisMq::send_fields)), or a [`Message`] with properties and a
-//! [`Priority`].
+//! **Send** one value and wait for its id ([`send`](RedisMq::send)), without waiting
+//! ([`send_async`](RedisMq::send_async)), many at once ([`send_batch`](RedisMq::send_batch)), raw fields
+//! ([`send_fields`](RedisMq::send_fields)), or a [`Message`] with properties and a [`Priority`].
 //!
-//! **Listen** with an `async` closure as above, or with a [`Handler`] that blocks its thread, takes many entries at once, or both. The
-//! [`Subscription`] says what else is wanted: a group and a name ([`subscribe`](RedisMq::subscribe)), how many at a time, only
-//! [some](Subscription::filter) of them, in the [order](Subscription::ordered_by_field) of a key. As plain as with annotations it is by
-//! [`#[consumer]`](macro@consumer).
+//! **Listen** with an async closure as above, or with a [`Handler`] that blocks, takes batches, or both. The
+//! [`Subscription`] has the options: group and consumer ([`subscribe`](RedisMq::subscribe)), concurrency, a
+//! [filter](Subscription::filter), [order](Subscription::ordered_by_field) by key. The attribute
+//! [`#[consumer]`](macro@consumer) makes a listener of a function.
 //!
-//! **Fail** by answering with an error. It is counted, and the entry is tried again [after a while](Retry) while others are handled. After the last
-//! try it is a dead letter, and waits for somebody to mend what was wrong:
+//! **Fail** by returning an error. It counts as an attempt, and the entry is [retried](Retry) while others are handled.
+//! After the last attempt it is a dead letter:
 //!
 //! ```no_run
 //! # async fn run(mq: redis_mq::RedisMq) -> Result<(), redis_mq::Error> {
@@ -59,48 +60,50 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A handler that knows more than "failed" answers with a [`Verdict`]; operators [acknowledge, retry or give up](Group) by id.
+//! A handler that knows more than "failed" returns a [`Verdict`]; operators [acknowledge, retry or give up](Group) by
+//! id.
 //!
-//! **Configure** all of it by [`Settings`], which serde reads from wherever the service keeps its configuration.
+//! **Configure** all of it by [`Settings`], which serde reads from the configuration of your service.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! 1. **Each event is one entry.** Two equal values are two entries. What was sent for later is appended once, whichever
-//!    process is killed and whenever, and never before its time.
-//! 2. **At least once.** An entry is acknowledged after the handler said `Ok`, and not before. Whatever else happens (an
-//!    error, a panic, a handler that takes [too long](Settings::processing_timeout), a process that dies), it is handled
-//!    again, or is a dead letter in the end, never both and never neither. Make handlers safe to repeat; [`Entry::message_id`] is the same on every
-//!    copy.
-//! 3. **One bad event stops nobody and blames nobody.** Only a handler's failure counts, and what kills its process is found out by itself.
-//! 4. **No try more than the limit**, through restarts and takeovers.
-//! 5. **Nothing is trimmed that a group still needs**, unless [asked for](Unacknowledged::Drop), and what is lost then is told.
-//! 6. **No order**, unless asked for: up to [`concurrency`](Settings::concurrency) events are handled at the same time.
+//! 1. **Each event is one entry.** Two equal values are two entries. A delayed event is appended once, whichever
+//!    process dies, and never early.
+//! 2. **At least once.** An entry is acknowledged only after the handler returned `Ok`. After an error, a panic, a
+//!    [timeout](Settings::processing_timeout) or a crash it is handled again or becomes a dead letter, never both and
+//!    never neither. Make handlers idempotent; [`Entry::message_id`] is the same on every copy.
+//! 3. **One bad event affects no other.** Only failures of its own handler count, and an entry that kills its process
+//!    is found by handling suspects alone.
+//! 4. **Never more attempts than the limit**, across restarts and reclaims.
+//! 5. **Nothing is trimmed that a group still needs**, unless [configured](Unacknowledged::Drop), and lost entries are
+//!    reported.
+//! 6. **No order**, unless requested: up to [`concurrency`](Settings::concurrency) events are handled at the same time.
 //!
 //! The guide "What goes wrong with Redis Streams, and how redis-mq avoids it" (`docs/guide/redis-streams-traps.md`) has the reasons, and a test for
 //! each.
 //!
-//! # Futures that are dropped
+//! # Cancel safety
 //!
-//! What was asked of Redis by a future that is dropped midway may have been done or not, as after
-//! [`Unanswered`](Error::Unanswered). Every method says under "Cancel safety" what that means for it.
+//! The call of a future that is dropped midway may be done or not, as after [`Unanswered`](Error::Unanswered). Every
+//! method says under "Cancel safety" what that means for it.
 //!
-//! # What stands in Redis
+//! # Keys in Redis
 //!
 //! | key | what it is |
 //! |---|---|
 //! | `<topic>` | the stream |
 //! | `{<topic>}:high`, `{<topic>}:low` | the streams of what was sent with a [`Priority`] |
 //! | `<topic>_dlq`, on a Cluster `{<topic>}_dlq` | [dead letters](DeadLetter) |
-//! | `{<topic>}:mq:tries:…` | failures of entries that are not settled |
-//! | `{<topic>}:mq:due:…` | entries that wait for their next try |
-//! | `{<topic>}:mq:reader:…`, `{<topic>}:mq:dead-reader:…` | who works in a group that keeps order, of the topic and of its dead letters |
+//! | `{<topic>}:mq:tries:…` | failures of pending entries |
+//! | `{<topic>}:mq:due:…` | entries that wait for a retry |
+//! | `{<topic>}:mq:reader:…`, `{<topic>}:mq:dead-reader:…` | leader of an ordered group, of the topic and of its dead letters |
 //! | `redis-mq:timers:{…}:…` | [timers](expiry), and those that were given up |
 //!
 //! Entries have the fields `body` (JSON), `content-type`, one for each property, `duly-id`, `duly-due` (milliseconds
-//! since 1970) and `duly-attempt`, the same that Duly's server writes by its sink `redis_streams`; so either may send what the
-//! other's users listen to, and so may anybody who can `XADD`. A replayed one has `duly-group`: only that group handles it.
+//! since 1970) and `duly-attempt`, as Duly's sink `redis_streams` writes them. So either may send what the other's
+//! users listen to, and so may anybody who can `XADD`. A replayed entry has `duly-group`: only that group handles it.
 //!
-//! # Figures
+//! # Metrics
 //!
 //! Through the [`metrics`] facade, with the labels `topic` and `group`: `redis_mq_backlog`, `redis_mq_lag`, `redis_mq_pending`, `redis_mq_waiting`,
 //! `redis_mq_oldest_pending_seconds`, `redis_mq_dead_letters`, `redis_mq_trim_held_up`, `redis_mq_handling_seconds`, `redis_mq_handled_total`,
@@ -108,13 +111,13 @@
 //!
 //! # Locks, and keys that expire
 //!
-//! [`lock`] has one holder at a time over all processes; [`expiry`] calls a handler with keys whose time to live is over, and has timers that lose none.
+//! [`lock`] has distributed locks; [`expiry`] calls a handler with expired keys, and has timers that lose nothing.
 //!
 //! # Which Redis
 //!
-//! `redis://`, `rediss://`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`. Delayed events need one that keeps what it was
-//! given: its append-only file on, and no eviction. On any other sending for later is refused, unless
-//! [`allow_volatile`](Settings::allow_volatile) says that losing some is fine; everything else works.
+//! `redis://`, `rediss://`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`. Delayed events need a Redis that
+//! keeps its data: append-only file on, no eviction. On any other, delayed sends are refused unless
+//! [`allow_volatile`](Settings::allow_volatile) is set; everything else works.
 
 mod clock;
 mod consumer;
@@ -135,6 +138,7 @@ mod priority;
 mod produce;
 mod scripts;
 mod settings;
+mod stop;
 
 pub use consumer::Consumer;
 pub use dead::{DeadLetter, DeadLetters, Replay, ReplayFor, Replayed};
@@ -145,20 +149,22 @@ pub use duly::{
     Changed, Error as DelayedError, ErrorCode, IntoMessageId, Invalid, State, StoreError, StoreErrorKind,
     Timestamp,
 };
-pub use duly_core::{Cause, MessageId, RetryPolicy, Verdict};
+pub use duly_core::{Backoff, Cause, MessageId, RetryPolicy, Verdict};
 pub use entry::{Entry, EntryId};
 pub use error::Error;
 pub use expiry::{
-    Cancelled, DeadTimer, Expired, ExpiredKey, Expiring, ExpiryListener, ExpiryTimers, Gap, Timer,
-    TimerListener, TimerReplayed,
+    Cancelled, DeadTimer, EventGap, ExpiredKey, ExpiredTimer, ExpiryHandle, ExpiryListener, ExpiryTimers,
+    Timer, TimerListener, TimerReplayed,
 };
 pub use group::{Group, Settled, Stats};
-pub use listen::{Handler, IntoHandler, Listener, Lost, Stalled, Subscription, Undecodable, Verdicts};
+pub use listen::{
+    EntriesLost, GroupStalled, Handler, IntoHandler, Listener, Subscription, UndecodableEntry, Verdicts,
+};
 pub use lock::{Lock, LockGuard, Released};
 pub use mq::RedisMq;
 pub use priority::Priority;
-pub use produce::{Message, Sending};
-/// Makes of a function a [`Consumer`]: a service then reads as plainly as with annotations.
+pub use produce::{Message, SendFuture};
+/// Makes a [`Consumer`] of a function.
 ///
 /// ```no_run
 /// use redis_mq::{Entry, RedisMq, consumer};
@@ -182,7 +188,7 @@ pub use produce::{Message, Sending};
 /// # Ok(()) }
 /// ```
 ///
-/// A function that needs more than the entry has a second argument, its state, which is cloned for every call and given once:
+/// A function that needs more than the entry has a second argument, its state, which is cloned for every call:
 ///
 /// ```no_run
 /// # use redis_mq::{Entry, RedisMq, consumer};
@@ -199,8 +205,8 @@ pub use produce::{Message, Sending};
 /// # Ok(()) }
 /// ```
 ///
-/// The function takes an [`Entry`] or a `Vec` of them, is `async` or blocks its thread, and answers with a `Result` as every
-/// [`Handler`] does. Besides `topic` there are `group`, `consumer`, `concurrency`, `batch`, `attempts` and `ordered_by_field`, each
-/// an expression; what is left out is as in the [`Settings`].
+/// The function takes an [`Entry`] or a `Vec` of them, is async or blocking, and returns a `Result` like every
+/// [`Handler`]. Options besides `topic` are `group`, `consumer`, `concurrency`, `batch`, `attempts` and
+/// `ordered_by_field`, each an expression; the defaults are in the [`Settings`].
 pub use redis_mq_macros::consumer;
-pub use settings::{Backoff, DeadLetterPolicy, RedisUrl, Retry, Settings, StartFrom, Trim, Unacknowledged};
+pub use settings::{DeadLetterPolicy, RedisUrl, Retry, Settings, StartFrom, Trim, Unacknowledged};

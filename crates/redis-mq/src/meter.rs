@@ -1,4 +1,4 @@
-//! Figures, through the `metrics` facade: whoever installs a recorder before listeners start gets them.
+//! Metrics through the `metrics` facade. Install a recorder before listeners start.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::Stats;
 
-/// The figures of one group of a topic.
+/// The metrics of one group of a topic.
 pub(crate) struct Meter {
     backlog: Gauge,
     lag: Gauge,
@@ -17,9 +17,9 @@ pub(crate) struct Meter {
     seconds: Histogram,
     handled: Counter,
     failures: Counter,
-    buried: Counter,
+    dead_lettered: Counter,
     lost: Counter,
-    held_up: Gauge,
+    trim_blocked: Gauge,
 }
 
 impl Meter {
@@ -35,34 +35,34 @@ impl Meter {
             seconds: histogram!("redis_mq_handling_seconds", &labels),
             handled: counter!("redis_mq_handled_total", &labels),
             failures: counter!("redis_mq_failures_total", &labels),
-            buried: counter!("redis_mq_dead_letters_total", &labels),
+            dead_lettered: counter!("redis_mq_dead_letters_total", &labels),
             lost: counter!("redis_mq_trimmed_unhandled_total", &labels),
-            held_up: gauge!("redis_mq_trim_held_up", &labels),
+            trim_blocked: gauge!("redis_mq_trim_held_up", &labels),
         }
     }
 
-    pub(crate) fn handled(&self, count: usize, took: Duration) {
+    pub(crate) fn record_handled(&self, count: usize, took: Duration) {
         self.seconds.record(took.as_secs_f64());
         self.handled.increment(count as u64);
     }
 
-    pub(crate) fn failed(&self) {
+    pub(crate) fn record_failure(&self) {
         self.failures.increment(1);
     }
 
-    pub(crate) fn buried(&self) {
-        self.buried.increment(1);
+    pub(crate) fn record_dead_letter(&self) {
+        self.dead_lettered.increment(1);
     }
 
-    pub(crate) fn lost(&self, count: usize) {
+    pub(crate) fn record_lost(&self, count: usize) {
         self.lost.increment(count as u64);
     }
 
-    pub(crate) fn held_up(&self, entries: u64) {
-        self.held_up.set(entries as f64);
+    pub(crate) fn record_trim_blocked(&self, entries: u64) {
+        self.trim_blocked.set(entries as f64);
     }
 
-    pub(crate) fn stands(&self, stats: &Stats) {
+    pub(crate) fn record_stats(&self, stats: &Stats) {
         self.backlog.set(stats.backlog() as f64);
         self.lag.set(stats.lag as f64);
         self.pending.set(stats.pending as f64);

@@ -1,4 +1,4 @@
-//! The front: connecting, sending, ending.
+//! `RedisMq`: connect and shut down.
 
 use std::{
     sync::{
@@ -13,17 +13,18 @@ use redis_link::{Address, Link, Reach};
 
 use tokio::{runtime::Handle, sync::watch};
 
-use crate::{Error, Settings, clock, handler_scope, listen::Stopper, produce::Pipe};
+use crate::{Error, Settings, clock, handler_scope, produce::SendQueue, stop::StopHandle};
 
-/// How much longer than the processing timeout the task that shuts down may take before a caller does what is left.
+/// How long the shutdown task may exceed the processing timeout before a caller finishes the shutdown itself.
 const OVERDUE: Duration = Duration::from_secs(60);
 
-/// How the shutdown went, once it is done.
-type Answer = Option<Result<(), Error>>;
+/// The result of the shutdown, once it is done.
+type ShutdownResult = Option<Result<(), Error>>;
 
-/// Events on Redis Streams. Cloning shares it.
+/// A message queue on Redis Streams. Cloning shares it.
 ///
-/// End it with [`shutdown`](Self::shutdown). Dropping the last one without stops its listeners, too, but waits for nobody.
+/// End it with [`shutdown`](Self::shutdown). Dropping the last clone stops the listeners as well, but waits for
+/// nothing.
 #[derive(Clone)]
 pub struct RedisMq {
     pub(crate) inner: Arc<Inner>,
@@ -34,20 +35,20 @@ pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) settings: Settings,
     pub(crate) consumer: String,
-    /// By stream, group and consumer.
-    pub(crate) listeners: Mutex<Vec<(String, Stopper)>>,
-    pub(crate) expiring: crate::expiry::Running,
+    /// Running listeners by stream, group and consumer.
+    pub(crate) listeners: Mutex<Vec<(String, StopHandle)>>,
+    pub(crate) expiry_handles: crate::expiry::ExpiryHandles,
     #[cfg(feature = "delayed")]
     pub(crate) delayed: crate::delayed::Delayed,
-    /// Nothing more is sent.
+    /// No new work is accepted.
     closed: AtomicBool,
-    /// All is over: no call does anything any more.
+    /// The shutdown is complete: every call fails.
     ended: AtomicBool,
-    /// The first call starts the task that answers; every call waits for it.
-    shutdown: Mutex<Option<watch::Receiver<Answer>>>,
+    /// The first call starts the shutdown task; every call waits for its result.
+    shutdown: Mutex<Option<watch::Receiver<ShutdownResult>>>,
     runtime: Handle,
-    pub(crate) pipe: Pipe,
-    /// Drawn at the start; ids of messages begin with it, and count up.
+    pub(crate) send_queue: SendQueue,
+    /// A random number, the prefix of message ids.
     pub(crate) identity: u64,
     sent: AtomicU64,
 }
@@ -60,7 +61,7 @@ impl RedisMq {
         Self::connect_with(url, Settings::default()).await
     }
 
-    /// The same, with settings of one's own; `url` stands above the one in them.
+    /// Connects with these settings; `url` replaces the one in them.
     ///
     /// Cancel safety: dropped midway, nothing is left running.
     pub async fn connect_with(url: &str, settings: Settings) -> Result<Self, Error> {
@@ -75,9 +76,8 @@ impl RedisMq {
         settings.check()?;
         let address = Address::parse(settings.url.as_str())
             .map_err(|what| Error::Invalid(format!("this is not the address of a Redis: {what}")))?;
-        let link =
-            Link::connect(&address, &Reach::QUICK).await.map_err(|error| Error::unconnected(&error))?;
-        let identity = clock::draw();
+        let link = Link::connect(&address, &Reach::QUICK).await.map_err(|error| Error::on_connect(&error))?;
+        let identity = clock::random_u64();
         let consumer = settings.consumer.clone().unwrap_or_else(|| format!("{identity:016x}"));
         let inner = Inner {
             #[cfg(feature = "delayed")]
@@ -87,12 +87,12 @@ impl RedisMq {
             settings,
             consumer,
             listeners: Mutex::default(),
-            expiring: crate::expiry::Running::default(),
+            expiry_handles: crate::expiry::ExpiryHandles::default(),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             shutdown: Mutex::default(),
             runtime,
-            pipe: Pipe::default(),
+            send_queue: SendQueue::default(),
             identity,
             sent: AtomicU64::new(0),
         };
@@ -109,23 +109,24 @@ impl RedisMq {
         tokio::spawn(crate::delayed::watch(Arc::downgrade(inner)));
     }
 
-    /// An id that no other message has, made as a send makes one: for whoever must [know it](crate::Message::id) before the call.
+    /// A unique message id, for callers that must [know it](crate::Message::id) before the send.
     pub fn new_id(&self) -> String {
         self.inner.next_id().to_string()
     }
 
-    /// Stops cleanly: reads nothing more, lets handlers finish within the processing timeout, and takes no more to send.
-    /// What was not finished is tried again by others.
+    /// Shuts down: listeners stop reading, handlers finish within the processing timeout, and no more sends are
+    /// accepted. Other processes retry what was not finished.
     ///
-    /// It may be called any number of times: all calls wait for the one shutdown, and get its result. From then on every other call answers
-    /// [`Error::Closed`].
+    /// It may be called repeatedly: all calls wait for one shutdown and return its result. From then on every other
+    /// call returns [`Error::Closed`].
     ///
-    /// It runs in a task of the runtime that this one was connected in. Cancel safety: dropped midway, that task goes on. If that runtime has ended, the
-    /// caller does what is left at once; if nobody drives it, when the processing timeout and a minute are over.
+    /// It runs in a task of the runtime that `connect` was called in. Cancel safety: dropped midway, that task goes on.
+    /// If that runtime has ended, the caller finishes the shutdown; if nobody drives it, a minute after the processing
+    /// timeout.
     ///
-    /// **Called in a handler** of this one, it starts the shutdown and returns at once, as the shutdown waits for that handler. A task that the
-    /// handler started, or a blocking handler (`spawn_blocking`, `block_in_place` with `block_on`), is not known to be one: there it waits for
-    /// the processing timeout.
+    /// **Called in a handler** of this `RedisMq`, it starts the shutdown and returns at once, because the shutdown waits for that handler. A
+    /// task that the handler spawned, or a blocking handler (`spawn_blocking`, `block_in_place` with `block_on`), is not recognised as a
+    /// handler: there the call waits for the processing timeout.
     pub async fn shutdown(&self) -> Result<(), Error> {
         let mut result = self.start_shutdown();
         if handler_scope::is_inside(self.inner.identity) {
@@ -139,12 +140,12 @@ impl RedisMq {
         };
         match by_task {
             Some(result) => result,
-            // Nobody drives the task, or it was dropped with its runtime.
+            // The task was dropped with its runtime, or nobody drives it.
             None => self.finish_shutdown().await,
         }
     }
 
-    fn start_shutdown(&self) -> watch::Receiver<Answer> {
+    fn start_shutdown(&self) -> watch::Receiver<ShutdownResult> {
         let mut result = self.inner.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = &*result {
             return started.clone();
@@ -162,15 +163,15 @@ impl RedisMq {
 
     async fn stop_listeners(&self) {
         let listeners: Vec<_> = self.inner.listeners().drain(..).map(|(_, listener)| listener).collect();
-        // All at once, and only then wait for each.
-        listeners.iter().for_each(Stopper::tell);
+        // Ask all of them first, then wait for each.
+        listeners.iter().for_each(StopHandle::request_stop);
         for listener in listeners {
-            listener.gone().await;
+            listener.stopped().await;
         }
-        self.inner.expiring.stop().await;
+        self.inner.expiry_handles.stop().await;
     }
 
-    /// May be run twice.
+    /// May run twice.
     async fn finish_shutdown(&self) -> Result<(), Error> {
         #[cfg(feature = "delayed")]
         let result = self.inner.delayed.shutdown().await;
@@ -180,22 +181,22 @@ impl RedisMq {
         result
     }
 
-    /// Whether something new may be begun.
+    /// Fails if no new work is accepted.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.is_closed() { Err(Error::Closed) } else { self.check_usable() }
     }
 
-    /// Whether Redis may be asked: until the end is over, what was begun may still be ended.
+    /// Fails once the shutdown is complete. Until then running work may still be settled.
     pub(crate) fn check_usable(&self) -> Result<(), Error> {
         if self.inner.ended.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        // Connections and tasks would panic outside of one.
+        // Connections and tasks panic outside of a runtime.
         Handle::try_current().map(drop).map_err(|_| Error::NoRuntime)
     }
 }
 
-/// Outside of a runtime there is no timer to wait by.
+/// Waits for `sleep`; for ever outside of a runtime, which has the timers.
 async fn within_a_runtime(sleep: impl Future<Output = ()>) {
     if Handle::try_current().is_err() {
         return std::future::pending().await;
@@ -208,19 +209,19 @@ impl Inner {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// A message's own id.
+    /// The id of a new message.
     pub(crate) fn next_id(&self) -> MessageId {
-        MessageId::numbered(self.identity, self.sent.fetch_add(1, Ordering::Relaxed))
+        MessageId::from_counter(self.identity, self.sent.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<(String, Stopper)>> {
+    pub(crate) fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<(String, StopHandle)>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.listeners().iter().for_each(|(_, listener)| listener.tell());
+        self.listeners().iter().for_each(|(_, listener)| listener.request_stop());
     }
 }
 

@@ -1,24 +1,24 @@
-//! What is more urgent.
+//! Priorities.
 
 use serde::Deserialize;
 
-/// How urgent a message is. Each priority has a stream of its own beside that of the topic; listeners read the urgent ones first, and
-/// of every few reads one begins with the least urgent, so that nothing waits for ever.
+/// The priority of a message. Each priority has a stream of its own. Listeners read urgent streams first, and some of
+/// their reads begin with a less urgent one, so that nothing starves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Priority {
-    /// Before all others.
+    /// Read first.
     High,
-    /// The stream that has the topic's name.
+    /// The stream with the name of the topic.
     #[default]
     Normal,
-    /// After all others.
+    /// Read last.
     Low,
 }
 
 impl Priority {
-    /// The most urgent first.
+    /// Most urgent first.
     pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
     pub(crate) fn word(self) -> &'static str {

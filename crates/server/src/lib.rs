@@ -1,16 +1,16 @@
-//! The `duly` server: HTTP, command line and configuration around the library.
+//! The Duly server: HTTP, console, configuration, sources and telemetry around the library.
 //!
-//! Reading order is a call's way in: [`cli`] reads the arguments, [`config`] the settings, [`serve`] puts the parts
-//! together, [`http`] answers, [`wire`] holds the shapes that both ends speak.
+//! Reading order is a call's way in: [`config`] reads the settings, [`serve`] puts the parts together, [`http`] answers in the
+//! shapes of [`duly_client::wire`].
 
 pub mod auth;
-pub mod cli;
-pub mod client;
 pub mod config;
 mod console;
+pub mod draft;
 pub mod http;
 pub mod serve;
-mod sources;
-mod store;
+pub mod sources;
+pub mod store;
 pub mod telemetry;
-pub mod wire;
+
+use duly_client::wire;

@@ -1,8 +1,9 @@
-//! A whole server, from its configuration.
+//! Starts and stops a server by its configuration.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use duly::{Clock, Duly, SweepSettings, SystemClock};
+use duly_stores::OpenStore;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -11,16 +12,16 @@ use crate::{
     config::{Config, show_span},
     http::{self, App, Front, Listening, Parts, SinkEntry},
     sources::Sources,
-    store::{self, Opened},
+    store,
     telemetry::Telemetry,
 };
 
-/// How long calls under way may take when the server stops.
+/// Grace period of requests at shutdown.
 const CALLS_GRACE: Duration = Duration::from_secs(5);
-/// How long deliveries under way may take after that.
+/// Grace period of deliveries after that.
 const DELIVERIES_GRACE: Duration = Duration::from_secs(15);
 
-/// A server that runs.
+/// A running server.
 pub struct Running {
     duly: Duly,
     listening: Listening,
@@ -29,7 +30,7 @@ pub struct Running {
     secure: bool,
 }
 
-/// Why a server could not start or stop: what happened, to what, and what to do now.
+/// Why a server could not start or stop: what failed, on what, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub String);
@@ -48,7 +49,7 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     }
     let tls = config.tls.as_ref().map(|files| files.load()).transpose();
     let tls = tls.map_err(|fault| StartError(fault.to_string()))?.map(TlsAcceptor::from);
-    // Listening comes first: whoever finds the port taken has not touched the data folder.
+    // Bind first: if the port is taken, the data folder is not touched.
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => "is another server running there? choose another with --listen",
@@ -78,7 +79,7 @@ pub async fn start(mut config: Config) -> Result<Running, StartError> {
     Ok(Running { duly, listening, sources, stopping, secure })
 }
 
-/// The name of a node that was given none: the machine's and the port, the same after a restart and no other node's.
+/// The default name of a node: host name and port. It is unique, and the same after a restart.
 fn usual_name(port: u16) -> String {
     let machine = rustix::system::uname();
     format!("{}:{port}", machine.nodename().to_string_lossy())
@@ -96,24 +97,24 @@ fn sinks(config: &Config, clock: &Arc<dyn Clock>) -> Result<BTreeMap<duly::SinkN
     config.sinks.iter().map(entry).collect()
 }
 
-/// The settings that are used otherwise than they are written, because another one bounds them, as they are used.
-pub(crate) fn effective(config: &Config) -> Vec<(String, serde_json::Value)> {
-    let pace = pace(config);
-    let spans = [("scan.min", pace.min), ("scan.max", pace.max), ("scan.idle_max", pace.idle_max)];
+/// Settings whose effective value differs from the configured one, because another setting bounds them.
+pub fn effective(config: &Config) -> Vec<(String, serde_json::Value)> {
+    let sweep = sweep_settings(config);
+    let spans = [("sweep.min", sweep.min), ("sweep.max", sweep.max), ("sweep.idle_max", sweep.idle_max)];
     spans.into_iter().map(|(path, span)| (path.to_owned(), show_span(span).into())).collect()
 }
 
-/// The pace as it is used: a node says that it is there with every sweep, so that none may come later than the heartbeat.
-fn pace(config: &Config) -> SweepSettings {
-    let idle_max = config.scan.idle_max.min(config.heartbeat);
-    let max = config.scan.max.min(idle_max);
-    SweepSettings { idle_max, max, min: config.scan.min.min(max), ..config.scan.clone() }
+/// The sweep intervals as they are used: each sweep renews the node's heartbeat, so none is longer than that.
+fn sweep_settings(config: &Config) -> SweepSettings {
+    let idle_max = config.sweep.idle_max.min(config.heartbeat);
+    let max = config.sweep.max.min(idle_max);
+    SweepSettings { idle_max, max, min: config.sweep.min.min(max), ..config.sweep.clone() }
 }
 
 async fn engine(
     config: &Config,
     sinks: &BTreeMap<duly::SinkName, SinkEntry>,
-    opened: &Opened,
+    opened: &OpenStore,
 ) -> Result<Duly, StartError> {
     let mut builder = Duly::builder()
         .store(opened.store.clone())
@@ -123,15 +124,15 @@ async fn engine(
         .limits(config.limits.clone())
         .retry(config.retry.clone())
         .handlers(config.handlers.clone())
-        .scan(pace(config))
+        .sweep(sweep_settings(config))
         .lease(config.store.lease)
         .grace(DELIVERIES_GRACE)
         .watch_topics(config.alerts.topics.keys());
     for (name, setup) in &config.sinks {
         if let Some(entry) = sinks.get(name) {
             builder = builder.sink(name.as_str(), entry.sink.clone(), setup.options.clone());
-            if let Some(mover) = opened.mover(config, name) {
-                builder = builder.mover(name.as_str(), mover);
+            if let Some(delivery) = store::in_store_delivery(opened, config, name) {
+                builder = builder.in_store_delivery(name.as_str(), delivery);
             }
         }
     }
@@ -155,19 +156,17 @@ impl Running {
         &self.duly
     }
 
-    /// What died without being asked to, if anything: a server that nobody reaches, or that takes nothing from its sources any
-    /// more, is to be started again.
-    pub(crate) fn dead_part(&self) -> Option<&'static str> {
+    /// The part that ended unexpectedly, if any. A server without its listener or its sources must be restarted.
+    pub fn dead_part(&self) -> Option<&'static str> {
         if self.listening.is_finished() {
             return Some("what listens for calls");
         }
         self.sources.any_finished().then_some("what takes messages from a source")
     }
 
-    /// Stops cleanly: accepts nothing more, finishes or hands back what is under way. Within half a minute, whatever
-    /// happens.
+    /// Stops gracefully: accepts nothing more, finishes or releases messages in flight. Takes half a minute at most.
     pub async fn stop(self) -> Result<(), StartError> {
-        // Those who wait for long give up now.
+        // Wake long polls.
         self.stopping.send_replace(true);
         tokio::join!(self.sources.stop(), self.listening.stop(CALLS_GRACE));
         self.duly.shutdown().await.map_err(StartError::because("the store was not closed cleanly"))

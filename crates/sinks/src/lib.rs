@@ -6,6 +6,8 @@
 pub mod activemq;
 #[cfg(any(feature = "activemq", feature = "mqtt"))]
 mod connection;
+#[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats"))]
+mod exchange;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "mqtt")]
@@ -40,6 +42,7 @@ use serde::Deserialize;
 
 #[cfg(feature = "activemq")]
 pub use activemq::ActivemqConfig;
+pub use duly_core::Secret;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaConfig;
 #[cfg(feature = "mqtt")]
@@ -54,7 +57,7 @@ pub use redis_streams::RedisStreamsConfig;
 pub use rocketmq::RocketmqConfig;
 #[cfg(feature = "webhook")]
 pub use webhook::WebhookConfig;
-pub use written::{Hidden, OneOrMany, Span};
+pub use written::{OneOrMany, Span};
 
 /// Every kind that a build can have, each the name of its feature.
 pub const KINDS: [&str; 8] =
@@ -170,11 +173,11 @@ impl SinkConfig {
     /// What would bite at a target that answers: what would let copies pass, and which of `topics` it would not take. Delivers
     /// nothing. A message whose outcome is unknown is tried again within `again`.
     pub async fn inspect(&self, clock: Arc<dyn Clock>, again: Duration, topics: &[&str]) -> Vec<Finding> {
-        let (asked, rest) = topics.split_at(topics.len().min(INSPECTED_TOPICS_MAX));
-        let mut findings = self.inspect_topics(clock, again, asked).await;
+        let (inspected, rest) = topics.split_at(topics.len().min(INSPECTED_TOPICS_MAX));
+        let mut findings = self.inspect_topics(clock, again, inspected).await;
         if !rest.is_empty() {
             let detail =
-                format!("only the first {} of {} topics were asked about", asked.len(), topics.len());
+                format!("only the first {} of {} topics were asked about", inspected.len(), topics.len());
             findings.push(Finding {
                 detail,
                 remedy: "see for yourself whether the target has the others".into(),

@@ -2,34 +2,11 @@
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
+use duly_core::Secret;
 use serde::{
     Deserialize, Deserializer,
     de::{self, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
-
-/// Text that nobody is shown: a password, a key, an address with a token in it.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Hidden(String);
-
-impl Hidden {
-    /// The text itself, for where it belongs and nowhere else.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Hidden {
-    fn from(text: &str) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
 
 /// One value, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +39,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
 
 /// Hosts are written as one text with commas between, as a list, or as a list of such texts: all of them mean the same.
 #[cfg(any(feature = "activemq", feature = "mqtt", feature = "nats", feature = "rabbitmq"))]
-impl OneOrMany<Hidden> {
+impl OneOrMany<Secret> {
     /// A URL for each host: `scheme://user@a,b/path` is two.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.0.iter().flat_map(|url| per_host(url.reveal())).collect()
@@ -148,7 +125,7 @@ mod tests {
 
     #[derive(Deserialize)]
     struct Both {
-        url: OneOrMany<Hidden>,
+        url: OneOrMany<Secret>,
         hosts: OneOrMany<String>,
     }
 
@@ -168,6 +145,6 @@ mod tests {
         for wrong in ["hosts", "h:0", "h:1,", "u@h:1", "http://h:1/x"] {
             assert_eq!(OneOrMany(vec![wrong.to_owned()]).addresses(), None, "{wrong}");
         }
-        assert_eq!(OneOrMany(vec![Hidden::from("no-url")]).urls(), ["no-url"]);
+        assert_eq!(OneOrMany(vec![Secret::new("no-url")]).urls(), ["no-url"]);
     }
 }

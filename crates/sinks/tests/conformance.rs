@@ -19,13 +19,13 @@ testkit::sink_suite!(mqtt_qos_2, crate::targets::mqtt(2), if crate::servers::mos
 
 #[test]
 fn what_each_target_shows_is_in_its_documentation_and_every_test_named_there_exists() {
-    use targets::shown::{COLUMNS, ROWS, Shown, has_test, table};
+    use targets::coverage::{COLUMNS, Coverage, ROWS, has_test, table};
     for column in COLUMNS {
         let table = table(column);
         for row in ROWS {
-            let shown = table.get(row).unwrap_or_else(|| panic!("{column:?} says nothing of: {row}"));
-            println!("{:<14} {:<11} {row:<24} {shown:?}", column.0, column.1);
-            if let Shown::Tests(names) = shown {
+            let coverage = table.get(row).unwrap_or_else(|| panic!("{column:?} says nothing of: {row}"));
+            println!("{:<14} {:<11} {row:<24} {coverage:?}", column.0, column.1);
+            if let Coverage::Tests(names) = coverage {
                 let missing: Vec<_> = names.iter().filter(|name| !has_test(column.0, name)).collect();
                 assert!(missing.is_empty(), "{column:?}, {row}: there is no {missing:?}");
             }
@@ -36,7 +36,7 @@ fn what_each_target_shows_is_in_its_documentation_and_every_test_named_there_exi
 
 #[test]
 fn every_test_that_a_table_of_answers_names_exists_and_every_answer_has_one() {
-    use targets::shown::{COLUMNS, answers, has_answer_test};
+    use targets::coverage::{COLUMNS, answers, has_answer_test};
     let sinks: std::collections::BTreeSet<_> = COLUMNS.iter().map(|(sink, _)| *sink).collect();
     for sink in sinks {
         let answers = answers(sink);

@@ -86,8 +86,10 @@ fn a_backup_goes_to_a_new_or_empty_folder_outside_of_the_original() {
         std::fs::write(to.path().join("mine"), "x").unwrap();
         assert!(refusal(backup(folder.path(), to.path())).contains("is not empty"));
         assert!(
-            refusal(backup(folder.path(), &folder.path().join("inside"))).contains("inside the data folder")
+            refusal(backup(folder.path(), &folder.path().join("new/inside")))
+                .contains("inside the data folder")
         );
+        assert!(!folder.path().join("new").exists(), "a refused backup leaves nothing behind");
         let empty = tempfile::tempdir().unwrap();
         assert!(refusal(backup(empty.path(), &to.path().join("b"))).contains("no data folder"));
         assert!(!to.path().join("b").exists());
@@ -119,9 +121,10 @@ fn a_damaged_folder_gives_an_error_and_not_a_shorter_copy() {
         let middle = &all[all.len() / 2];
         flip(&folder.path().join(&middle.file), (middle.start + middle.end) / 2);
         let to = tempfile::tempdir().unwrap();
-        let error = backup(folder.path(), to.path()).unwrap_err();
+        let error = backup(folder.path(), &to.path().join("new/copy")).unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
         assert!(error.what.contains(&middle.file), "{error}");
+        assert_eq!(names(to.path()), [""; 0], "nothing is left of it");
     });
     testkit::block_on(async {
         let (folder, _) = stopped().await;
@@ -130,6 +133,8 @@ fn a_damaged_folder_gives_an_error_and_not_a_shorter_copy() {
         let to = tempfile::tempdir().unwrap();
         let error = backup(folder.path(), to.path()).unwrap_err();
         assert!(error.kind == StoreErrorKind::Damaged && error.what.contains(&keys), "{error}");
+        assert_eq!(names(to.path()), [""; 0], "the folder was there and stays, without a copy");
+        backup(stopped().await.0.path(), to.path()).unwrap();
     });
 }
 

@@ -10,7 +10,7 @@
 pub mod bench;
 pub mod clock;
 pub mod disk;
-pub mod failing;
+pub mod fault;
 pub mod http;
 pub mod kill;
 pub mod planted;

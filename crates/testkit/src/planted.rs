@@ -118,7 +118,7 @@ impl Planted {
     }
 
     /// The time that the store is told.
-    fn told(&self, now: Now) -> Now {
+    fn skewed(&self, now: Now) -> Now {
         if self.has(Bug::ForgetsLostLeases) {
             return Now::new(now.wall_micros(), *self.first_seen.get_or_init(|| now.mono()));
         }
@@ -176,7 +176,7 @@ impl Store for Planted {
         }
         self.lanes.lock().unwrap().extend(batch.iter().map(|insert| insert.message.lane()));
         if !self.has(Bug::ForgetsAnInsert) {
-            return self.inner.insert(self.told(now), batch).await;
+            return self.inner.insert(self.skewed(now), batch).await;
         }
         let mut answers = Vec::new();
         for insert in batch {
@@ -191,7 +191,7 @@ impl Store for Planted {
     }
 
     async fn claim(&self, now: Now, mut claim: Claim) -> Result<Claimed, StoreError> {
-        let mut now = self.told(now);
+        let mut now = self.skewed(now);
         if self.has(Bug::ClaimsEarly) {
             now = Now::new(now.wall_micros() + 1_000_000, now.mono());
         }
@@ -213,7 +213,7 @@ impl Store for Planted {
     }
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let now = self.told(now);
+        let now = self.skewed(now);
         let mut answers = Vec::with_capacity(batch.len());
         for settle in batch {
             answers.push(self.settle_one(now, settle).await?);
@@ -227,14 +227,14 @@ impl Store for Planted {
         receipts: &[Receipt],
         lease: Duration,
     ) -> Result<Vec<Settled>, StoreError> {
-        self.inner.extend(self.told(now), receipts, lease).await
+        self.inner.extend(self.skewed(now), receipts, lease).await
     }
 
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
         if self.has(Bug::IgnoresCancel) {
             return pretended(&*self.inner, ids).await;
         }
-        let mut changed = self.inner.cancel(self.told(now), ids).await?;
+        let mut changed = self.inner.cancel(self.skewed(now), ids).await?;
         if self.has(Bug::NeverDoubts) {
             for answer in &mut changed {
                 if let Changed::Done { maybe_delivered } = answer {
@@ -254,19 +254,19 @@ impl Store for Planted {
             let ids: Vec<_> = batch.iter().map(|(id, _)| id.clone()).collect();
             return pretended(&*self.inner, &ids).await;
         }
-        self.inner.reschedule(self.told(now), batch).await
+        self.inner.reschedule(self.skewed(now), batch).await
     }
 
     async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
-        self.inner.expire(self.told(now), batch).await
+        self.inner.expire(self.skewed(now), batch).await
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.inner.replay(self.told(now), ids).await
+        self.inner.replay(self.skewed(now), ids).await
     }
 
     async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        self.inner.purge(self.told(now), ids).await
+        self.inner.purge(self.skewed(now), ids).await
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -292,7 +292,7 @@ impl Store for Planted {
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
-        self.inner.lanes(self.told(now)).await
+        self.inner.lanes(self.skewed(now)).await
     }
 
     async fn totals(&self) -> Result<Totals, StoreError> {
@@ -304,7 +304,7 @@ impl Store for Planted {
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
-        let mut sweep = self.inner.sweep(self.told(now), lanes).await?;
+        let mut sweep = self.inner.sweep(self.skewed(now), lanes).await?;
         if self.has(Bug::ForgetsToWake) {
             sweep.next.clear();
         }

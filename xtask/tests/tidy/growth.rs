@@ -57,7 +57,7 @@ const SCHEDULER: [&str; 12] = [
     "LaneSettings",
     "Report",
     "Triage",
-    "Work",
+    "LaneWorker",
 ];
 
 /// The public enums, and the public structs with public fields, that are not `#[non_exhaustive]`.

@@ -1,8 +1,11 @@
 //! Style as a test: the rules of the house that neither rustfmt nor clippy can keep.
 
+mod add_a_store;
 mod growth;
+mod names;
 mod rules;
 mod sources;
+mod stores;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -45,6 +48,37 @@ fn lints_are_expected_and_never_allowed() {
 #[test]
 fn every_module_is_named_for_what_it_does() {
     assert_none(&complaints(rules::empty_names));
+}
+
+#[test]
+fn no_old_name_comes_back() {
+    let old = Source::new(
+        "crates/duly/src/events.rs",
+        "struct Bell;\n// The Bell of before.\nstruct Bells;\n".into(),
+    );
+    assert_eq!(names::banned(&old), ["crates/duly/src/events.rs:1: Bell is called EventBus"]);
+    assert_none(&complaints(names::banned));
+}
+
+#[test]
+fn no_module_is_named_by_a_gerund() {
+    let complaint = |path: &str| names::gerunds(&Source::new(path, String::new()));
+    assert_eq!(complaint("crates/duly/src/sending.rs").len(), 1);
+    assert_eq!(complaint("crates/duly/src/listening/mod.rs").len(), 1);
+    assert!(complaint("crates/core/src/schedule/claim_timing.rs").is_empty());
+    assert_none(&complaints(names::gerunds));
+}
+
+#[test]
+fn no_struct_has_more_fields_than_one_reads_at_once() {
+    let fields = |count: usize| {
+        (0..count).map(|n| format!("    /// One.\n    pub(crate) f{n}: u8,\n")).collect::<String>()
+    };
+    let source =
+        |count| Source::new("crates/duly/src/a.rs", format!("pub struct A<T> {{\n{}}}\n", fields(count)));
+    assert_eq!(names::wide_structs(&source(15)), Vec::<String>::new());
+    assert_eq!(names::wide_structs(&source(16)).len(), 1);
+    assert_none(&complaints(names::wide_structs));
 }
 
 #[test]

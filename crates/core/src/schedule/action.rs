@@ -1,125 +1,125 @@
-//! What the scheduler wants done.
+//! Actions: what the scheduler asks the runtime to do.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{DeliveryKey, Job, LaneKey};
 use crate::{Monotonic, store::Settlement};
 
-/// Something to do. Each is answered by an [`Event`](super::Event), unless it says otherwise.
+/// An action. Each is answered by an [`Event`](super::Event), unless it says otherwise.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Claim from the lane.
     Claim {
-        /// Where.
+        /// The lane.
         lane: LaneKey,
-        /// Claim at most so many.
+        /// The limit of the claim.
         limit: usize,
-        /// Before that, let the store move up to so many by itself; all in all no more than the larger of the two.
-        movable: usize,
-        /// For how long.
+        /// Before the claim, the store may deliver up to this many by itself. Claimed and delivered messages together
+        /// do not exceed the larger of the two limits.
+        in_store_max: usize,
+        /// The lease.
         lease: Duration,
     },
-    /// Hand these to the lane's sink or handler, as one call.
+    /// Pass these to the lane's sink or handler, as one call.
     Deliver {
-        /// The call's name.
+        /// The key of the call.
         delivery: DeliveryKey,
-        /// What to hand over, in order.
+        /// The messages, in order.
         jobs: Vec<Job>,
     },
-    /// The call took too long: end it. Unanswered; its result is ignored.
+    /// The call timed out: cancel it. Not answered; its result is ignored.
     Abandon {
-        /// Which.
+        /// The call.
         delivery: DeliveryKey,
     },
     /// End these claims.
     Settle {
-        /// The settle's name.
+        /// The number of the settle.
         settle: u64,
-        /// What ends, and how.
+        /// The claims, and how each is settled.
         batch: Arc<[(Job, Settlement)]>,
     },
     /// Renew these leases.
     Extend {
-        /// Whose.
+        /// The claims.
         jobs: Vec<Job>,
-        /// For how long.
+        /// The lease.
         lease: Duration,
     },
-    /// These are no longer ours: whoever works on them should know. Unanswered.
+    /// The leases of these claims are lost; handlers that run for them are told. Not answered.
     Forget {
-        /// Which.
+        /// The claims.
         jobs: Vec<Job>,
     },
     /// Sweep these lanes.
     Sweep {
-        /// Which.
+        /// The lanes.
         lanes: Vec<LaneKey>,
     },
     /// Ask the lane's sink whether its target could take messages.
     Probe {
-        /// Which.
+        /// The lane.
         lane: LaneKey,
     },
-    /// The lane is served no more and holds nothing. Unanswered.
+    /// The lane has stopped and holds no claims. Not answered.
     LaneRemoved {
-        /// Which.
+        /// The lane.
         lane: LaneKey,
     },
-    /// Tell people. Unanswered.
+    /// Log and publish it. Not answered.
     Report(Report),
 }
 
-/// Something that people should hear of.
+/// Something that operators should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Wall time stepped against monotonic time.
+    /// Wall time jumped against monotonic time.
     ClockJumped {
-        /// By how much; negative: backwards.
+        /// Microseconds; negative is backwards.
         by_us: i64,
     },
-    /// The target of a lane is away: deliveries wait.
+    /// The target of a lane is unreachable: deliveries wait.
     BreakerOpened {
-        /// Which lane.
+        /// The lane.
         lane: LaneKey,
-        /// When it is tried again.
+        /// When it is probed or tried again.
         until: Monotonic,
-        /// What the target said.
+        /// The error of the target.
         detail: String,
     },
-    /// The target of a lane is back.
+    /// The target of a lane has recovered.
     BreakerClosed {
-        /// Which lane.
+        /// The lane.
         lane: LaneKey,
     },
-    /// A destination inside the target of a lane is away: its messages wait, the others go on.
+    /// A destination of the lane is unreachable: its messages wait, others go on.
     DestinationOpened {
-        /// The message that showed it, still in hand.
+        /// The message that showed it, still claimed.
         job: Job,
-        /// Which destination, by its [key](super::DeliveryTerms::destination).
+        /// The destination, by its [key](super::DeliveryTerms::destination).
         destination: u64,
-        /// When it is tried again.
+        /// When it is probed or tried again.
         until: Monotonic,
-        /// What the target said.
+        /// The error of the target.
         detail: String,
     },
-    /// A destination takes messages again.
+    /// A destination has recovered.
     DestinationClosed {
-        /// The message that showed it, still in hand.
+        /// The message that showed it, still claimed.
         job: Job,
-        /// Which destination, by its [key](super::DeliveryTerms::destination).
+        /// The destination, by its [key](super::DeliveryTerms::destination).
         destination: u64,
     },
-    /// Leases ended while the messages were being worked on, or before their outcomes could be recorded: they come
-    /// again.
+    /// Leases ended before their messages were settled: the messages are delivered again.
     LeasesLost {
-        /// Which lane.
+        /// The lane.
         lane: LaneKey,
-        /// How many.
+        /// The number of leases.
         count: usize,
     },
-    /// The store does not answer as it should; it is tried again.
+    /// Calls of the store fail; they are repeated.
     StoreFailing {
-        /// How often in a row.
+        /// Failures in a row.
         times: u32,
     },
 }

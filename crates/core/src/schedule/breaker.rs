@@ -1,22 +1,22 @@
-//! A target that is away is left alone, and tried again by itself.
+//! The circuit breaker of a target or destination.
 
 use std::time::Duration;
 
 use super::Random;
 use crate::Monotonic;
 
-/// The first wait after a target went away.
+/// The first wait of an open breaker.
 const WAIT_MIN: Duration = Duration::from_millis(500);
-/// The longest wait before a target is tried again, unless it asks for more.
+/// The longest wait of an open breaker, unless the target asks for more.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// The longest that a target's own wish ("retry after") is believed.
-const WISH_MAX: Duration = Duration::from_secs(3600);
+/// The longest "retry after" that is honoured.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// How much a breaker lets through.
+/// How many messages may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allow {
     All,
-    /// One message, to see whether the target is back.
+    /// One message as a trial.
     One,
     Nothing,
 }
@@ -49,7 +49,7 @@ impl Breaker {
         }
     }
 
-    /// When the target is to be probed.
+    /// When to probe the target.
     pub(super) fn probe_at(&self) -> Option<Monotonic> {
         match self.state {
             State::Open { until } => Some(until),
@@ -57,24 +57,29 @@ impl Breaker {
         }
     }
 
-    /// The target is away. Says until when it is left alone.
-    pub(super) fn trip(&mut self, now: Monotonic, wish: Option<Duration>, random: &mut Random) -> Monotonic {
-        let wish = wish.unwrap_or_default().min(WISH_MAX);
-        // Calls that were already under way fail together: one outage is one failure.
+    /// Opens the breaker. Returns until when.
+    pub(super) fn trip(
+        &mut self,
+        now: Monotonic,
+        retry_after: Option<Duration>,
+        random: &mut Random,
+    ) -> Monotonic {
+        let retry_after = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+        // Calls that ran at the same time fail together: one outage counts as one failure.
         if let State::Open { until } = &mut self.state {
-            *until = (*until).max(now.saturating_add(wish));
+            *until = (*until).max(now.saturating_add(retry_after));
             return *until;
         }
         let top = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
         let spread = u64::try_from((top / 2).as_micros()).unwrap_or(u64::MAX).max(1);
-        let wait = (top / 2 + Duration::from_micros(random.draw() % spread)).max(wish);
+        let wait = (top / 2 + Duration::from_micros(random.draw() % spread)).max(retry_after);
         self.failures = self.failures.saturating_add(1);
         let until = now.saturating_add(wait);
         self.state = State::Open { until };
         until
     }
 
-    /// A probe goes out; it has until then to be answered.
+    /// A probe starts; it must be answered by then.
     pub(super) fn probing(&mut self, until: Monotonic) {
         self.state = State::Probing { until };
     }
@@ -84,22 +89,22 @@ impl Breaker {
         matches!(self.state, State::Probing { until } if until <= now)
     }
 
-    /// A probe went well: one message may try.
-    pub(super) fn probed_well(&mut self) {
+    /// A probe succeeded: one message may pass as a trial.
+    pub(super) fn probe_succeeded(&mut self) {
         if let State::Probing { .. } = self.state {
             self.state = State::HalfOpen;
         }
     }
 
-    /// Where there is nothing to probe: once the wait is over, one message may try.
+    /// Without a probe: after the wait, one message may pass as a trial.
     pub(super) fn half_open_after(&mut self, now: Monotonic) {
         if matches!(self.state, State::Open { until } if until <= now) {
             self.state = State::HalfOpen;
         }
     }
 
-    /// A message reached the target. Says whether that closed the breaker.
-    pub(super) fn reached(&mut self) -> bool {
+    /// A delivery succeeded. Returns whether that closed the breaker.
+    pub(super) fn close_after_success(&mut self) -> bool {
         if self.state != State::HalfOpen {
             return false;
         }
@@ -122,9 +127,9 @@ mod tests {
         assert_eq!((breaker.allows(), breaker.probe_at()), (Allow::Nothing, None));
         assert!(!breaker.is_unanswered(Monotonic::from_micros(8)));
         assert!(breaker.is_unanswered(Monotonic::from_micros(9)));
-        breaker.probed_well();
+        breaker.probe_succeeded();
         assert_eq!(breaker.allows(), Allow::One);
-        assert!(breaker.reached());
+        assert!(breaker.close_after_success());
         assert_eq!(breaker.allows(), Allow::All);
     }
 

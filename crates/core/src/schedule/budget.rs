@@ -1,21 +1,21 @@
-//! The memory that a lane's messages in hand may take.
+//! The memory budget of a lane's claimed messages.
 
-/// Bytes of bodies that one lane holds, about: a claim cannot say how large its messages are, so the limit may be
-/// passed by one claim of messages larger than those before.
+/// About how many bytes of bodies one lane holds. A claim cannot know the size of its messages in advance, so that one
+/// claim of larger messages may exceed it.
 const BYTES_MAX: usize = 64 << 20;
-/// What a message is taken to be until one was seen.
-const TYPICAL: usize = 16 << 10;
+/// The assumed size of the first message.
+const TYPICAL_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Budget {
     held: usize,
-    /// The size of the messages of late, the newest weighing most.
+    /// Moving average of message sizes.
     typical: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { held: 0, typical: TYPICAL }
+        Self { held: 0, typical: TYPICAL_BYTES }
     }
 }
 
@@ -25,11 +25,11 @@ impl Budget {
         self.typical = (self.typical * 7 + bytes).div_ceil(8);
     }
 
-    pub(super) fn give_back(&mut self, bytes: usize) {
+    pub(super) fn release(&mut self, bytes: usize) {
         self.held = self.held.saturating_sub(bytes);
     }
 
-    /// How many more messages fit, about. One always does when nothing is held.
+    /// About how many more messages fit. At least one if none is held.
     pub(super) fn room(&self) -> usize {
         let room = BYTES_MAX.saturating_sub(self.held) / self.typical.max(1);
         if self.held == 0 { room.max(1) } else { room }
@@ -49,7 +49,7 @@ mod tests {
         }
         assert!(budget.room() <= 5, "{}", budget.room());
         for _ in 0..60 {
-            budget.give_back(1 << 20);
+            budget.release(1 << 20);
         }
         assert!((40..=100).contains(&budget.room()), "{}", budget.room());
     }
@@ -59,7 +59,7 @@ mod tests {
         let mut budget = Budget::default();
         budget.take(BYTES_MAX * 2);
         assert_eq!(budget.room(), 0);
-        budget.give_back(BYTES_MAX * 2);
+        budget.release(BYTES_MAX * 2);
         assert!(budget.room() >= 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of a sink or handler under way.
+//! Running calls of a sink or handler.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,55 +8,56 @@ use std::{
 use super::{AttemptResult, Job};
 use crate::{Monotonic, Outcome};
 
-/// A call without any outcome counts against the lane's concurrency for so long. After that, or after its first outcome, only
-/// its messages count, so that a straggler does not hold up new calls.
+/// How long a call without any result counts against the concurrency. After that, or after its first result, only its
+/// messages count, so that a slow message does not hold up new calls.
 ///
-/// Longer, and calls that hold nothing but slow messages take all of the concurrency; shorter, and calls to a target that is far away
-/// carry fewer messages each.
+/// A longer time lets calls of slow messages take all of the concurrency; a shorter one makes calls to a distant target
+/// smaller.
 const FRESH_TIME: Duration = Duration::from_millis(25);
-/// Refusals in the same words may be that of the whole call: they wait so long for its other messages.
+/// Equal refusals may be those of the whole call: they wait this long for the other results.
 const REFUSED_TIME: Duration = Duration::from_millis(500);
 
-/// A message that was handed over.
+/// A message in a running call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct SentMessage {
     pub(super) job: Job,
-    /// The message and its destination, by [`DeliveryTerms`](super::DeliveryTerms): they are needed also when its lease is lost.
+    /// Message and destination, as in [`DeliveryTerms`](super::DeliveryTerms): they are needed also after the lease is
+    /// lost.
     pub(super) message: u64,
     pub(super) destination: u64,
-    /// Its destination is being tried with it.
+    /// Whether it is the trial of its destination.
     pub(super) is_trial: bool,
 }
 
 #[derive(Debug)]
 struct Call {
-    /// By index; `None` once its end is known.
-    sent: Vec<Option<Sent>>,
+    /// By index; `None` once its result is known.
+    sent: Vec<Option<SentMessage>>,
     left: usize,
-    /// Failures that may turn out to be those of the whole call.
-    failed: Vec<(Sent, AttemptResult)>,
-    /// Whether a message of it ended otherwise than the whole call might.
+    /// Failures that may be those of the whole call.
+    failed: Vec<(SentMessage, AttemptResult)>,
+    /// Whether results differ, so that no failure is that of the whole call.
     is_mixed: bool,
 }
 
-/// What the ends of a call's messages mean.
+/// Results of a call.
 #[derive(Debug)]
-pub(super) enum Ended {
-    /// Each for itself.
-    Each(Vec<(Sent, AttemptResult)>),
-    /// The whole call failed in the same words, for no reason of connection: one message may have failed all.
-    Whole(Vec<(Sent, AttemptResult)>),
+pub(super) enum CallResults {
+    /// Each concerns its own message.
+    PerMessage(Vec<(SentMessage, AttemptResult)>),
+    /// All messages failed with the same text, and not by the connection: one message may be the cause.
+    Whole(Vec<(SentMessage, AttemptResult)>),
 }
 
-impl Ended {
-    pub(super) fn into_ends(self) -> Vec<(Sent, AttemptResult)> {
+impl CallResults {
+    pub(super) fn into_results(self) -> Vec<(SentMessage, AttemptResult)> {
         match self {
-            Self::Each(ends) | Self::Whole(ends) => ends,
+            Self::PerMessage(ends) | Self::Whole(ends) => ends,
         }
     }
 
     pub(super) fn into_jobs(self) -> impl Iterator<Item = Job> {
-        self.into_ends().into_iter().map(|(sent, _)| sent.job)
+        self.into_results().into_iter().map(|(sent, _)| sent.job)
     }
 }
 
@@ -64,9 +65,9 @@ impl Ended {
 pub(super) struct Calls {
     running: HashMap<u64, Call>,
     messages: usize,
-    /// Calls without an outcome yet, oldest first. Those that ended are left until they are seen.
+    /// Calls without a result, oldest first. Ended ones are dropped when they are met.
     fresh: VecDeque<(Monotonic, u64)>,
-    /// Calls of which nothing but refusals is known, by the time of the first. Those that ended are left until they are seen.
+    /// Calls with refusals only, by the time of the first one. Ended ones are dropped when they are met.
     refused: VecDeque<(Monotonic, u64)>,
 }
 
@@ -83,12 +84,12 @@ impl Calls {
         self.running.contains_key(&serial)
     }
 
-    /// Messages without an outcome.
+    /// Messages without a result.
     pub(super) fn messages(&self) -> usize {
         self.messages
     }
 
-    pub(super) fn begin(&mut self, serial: u64, sent: Vec<Sent>, now: Monotonic) {
+    pub(super) fn begin(&mut self, serial: u64, sent: Vec<SentMessage>, now: Monotonic) {
         let left = sent.len();
         let call =
             Call { sent: sent.into_iter().map(Some).collect(), left, failed: Vec::new(), is_mixed: false };
@@ -97,7 +98,7 @@ impl Calls {
         self.fresh.push_back((now, serial));
     }
 
-    /// How many calls count against the concurrency.
+    /// Calls that count against the concurrency.
     pub(super) fn fresh(&mut self, now: Monotonic) -> usize {
         let running = &self.running;
         let is_fresh = |(began, serial): &(Monotonic, u64)| {
@@ -113,16 +114,16 @@ impl Calls {
         self.fresh.front().map(|(began, _)| began.saturating_add(FRESH_TIME))
     }
 
-    /// Messages of a call ended. One that was given up before is ignored.
+    /// Records results of a call. A call that was cancelled before is ignored.
     pub(super) fn ended(
         &mut self,
         serial: u64,
         ends: Vec<(usize, AttemptResult)>,
         is_over: bool,
         now: Monotonic,
-    ) -> Ended {
-        let Some(call) = self.running.get_mut(&serial) else { return Ended::Each(Vec::new()) };
-        let mut known: Vec<(Sent, AttemptResult)> = ends
+    ) -> CallResults {
+        let Some(call) = self.running.get_mut(&serial) else { return CallResults::PerMessage(Vec::new()) };
+        let mut known: Vec<(SentMessage, AttemptResult)> = ends
             .into_iter()
             .filter_map(|(index, end)| Some((call.sent.get_mut(index)?.take()?, end)))
             .collect();
@@ -137,8 +138,10 @@ impl Calls {
         }
         let is_first = call.failed.is_empty();
         known.splice(0..0, call.failed.drain(..));
-        let is_alike = |(_, end): &(Sent, AttemptResult)| is_common(end) && end.says_the_same(&known[0].1);
-        let may_be_whole = !call.is_mixed && call.sent.len() > 1 && known.iter().all(is_alike);
+        let is_same = |(_, end): &(SentMessage, AttemptResult)| {
+            may_be_batch_failure(end) && end.is_same_failure(&known[0].1)
+        };
+        let may_be_whole = !call.is_mixed && call.sent.len() > 1 && known.iter().all(is_same);
         if !may_be_whole {
             call.is_mixed = true;
         } else if call.left > 0 {
@@ -146,16 +149,20 @@ impl Calls {
                 self.refused.push_back((now, serial));
             }
             call.failed = known;
-            return Ended::Each(Vec::new());
+            return CallResults::PerMessage(Vec::new());
         }
         if call.left == 0 {
             self.running.remove(&serial);
         }
-        if may_be_whole && !known.is_empty() { Ended::Whole(known) } else { Ended::Each(known) }
+        if may_be_whole && !known.is_empty() {
+            CallResults::Whole(known)
+        } else {
+            CallResults::PerMessage(known)
+        }
     }
 
-    /// Refusals that have waited long enough for the rest of their calls: each is about its own message.
-    pub(super) fn overdue_refusals(&mut self, now: Monotonic) -> Vec<(Sent, AttemptResult)> {
+    /// Refusals that have waited long enough for the rest of their calls: each concerns its own message.
+    pub(super) fn overdue_refusals(&mut self, now: Monotonic) -> Vec<(SentMessage, AttemptResult)> {
         let mut overdue = Vec::new();
         while let Some((_, serial)) =
             self.refused.pop_front_if(|(since, _)| since.saturating_add(REFUSED_TIME) <= now)
@@ -175,17 +182,17 @@ impl Calls {
         self.refused.front().map(|(since, _)| since.saturating_add(REFUSED_TIME))
     }
 
-    /// Ends a call before its time: `end` for every message without one.
-    pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, now: Monotonic) -> Ended {
+    /// Ends a call early: `end` is the result of every message without one.
+    pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, now: Monotonic) -> CallResults {
         let count = self.running.get(&serial).map_or(0, |call| call.sent.len());
         self.ended(serial, (0..count).map(|index| (index, end.clone())).collect(), true, now)
     }
 
-    /// The calls that have a message of which this holds, in order.
+    /// The calls with a message that matches, in order.
     pub(super) fn with(&self, holds: impl Fn(&Job) -> bool) -> Vec<u64> {
         let calls =
             self.running.iter().filter(|(_, call)| call.sent.iter().flatten().any(|sent| holds(&sent.job)));
-        // The order of a map differs from run to run; a simulation must not.
+        // Sorted, because a simulation must be repeatable.
         let mut serials: Vec<_> = calls.map(|(serial, _)| *serial).collect();
         serials.sort_unstable();
         serials
@@ -193,7 +200,7 @@ impl Calls {
 }
 
 /// Whether it may be the failure of a whole call.
-fn is_common(end: &AttemptResult) -> bool {
+fn may_be_batch_failure(end: &AttemptResult) -> bool {
     matches!(end, AttemptResult::Failed { outcome: Outcome::Unknown | Outcome::Refused, .. })
 }
 

@@ -1,4 +1,4 @@
-//! When calls under way are given up.
+//! Timeouts of running calls.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ impl CallTimeouts {
         self.queue.push_back((end, serial));
     }
 
-    /// Forgets the first ones for as long as they are over.
+    /// Drops the first ones while their calls have ended.
     pub(super) fn drop_ended(&mut self, is_running: impl Fn(u64) -> bool) {
         while self.queue.front().is_some_and(|(_, serial)| !is_running(*serial)) {
             self.queue.pop_front();
@@ -28,7 +28,7 @@ impl CallTimeouts {
         self.is_armed = false;
     }
 
-    /// The next call whose time is over.
+    /// The next call that has timed out.
     pub(super) fn pop_overdue(&mut self, now: Monotonic) -> Option<u64> {
         let is_over = self.queue.front().is_some_and(|&(end, _)| end <= now);
         if is_over { self.queue.pop_front().map(|(_, serial)| serial) } else { None }

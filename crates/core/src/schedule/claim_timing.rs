@@ -26,18 +26,18 @@ pub(super) enum ClaimTime {
 pub(super) struct ClaimAnswer {
     /// Messages that came, or were delivered in the store.
     pub(super) count: usize,
-    /// Nothing else is due before then.
+    /// Lower bound of the next due time.
     pub(super) next: Option<Timestamp>,
-    /// More of the same may be due already.
-    pub(super) has_more: bool,
+    /// More messages may be due already.
+    pub(super) may_have_more: bool,
 }
 
 /// The state of a lane's claims. At most one claim is in progress.
 #[derive(Debug)]
 pub(super) struct ClaimTiming {
-    /// Nothing is due before then, as far as hints, answers and sweeps told.
+    /// Lower bound of the next due time, from hints, claims and sweeps.
     next_due_lower_bound: Option<Timestamp>,
-    /// A hint that came during the claim in progress: its answer may not know of it.
+    /// A hint that came during the claim in progress, which may not have seen it.
     pending_hint: Option<Timestamp>,
     /// No claim before then, after a failure or an answer without messages.
     not_before: Monotonic,
@@ -50,7 +50,7 @@ pub(super) struct ClaimTiming {
 }
 
 impl ClaimTiming {
-    /// What waited from before is unknown: the first claim is due at once.
+    /// Messages may wait from before: the first claim is due at once.
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             next_due_lower_bound: Some(now),
@@ -103,7 +103,7 @@ impl ClaimTiming {
 
     /// The claim in progress was answered.
     pub(super) fn answered(&mut self, answer: ClaimAnswer, now: Now) {
-        let ClaimAnswer { count, next, has_more } = answer;
+        let ClaimAnswer { count, next, may_have_more } = answer;
         self.in_progress = None;
         self.failures = 0;
         if count == 0 && next.is_some_and(|next| next <= now.wall()) {
@@ -113,7 +113,7 @@ impl ClaimTiming {
         } else {
             self.empty_answers = 0;
         }
-        let more = has_more.then(|| now.wall());
+        let more = may_have_more.then(|| now.wall());
         self.next_due_lower_bound = earliest(earliest(next, self.pending_hint.take()), more);
     }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn answer(count: usize, next_ms: Option<u64>) -> ClaimAnswer {
-        ClaimAnswer { count, next: next_ms.map(Timestamp::from_millis), has_more: false }
+        ClaimAnswer { count, next: next_ms.map(Timestamp::from_millis), may_have_more: false }
     }
 
     #[test]

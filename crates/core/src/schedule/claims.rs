@@ -10,15 +10,15 @@ use crate::{Attempt, LeaseLoss, Monotonic, Outcome, Timestamp};
 pub(super) struct ClaimState {
     pub(super) terms: DeliveryTerms,
     pub(super) lease_end: Monotonic,
-    /// Goes out in a call of its own.
+    /// Whether it is delivered in a call of its own.
     pub(super) alone: bool,
-    /// Why nobody knows whether an earlier call within this claim delivered it.
+    /// Why the outcome of an earlier call within this claim is unknown.
     pub(super) unknown: Option<String>,
 }
 
 impl ClaimState {
-    /// The attempt that must be recorded although a later one within the same claim says nothing of it: a call did go out, and its
-    /// outcome is unknown.
+    /// The attempt to record when a later call within the same claim has no outcome of its own: an earlier call was
+    /// made, and its outcome is unknown.
     pub(super) fn unknown_at(&self, at: Timestamp) -> Option<Attempt> {
         Some(Attempt::new(at, Outcome::Unknown, self.unknown.clone()?))
     }
@@ -27,18 +27,18 @@ impl ClaimState {
         self.terms.lost != LeaseLoss::None
     }
 
-    /// Whether an earlier call within the same claim had it.
+    /// Whether an earlier call within the same claim sent it.
     pub(super) fn was_sent(&self) -> bool {
         self.alone && !self.is_suspect()
     }
 }
 
-/// What a lane holds. The bytes of all claims are counted, and every claim leaves by [`remove`](Self::remove), so the count cannot drift.
+/// The claims of a lane. Every claim leaves by [`remove`](Self::remove), so that the counted bytes cannot drift.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     by_serial: HashMap<u64, ClaimState>,
     budget: Budget,
-    /// Those that wait for a call, in order. One that was removed meanwhile is skipped.
+    /// Claims that wait for a call, in order. Removed ones are skipped.
     pub(super) waiting: VecDeque<Job>,
     /// A timer for the next renewal of leases is set.
     pub(super) is_renewal_armed: bool,
@@ -74,12 +74,12 @@ impl Claims {
     pub(super) fn remove(&mut self, job: Job) -> bool {
         let claim = self.by_serial.remove(&job.serial);
         if let Some(claim) = &claim {
-            self.budget.give_back(claim.terms.bytes);
+            self.budget.release(claim.terms.bytes);
         }
         claim.is_some()
     }
 
-    /// The claims whose lease ends by then, in order: the order of a map differs from run to run, and a simulation must not.
+    /// The claims whose lease ends by `time`, sorted, because a simulation must be repeatable.
     pub(super) fn ending_by(&self, lane: LaneKey, time: Monotonic) -> Vec<Job> {
         let ending = self.by_serial.iter().filter(|(_, claim)| claim.lease_end <= time);
         let mut jobs: Vec<_> = ending.map(|(&serial, _)| Job { lane, serial }).collect();
@@ -87,7 +87,7 @@ impl Claims {
         jobs
     }
 
-    /// How many more messages fit into the memory set aside, about.
+    /// About how many more messages fit into the memory budget.
     pub(super) fn room(&self) -> usize {
         self.budget.room()
     }

@@ -1,19 +1,19 @@
-//! Handing messages to a lane's sink or handler, and what comes of it.
+//! Delivery: passing messages to a lane's sink or handler, and its results.
 
 use std::time::Duration;
 
 use super::{
-    Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, Report, Triage, Work,
+    Action, AttemptResult, DeliveryKey, DeliveryTerms, Job, LaneWorker, Report, Triage,
     breaker::Allow,
-    call::{Ended, Sent},
-    destination::{Admission, CROWDED, Candidate},
+    call::{CallResults, SentMessage},
+    destination::{Admission, Candidate, DESTINATION_BUSY},
     lane::{Lane, Step, Timer},
     settlement_of, triage,
 };
 use crate::{Attempt, ErrorScope, Monotonic, Now, Outcome, Timestamp, store::Settlement};
 
 impl Lane {
-    /// Hands over as much as the limits allow.
+    /// Starts as many calls as the limits allow.
     pub(super) fn deliver(&mut self, step: &mut Step<'_>) {
         let (calls, batch) = match self.breaker.allows() {
             Allow::All => (self.settings.concurrency, self.settings.batch),
@@ -22,7 +22,7 @@ impl Lane {
         };
         let slots = calls.saturating_mul(batch).min(self.settings.in_flight);
         while self.calls.messages() < slots && self.has_waiting() {
-            // With one message in a call, the slots are the calls.
+            // With one message per call, the slots are the calls.
             if batch > 1 && self.calls.fresh(step.mono()) >= calls {
                 if let Some(at) = self.calls.fresh_until() {
                     self.wake(at, step);
@@ -50,17 +50,17 @@ impl Lane {
         !self.claims.waiting.is_empty() || self.destinations.parked() > 0
     }
 
-    /// Takes the next call's messages, deciding about each at the last moment. None, if nothing that waits can go now.
-    fn next_call(&mut self, batch: usize, slots: usize, step: &mut Step<'_>) -> Vec<Sent> {
+    /// Takes the messages of the next call; each is triaged at the last moment. Empty if none can be sent now.
+    fn next_call(&mut self, batch: usize, slots: usize, step: &mut Step<'_>) -> Vec<SentMessage> {
         let mut call = Vec::new();
-        // A call that begins near the end of its lease would still run when somebody else may claim.
+        // A call that begins near the end of its lease would still run when another node may claim.
         let lease_end_min = step.mono().saturating_add(self.settings.lease / 4);
         while call.len() < batch {
             let free = slots.saturating_sub(self.calls.messages() + call.len());
             if free == 0 {
                 break;
             }
-            // What waited for its destination came first.
+            // Parked messages first.
             if let Some(job) = self.destinations.unpark(free, step.mono()) {
                 self.claims.waiting.push_front(job);
             }
@@ -97,7 +97,7 @@ impl Lane {
             let candidate = Candidate { destination, is_alone: alone, is_suspect };
             match self.admit(candidate, free, under_way, step.now) {
                 Admission::Go { is_trial } => {
-                    call.push(Sent { job, message, destination, is_trial });
+                    call.push(SentMessage { job, message, destination, is_trial });
                     if alone {
                         break;
                     }
@@ -105,37 +105,37 @@ impl Lane {
                 Admission::Park => self.destinations.park(destination, job, step.mono()),
                 Admission::Defer { at, outcome, detail } => self.defer(job, at, outcome, detail, step),
                 Admission::Deny { detail } => {
-                    self.give_back_token(job);
-                    self.judge(job, AttemptResult::failed(Outcome::Denied, detail), step);
+                    self.release_token(job);
+                    self.settle_result(job, AttemptResult::failed(Outcome::Denied, detail), step);
                 }
             }
         }
         call
     }
 
-    /// Handlers have no destinations: each message goes to the one handler.
+    /// Handlers have no destinations.
     fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
-        match self.settings.work {
-            Work::Sink => self.destinations.admit(message, free, under_way, now),
-            Work::Handler { .. } => Admission::Go { is_trial: false },
+        match self.settings.worker {
+            LaneWorker::Sink => self.destinations.admit(message, free, under_way, now),
+            LaneWorker::Handler { .. } => Admission::Go { is_trial: false },
         }
     }
 
-    /// Puts a message back that was not tried. What an earlier call within the claim left open is recorded.
+    /// Defers a message that was not sent. An unknown outcome of an earlier call within the claim is recorded.
     fn defer(&mut self, job: Job, at: Timestamp, outcome: Outcome, detail: String, step: &mut Step<'_>) {
         let now = step.now.wall();
         let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(now));
         let attempt = unknown.unwrap_or_else(|| Attempt::new(now, outcome, detail));
-        self.give_back_token(job);
+        self.release_token(job);
         step.shared.settle_queue.push(job, Settlement::Retry { at, attempt });
     }
 
-    /// What was parked for too long is deferred: its destination is too slow for all that is meant for it.
+    /// Defers messages that were parked for too long: their destination is too slow.
     pub(super) fn defer_overdue(&mut self, step: &mut Step<'_>) {
         self.destinations.is_timer_armed = false;
         for (destination, job) in self.destinations.overdue(step.mono()) {
             let at = self.destinations.defer_to(destination, None, step.now);
-            self.defer(job, at, Outcome::Throttled, CROWDED.to_owned(), step);
+            self.defer(job, at, Outcome::Throttled, DESTINATION_BUSY.to_owned(), step);
         }
         self.arm_parked(step);
     }
@@ -150,7 +150,7 @@ impl Lane {
         }
     }
 
-    /// Messages of a call ended. A call that was given up before is ignored.
+    /// Results of a call are known. A call that was cancelled before is ignored.
     pub(super) fn delivered(
         &mut self,
         serial: u64,
@@ -163,32 +163,32 @@ impl Lane {
         self.timeouts.drop_ended(|serial| self.calls.contains(serial));
     }
 
-    /// Refusals do not wait for what is silent beside them.
-    pub(super) fn judge_refusals(&mut self, step: &mut Step<'_>) {
+    /// Settles refusals that have waited long enough for the rest of their calls.
+    pub(super) fn settle_refusals(&mut self, step: &mut Step<'_>) {
         let refused = self.calls.overdue_refusals(step.mono());
         if !refused.is_empty() {
-            self.ended(Ended::Each(refused), step);
+            self.ended(CallResults::PerMessage(refused), step);
         }
         if let Some(at) = self.calls.refusals_until() {
             self.wake(at, step);
         }
     }
 
-    /// Gives up the calls whose time is over.
+    /// Cancels calls that have timed out.
     pub(super) fn time_out(&mut self, step: &mut Step<'_>) {
         self.timeouts.disarm();
         while let Some(serial) = self.timeouts.pop_overdue(step.mono()) {
             let detail = format!("no answer within {:?}", self.settings.timeout);
-            let end = match self.settings.work {
-                Work::Sink => AttemptResult::silent(detail),
-                Work::Handler { .. } => AttemptResult::failed(Outcome::Failed, detail),
+            let end = match self.settings.worker {
+                LaneWorker::Sink => AttemptResult::no_answer(detail),
+                LaneWorker::Handler { .. } => AttemptResult::failed(Outcome::Failed, detail),
             };
             self.give_up(serial, &end, step);
         }
         self.arm_timeout(step);
     }
 
-    /// Ends a call before its time: `end` for every message without one.
+    /// Cancels a call: `end` is the result of every message without one.
     pub(super) fn give_up(&mut self, serial: u64, end: &AttemptResult, step: &mut Step<'_>) {
         if self.calls.contains(serial) {
             step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
@@ -197,11 +197,11 @@ impl Lane {
         }
     }
 
-    /// The same, and no message is tried again alone.
+    /// The same, without retrying messages one by one.
     pub(super) fn give_up_each(&mut self, serial: u64, end: &AttemptResult, step: &mut Step<'_>) {
         step.actions.push(Action::Abandon { delivery: DeliveryKey { lane: self.key, serial } });
-        let ends = self.calls.give_up(serial, end, step.mono()).into_ends();
-        self.ended(Ended::Each(ends), step);
+        let ends = self.calls.give_up(serial, end, step.mono()).into_results();
+        self.ended(CallResults::PerMessage(ends), step);
     }
 
     fn arm_timeout(&mut self, step: &mut Step<'_>) {
@@ -210,25 +210,31 @@ impl Lane {
         }
     }
 
-    /// Judges the ends of a call.
-    fn ended(&mut self, ended: Ended, step: &mut Step<'_>) {
+    /// Applies the results of a call.
+    fn ended(&mut self, ended: CallResults, step: &mut Step<'_>) {
         let (ends, is_whole) = match ended {
-            Ended::Each(ends) => (ends, false),
-            Ended::Whole(ends) => (ends, true),
+            CallResults::PerMessage(ends) => (ends, false),
+            CallResults::Whole(ends) => (ends, true),
         };
-        self.watch_destinations(&ends, step);
-        let outage_end = self.watch_target(&ends, step);
+        self.update_destinations(&ends, step);
+        let outage_end = self.update_breaker(&ends, step);
         if is_whole {
-            return self.again_one_by_one(ends);
+            return self.retry_one_by_one(ends);
         }
         for (sent, end) in ends {
             let at = self.retry_at(sent, &end, outage_end, step.now);
-            self.judge_at(sent.job, end, at, step);
+            self.settle_at(sent.job, end, at, step);
         }
     }
 
-    /// When a message is tried again whose failure counts for nothing: when its destination, or the whole target, is.
-    fn retry_at(&mut self, sent: Sent, end: &AttemptResult, outage_end: Timestamp, now: Now) -> Timestamp {
+    /// When a message whose failure does not count is retried: when its destination, or the whole target, is.
+    fn retry_at(
+        &mut self,
+        sent: SentMessage,
+        end: &AttemptResult,
+        outage_end: Timestamp,
+        now: Now,
+    ) -> Timestamp {
         match end {
             AttemptResult::Failed { outcome, scope: ErrorScope::Destination, .. } if !outcome.counts() => {
                 let until = self.destinations.open_until(sent.destination);
@@ -238,13 +244,13 @@ impl Lane {
         }
     }
 
-    fn judge(&mut self, job: Job, end: AttemptResult, step: &mut Step<'_>) {
-        self.judge_at(job, end, step.now.wall(), step);
+    fn settle_result(&mut self, job: Job, end: AttemptResult, step: &mut Step<'_>) {
+        self.settle_at(job, end, step.now.wall(), step);
     }
 
-    /// Decides what a message's end means.
-    fn judge_at(&mut self, job: Job, end: AttemptResult, outage_end: Timestamp, step: &mut Step<'_>) {
-        // A lost lease: the message comes again, this result means nothing.
+    /// Settles a message by its result.
+    fn settle_at(&mut self, job: Job, end: AttemptResult, outage_end: Timestamp, step: &mut Step<'_>) {
+        // The lease is lost: the message is delivered again, and this result is ignored.
         let Some(claim) = self.claims.get(job) else { return };
         let wall = step.now.wall();
         let settlement = match (&end, claim.unknown_at(wall)) {
@@ -267,9 +273,9 @@ impl Lane {
         step.shared.settle_queue.push(job, settlement);
     }
 
-    /// One bad message may have failed all: each tries alone before any attempt counts.
-    fn again_one_by_one(&mut self, ends: Vec<(Sent, AttemptResult)>) {
-        for (Sent { job, .. }, end) in ends.into_iter().rev() {
+    /// One message may have failed the whole call: each is sent alone before an attempt counts.
+    fn retry_one_by_one(&mut self, ends: Vec<(SentMessage, AttemptResult)>) {
+        for (SentMessage { job, .. }, end) in ends.into_iter().rev() {
             let Some(claim) = self.claims.get_mut(job) else { continue };
             claim.alone = true;
             if let AttemptResult::Failed { outcome: Outcome::Unknown, detail, .. } = end {
@@ -279,13 +285,13 @@ impl Lane {
         }
     }
 
-    /// Lets the destinations see how their messages ended.
-    fn watch_destinations(&mut self, ends: &[(Sent, AttemptResult)], step: &mut Step<'_>) {
-        if self.settings.work != Work::Sink {
+    /// Updates the breakers of destinations.
+    fn update_destinations(&mut self, ends: &[(SentMessage, AttemptResult)], step: &mut Step<'_>) {
+        if self.settings.worker != LaneWorker::Sink {
             return;
         }
         for (sent, end) in ends {
-            let Sent { job, message, destination: key, is_trial } = *sent;
+            let SentMessage { job, message, destination: key, is_trial } = *sent;
             let cause = match end {
                 AttemptResult::Failed {
                     outcome: Outcome::Unknown,
@@ -293,16 +299,16 @@ impl Lane {
                     scope: ErrorScope::Destination,
                     ..
                 } => {
-                    let is_enough = self.destinations.was_silent(key, message, is_trial);
+                    let is_enough = self.destinations.record_no_answer(key, message, is_trial);
                     is_enough.then(|| (Outcome::Unreachable, detail.clone()))
                 }
                 AttemptResult::Failed { outcome, detail, scope: ErrorScope::Destination, .. }
                     if !matches!(outcome, Outcome::Refused) =>
                 {
-                    let is_told = self.destinations.is_told_by(key, is_trial);
+                    let is_told = self.destinations.is_evidence(key, is_trial);
                     is_told.then(|| (*outcome, detail.clone()))
                 }
-                // The connection's fault, or nobody's: it says nothing of the destination.
+                // A failure of the connection says nothing about the destination.
                 AttemptResult::Failed { outcome, .. }
                     if !outcome.counts() || *outcome == Outcome::Unknown =>
                 {
@@ -317,7 +323,7 @@ impl Lane {
                 }
             };
             if let Some(cause) = cause {
-                self.trip_destination(job, key, cause, wish(end), step);
+                self.trip_destination(job, key, cause, retry_after_of(end), step);
             }
             self.destinations.ended(key, is_trial);
         }
@@ -328,22 +334,23 @@ impl Lane {
         job: Job,
         destination: u64,
         cause: (Outcome, String),
-        wish: Option<Duration>,
+        retry_after: Option<Duration>,
         step: &mut Step<'_>,
     ) {
         let detail = cause.1.clone();
         let random = &mut step.shared.random;
-        let (until, is_news) = self.destinations.trip(destination, cause, wish, step.now.mono(), random);
-        if is_news {
+        let (until, is_new) =
+            self.destinations.trip(destination, cause, retry_after, step.now.mono(), random);
+        if is_new {
             let report = Report::DestinationOpened { job, destination, until, detail };
             step.actions.push(Action::Report(report));
         }
     }
 
-    /// Lets the breaker see how a call went. Gives the time at which an absent target is tried again.
-    fn watch_target(&mut self, ends: &[(Sent, AttemptResult)], step: &mut Step<'_>) -> Timestamp {
+    /// Updates the breaker of the target. Returns when an unreachable target is tried again.
+    fn update_breaker(&mut self, ends: &[(SentMessage, AttemptResult)], step: &mut Step<'_>) -> Timestamp {
         let wall = step.now.wall();
-        if self.settings.work != Work::Sink || ends.is_empty() {
+        if self.settings.worker != LaneWorker::Sink || ends.is_empty() {
             return wall;
         }
         let ends = || ends.iter().map(|(_, end)| end);
@@ -353,23 +360,28 @@ impl Lane {
         let trying = self.breaker.allows() == Allow::One;
         let culprit = ends()
             .filter(outage)
-            .max_by_key(|end| wish(end))
+            .max_by_key(|end| retry_after_of(end))
             .or_else(|| ends().next().filter(|_| trying && ends().all(unknown)));
         if let Some(culprit @ AttemptResult::Failed { detail, .. }) = culprit {
-            let until = self.trip(wish(culprit), detail.clone(), step);
+            let until = self.trip(retry_after_of(culprit), detail.clone(), step);
             return wall.saturating_add(until.since(step.mono()));
         }
-        if self.breaker.reached() {
+        if self.breaker.close_after_success() {
             step.actions.push(Action::Report(Report::BreakerClosed { lane: self.key }));
         }
         wall
     }
 
-    /// Leaves the target alone for a while.
-    pub(super) fn trip(&mut self, wish: Option<Duration>, detail: String, step: &mut Step<'_>) -> Monotonic {
+    /// Opens the breaker.
+    pub(super) fn trip(
+        &mut self,
+        retry_after: Option<Duration>,
+        detail: String,
+        step: &mut Step<'_>,
+    ) -> Monotonic {
         let known = self.breaker.probe_at();
         self.last_error = Some(detail.clone());
-        let until = self.breaker.trip(step.mono(), wish, &mut step.shared.random);
+        let until = self.breaker.trip(step.mono(), retry_after, &mut step.shared.random);
         if known != Some(until) {
             step.shared.wheel.set(until, Timer::Probe(self.key));
             step.actions.push(Action::Report(Report::BreakerOpened { lane: self.key, until, detail }));
@@ -377,7 +389,7 @@ impl Lane {
         until
     }
 
-    /// The breaker's time has come, or an operator asks: see whether the target is back.
+    /// Probes the target, at the breaker's time or when an operator asks.
     pub(super) fn probe(&mut self, asked: bool, step: &mut Step<'_>) {
         if self.breaker.probe_at().is_some_and(|at| asked || at <= step.mono()) {
             let until = step.mono().saturating_add(self.settings.timeout);
@@ -387,7 +399,7 @@ impl Lane {
         }
     }
 
-    /// A target that does not even answer a probe is still away.
+    /// A probe without an answer counts as a failure.
     pub(super) fn unanswered(&mut self, step: &mut Step<'_>) {
         if self.breaker.is_unanswered(step.mono()) {
             let detail = format!("no answer to a probe within {:?}", self.settings.timeout);
@@ -396,7 +408,7 @@ impl Lane {
     }
 }
 
-fn wish(end: &AttemptResult) -> Option<Duration> {
+fn retry_after_of(end: &AttemptResult) -> Option<Duration> {
     match end {
         AttemptResult::Failed { retry_after, .. } => *retry_after,
         AttemptResult::Delivered { .. } => None,

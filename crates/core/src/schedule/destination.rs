@@ -1,7 +1,7 @@
-//! Destinations inside a lane: each has its own share of the slots, its own breaker and its own pace.
+//! Destinations of a lane: each has its share of the slots, a breaker and a rate of deferred messages.
 //!
-//! A sink's connection may be fine while one queue, topic, partition or URL behind it is silent, full or forbidden. Messages
-//! to such a destination leave the lane at once, deferred or denied, so that the others never wait behind them.
+//! The connection of a sink may work while one queue, topic, partition or URL behind it is silent, full or forbidden.
+//! Messages to such a destination leave the lane at once, deferred or denied, so that others never wait behind them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,65 +14,66 @@ use super::{
 };
 use crate::{Monotonic, Now, Outcome, Timestamp};
 
-/// Destinations with something to remember although nothing of theirs is under way, at most. The least recently used is
-/// forgotten first, which costs it one try too many.
+/// Idle destinations that are remembered, at most. The least recently used is evicted first, which costs it one extra
+/// attempt.
 pub(super) const REMEMBERED_MAX: usize = 1_024;
-/// A lane serves several destinations if it saw more than one within this time. One that is alone may use every slot.
+/// A lane has several destinations if it saw more than one within this time. A single one may use all slots.
 const OTHERS_WINDOW: Duration = Duration::from_secs(60);
-/// A claimed message waits this long for its destination's turn. Then it is deferred, and others take its room.
+/// How long a claimed message waits for a slot of its destination before it is deferred.
 const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
-/// Deferred messages of one destination come back at this distance from each other on average, and those of one lane too: what
-/// a destination that is away costs the store does not grow with its backlog.
+/// Average distance between deferred messages of one destination, so that the load on the store does not grow with the
+/// backlog.
 const DEFERRED_GAP: Duration = Duration::from_millis(2);
-/// They come back in groups, one claim each: at multiples of this time.
+/// Deferred messages come back in groups at multiples of this time: one claim per group.
 const DEFERRED_STEP: Duration = Duration::from_millis(100);
-/// So many different messages in a row without any answer open the breaker of their destination. Fewer may be the fault of a
-/// message.
+/// This many different messages in a row without an answer open the breaker of their destination. Fewer may be the
+/// fault of a message.
 const SILENT_MAX: usize = 3;
 
-/// Why a message waits for a destination that is too slow for all that is meant for it.
-pub(super) const CROWDED: &str = "not sent, the destination has as many messages under way as it may have";
-/// What finds no slot is deferred at once for so long after a message waited in vain: otherwise each claim would fill the
-/// lane with messages that cannot go.
+/// The detail of a deferral because all slots of the destination are taken.
+pub(super) const DESTINATION_BUSY: &str =
+    "not sent, the destination has as many messages under way as it may have";
+/// After a message waited in vain, others without a slot are deferred at once for this long: otherwise each claim would
+/// fill the lane with messages that cannot be sent.
 const SLOW_TIME: Duration = Duration::from_secs(2);
 
-/// A message that waits for a slot.
+/// A message that needs a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) destination: u64,
-    /// It goes out in a call of its own.
+    /// It is sent in a call of its own.
     pub(super) is_alone: bool,
-    /// It may have killed a process.
+    /// It is a suspect: it may have killed a process.
     pub(super) is_suspect: bool,
 }
 
-/// What to do with a message, given the state of its destination.
+/// What to do with a message, by the state of its destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Hand it over. The destination is being tried with it, or is well.
+    /// Send it, perhaps as the trial of its destination.
     Go { is_trial: bool },
-    /// Keep it until its destination has a slot.
+    /// Keep it until its destination has a free slot.
     Park,
-    /// Put it back until then; no attempt counts.
+    /// Defer it; no attempt counts.
     Defer { at: Timestamp, outcome: Outcome, detail: String },
-    /// It would be denied like the last one: do not ask again.
+    /// It would be denied like the last one: fail it without a call.
     Deny { detail: String },
 }
 
 #[derive(Debug)]
 struct Destination {
     under_way: usize,
-    /// Whether a message is under way that shows if the destination is back.
+    /// Whether a trial is running.
     is_tried: bool,
     parked: VecDeque<(Monotonic, Job)>,
     breaker: Breaker,
-    /// Why the breaker is open: how the last try ended.
+    /// Why the breaker is open: the result of the last attempt.
     cause: Option<(Outcome, String)>,
-    /// Messages of late that got no answer, each once. Cleared by any answer.
+    /// Recent messages without an answer, each once. Cleared by any answer.
     silent: Vec<u64>,
-    /// When the last one that was deferred comes back.
+    /// When the last deferred message comes back.
     deferred_to: Monotonic,
-    /// It was too slow for its messages of late: until then, what finds no slot is deferred at once.
+    /// The destination was too slow: until then, messages without a slot are deferred at once.
     slow_until: Monotonic,
     used: u64,
 }
@@ -96,8 +97,8 @@ impl Destination {
         self.under_way == 0 && self.parked.is_empty()
     }
 
-    /// Whether a new entry would be the same.
-    fn is_forgettable(&self) -> bool {
+    /// Whether it equals a new entry.
+    fn is_default(&self) -> bool {
         self.is_idle() && self.silent.is_empty() && self.breaker.allows() == Allow::All
     }
 }
@@ -105,16 +106,16 @@ impl Destination {
 #[derive(Debug, Default)]
 pub(super) struct Destinations {
     table: HashMap<u64, Destination>,
-    /// Destinations with parked messages, each once, in turn.
+    /// Destinations with parked messages, each once, in round-robin order.
     turns: VecDeque<u64>,
     parked: usize,
     last_claimed: Option<u64>,
-    /// When a message to another destination than the one before was last claimed.
+    /// When two messages in a row last had different destinations.
     others_at: Option<Monotonic>,
     /// Destinations whose breaker is not closed.
     open: usize,
     uses: u64,
-    /// A timer for the message that is parked longest is set.
+    /// Whether a timer for the oldest parked message is set.
     pub(super) is_timer_armed: bool,
 }
 
@@ -131,15 +132,15 @@ impl Destinations {
         self.others_at.is_some_and(|at| now.since(at) < OTHERS_WINDOW)
     }
 
-    /// Decides about a message while `free` of the lane's slots are free. [`Admission::Go`] counts it as under way.
+    /// Decides about a message while `free` slots of the lane are free. [`Admission::Go`] takes a slot.
     pub(super) fn admit(&mut self, message: Candidate, free: usize, under_way: usize, now: Now) -> Admission {
         let Candidate { destination: key, is_alone, is_suspect } = message;
         let has_others = self.has_others(now.mono());
         self.uses += 1;
-        // At most so many entries have something under way or parked.
+        // At most this many entries are busy.
         let busy_max = under_way + self.parked;
         if !self.table.contains_key(&key) && self.table.len() >= REMEMBERED_MAX + busy_max {
-            self.forget_one();
+            self.evict_one();
         }
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         entry.used = self.uses;
@@ -150,17 +151,17 @@ impl Destinations {
             Allow::One => entry.is_tried,
             Allow::Nothing => true,
         };
-        // What may have killed a process is owed a try alone, and there is one of them at a time.
+        // A suspect must be tried alone, and there is one at a time: it passes an open breaker.
         if is_open && !is_suspect {
-            return self.put_off(key, now);
+            return self.defer_or_deny(key, now);
         }
-        // A destination may have as many under way as the lane has slots left: one that hogs them leaves half, two leave a third.
+        // A destination may use as many slots as are free: one slow destination leaves half of them, two leave a third.
         if has_others && entry.under_way >= free && !is_alone {
             if now.mono() >= entry.slow_until {
                 return Admission::Park;
             }
             let at = self.defer_to(key, None, now);
-            return Admission::Defer { at, outcome: Outcome::Throttled, detail: CROWDED.to_owned() };
+            return Admission::Defer { at, outcome: Outcome::Throttled, detail: DESTINATION_BUSY.to_owned() };
         }
         entry.under_way += 1;
         let is_trial = allowed == Allow::One && !entry.is_tried;
@@ -168,7 +169,7 @@ impl Destinations {
         Admission::Go { is_trial }
     }
 
-    fn put_off(&mut self, key: u64, now: Now) -> Admission {
+    fn defer_or_deny(&mut self, key: u64, now: Now) -> Admission {
         let entry = self.table.get(&key);
         let until = entry.and_then(|entry| entry.breaker.probe_at());
         match entry.and_then(|entry| entry.cause.clone()) {
@@ -187,11 +188,11 @@ impl Destinations {
         }
     }
 
-    /// When a message to `key` that cannot go now comes back: not before `until`, and at a distance from the others.
+    /// When a deferred message to `key` comes back: not before `until`, and spread from the others.
     pub(super) fn defer_to(&mut self, key: u64, until: Option<Monotonic>, now: Now) -> Timestamp {
         let soonest = now.mono().saturating_add(PARKED_TIME_MAX);
         let mut at = until.unwrap_or(soonest).max(now.mono());
-        // All together come back as often as one alone would, and none waits behind another's backlog.
+        // All destinations together come back as often as a single one would.
         let gap = DEFERRED_GAP.saturating_mul(u32::try_from(self.open.max(1)).unwrap_or(u32::MAX));
         if let Some(entry) = self.table.get_mut(&key) {
             at = at.max(entry.deferred_to);
@@ -202,7 +203,7 @@ impl Destinations {
         now.wall().saturating_add(at.since(now.mono()))
     }
 
-    /// Keeps `job` until its destination has a slot.
+    /// Parks `job` until its destination has a free slot.
     pub(super) fn park(&mut self, key: u64, job: Job, now: Monotonic) {
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         if entry.parked.is_empty() {
@@ -216,7 +217,7 @@ impl Destinations {
         self.parked
     }
 
-    /// The next parked message whose destination may have a slot now; destinations take turns.
+    /// The next parked message whose destination has a free slot; destinations take turns.
     pub(super) fn unpark(&mut self, free: usize, now: Monotonic) -> Option<Job> {
         let has_others = self.has_others(now);
         for _ in 0..self.turns.len() {
@@ -235,13 +236,13 @@ impl Destinations {
         None
     }
 
-    /// When the first parked message has waited long enough.
+    /// When the oldest parked message must be deferred.
     pub(super) fn parked_until(&self) -> Option<Monotonic> {
         let first = |key: &u64| self.table.get(key)?.parked.front().map(|(since, _)| *since);
         Some(self.turns.iter().filter_map(first).min()?.saturating_add(PARKED_TIME_MAX))
     }
 
-    /// Takes out what was parked for too long, with its destination.
+    /// Removes messages that were parked for too long, with their destinations.
     pub(super) fn overdue(&mut self, now: Monotonic) -> Vec<(u64, Job)> {
         let overdue = self.take_parked(|since| since.saturating_add(PARKED_TIME_MAX) <= now);
         for (key, _) in &overdue {
@@ -252,7 +253,7 @@ impl Destinations {
         overdue
     }
 
-    /// Takes out all that is parked, with its destination.
+    /// Removes all parked messages, with their destinations.
     pub(super) fn take_all(&mut self) -> Vec<(u64, Job)> {
         self.take_parked(|_| true)
     }
@@ -265,7 +266,7 @@ impl Destinations {
                 taken.push((key, job));
             }
             if entry.parked.is_empty() {
-                self.drop_if_forgettable(key);
+                self.drop_if_default(key);
             } else {
                 self.turns.push_back(key);
             }
@@ -274,32 +275,32 @@ impl Destinations {
         taken
     }
 
-    /// A message to `key` is under way no more.
+    /// A message to `key` has a result: frees its slot.
     pub(super) fn ended(&mut self, key: u64, is_trial: bool) {
         if let Some(entry) = self.table.get_mut(&key) {
             entry.under_way = entry.under_way.saturating_sub(1);
             entry.is_tried &= !is_trial;
         }
-        self.drop_if_forgettable(key);
+        self.drop_if_default(key);
     }
 
-    /// The destination answered a message. Says whether that closed its breaker.
+    /// The destination answered a message. Returns whether that closed its breaker.
     pub(super) fn answered(&mut self, key: u64) -> bool {
         let Some(entry) = self.table.get_mut(&key) else { return false };
         entry.silent.clear();
-        let is_closed = entry.breaker.reached();
+        let is_closed = entry.breaker.close_after_success();
         if is_closed {
             self.open = self.open.saturating_sub(1);
             entry.cause = None;
             entry.deferred_to = Monotonic::default();
         }
-        self.drop_if_forgettable(key);
+        self.drop_if_default(key);
         is_closed
     }
 
-    /// The destination gave no answer for `message`. Says whether that is reason enough to leave it alone: of one that is being
-    /// tried, only the trial tells.
-    pub(super) fn was_silent(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
+    /// The destination did not answer `message`. Returns whether its breaker must open: while a trial runs, only the
+    /// trial counts.
+    pub(super) fn record_no_answer(&mut self, key: u64, message: u64, is_trial: bool) -> bool {
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         if !entry.silent.contains(&message) && entry.silent.len() < SILENT_MAX {
             entry.silent.push(message);
@@ -310,44 +311,44 @@ impl Destinations {
         }
     }
 
-    /// Whether what a message says against its destination counts: of one that is being tried, only the trial tells.
-    pub(super) fn is_told_by(&self, key: u64, is_trial: bool) -> bool {
+    /// Whether the failure of a message counts against its destination: while a trial runs, only the trial counts.
+    pub(super) fn is_evidence(&self, key: u64, is_trial: bool) -> bool {
         is_trial || self.table.get(&key).is_none_or(|entry| entry.breaker.allows() != Allow::One)
     }
 
-    /// Leaves the destination alone for a while. Says until when, and whether that is news.
+    /// Opens the breaker of a destination. Returns until when, and whether it was closed before.
     pub(super) fn trip(
         &mut self,
         key: u64,
         cause: (Outcome, String),
-        wish: Option<Duration>,
+        retry_after: Option<Duration>,
         now: Monotonic,
         random: &mut Random,
     ) -> (Monotonic, bool) {
         let entry = self.table.entry(key).or_insert_with(Destination::new);
-        let is_news = entry.breaker.allows() == Allow::All;
-        self.open += usize::from(is_news);
+        let is_new = entry.breaker.allows() == Allow::All;
+        self.open += usize::from(is_new);
         entry.cause = Some(cause);
-        (entry.breaker.trip(now, wish, random), is_news)
+        (entry.breaker.trip(now, retry_after, random), is_new)
     }
 
-    /// Until when the destination is left alone, if it is.
+    /// Until when the breaker of the destination is open, if it is.
     pub(super) fn open_until(&self, key: u64) -> Option<Monotonic> {
         self.table.get(&key)?.breaker.probe_at()
     }
 
-    /// Destinations that are left alone or being tried.
+    /// Destinations whose breaker is not closed.
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    fn drop_if_forgettable(&mut self, key: u64) {
-        if self.table.get(&key).is_some_and(Destination::is_forgettable) {
+    fn drop_if_default(&mut self, key: u64) {
+        if self.table.get(&key).is_some_and(Destination::is_default) {
             self.table.remove(&key);
         }
     }
 
-    fn forget_one(&mut self) {
+    fn evict_one(&mut self) {
         let idle = self.table.iter().filter(|(_, entry)| entry.is_idle());
         let Some(key) = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return };
         if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {

@@ -1,169 +1,169 @@
-//! What the scheduler is told.
+//! Events: the input of the scheduler.
 
 use std::time::Duration;
 
 use super::{DeliveryKey, DeliveryTerms, Job, LaneKey, LaneSettings};
 use crate::{ErrorScope, Monotonic, Outcome, SinkError, Timestamp};
 
-/// Something happened.
+/// An event.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// Time went by.
+    /// Time passed.
     Tick,
-    /// Serve a lane from now on.
+    /// A lane is served from now on.
     LaneAdded {
-        /// Its name between the two.
+        /// Its number.
         lane: LaneKey,
-        /// How to serve it.
+        /// Its settings.
         settings: LaneSettings,
         /// Whether an operator paused it before.
         paused: bool,
     },
-    /// Serve a lane no more: what runs may finish until `grace_end`, the rest is handed back.
+    /// A lane is no longer served. Running calls may finish until `grace_end`; other claims are released.
     LaneStopped {
-        /// Which.
+        /// The lane.
         lane: LaneKey,
-        /// When what still runs is given up.
+        /// When running calls are cancelled.
         grace_end: Monotonic,
     },
-    /// The same for every lane.
+    /// All lanes are no longer served.
     Shutdown {
-        /// When what still runs is given up.
+        /// When running calls are cancelled.
         grace_end: Monotonic,
     },
-    /// Something of the lane is due at `due`. May be lost, may be wrong.
+    /// A message of the lane is due at `due`. Hints may be lost or wrong.
     Hint {
-        /// Where.
+        /// The lane.
         lane: LaneKey,
-        /// When.
+        /// The due time.
         due: Timestamp,
     },
     /// A claim was answered.
     Claimed {
-        /// For whom.
+        /// The lane.
         lane: LaneKey,
-        /// What came, in order.
+        /// The claimed messages, in order.
         taken: Vec<ClaimedJob>,
-        /// How many more were due and are delivered already: the store moved them by itself.
-        moved: usize,
-        /// Nothing else is due before then.
+        /// Messages that the store delivered by itself.
+        delivered_in_store: usize,
+        /// Lower bound of the next due time.
         next: Option<Timestamp>,
-        /// When it was asked: leases run from here.
-        asked: Monotonic,
+        /// When the call began: leases count from here.
+        requested_at: Monotonic,
     },
-    /// A claim failed in the store.
+    /// A claim failed.
     ClaimFailed {
-        /// For whom.
+        /// The lane.
         lane: LaneKey,
     },
-    /// Outcomes of a delivery are known.
+    /// Results of a delivery are known.
     Delivered {
-        /// Which.
+        /// The call.
         delivery: DeliveryKey,
-        /// How messages ended, each with its index among the jobs of the delivery. The first end of a message stands.
+        /// Results by index into the jobs of the delivery. The first result of a message counts.
         ends: Vec<(usize, AttemptResult)>,
-        /// Whether the delivery is over: what has no end yet gets none.
+        /// Whether the call has ended: messages without a result get none.
         is_over: bool,
     },
     /// A settle was answered.
     Settled {
-        /// Which.
+        /// The settle.
         settle: u64,
-        /// Those whose lease had ended before: nothing changed for them.
+        /// Claims whose lease had ended: nothing changed for them.
         lost: Vec<Job>,
     },
-    /// A settle failed in the store.
+    /// A settle failed.
     SettleFailed {
-        /// Which.
+        /// The settle.
         settle: u64,
     },
     /// Leases were renewed.
     Extended {
-        /// Whose.
+        /// The claims.
         jobs: Vec<Job>,
-        /// Those of them whose lease had ended before.
+        /// Claims whose lease had ended.
         lost: Vec<Job>,
-        /// When it was asked: the leases run from here.
-        asked: Monotonic,
+        /// When the call began: the leases count from here.
+        requested_at: Monotonic,
     },
-    /// The sweep was answered.
+    /// A sweep was answered.
     Swept {
-        /// Per lane: nothing due before then.
+        /// Lower bound of the next due time, per lane.
         next: Vec<(LaneKey, Timestamp)>,
-        /// How many leases had run out.
+        /// Leases that had ended.
         leases_ended: usize,
-        /// When the next lease runs out.
+        /// When the next lease ends.
         next_lease_end: Option<Monotonic>,
-        /// The store wants to be swept again within this span.
+        /// The store asks for the next sweep within this time.
         again_within: Option<Duration>,
-        /// The lanes that are paused, if another node may have paused or resumed them.
+        /// The paused lanes, if another node may have paused or resumed one.
         paused: Option<Vec<LaneKey>>,
     },
-    /// The sweep failed in the store.
+    /// A sweep failed.
     SweepFailed,
     /// A probe was answered.
     Probed {
-        /// Which lane's.
+        /// The lane.
         lane: LaneKey,
-        /// What the target said.
+        /// The result of the probe.
         result: Result<(), SinkError>,
     },
-    /// An operator wants the target tried now rather than at the breaker's next time.
+    /// An operator asks for a probe now.
     ProbeNow {
-        /// Which lane's.
+        /// The lane.
         lane: LaneKey,
     },
     /// An operator paused the lane.
     Paused {
-        /// Which.
+        /// The lane.
         lane: LaneKey,
     },
     /// An operator resumed the lane.
     Resumed {
-        /// Which.
+        /// The lane.
         lane: LaneKey,
     },
 }
 
-/// A claimed message, as much of it as the scheduler needs.
+/// A claimed message, as far as the scheduler needs it.
 #[derive(Debug, Clone)]
 pub struct ClaimedJob {
-    /// Its name between scheduler and runtime.
+    /// Its key.
     pub job: Job,
-    /// What decides about it.
+    /// Its delivery terms.
     pub terms: DeliveryTerms,
 }
 
-/// How the delivery of one message ended.
+/// The result of one delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptResult {
     /// The target or handler took it.
     Delivered {
-        /// What the target gave as proof.
+        /// The acknowledgement of the target.
         receipt: Option<String>,
     },
-    /// It did not.
+    /// It failed.
     Failed {
-        /// Why, by kind. Never [`Outcome::Delivered`].
+        /// The kind of failure. Never [`Outcome::Delivered`].
         outcome: Outcome,
-        /// Why, in words.
+        /// The error text.
         detail: String,
-        /// When the target wants to be asked again.
+        /// The wait that the target asked for.
         retry_after: Option<Duration>,
-        /// How much of the target it is about.
+        /// Whether it concerns the target or the destination.
         scope: ErrorScope,
     },
 }
 
 impl AttemptResult {
-    /// A failure with no wish for a time.
+    /// A failure without a wait asked for.
     pub fn failed(outcome: Outcome, detail: impl Into<String>) -> Self {
         let scope = if outcome == Outcome::Denied { ErrorScope::Destination } else { ErrorScope::Target };
         Self::Failed { outcome, detail: detail.into(), retry_after: None, scope }
     }
 
-    /// Whether both failed in the same words.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+    /// Whether both failed with the same outcome and text.
+    pub(super) fn is_same_failure(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Failed { outcome, detail, .. }, Self::Failed { outcome: other, detail: words, .. }) => {
                 outcome == other && detail == words
@@ -172,8 +172,8 @@ impl AttemptResult {
         }
     }
 
-    /// No answer from the destination in time.
-    pub(super) fn silent(detail: impl Into<String>) -> Self {
+    /// The destination did not answer in time.
+    pub(super) fn no_answer(detail: impl Into<String>) -> Self {
         let scope = ErrorScope::Destination;
         Self::Failed { outcome: Outcome::Unknown, detail: detail.into(), retry_after: None, scope }
     }

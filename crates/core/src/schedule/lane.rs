@@ -1,4 +1,4 @@
-//! One lane: what it holds, and whether to ask the store for more.
+//! One lane: its claims, and when it claims more.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{LeaseLoss, Monotonic, Now, Timestamp, store::Settlement};
 
-/// One claim asks for at most so many.
+/// The largest limit of one claim.
 const CLAIM_MAX: usize = 1_024;
 
-/// A lane whose target is being tried with one message claims so many to find that one.
+/// The limit of a claim while the breaker is half-open: one of these messages is the trial.
 const TRIAL_CLAIM_MAX: usize = 16;
 
-/// One lane at a glance, as one node sees it.
+/// The state of a lane on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneSnapshot {
@@ -31,27 +31,27 @@ pub struct LaneSnapshot {
     pub in_flight: usize,
     /// Calls of the sink or handler under way.
     pub calls: usize,
-    /// How the lane's target is.
+    /// The state of the breaker.
     pub target: BreakerState,
-    /// What the target said when it was last away.
+    /// The last error of the target.
     pub last_error: Option<String>,
-    /// Destinations inside the target that are left alone, or being tried with one message.
+    /// Destinations whose breaker is open or half-open.
     pub destinations_open: usize,
 }
 
-/// How the target of a lane is.
+/// The state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// There, as far as anybody knows.
+    /// Deliveries pass.
     Closed,
-    /// Away: left alone until it is probed again.
+    /// The target failed: deliveries wait until the next probe.
     Open,
-    /// Being tried with one message.
+    /// One message is delivered as a trial.
     HalfOpen,
 }
 
-/// A reason to look at a lane, or at the settles, at a given time.
+/// A timer of a lane, or of the settles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timer {
     Wake(LaneKey, Monotonic),
@@ -64,7 +64,7 @@ pub(super) enum Timer {
     Settle,
 }
 
-/// What the lanes share.
+/// State that all lanes share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) wheel: Wheel<Timer>,
@@ -72,11 +72,11 @@ pub(super) struct Shared {
     pub(super) settle_queue: SettleQueue,
     pub(super) suspect: Suspect,
     pub(super) serial: u64,
-    /// Lanes that may go on because a suspect was settled.
+    /// Lanes that waited for a suspect which is settled now.
     pub(super) unblocked: Vec<LaneKey>,
 }
 
-/// One step: its time, what the lanes share, and what is to be done.
+/// The context of one step: time, shared state, and the actions so far.
 pub(super) struct Step<'a> {
     pub(super) now: Now,
     pub(super) shared: &'a mut Shared,
@@ -89,19 +89,19 @@ impl Step<'_> {
     }
 }
 
-/// Whether a lane may claim and deliver, as far as operators, a stop and suspects decide.
+/// Whether a lane may claim and deliver, by pause, stop and suspects.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     /// An operator paused the lane.
     pub(super) is_paused: bool,
-    /// The lane is served no more once it holds nothing.
+    /// The lane stops once it holds no claims.
     pub(super) is_stopping: bool,
-    /// A suspect of this lane waits for another lane's.
+    /// A suspect of this lane waits for one of another lane.
     pub(super) is_blocked: bool,
 }
 
 impl Gate {
-    /// Whether messages that wait for a call go back to the store.
+    /// Whether claims that wait for a call are released.
     fn releases(&self) -> bool {
         self.is_paused || self.is_stopping
     }
@@ -161,23 +161,23 @@ impl Lane {
     pub(super) fn set_paused(&mut self, is_paused: bool, now: Timestamp) {
         self.gate.is_paused = is_paused;
         if !is_paused {
-            // What became due meanwhile is unknown: claim once.
+            // Messages may have become due meanwhile: claim once.
             self.timing.hint(now);
         }
     }
 
-    /// Whether it may have something to do by `time`. A lane that may not deliver needs no close watch.
+    /// Whether it may have messages to deliver by `time`. False for a lane that may not deliver.
     pub(super) fn is_due_by(&self, time: Timestamp) -> bool {
         let is_held_up = self.gate.releases() || self.breaker.allows() == Allow::Nothing;
         !is_held_up && self.timing.is_due_by(time)
     }
 
-    /// Does all that can be done now: delivers, releases, claims, or sets the next wake-up.
+    /// Delivers, releases and claims what is possible now, or sets the next wake-up.
     pub(super) fn advance(&mut self, step: &mut Step<'_>) {
         if self.gate.releases() || self.breaker.allows() == Allow::Nothing {
             self.release_waiting(step);
         }
-        self.judge_refusals(step);
+        self.settle_refusals(step);
         self.deliver(step);
         self.claim(step);
     }
@@ -196,22 +196,24 @@ impl Lane {
             0 => return,
             room => room.min(CLAIM_MAX),
         };
-        // What the store delivers by itself is never held here. A target that is being tried again gets one message, by its sink.
-        let mut movable = if self.breaker.allows() == Allow::All { self.settings.movable } else { 0 };
+        // Messages that the store delivers by itself are not held here. A half-open breaker gets one message, by its
+        // sink.
+        let mut in_store_max =
+            if self.breaker.allows() == Allow::All { self.settings.in_store_max } else { 0 };
         if let Some(bucket) = &mut self.rate {
             let available = bucket.available(now.mono());
-            (limit, movable) = (limit.min(available), movable.min(available));
+            (limit, in_store_max) = (limit.min(available), in_store_max.min(available));
             if available == 0 {
                 let next = bucket.next();
                 return self.wake(next, step);
             }
-            bucket.take(limit.max(movable));
+            bucket.take(limit.max(in_store_max));
         }
-        self.timing.begin(limit.max(movable));
-        step.actions.push(Action::Claim { lane: self.key, limit, movable, lease: self.settings.lease });
+        self.timing.begin(limit.max(in_store_max));
+        step.actions.push(Action::Claim { lane: self.key, limit, in_store_max, lease: self.settings.lease });
     }
 
-    /// How many more it may hold.
+    /// How many more claims it may hold.
     fn room(&self) -> usize {
         let room = self.settings.in_flight.saturating_sub(self.claims.len());
         let waiting = self.claims.waiting.len() + self.destinations.parked();
@@ -220,15 +222,16 @@ impl Lane {
         match self.breaker.allows() {
             Allow::Nothing => 0,
             Allow::One if !self.claims.is_empty() => 0,
-            // The next ones may be for destinations that are left alone: one of several is for another.
+            // Some of the next messages may be for destinations with an open breaker: claim several to find one that
+            // can be the trial.
             Allow::One if self.destinations.open() > 0 => room.min(TRIAL_CLAIM_MAX),
             Allow::One => room.min(1),
             Allow::All => {
-                // While there is enough to do, a claim waits until it is worth its while.
-                let worth = (self.settings.in_flight.min(self.settings.buffered) / 4).max(1);
+                // While calls are busy, a claim waits until it can take enough messages.
+                let claim_min = (self.settings.in_flight.min(self.settings.buffered) / 4).max(1);
                 let slots = self.settings.concurrency.saturating_mul(self.settings.batch);
-                let hungry = self.claims.waiting.is_empty() && self.calls.messages() < slots;
-                if hungry || room >= worth { room } else { 0 }
+                let is_idle = self.claims.waiting.is_empty() && self.calls.messages() < slots;
+                if is_idle || room >= claim_min { room } else { 0 }
             }
         }
     }
@@ -239,24 +242,24 @@ impl Lane {
         }
     }
 
-    /// A claim was answered, at `asked` of the monotonic clock: leases run from there.
+    /// A claim was answered. `asked` is when it began: leases count from there.
     pub(super) fn claimed(
         &mut self,
         taken: Vec<ClaimedJob>,
-        moved: usize,
+        delivered_in_store: usize,
         next: Option<Timestamp>,
-        asked: Monotonic,
+        requested_at: Monotonic,
         step: &mut Step<'_>,
     ) {
         let limit = self.timing.limit();
-        let count = taken.len() + moved;
+        let count = taken.len() + delivered_in_store;
         if let Some(bucket) = &mut self.rate {
-            bucket.give_back(limit.saturating_sub(count));
+            bucket.release(limit.saturating_sub(count));
         }
         let is_suspect = |taken: &ClaimedJob| taken.terms.lost != LeaseLoss::None;
-        let has_more = count > 0 && (count >= limit || taken.iter().any(is_suspect));
-        self.timing.answered(ClaimAnswer { count, next, has_more }, step.now);
-        let lease_end = asked.saturating_add(self.settings.lease);
+        let may_have_more = count > 0 && (count >= limit || taken.iter().any(is_suspect));
+        self.timing.answered(ClaimAnswer { count, next, may_have_more }, step.now);
+        let lease_end = requested_at.saturating_add(self.settings.lease);
         for ClaimedJob { job, terms } in taken {
             self.destinations.claimed(terms.destination, step.mono());
             let alone = terms.lost != LeaseLoss::None;
@@ -268,15 +271,15 @@ impl Lane {
         self.arm_renewal(step);
     }
 
-    /// Returns how often in a row the store failed.
+    /// A claim failed. Returns the failures in a row.
     pub(super) fn claim_failed(&mut self, now: Monotonic, wait: impl FnOnce(u32) -> Duration) -> u32 {
         if let Some(bucket) = &mut self.rate {
-            bucket.give_back(self.timing.limit());
+            bucket.release(self.timing.limit());
         }
         self.timing.failed(now, wait)
     }
 
-    /// The claim never led to an attempt: the message is pending as before.
+    /// Ends a claim without an attempt: the message is pending as before.
     pub(super) fn release(&mut self, job: Job, step: &mut Step<'_>) {
         let at = step.now.wall();
         let unknown = self.claims.get(job).and_then(|claim| claim.unknown_at(at));
@@ -293,22 +296,22 @@ impl Lane {
         }
     }
 
-    /// A claimed message does not go after all, unless an earlier call within the same claim had it.
-    pub(super) fn give_back_token(&mut self, job: Job) {
+    /// Returns the rate token of a message that is not sent, unless an earlier call within the same claim sent it.
+    pub(super) fn release_token(&mut self, job: Job) {
         let was_sent = self.claims.get(job).is_some_and(ClaimState::was_sent);
         if let (Some(bucket), false) = (&mut self.rate, was_sent) {
-            bucket.give_back(1);
+            bucket.release(1);
         }
     }
 
-    /// The claim is settled or lost.
+    /// Removes a claim that is settled or lost.
     pub(super) fn remove_claim(&mut self, job: Job, shared: &mut Shared) {
         if self.claims.remove(job) {
             shared.unblocked.extend(shared.suspect.release(job));
         }
     }
 
-    /// Whether a lane that is to stop holds nothing any more.
+    /// Whether a stopping lane holds no claims.
     pub(super) fn is_stopped(&self) -> bool {
         let is_empty = self.claims.is_empty() && self.calls.is_empty() && !self.timing.is_in_progress();
         self.gate.is_stopping && is_empty

@@ -1,28 +1,28 @@
-//! Leases are renewed while a message is in hand; a lost one is told.
+//! Renewal of leases while messages are claimed.
 
 use super::{
-    Action, AttemptResult, Job, Report, Work,
+    Action, AttemptResult, Job, LaneWorker, Report,
     lane::{Lane, Shared, Step, Timer},
 };
 use crate::{Monotonic, Outcome};
 
-/// A lease is looked at so many times in its span: two renewals may fail before it is lost.
-const LOOKS: u32 = 4;
+/// Renewals per lease: two of them may fail before the lease is lost.
+const CHECKS_PER_LEASE: u32 = 4;
 
 impl Lane {
     pub(super) fn arm_renewal(&mut self, step: &mut Step<'_>) {
         if !self.claims.is_renewal_armed && !self.claims.is_empty() {
             self.claims.is_renewal_armed = true;
-            let at = step.mono().saturating_add(self.settings.lease / LOOKS);
+            let at = step.mono().saturating_add(self.settings.lease / CHECKS_PER_LEASE);
             step.shared.wheel.set(at, Timer::Renew(self.key));
         }
     }
 
-    /// Renews what has been in hand for a while, and lets go of what is surely lost.
+    /// Renews leases that are not fresh, and drops claims whose lease has ended.
     pub(super) fn renew(&mut self, step: &mut Step<'_>) {
         self.claims.is_renewal_armed = false;
         let now = step.mono();
-        let fresh = now.saturating_add(self.settings.lease - self.settings.lease / LOOKS);
+        let fresh = now.saturating_add(self.settings.lease - self.settings.lease / CHECKS_PER_LEASE);
         let lost = self.claims.ending_by(self.key, now);
         let mut old = self.claims.ending_by(self.key, fresh);
         old.retain(|job| lost.binary_search(job).is_err());
@@ -34,14 +34,14 @@ impl Lane {
         self.arm_renewal(step);
     }
 
-    /// Ends calls of a sink whose leases could not be renewed, while they still last: afterwards another node may deliver the
-    /// same messages, and two of them at once is what leases are there to prevent.
+    /// Cancels calls of a sink whose leases could not be renewed, before they end: afterwards another node may deliver
+    /// the same messages at the same time.
     fn end_calls(&mut self, step: &mut Step<'_>) {
-        if self.settings.work != Work::Sink {
+        if self.settings.worker != LaneWorker::Sink {
             return;
         }
-        // Until the next look they would have ended.
-        let soon = step.mono().saturating_add(self.settings.lease / LOOKS);
+        // They end before the next renewal.
+        let soon = step.mono().saturating_add(self.settings.lease / CHECKS_PER_LEASE);
         let ending = |job: &Job| self.claims.get(*job).is_some_and(|claim| claim.lease_end <= soon);
         let serials = self.calls.with(ending);
         let end = AttemptResult::failed(
@@ -53,15 +53,21 @@ impl Lane {
         }
     }
 
-    /// The store says how the renewal went.
-    pub(super) fn extended(&mut self, jobs: &[Job], lost: &[Job], asked: Monotonic, step: &mut Step<'_>) {
-        let end = asked.saturating_add(self.settings.lease);
+    /// The store answered a renewal.
+    pub(super) fn extended(
+        &mut self,
+        jobs: &[Job],
+        lost: &[Job],
+        requested_at: Monotonic,
+        step: &mut Step<'_>,
+    ) {
+        let end = requested_at.saturating_add(self.settings.lease);
         for job in jobs {
             if let Some(claim) = self.claims.get_mut(*job) {
                 claim.lease_end = claim.lease_end.max(end);
             }
         }
-        // What is being settled at the same time may be answered "lost" here, although it is just done.
+        // A claim that is settled at the same time may be answered "lost" here.
         let lost =
             lost.iter().filter(|job| self.claims.contains(**job) && !step.shared.settle_queue.has(**job));
         let lost = lost.copied().collect();
@@ -77,7 +83,7 @@ impl Lane {
         self.forget(lost, step.shared, step.actions);
     }
 
-    /// These are somebody else's now.
+    /// Drops claims that others may hold now.
     pub(super) fn forget(&mut self, jobs: Vec<Job>, shared: &mut Shared, actions: &mut Vec<Action>) {
         for job in &jobs {
             self.remove_claim(*job, shared);

@@ -1,11 +1,11 @@
 //! The scheduler: a pure value that decides when to claim, deliver, retry or give up.
 //!
-//! [`Scheduler::step`] takes the time and one [`Event`], and pushes the [`Action`]s that a runtime is to
-//! perform; each action's result comes back as an event. Nothing here does I/O, reads a clock or waits, so a
-//! day of traffic runs in a millisecond of test.
+//! [`Scheduler::step`] takes the time and one [`Event`], and pushes the [`Action`]s that a runtime performs. The result
+//! of each action comes back as an event. Nothing here does I/O, reads a clock or waits, so that a test runs a day of
+//! traffic in a millisecond.
 //!
-//! The scheduler knows, per lane, only a lower bound of the next due time. When it comes it asks the store,
-//! which alone knows what is due. Wake-ups are hints; the [sweep](SweepSettings) is the truth.
+//! Per lane the scheduler knows only a lower bound of the next due time. At that time it asks the store, which alone
+//! knows what is due. Wake-ups are hints; the [sweep](SweepSettings) is the truth.
 
 mod action;
 mod breaker;
@@ -39,19 +39,19 @@ pub use event::{AttemptResult, ClaimedJob, Event};
 pub use lane::{BreakerState, LaneSnapshot};
 pub use random::Random;
 pub use scheduler::Scheduler;
-pub use settings::{LaneSettings, Rate, Settings, Work};
+pub use settings::{LaneSettings, LaneWorker, Rate, Settings};
 pub use settlement::settlement_of;
 pub use sweep::SweepSettings;
 pub use triage::{DeliveryTerms, Triage, triage, wait_after_loss};
 
-/// A lane, as the scheduler and its runtime name it between them.
+/// The number of a lane between the scheduler and its runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneKey(pub u32);
 
-/// One claimed message: the runtime keeps the message, the scheduler this.
+/// A claimed message. The runtime keeps the message, the scheduler this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Job {
-    /// Its lane.
+    /// The lane.
     pub lane: LaneKey,
     /// Never used twice by one runtime.
     pub serial: u64,
@@ -60,7 +60,7 @@ pub struct Job {
 /// One call of a sink or a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryKey {
-    /// Its lane.
+    /// The lane.
     pub lane: LaneKey,
     /// Never used twice by one scheduler.
     pub serial: u64,

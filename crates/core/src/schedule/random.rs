@@ -1,4 +1,4 @@
-//! Jitter that can be repeated.
+//! Repeatable jitter.
 
 /// A small deterministic generator (SplitMix64): spreads waits, never used for secrets.
 #[derive(Debug, Clone)]

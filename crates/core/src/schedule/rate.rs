@@ -6,8 +6,8 @@ use super::Rate;
 
 /// One message, in millionths of a token, so that microseconds lose nothing.
 const TOKEN: u64 = 1_000_000;
-/// A quick lane waits for a few milliseconds' worth of tokens rather than claim one message at a time.
-const CLUMP_US: u64 = 5_000;
+/// A fast lane waits for tokens of a few milliseconds rather than claim one message at a time.
+const MIN_BATCH_US: u64 = 5_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
@@ -29,27 +29,27 @@ impl Bucket {
         self.filled = self.filled.max(now);
     }
 
-    /// How many may go now.
+    /// Available tokens.
     pub(super) fn available(&mut self, now: Monotonic) -> usize {
         self.fill(now);
         (self.level / TOKEN) as usize
     }
 
-    /// Takes for `count` messages that go.
+    /// Takes the tokens of `count` messages.
     pub(super) fn take(&mut self, count: usize) {
         self.level = self.level.saturating_sub(count as u64 * TOKEN);
     }
 
-    /// Gives back for `count` messages that did not go after all.
-    pub(super) fn give_back(&mut self, count: usize) {
+    /// Returns the tokens of `count` messages that were not sent.
+    pub(super) fn release(&mut self, count: usize) {
         self.level = (self.level + count as u64 * TOKEN).min(u64::from(self.rate.burst) * TOKEN);
     }
 
-    /// When it is worth asking again.
+    /// When enough tokens are available again.
     pub(super) fn next(&self) -> Monotonic {
         let per_us = u64::from(self.rate.per_second);
-        let clump = (CLUMP_US * per_us).clamp(TOKEN, u64::from(self.rate.burst) * TOKEN);
-        let missing = clump.saturating_sub(self.level);
+        let min_batch = (MIN_BATCH_US * per_us).clamp(TOKEN, u64::from(self.rate.burst) * TOKEN);
+        let missing = min_batch.saturating_sub(self.level);
         self.filled.saturating_add(std::time::Duration::from_micros(missing.div_ceil(per_us)))
     }
 }

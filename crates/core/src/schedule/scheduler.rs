@@ -1,4 +1,4 @@
-//! The scheduler itself: every event finds its lane, every timer its owner.
+//! The scheduler: passes events to lanes and timers to their owners.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,14 +7,14 @@ use super::{
     lane::{Lane, Shared, Step, Timer},
     settle_queue::{SettleQueue, store_wait},
     suspect::Suspect,
-    sweep::{Found, Sweeper},
+    sweep::{SweepFindings, Sweeper},
     wheel::Wheel,
 };
 use crate::{Monotonic, Now, Timestamp};
 
-/// Wall time that moves against monotonic time by more than this between two steps has jumped.
+/// Wall time that moves more than this against monotonic time between two steps has jumped.
 const JUMP_MIN_US: u64 = 250_000;
-/// Less than that is slewing: it is followed without a word.
+/// A smaller move is slewing: wake-ups are adjusted without a report.
 const SLEW_MIN_US: u64 = 500;
 
 /// Decides when to claim, deliver, retry or give up.
@@ -23,10 +23,10 @@ pub struct Scheduler {
     pub(super) lanes: BTreeMap<LaneKey, Lane>,
     shared: Option<Box<Shared>>,
     sweeper: Sweeper,
-    /// Lanes that something happened to in this step.
+    /// Lanes that changed in this step.
     touched: Vec<LaneKey>,
     fired: Vec<Timer>,
-    /// Wall minus monotonic time, at the last step and when wake-ups were last set by it.
+    /// Wall minus monotonic time at the last step, and when wake-ups were last adjusted to it.
     offset: Option<i64>,
     offset_followed: i64,
 }
@@ -45,7 +45,7 @@ impl Scheduler {
         Self {
             lanes: BTreeMap::new(),
             shared: Some(Box::new(shared)),
-            sweeper: Sweeper::new(settings.pace),
+            sweeper: Sweeper::new(settings.sweep),
             touched: Vec::new(),
             fired: Vec::new(),
             offset: None,
@@ -69,8 +69,8 @@ impl Scheduler {
         Some(self.lanes.get(&lane)?.snapshot())
     }
 
-    /// Applies `event` as [`step`](Self::step) does, but leaves timers and settles to the next step: of many events at once, the settles
-    /// then leave as one batch.
+    /// Applies `event` like [`step`](Self::step), but leaves timers and settles to the next step, so that the settles
+    /// of many events form one batch.
     pub fn apply(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
         let Some(mut shared) = self.shared.take() else { return };
         let mut step = Step { now, shared: &mut shared, actions };
@@ -80,9 +80,9 @@ impl Scheduler {
         self.shared = Some(shared);
     }
 
-    /// Applies `event` at `now` and pushes what is to be done.
+    /// Applies `event` at `now` and pushes the resulting actions.
     pub fn step(&mut self, now: Now, event: Event, actions: &mut Vec<Action>) {
-        // Lent to the step as a whole, so that lanes and what they share can be used side by side.
+        // Moved out, so that lanes and shared state can be borrowed at the same time.
         let Some(mut shared) = self.shared.take() else { return };
         let mut step = Step { now, shared: &mut shared, actions };
         self.watch_clock(&mut step);
@@ -103,14 +103,14 @@ impl Scheduler {
         }
     }
 
-    /// Wall time is followed in both directions: wake-ups are set anew, and a jump is told.
+    /// Follows wall time in both directions: wake-ups are set anew, and a jump is reported.
     fn watch_clock(&mut self, step: &mut Step<'_>) {
         let offset = step.now.wall_micros().wrapping_sub(step.mono().as_micros()) as i64;
         let by_us = offset.wrapping_sub(*self.offset.get_or_insert(offset));
         self.offset = Some(offset);
         if by_us.unsigned_abs() > JUMP_MIN_US {
             step.actions.push(Action::Report(Report::ClockJumped { by_us }));
-            self.sweeper.hurry(step.mono());
+            self.sweeper.sweep_now(step.mono());
         }
         if offset.wrapping_sub(self.offset_followed).unsigned_abs() > SLEW_MIN_US {
             self.offset_followed = offset;
@@ -132,8 +132,8 @@ impl Scheduler {
                 }
             }
             Event::Hint { lane, due } => self.with(lane, |lane| _ = lane.timing.hint(due)),
-            Event::Claimed { lane, taken, moved, next, asked } => {
-                self.with(lane, |lane| lane.claimed(taken, moved, next, asked, step));
+            Event::Claimed { lane, taken, delivered_in_store, next, requested_at } => {
+                self.with(lane, |lane| lane.claimed(taken, delivered_in_store, next, requested_at, step));
             }
             Event::ClaimFailed { lane } => self.with(lane, |lane| {
                 let random = &mut step.shared.random;
@@ -145,15 +145,19 @@ impl Scheduler {
             }
             Event::Settled { settle, lost } => self.settled(settle, &lost, step),
             Event::SettleFailed { settle } => self.settle_failed(settle, step),
-            Event::Extended { jobs, lost, asked } => {
+            Event::Extended { jobs, lost, requested_at } => {
                 if let Some(lane) = jobs.first().map(|job| job.lane) {
-                    self.with(lane, |lane| lane.extended(&jobs, &lost, asked, step));
+                    self.with(lane, |lane| lane.extended(&jobs, &lost, requested_at, step));
                 }
             }
             Event::Swept { next, leases_ended, next_lease_end, again_within, paused } => {
-                let news = leases_ended > 0;
+                let has_new_work = leases_ended > 0;
                 self.follow_pauses(paused, step.now.wall());
-                self.swept(next, Found { news, near: false, again_within, next_lease_end }, step);
+                self.swept(
+                    next,
+                    SweepFindings { has_new_work, has_work_soon: false, again_within, next_lease_end },
+                    step,
+                );
             }
             Event::SweepFailed => {
                 let random = &mut step.shared.random;
@@ -161,7 +165,7 @@ impl Scheduler {
                 step.actions.push(Action::Report(Report::StoreFailing { times }));
             }
             Event::Probed { lane, result } => self.with(lane, |lane| match result {
-                Ok(()) => lane.breaker.probed_well(),
+                Ok(()) => lane.breaker.probe_succeeded(),
                 Err(error) => _ = lane.trip(error.retry_after, error.detail, step),
             }),
             Event::ProbeNow { lane } => self.with(lane, |lane| lane.probe(true, step)),
@@ -170,7 +174,7 @@ impl Scheduler {
         }
     }
 
-    /// Does something to a lane, if it is there, and sees to it afterwards.
+    /// Changes a lane, if it exists, and advances it afterwards.
     fn with(&mut self, key: LaneKey, act: impl FnOnce(&mut Lane)) {
         if let Some(lane) = self.lanes.get_mut(&key) {
             act(lane);
@@ -188,13 +192,13 @@ impl Scheduler {
         }
     }
 
-    fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>, mut found: Found, step: &mut Step<'_>) {
+    fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>, mut found: SweepFindings, step: &mut Step<'_>) {
         let now = step.now.wall();
         for (key, due) in next {
-            self.with(key, |lane| found.news |= lane.timing.hint(due) && due <= now);
+            self.with(key, |lane| found.has_new_work |= lane.timing.hint(due) && due <= now);
         }
         let near = now.saturating_add(self.sweeper.idle_max());
-        found.near = self.lanes.values().any(|lane| lane.is_due_by(near));
+        found.has_work_soon = self.lanes.values().any(|lane| lane.is_due_by(near));
         self.sweeper.found(step.mono(), found);
     }
 
@@ -213,16 +217,15 @@ impl Scheduler {
                 Timer::Renew(key) => self.with(key, |lane| lane.renew(step)),
                 Timer::Timeout(key) => self.with(key, |lane| lane.time_out(step)),
                 Timer::Parked(key) => self.with(key, |lane| lane.defer_overdue(step)),
-                Timer::Grace(key) => self.with(key, |lane| lane.end_grace(step)),
-                // The flush at the end of every step does it.
+                Timer::Grace(key) => self.with(key, |lane| lane.abort_running(step)),
+                // The flush at the end of every step handles it.
                 Timer::Settle => {}
             }
         }
         self.fired = fired;
     }
 
-    /// Lets every lane that something happened to do what it now can. All lanes have limits of their own, so
-    /// none can use up another's share.
+    /// Advances every changed lane. Lanes have limits of their own, so that none uses up another's share.
     fn advance_touched(&mut self, step: &mut Step<'_>) {
         for key in std::mem::take(&mut step.shared.unblocked) {
             self.with(key, |lane| lane.gate.is_blocked = false);

@@ -1,4 +1,4 @@
-//! What the scheduler is told once.
+//! Settings of the scheduler and its lanes.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use crate::RetryPolicy;
 /// The settings of one scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// How often the sweep looks.
-    pub pace: SweepSettings,
-    /// Where the jitter starts. The runtime draws it; the same seed gives the same run.
+    /// The intervals of the sweep.
+    pub sweep: SweepSettings,
+    /// Seed of the jitter. The same seed gives the same run.
     pub seed: u64,
 }
 
@@ -19,7 +19,7 @@ pub struct Settings {
 pub struct LaneSettings {
     /// Messages claimed and not yet settled, at most.
     pub in_flight: usize,
-    /// Messages claimed and not yet handed over, at most: what others could do meanwhile.
+    /// Messages claimed and not yet passed to the sink or handler, at most: other nodes could deliver them meanwhile.
     pub buffered: usize,
     /// Calls of the sink or handler at the same time.
     pub concurrency: usize,
@@ -29,25 +29,25 @@ pub struct LaneSettings {
     pub timeout: Duration,
     /// How long a claim lasts without renewal.
     pub lease: Duration,
-    /// Total tries, and the waits between them.
+    /// Attempts, and the waits between them.
     pub retry: RetryPolicy,
     /// Messages per second, if limited.
     pub rate: Option<Rate>,
-    /// How many messages the store may move to the target by itself at once; 0 if it cannot.
-    pub movable: usize,
-    /// Who does the work.
-    pub work: Work,
+    /// How many messages the store may deliver by itself at once; 0 if it cannot.
+    pub in_store_max: usize,
+    /// What takes the messages.
+    pub worker: LaneWorker,
 }
 
-/// Who does the work of a lane, and so what its failures mean.
+/// What takes the messages of a lane, and so what its failures mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
-    /// A sink: waits grow by the retry policy, and a breaker guards it.
+pub enum LaneWorker {
+    /// A sink: waits follow the retry policy, and a breaker guards it.
     Sink,
-    /// A handler in this process, or a receiver: the first wait depends on how the try ended and replaces the `min` of the
-    /// lane's retry policy; no breaker.
+    /// A handler of this process, or a receiver. The first wait depends on how the attempt ended and replaces `min` of
+    /// the retry policy. No breaker.
     Handler {
-        /// The first wait after "not now, again".
+        /// The first wait after a retry verdict or a nack without an error.
         again: Duration,
         /// The first wait after a failure or a panic.
         failed: Duration,
@@ -59,22 +59,22 @@ pub enum Work {
 pub struct Rate {
     /// Messages per second, at least one.
     pub per_second: u32,
-    /// How many may go at once after a quiet time, at least one.
+    /// Messages that may pass at once after a quiet time, at least one.
     pub burst: u32,
 }
 
 impl LaneSettings {
-    /// The most that any lane may hold claimed at the same time: what a hanging target costs in memory.
+    /// The largest `in_flight` of a lane: it bounds the memory that a hanging target costs.
     pub const IN_FLIGHT_MAX: usize = 10_000;
-    /// The most that any lane may hold claimed but not yet handed to its sink or handler.
+    /// The largest `buffered` of a lane.
     pub const BUFFERED_MAX: usize = 2_048;
-    /// The most that a store moves by itself at once: what is told of them is held in memory.
-    pub const MOVABLE_MAX: usize = 8_192;
+    /// The largest `in_store_max`: what is reported of them is held in memory.
+    pub const IN_STORE_MAX: usize = 8_192;
 
-    /// The shortest lease: a quarter of it passes between two renewals, and a lease of nothing would be renewed for ever.
+    /// The shortest lease. A quarter of it passes between two renewals.
     pub const LEASE_MIN: Duration = Duration::from_millis(10);
 
-    /// The longest lease. What a dead process held waits for so long; and one that never ends is always about to end.
+    /// The longest lease. Messages of a dead process wait for as long.
     pub const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
 
     /// The settings with every number inside its bounds.
@@ -83,7 +83,7 @@ impl LaneSettings {
         self.buffered = self.buffered.clamp(1, Self::BUFFERED_MAX);
         self.concurrency = self.concurrency.max(1);
         self.batch = self.batch.clamp(1, Self::BUFFERED_MAX);
-        self.movable = self.movable.min(Self::MOVABLE_MAX);
+        self.in_store_max = self.in_store_max.min(Self::IN_STORE_MAX);
         self.lease = self.lease.clamp(Self::LEASE_MIN, Self::LEASE_MAX);
         self.retry.attempts = self.retry.attempts.max(1);
         self

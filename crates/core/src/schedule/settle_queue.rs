@@ -1,4 +1,4 @@
-//! The ends of claims on their way to the store: gathered, and repeated until they are recorded.
+//! Settlements on their way to the store: batched, and repeated until they are recorded.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{Monotonic, store::Settlement};
 
-/// Settles under way at the same time; meanwhile the next ones gather, so that batches grow with the load.
+/// Settle calls at the same time. Further settlements gather meanwhile, so that batches grow with the load.
 const AT_ONCE: usize = 2;
-/// One settle carries at most so many.
+/// Settlements in one call.
 const BATCH_MAX: usize = 1_024;
-/// The waits after a store failed.
+/// Waits after a failed call.
 const STORE_WAIT_MIN: Duration = Duration::from_millis(50);
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -48,7 +48,7 @@ pub(super) fn store_wait(times: u32, random: &mut Random) -> Duration {
 }
 
 impl Scheduler {
-    /// Sends what has gathered, as far as the store is free for it.
+    /// Starts settle calls for the queued settlements.
     pub(super) fn flush(&mut self, step: &mut Step<'_>) {
         let settle_queue = &mut step.shared.settle_queue;
         if settle_queue.not_before > step.now.mono() {
@@ -83,7 +83,7 @@ impl Scheduler {
             let Some(lane) = self.lanes.get_mut(&job.lane) else { continue };
             lane.remove_claim(*job, step.shared);
             match settlement {
-                // The sweep finds what was lost.
+                // The sweep finds lost ones.
                 _ if lost.contains(job) => {}
                 Settlement::Retry { at, .. } | Settlement::Defer { at } => _ = lane.timing.hint(*at),
                 Settlement::Release => _ = lane.timing.hint(step.now.wall()),
@@ -93,8 +93,8 @@ impl Scheduler {
         }
     }
 
-    /// Repeats a failed settle. When a lease is surely over, its renewal lets the job go and the flush leaves it out:
-    /// the message comes again.
+    /// Queues a failed settle again. When a lease has ended, its renewal drops the claim and the flush skips it: the
+    /// message is delivered again.
     pub(super) fn settle_failed(&mut self, settle: u64, step: &mut Step<'_>) {
         let Some(batch) = step.shared.settle_queue.under_way.remove(&settle) else { return };
         for end in batch.iter().rev() {

@@ -1,9 +1,9 @@
-//! From the end of a try to the end of its claim.
+//! Settlements: what the result of an attempt means for the claim.
 
-use super::{AttemptResult, DeliveryTerms, LaneSettings, Work};
+use super::{AttemptResult, DeliveryTerms, LaneSettings, LaneWorker};
 use crate::{Attempt, DeadReason, Outcome, RetryPolicy, Timestamp, store::Settlement};
 
-/// Decides what a try's end means for the message. `outage_end` is when an absent target is tried again.
+/// The settlement of a claim by the result of its attempt. `outage_end` is when an unreachable target is tried again.
 pub fn settlement_of(
     now: Timestamp,
     settings: &LaneSettings,
@@ -30,25 +30,29 @@ pub fn settlement_of(
         return Settlement::Dead { reason: DeadReason::Exhausted, attempt: Some(attempt) };
     }
     let wait = || policy(settings, terms, outcome).wait(terms.attempt, random);
-    let wait = match (&settings.work, retry_after) {
-        // A handler knows what it asks for; a target may ask for more than the policy, never for less.
-        (Work::Handler { .. }, Some(asked)) => asked,
-        (_, asked) => wait().max(asked.unwrap_or_default()),
+    let wait = match (&settings.worker, retry_after) {
+        // A handler gets the wait that it asks for; a target may ask for more than the policy, not for less.
+        (LaneWorker::Handler { .. }, Some(requested)) => requested,
+        (_, requested) => wait().max(requested.unwrap_or_default()),
     };
     Settlement::Retry { at: now.saturating_add(wait), attempt }
 }
 
-/// The policy of one try: the message's own words over those of the lane.
+/// The retry policy of a message: its own values over those of the lane.
 pub(super) fn policy(settings: &LaneSettings, terms: &DeliveryTerms, outcome: Outcome) -> RetryPolicy {
     let mut lane = settings.retry.clone();
-    if let Work::Handler { again, failed } = settings.work {
+    if let LaneWorker::Handler { again, failed } = settings.worker {
         lane.min = if outcome == Outcome::Again { again } else { failed };
     }
     let own = terms.retry.as_deref();
     let mut policy = lane.with(own);
-    // A message that names only its longest wait means the first one, too.
+    // A message that sets only `max` bounds the first wait, too.
     if own.is_some_and(|own| own.min.is_none() && own.max.is_some()) {
         policy.min = policy.min.min(policy.max);
+    }
+    // And one that names only its first means that it may wait so long, and a little more.
+    if own.is_some_and(|own| own.min.is_some() && own.max.is_none()) {
+        policy.max = policy.max.max(policy.min.saturating_add(policy.min / 4));
     }
     policy
 }
@@ -63,7 +67,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(10_000);
     const OUTAGE_END: Timestamp = Timestamp::from_millis(12_345);
 
-    fn settings(work: Work) -> LaneSettings {
+    fn settings(worker: LaneWorker) -> LaneSettings {
         LaneSettings {
             in_flight: 10,
             buffered: LaneSettings::BUFFERED_MAX,
@@ -78,13 +82,13 @@ mod tests {
                 max: Duration::from_secs(2),
             },
             rate: None,
-            movable: 0,
-            work,
+            in_store_max: 0,
+            worker,
         }
     }
 
     fn handler() -> LaneSettings {
-        settings(Work::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) })
+        settings(LaneWorker::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) })
     }
 
     fn terms(attempt: u32) -> DeliveryTerms {
@@ -116,7 +120,7 @@ mod tests {
     fn an_outage_waits_for_its_end_whatever_the_attempt() {
         for outcome in [Outcome::Unreachable, Outcome::Throttled, Outcome::Misconfigured] {
             let settlement =
-                decide(&settings(Work::Sink), &terms(99), AttemptResult::failed(outcome, "away"));
+                decide(&settings(LaneWorker::Sink), &terms(99), AttemptResult::failed(outcome, "away"));
             assert_eq!(retry_at(settlement), OUTAGE_END.as_millis());
         }
     }
@@ -124,9 +128,9 @@ mod tests {
     #[test]
     fn an_unknown_outcome_waits_by_the_policy_until_the_attempts_are_used_up() {
         let unknown = || AttemptResult::failed(Outcome::Unknown, "no answer");
-        assert_eq!(retry_at(decide(&settings(Work::Sink), &terms(2), unknown())), 12_000);
+        assert_eq!(retry_at(decide(&settings(LaneWorker::Sink), &terms(2), unknown())), 12_000);
         assert!(matches!(
-            decide(&settings(Work::Sink), &terms(3), unknown()),
+            decide(&settings(LaneWorker::Sink), &terms(3), unknown()),
             Settlement::Dead { reason: DeadReason::Exhausted, attempt: Some(_) }
         ));
     }
@@ -134,7 +138,7 @@ mod tests {
     #[test]
     fn a_refusal_is_dead_at_once() {
         assert!(matches!(
-            decide(&settings(Work::Sink), &terms(1), AttemptResult::failed(Outcome::Refused, "no")),
+            decide(&settings(LaneWorker::Sink), &terms(1), AttemptResult::failed(Outcome::Refused, "no")),
             Settlement::Dead { reason: DeadReason::Refused, .. }
         ));
     }
@@ -163,7 +167,7 @@ mod tests {
             retry_after: Some(Duration::from_secs(60)),
             scope: ErrorScope::Target,
         };
-        assert_eq!(retry_at(decide(&settings(Work::Sink), &terms(1), end)), 70_000);
+        assert_eq!(retry_at(decide(&settings(LaneWorker::Sink), &terms(1), end)), 70_000);
         let own = RetryOverride {
             min: Some(Duration::from_secs(7)),
             max: Some(Duration::from_secs(7)),
@@ -194,12 +198,27 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_names_only_its_first_wait_comes_apart_from_its_neighbours() {
+        let own = RetryOverride { min: Some(Duration::from_secs(60)), ..RetryOverride::default() };
+        let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
+        for settings in [handler(), settings(LaneWorker::Sink)] {
+            let end = || AttemptResult::failed(Outcome::Failed, "x");
+            let at = |random| retry_at(settlement_of(NOW, &settings, &terms, end(), OUTAGE_END, random));
+            assert_eq!((at(0), at(15_000)), (70_000, 85_000));
+        }
+    }
+
+    #[test]
     fn a_message_that_names_only_its_longest_wait_waits_no_longer() {
         let own = RetryOverride { max: Some(Duration::from_millis(300)), ..RetryOverride::default() };
         let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
         assert_eq!(retry_at(decide(&handler(), &terms, AttemptResult::failed(Outcome::Failed, "x"))), 10_300);
         assert_eq!(
-            retry_at(decide(&settings(Work::Sink), &terms, AttemptResult::failed(Outcome::Unknown, "x"))),
+            retry_at(decide(
+                &settings(LaneWorker::Sink),
+                &terms,
+                AttemptResult::failed(Outcome::Unknown, "x")
+            )),
             10_300
         );
     }

@@ -1,4 +1,4 @@
-//! One suspect at a time.
+//! Suspects are delivered one at a time.
 
 use super::{
     Job, LaneKey,
@@ -7,8 +7,8 @@ use super::{
 };
 use crate::store::Settlement;
 
-/// What may have killed a process is tried alone: never two of them at once, in whatever lanes, or the next
-/// death would leave the question open again.
+/// The suspect that is in flight. Suspects of all lanes are delivered one at a time, because after the next crash two
+/// of them would leave the culprit unknown again.
 #[derive(Debug, Default)]
 pub(super) struct Suspect {
     in_flight: Option<Job>,
@@ -16,7 +16,7 @@ pub(super) struct Suspect {
 }
 
 impl Suspect {
-    /// Whether `job` may be the one; if not, `lane` hears of it when the way is free.
+    /// Whether `job` may be delivered now. If not, its lane is unblocked by [`release`](Self::release).
     pub(super) fn admit(&mut self, job: Job) -> bool {
         if self.in_flight.is_some() {
             self.waiting.push(job.lane);
@@ -26,7 +26,7 @@ impl Suspect {
         true
     }
 
-    /// `job` is in hand no more. Gives the lanes that waited for it.
+    /// `job` is settled or lost. Returns the lanes that waited for it.
     pub(super) fn release(&mut self, job: Job) -> Vec<LaneKey> {
         if self.in_flight != Some(job) {
             return Vec::new();
@@ -37,12 +37,13 @@ impl Suspect {
 }
 
 impl Lane {
-    /// Whether a suspect goes to its handler or sink now. If not, it waits as after a failed try, or for the other suspect.
+    /// Whether a suspect is delivered now. If not, it is deferred like a failed attempt, or released until the other
+    /// suspect is settled.
     pub(super) fn admit_suspect(&mut self, job: Job, step: &mut Step<'_>) -> bool {
         let Some(claim) = self.claims.get(job) else { return false };
         let random = &mut step.shared.random;
         if let Some(at) = wait_after_loss(step.now.wall(), &claim.terms, &self.settings, || random.draw()) {
-            self.give_back_token(job);
+            self.release_token(job);
             step.shared.settle_queue.push(job, Settlement::Defer { at });
             return false;
         }

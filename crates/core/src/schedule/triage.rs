@@ -1,64 +1,64 @@
-//! Whether a claimed message is still worth a try.
+//! Triage: whether a claimed message is still to be delivered.
 
 use std::time::Duration;
 
-use super::{LaneSettings, Work, settlement::policy};
+use super::{LaneSettings, LaneWorker, settlement::policy};
 use crate::{DeadReason, LeaseLoss, Outcome, RetryOverride, RetryPolicy, Timestamp, store::LeasedMessage};
 
-/// What decides about a claimed message.
+/// What decides about the delivery of a claimed message.
 #[derive(Debug, Clone)]
 pub struct DeliveryTerms {
     /// When it is due.
     pub due: Timestamp,
-    /// The number of this try, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// How its last claim ended, if nobody settled it.
+    /// How its last lease was lost, if it was.
     pub lost: LeaseLoss,
-    /// When its last claim was lost, unless it was tried or has waited since.
+    /// When its last lease was lost, unless it was tried or deferred since.
     pub lost_at: Option<Timestamp>,
-    /// How late it may be.
+    /// Its lateness limit.
     pub max_lateness: Option<Duration>,
-    /// What it says about its own retries.
+    /// Its own retry settings.
     pub retry: Option<Box<RetryOverride>>,
-    /// How large its body is: what it costs to have it in hand.
+    /// Bytes of its body.
     pub bytes: usize,
-    /// The message, by a number of its id.
+    /// A hash of its id.
     pub message: u64,
-    /// Where inside the target it goes, by a number of the [destination](crate::Sink::destination).
+    /// A hash of its [destination](crate::Sink::destination).
     pub destination: u64,
 }
 
 impl DeliveryTerms {
-    /// The terms of a claimed message, whatever its destination.
+    /// The terms of a claimed message, without its destination.
     pub fn of(leased: &LeasedMessage) -> Self {
         Self {
             due: leased.message.due,
             attempt: leased.attempt,
             lost: leased.lost,
-            // A loss leaves the ready time alone, so that a later one is that of a wait, or of an operator.
+            // A loss does not change the ready time: a later one comes from a wait or an operator.
             lost_at: leased.lost_at.filter(|at| leased.ready <= *at),
             max_lateness: leased.message.max_lateness,
             retry: leased.message.retry.clone(),
             bytes: leased.message.body.len(),
-            message: number_of(leased.message.id.as_str()),
+            message: hash_of(leased.message.id.as_str()),
             destination: 0,
         }
     }
 
-    /// The same for a message that goes to `destination`.
+    /// Sets the destination.
     #[must_use]
     pub fn to(self, destination: &str) -> Self {
-        Self { destination: number_of(destination), ..self }
+        Self { destination: hash_of(destination), ..self }
     }
 
-    /// The total tries it has, given its lane's.
+    /// Its attempts, by its own limit or that of the lane.
     pub fn attempts(&self, lane: &RetryPolicy) -> u32 {
         self.retry.as_ref().and_then(|own| own.attempts).unwrap_or(lane.attempts).max(1)
     }
 }
 
-/// The same text has the same number in every run, so that a simulation can be repeated (FNV-1a).
-fn number_of(text: &str) -> u64 {
+/// FNV-1a, because it is the same in every run, so that a simulation is repeatable.
+fn hash_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
@@ -67,15 +67,15 @@ fn number_of(text: &str) -> u64 {
 /// What to do with a claimed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Triage {
-    /// Try.
+    /// Deliver it.
     Deliver,
-    /// Give up without a try.
+    /// Give it up without an attempt.
     Dead(DeadReason),
-    /// Wall time stepped back after the claim: hand it back, it is early again.
+    /// Wall time stepped back after the claim: release it, it is early again.
     Early,
 }
 
-/// Decides about a claimed message at the moment before its try.
+/// Decides about a claimed message right before its attempt.
 pub fn triage(now: Timestamp, terms: &DeliveryTerms, lane: &RetryPolicy) -> Triage {
     if terms.due > now {
         return Triage::Early;
@@ -83,23 +83,23 @@ pub fn triage(now: Timestamp, terms: &DeliveryTerms, lane: &RetryPolicy) -> Tria
     if terms.max_lateness.is_some_and(|late| now > terms.due.saturating_add(late)) {
         return Triage::Dead(DeadReason::Expired);
     }
-    // Lost in company, it may be innocent: one try alone tells, whatever was counted.
+    // Lost in a batch, it may not be the culprit: it gets one attempt alone, whatever was counted.
     if terms.attempt > terms.attempts(lane) && terms.lost != LeaseLoss::InBatch {
         return Triage::Dead(DeadReason::Exhausted);
     }
     Triage::Deliver
 }
 
-/// When a message comes again whose last claim was lost: as after a failed try. `None`: now, or never.
+/// When a message whose lease was lost is delivered again, as after a failed attempt. `None`: now, or never.
 ///
-/// Only handlers and receivers wait. What a sink has in hand when its process ends says nothing about the target.
+/// Only messages of handlers and receivers wait: a lost lease of a sink says nothing about its target.
 pub fn wait_after_loss(
     now: Timestamp,
     terms: &DeliveryTerms,
     settings: &LaneSettings,
     draw: impl FnOnce() -> u64,
 ) -> Option<Timestamp> {
-    let lost_at = terms.lost_at.filter(|_| settings.work != Work::Sink)?;
+    let lost_at = terms.lost_at.filter(|_| settings.worker != LaneWorker::Sink)?;
     if triage(now, terms, &settings.retry) != Triage::Deliver {
         return None;
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_early_again_is_handed_back() {
+    fn what_is_early_again_is_released() {
         assert_eq!(decide(&DeliveryTerms { due: Timestamp::from_millis(10_001), ..terms() }), Triage::Early);
         assert_eq!(decide(&terms()), Triage::Deliver);
     }
@@ -188,8 +188,8 @@ mod tests {
                 max: Duration::from_secs(30),
             },
             rate: None,
-            movable: 0,
-            work: Work::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) },
+            in_store_max: 0,
+            worker: LaneWorker::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) },
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
     fn what_is_dead_or_has_waited_or_goes_to_a_sink_does_not_wait() {
         assert_eq!(wait(&lost(5)), None, "its attempts are used up");
         assert_eq!(wait(&DeliveryTerms { lost_at: None, ..lost(1) }), None);
-        let sink = LaneSettings { work: Work::Sink, ..queue() };
+        let sink = LaneSettings { worker: LaneWorker::Sink, ..queue() };
         assert_eq!(wait_after_loss(NOW, &lost(1), &sink, || 0), None);
     }
 

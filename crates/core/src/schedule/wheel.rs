@@ -1,14 +1,14 @@
-//! A hierarchical timing wheel: set a timer and find the next one, both without looking at the others.
+//! A hierarchical timing wheel: setting a timer and finding the next one do not depend on the number of timers.
 
 use crate::Monotonic;
 
-/// Each level divides its span into so many slots; one bit of a word tells whether a slot holds anything.
+/// Slots per level; one bit of a word says whether a slot is occupied.
 const SLOTS: usize = 64;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 /// Enough levels of six bits for every microsecond of 64 bits.
 const LEVELS: usize = 11;
 
-/// Timers by monotonic microsecond. A timer cannot be taken back: its owner checks whether it still matters.
+/// Timers by monotonic microsecond. A timer cannot be cancelled: its owner checks whether it still matters.
 #[derive(Debug)]
 pub(super) struct Wheel<T> {
     base: u64,
@@ -23,7 +23,7 @@ struct Level<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// The earliest of its timers, so that the next wake-up is exact and needs no look into the slot.
+    /// The earliest of its timers, so that the next wake-up is exact without reading the slot.
     first: u64,
     timers: Vec<(u64, T)>,
 }
@@ -56,7 +56,7 @@ impl<T> Wheel<T> {
         Some(Monotonic::from_micros(level.slots[slot].first))
     }
 
-    /// Moves on to `now` and gives what fires by then.
+    /// Advances to `now` and collects the timers that fire.
     pub(super) fn advance(&mut self, now: Monotonic, fired: &mut Vec<T>) {
         let now = now.as_micros();
         if now < self.base {
@@ -91,7 +91,7 @@ fn slot_of(at: u64, level: usize) -> usize {
     (at >> (SLOT_BITS * level as u32)) as usize & (SLOTS - 1)
 }
 
-/// The part of a time above what `level` tells apart.
+/// The bits of a time above `level`.
 fn beyond(at: u64, level: usize) -> u64 {
     at.checked_shr(SLOT_BITS * (level as u32 + 1)).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! A clock that only moves when told.
+//! A clock that tests move.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use duly_core::{Clock, Monotonic, Now, Sleep, Timestamp};
 
-/// A clock for tests, Duly's own and yours: time stands still until it is moved, and a day passes in no time.
+/// A clock for tests: time stands still until it is advanced.
 ///
 /// ```
 /// use duly::{Clock, ManualClock, minutes};
@@ -36,7 +36,7 @@ struct Time {
 
 impl Default for Time {
     fn default() -> Self {
-        // 2026-01-01T00:00:00Z: a time of our days, and the same in every run.
+        // 2026-01-01T00:00:00Z, the same in every run.
         Self { wall_us: 1_767_225_600_000_000, mono_us: 1_000_000, serial: 0, sleepers: BTreeMap::new() }
     }
 }
@@ -52,28 +52,28 @@ impl Time {
 }
 
 impl ManualClock {
-    /// A clock that stands at the beginning of 2026.
+    /// A clock at the beginning of 2026.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets time pass, on both clocks, and wakes whoever slept until then.
+    /// Advances both clocks, and wakes sleepers whose time has come.
     pub fn advance(&self, by: Duration) {
         self.advance_to(self.now().mono().saturating_add(by));
     }
 
-    /// Lets time pass until `mono`, on both clocks.
+    /// Advances both clocks until `mono`.
     pub fn advance_to(&self, mono: Monotonic) {
         let wakers = self.lock().move_to(mono.as_micros());
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Steps wall time, and wall time alone, as an operator or a time server would.
+    /// Sets wall time only, as an operator or a time server would.
     pub fn set_wall(&self, wall: Timestamp) {
         self.lock().wall_us = wall.as_millis().saturating_mul(1000);
     }
 
-    /// When the first sleeper wants to be woken: where a simulation jumps to next.
+    /// The time of the earliest sleeper.
     pub fn next_deadline(&self) -> Option<Monotonic> {
         self.lock().sleepers.keys().next().map(|(until, _)| *until)
     }

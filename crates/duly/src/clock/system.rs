@@ -1,4 +1,4 @@
-//! The machine's clocks, with an alarm of their own.
+//! The system clocks, with an alarm thread.
 
 use std::{
     cmp::Reverse,
@@ -12,19 +12,19 @@ use std::{
 
 use duly_core::{Clock, Monotonic, Now, Sleep};
 
-/// The machine's wall and monotonic clocks.
+/// The system's wall and monotonic clocks.
 ///
-/// Sleeps are kept by a thread of its own that waits for the exact moment: the timers of the async runtime
-/// have a grain of a millisecond, and that would be the lateness of every message.
+/// A thread of its own ends sleeps at the exact time: timers of the async runtime have a resolution of a millisecond,
+/// which would add to the lateness of every message.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     alarm: Arc<Alarm>,
-    _last: Arc<Last>,
+    _close_on_drop: Arc<CloseOnDrop>,
 }
 
-/// Dropped with the last clock and the last sleep: then the thread ends.
+/// Ends the thread when the last clock and the last sleep are dropped.
 #[derive(Debug)]
-struct Last(Arc<Alarm>);
+struct CloseOnDrop(Arc<Alarm>);
 
 #[derive(Debug)]
 struct Alarm {
@@ -36,13 +36,13 @@ struct Alarm {
 #[derive(Debug, Default)]
 struct Sleepers {
     by_time: BinaryHeap<Reverse<(Monotonic, u64)>>,
-    /// A sleep that was dropped is missing here; its time is passed over.
+    /// Dropped sleeps are missing here, and their times are skipped.
     wakers: HashMap<u64, Waker>,
     serial: u64,
     closed: bool,
 }
 
-/// Without a sleeper the thread sleeps this long at a time.
+/// How long the thread sleeps without sleepers.
 const IDLE: Duration = Duration::from_secs(3600);
 
 impl SystemClock {
@@ -54,9 +54,9 @@ impl SystemClock {
             state: Mutex::new(Sleepers::default()),
             changed: Condvar::new(),
         });
-        let rung = alarm.clone();
-        std::thread::Builder::new().name("duly-alarm".into()).spawn(move || publish(&rung))?;
-        Ok(Self { _last: Arc::new(Last(alarm.clone())), alarm })
+        let alarm_thread = alarm.clone();
+        std::thread::Builder::new().name("duly-alarm".into()).spawn(move || run_alarm(&alarm_thread))?;
+        Ok(Self { _close_on_drop: Arc::new(CloseOnDrop(alarm.clone())), alarm })
     }
 }
 
@@ -83,8 +83,8 @@ impl Alarm {
     }
 }
 
-/// The alarm thread: sleeps until the first sleeper's time, wakes all whose time has come.
-fn publish(alarm: &Alarm) {
+/// The alarm thread: waits for the earliest sleeper, and wakes all whose time has come.
+fn run_alarm(alarm: &Alarm) {
     let mut sleepers = alarm.lock();
     while !sleepers.closed {
         let now = alarm.mono();
@@ -152,7 +152,7 @@ impl Drop for SystemSleep {
     }
 }
 
-impl Drop for Last {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.changed.notify_all();

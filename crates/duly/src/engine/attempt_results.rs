@@ -8,9 +8,9 @@ use duly_core::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Completion, Input, caught};
+use super::{Completion, Input, catch_panic};
 
-/// The results of one call that the driver has not taken yet. Many that are known at the same time are one input.
+/// The results of one call that the driver has not taken yet. Results that are known at the same time are one input.
 pub(crate) struct AttemptResults {
     pub(super) delivery: DeliveryKey,
     known: Mutex<Vec<(usize, AttemptResult)>>,
@@ -21,7 +21,7 @@ impl AttemptResults {
         Arc::new(Self { delivery, known: Mutex::default() })
     }
 
-    /// Says whether these are the first since the last [`take`](Self::take).
+    /// Returns whether this is the first since the last [`take`](Self::take).
     pub(super) fn push(&self, index: usize, end: AttemptResult) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.push((index, end));
@@ -46,11 +46,11 @@ pub(super) async fn deliver(
             Err(error) => AttemptResult::from(error),
         };
         if results.push(index, end) {
-            // The driver is gone only when all is over.
+            // The driver ends only after the shutdown.
             let _ = inputs.send(Completion::Results { results: results.clone() }.into());
         }
     };
-    if let Err(panic) = caught(sink.deliver_each(batch, &Outcomes::new(&report))).await {
+    if let Err(panic) = catch_panic(sink.deliver_each(batch, &Outcomes::new(&report))).await {
         for index in 0..batch.len() {
             results.push(index, AttemptResult::failed(Outcome::Unknown, panic.clone()));
         }

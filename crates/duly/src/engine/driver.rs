@@ -15,19 +15,19 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Command, Completion, Hints, Input, Worker, caught, work::destination_of};
+use super::{Command, Completion, Hints, Input, Worker, catch_panic, worker::destination_of};
 use crate::{
+    counters::{LaneCounters, add},
     events::EventBus,
-    health::{Checks, Liveness},
-    observed::Call,
-    tally::{LaneTally, add},
+    health::{HealthCache, Liveness},
+    store_monitor::StoreCall,
     task::LeaseLostSignal,
 };
 
-/// Inputs handled before hints are looked at again.
+/// Inputs handled before hints are checked again.
 const INPUTS_AT_ONCE: usize = 256;
 
-/// What the driver shares with the library's front.
+/// What the driver shares with `Duly`.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
@@ -35,27 +35,27 @@ pub(crate) struct Parts {
     pub(crate) hints: Arc<Hints>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) liveness: Arc<Liveness>,
-    pub(crate) checks: Arc<Checks>,
+    pub(crate) health_cache: Arc<HealthCache>,
     pub(crate) inputs: UnboundedSender<Input>,
 }
 
 impl Parts {
-    /// Different for every Duly of the process.
+    /// Unique per Duly of the process.
     pub(super) fn identity(&self) -> usize {
         Arc::as_ptr(&self.events) as usize
     }
 }
 
-/// A claimed message in the driver's hands.
+/// A claimed message.
 pub(super) struct ClaimedMessage {
     pub(super) leased: LeasedMessage,
-    /// How late its try began, in microseconds.
+    /// Lateness of its attempt in microseconds.
     pub(super) late_us: u64,
     /// Tells a handler that the lease is lost.
     pub(super) lease_lost: Option<Arc<LeaseLostSignal>>,
 }
 
-/// A call of a sink or handler under way.
+/// A running call of a sink or handler.
 pub(super) struct Running {
     pub(super) call: AbortHandle,
     pub(super) began: Monotonic,
@@ -65,7 +65,7 @@ pub(super) struct Running {
 pub(super) struct Served {
     pub(super) lane: Lane,
     pub(super) worker: Worker,
-    pub(super) tally: Arc<LaneTally>,
+    pub(super) counters: Arc<LaneCounters>,
     pub(super) stopped_tx: Vec<oneshot::Sender<()>>,
 }
 
@@ -102,17 +102,17 @@ impl Driver {
         }
     }
 
-    /// Runs until shut down. Any other end is told: without this task nothing is delivered any more.
+    /// Runs until the shutdown. Any other end marks delivery as stopped.
     pub(crate) async fn run(self) {
         let liveness = self.parts.liveness.clone();
-        match caught(self.drive()).await {
+        match catch_panic(self.drive()).await {
             Ok(Some(stopped_tx)) => _ = stopped_tx.send(()),
             Ok(None) => liveness.stop("the driver returned".into()),
             Err(panic) => liveness.stop(format!("the driver {panic}")),
         }
     }
 
-    /// Gives whoever asked it to end.
+    /// Returns the sender that waits for the end.
     async fn drive(mut self) -> Option<oneshot::Sender<()>> {
         loop {
             let now = self.parts.clock.now();
@@ -136,7 +136,7 @@ impl Driver {
             let input = tokio::select! {
                 biased;
                 input = self.inputs.recv() => input,
-                () = hints.news.notified() => None,
+                () = hints.changed.notified() => None,
                 () = sleep(&mut self.sleep, self.scheduler.next_wake(), &*self.parts.clock) => {
                     self.sleep = None;
                     None
@@ -160,7 +160,7 @@ impl Driver {
         }
     }
 
-    /// Lets the scheduler decide, and performs what it decided.
+    /// Lets the scheduler decide, and performs the actions.
     fn decide(&mut self, decide: impl FnOnce(&mut Scheduler, &mut Vec<Action>)) {
         let mut actions = std::mem::take(&mut self.actions);
         decide(&mut self.scheduler, &mut actions);
@@ -170,21 +170,21 @@ impl Driver {
         self.actions = actions;
     }
 
-    /// What a command means to the scheduler.
+    /// The event of a command.
     fn event_of_command(&mut self, command: Command) -> Option<Event> {
         Some(match command {
-            // What a lane claimed now would be given up with the driver, and wait for its lease to end.
+            // Claims of a new lane would be dropped with the driver, and wait for their leases to end.
             Command::AddLane { .. } if self.closing.is_some() => return None,
             Command::AddLane { lane, settings, worker, paused } => {
                 self.lane_serial += 1;
                 let key = LaneKey(self.lane_serial);
                 self.keys.insert(lane.clone(), key);
-                let tally = self.parts.events.tally.lane(&lane);
-                self.lanes.insert(key, Served { lane, worker, tally, stopped_tx: Vec::new() });
+                let counters = self.parts.events.counters.lane(&lane);
+                self.lanes.insert(key, Served { lane, worker, counters, stopped_tx: Vec::new() });
                 Event::LaneAdded { lane: key, settings, paused }
             }
             Command::StopLane { lane, grace_end, stopped_tx } => {
-                // Dropping `stopped_tx` tells the caller too: there is nothing to wait for.
+                // Dropping `stopped_tx` wakes the caller as well.
                 let key = self.keys.remove(&lane)?;
                 self.lanes.get_mut(&key)?.stopped_tx.push(stopped_tx);
                 Event::LaneStopped { lane: key, grace_end }
@@ -195,10 +195,10 @@ impl Driver {
             }
             Command::Probe { lane } => Event::ProbeNow { lane: *self.keys.get(&lane)? },
             Command::Snapshot { answer } => {
-                let look = |served: &LaneKey| {
+                let snapshot = |served: &LaneKey| {
                     Some((self.lanes.get(served)?.lane.clone(), self.scheduler.snapshot(*served)?))
                 };
-                let _ = answer.send(self.keys.values().filter_map(look).collect());
+                let _ = answer.send(self.keys.values().filter_map(snapshot).collect());
                 return None;
             }
             Command::Shutdown { grace_end, stopped_tx } => {
@@ -209,17 +209,18 @@ impl Driver {
         })
     }
 
-    /// What the result of started work means to the scheduler.
+    /// The event of a completion.
     fn event_of_completion(&mut self, completion: Completion, now: Now) -> Option<Event> {
         Some(match completion {
-            Completion::Claimed { lane, asked, moved, result } => match self.observe_claim(lane, now, result)
-            {
-                Ok(claimed) => self.claimed(lane, asked, moved, claimed),
-                Err(error) => {
-                    tracing::warn!(%error, "claim failed");
-                    Event::ClaimFailed { lane }
+            Completion::Claimed { lane, requested_at, delivered_in_store, result } => {
+                match self.observe_claim(lane, now, result) {
+                    Ok(claimed) => self.claimed(lane, requested_at, delivered_in_store, claimed),
+                    Err(error) => {
+                        tracing::warn!(%error, "claim failed");
+                        Event::ClaimFailed { lane }
+                    }
                 }
-            },
+            }
             Completion::Results { results } => {
                 let delivery = results.delivery;
                 self.running.get(&delivery)?;
@@ -230,7 +231,7 @@ impl Driver {
                 Event::Delivered { delivery, ends: results.take(), is_over: true }
             }
             Completion::Settled { settle, batch, result } => {
-                match self.parts.events.observe(Call::Settle, now, result) {
+                match self.parts.events.observe(StoreCall::Settle, now, result) {
                     Ok(results) => {
                         let lost = self.settled(&batch, &results, now);
                         Event::Settled { settle, lost }
@@ -241,20 +242,20 @@ impl Driver {
                     }
                 }
             }
-            Completion::Extended { jobs, asked, result } => {
-                let result = self.parts.events.observe(Call::Extend, now, result);
+            Completion::Extended { jobs, requested_at, result } => {
+                let result = self.parts.events.observe(StoreCall::Extend, now, result);
                 let results =
                     result.inspect_err(|error| tracing::warn!(%error, "lease renewal failed")).ok()?;
-                // What nothing is known of is neither: it is held for as long as its lease was last said to last.
+                // Unknown results are neither renewed nor lost: those leases last as they were.
                 let known = jobs.into_iter().zip(results).filter(|(_, settled)| *settled != Settled::Unknown);
                 let known: Vec<_> = known.collect();
                 let lost = known.iter().filter(|(_, settled)| *settled == Settled::Lost).map(|(job, _)| *job);
                 let lost = lost.collect();
-                Event::Extended { lost, jobs: known.into_iter().map(|(job, _)| job).collect(), asked }
+                Event::Extended { lost, jobs: known.into_iter().map(|(job, _)| job).collect(), requested_at }
             }
             Completion::Swept { result } => {
-                self.parts.events.observed.sweep_ended();
-                match self.parts.events.observe(Call::Sweep, now, result) {
+                self.parts.events.monitor.sweep_ended();
+                match self.parts.events.observe(StoreCall::Sweep, now, result) {
                     Ok(sweep) => self.swept(sweep),
                     Err(error) => {
                         tracing::warn!(%error, "sweep failed");
@@ -273,12 +274,18 @@ impl Driver {
         result: Result<Claimed, StoreError>,
     ) -> Result<Claimed, StoreError> {
         match self.lanes.get(&lane) {
-            Some(served) => self.parts.events.observe(Call::Claim(&served.lane), now, result),
+            Some(served) => self.parts.events.observe(StoreCall::Claim(&served.lane), now, result),
             None => result,
         }
     }
 
-    fn claimed(&mut self, lane: LaneKey, asked: Monotonic, moved: usize, claimed: Claimed) -> Event {
+    fn claimed(
+        &mut self,
+        lane: LaneKey,
+        requested_at: Monotonic,
+        delivered_in_store: usize,
+        claimed: Claimed,
+    ) -> Event {
         let mut taken = Vec::with_capacity(claimed.messages.len());
         let worker = self.lanes.get(&lane).map(|served| served.worker.clone());
         for leased in claimed.messages {
@@ -291,12 +298,12 @@ impl Driver {
             taken.push(ClaimedJob { job, terms });
             self.in_flight.insert(job, ClaimedMessage { leased, late_us: 0, lease_lost: None });
         }
-        Event::Claimed { lane, taken, moved, next: claimed.next, asked }
+        Event::Claimed { lane, taken, delivered_in_store, next: claimed.next, requested_at }
     }
 
     fn swept(&self, sweep: Sweep) -> Event {
         if sweep.leases_ended > 0 {
-            add(&self.parts.events.tally.leases_ended, sweep.leases_ended);
+            add(&self.parts.events.counters.engine.leases_ended, sweep.leases_ended);
             self.parts.hints.wake_receivers();
         }
         let next = sweep.next.into_iter();
@@ -311,7 +318,7 @@ impl Driver {
     }
 }
 
-/// Sleeps until `wake`. A sleep already begun is kept unless it would end too late.
+/// Sleeps until `wake`. A running sleep is kept unless it would end too late.
 async fn sleep(kept: &mut Option<(Monotonic, Sleep)>, wake: Option<Monotonic>, clock: &dyn Clock) {
     let Some(wake) = wake else { return std::future::pending().await };
     match kept {

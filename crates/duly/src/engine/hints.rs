@@ -1,4 +1,4 @@
-//! "Something is due soon": from senders to the driver and to waiting receivers.
+//! Hints: "something is due soon", from senders to the driver and to waiting receivers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,47 +8,47 @@ use std::{
 use duly_core::{Lane, Timestamp, Topic};
 use tokio::sync::Notify;
 
-/// Hints that wait for the driver, the earliest per lane, and the receivers that wait for a topic.
+/// Hints for the driver, the earliest per lane, and the receivers that wait for a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// By lane in order, so that a simulation can be repeated.
-    told: Mutex<BTreeMap<Lane, Timestamp>>,
-    pub(crate) news: Notify,
+    /// Sorted by lane, so that a simulation is repeatable.
+    pending: Mutex<BTreeMap<Lane, Timestamp>>,
+    pub(crate) changed: Notify,
     waiting: Mutex<HashMap<Topic, Arc<Notify>>>,
 }
 
 impl Hints {
     /// Something of `lane` is due at `due`.
-    pub(crate) fn tell(&self, lane: Lane, due: Timestamp) {
+    pub(crate) fn push(&self, lane: Lane, due: Timestamp) {
         if let Lane::Queue(topic) = &lane
             && let Some(waiting) = lock(&self.waiting).get(topic)
         {
             waiting.notify_one();
         }
-        let mut told = lock(&self.told);
-        let first = told.is_empty();
-        told.entry(lane).and_modify(|known| *known = due.min(*known)).or_insert(due);
-        drop(told);
-        // While older ones wait, the driver is on its way already.
+        let mut pending = lock(&self.pending);
+        let first = pending.is_empty();
+        pending.entry(lane).and_modify(|known| *known = due.min(*known)).or_insert(due);
+        drop(pending);
+        // While older ones are pending, the driver is awake already.
         if first {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
     pub(crate) fn take(&self) -> BTreeMap<Lane, Timestamp> {
-        std::mem::take(&mut *lock(&self.told))
+        std::mem::take(&mut *lock(&self.pending))
     }
 
-    /// Something came back from a lease that ended, nobody knows where: every queue has one receiver look.
+    /// Leases ended, and it is unknown in which queues: wakes one receiver of every queue.
     pub(crate) fn wake_receivers(&self) {
-        lock(&self.waiting).values().for_each(|events| events.notify_one());
+        lock(&self.waiting).values().for_each(|notify| notify.notify_one());
     }
 
-    /// What a receiver of `topic` waits on. Forgotten when nobody waits any more.
-    pub(crate) fn listen(&self, topic: &Topic) -> Arc<Notify> {
+    /// The notification for receivers of `topic`. Dropped when nobody waits any more.
+    pub(crate) fn subscribe(&self, topic: &Topic) -> Arc<Notify> {
         let mut waiting = lock(&self.waiting);
-        // Topics come and go: the bell of one that nobody waits for is dropped with the next listener.
-        waiting.retain(|known, events| known == topic || Arc::strong_count(events) > 1);
+        // The entries of topics without receivers are dropped here.
+        waiting.retain(|known, notify| known == topic || Arc::strong_count(notify) > 1);
         waiting.entry(topic.clone()).or_default().clone()
     }
 }

@@ -1,4 +1,4 @@
-//! Where the store takes messages to the target by itself: before each claim, and instead of most.
+//! In-store delivery before each claim.
 
 use std::sync::Arc;
 
@@ -8,54 +8,54 @@ use duly_core::{
 };
 
 use super::{Driver, Worker, driver::Served};
-use crate::{events::EventBus, tally::LaneTally};
+use crate::{counters::LaneCounters, events::EventBus};
 
-/// What is to be done before a claim.
-pub(super) struct Moving {
-    mover: Arc<dyn InStoreDelivery>,
-    movable: usize,
+/// An in-store delivery that precedes a claim.
+pub(super) struct InStoreClaim {
+    in_store: Arc<dyn InStoreDelivery>,
+    in_store_max: usize,
     lane: Lane,
-    tally: Arc<LaneTally>,
+    counters: Arc<LaneCounters>,
     events: Arc<EventBus>,
     clock: Arc<dyn Clock>,
 }
 
-/// What moving left to do.
-pub(super) enum Before {
+/// What is left after the in-store delivery.
+pub(super) enum AfterDelivery {
     /// This claim.
     Claim(Claim),
-    /// Nothing: this is what the claim would have said.
+    /// Nothing to claim: this is the result of the claim.
     Done(Claimed),
 }
 
 impl Driver {
-    pub(super) fn moving(&self, served: &Served, movable: usize) -> Option<Moving> {
-        let Worker::Sink(_, Some(mover)) = &served.worker else { return None };
-        let (mover, lane, tally) = (mover.clone(), served.lane.clone(), served.tally.clone());
+    pub(super) fn in_store_claim(&self, served: &Served, in_store_max: usize) -> Option<InStoreClaim> {
+        let Worker::Sink(_, Some(in_store)) = &served.worker else { return None };
+        let (in_store, lane, counters) = (in_store.clone(), served.lane.clone(), served.counters.clone());
         let (events, clock) = (self.parts.events.clone(), self.parts.clock.clone());
-        (movable > 0).then_some(Moving { mover, movable, lane, tally, events, clock })
+        (in_store_max > 0).then_some(InStoreClaim { in_store, in_store_max, lane, counters, events, clock })
     }
 }
 
-impl Moving {
-    /// Moves what is due, counts and tells it. Gives how many, and the claim for what is left.
-    pub(super) async fn before(self, mut claim: Claim) -> (usize, Result<Before, StoreError>) {
-        let moved = match self.mover.move_due(self.clock.now(), self.movable).await {
-            Ok(moved) => moved,
-            // Nothing was moved, and claims need no room: the sink hears why not from its target, and waits for it.
-            Err(error) if error.kind == StoreErrorKind::Full => return (0, Ok(Before::Claim(claim))),
+impl InStoreClaim {
+    /// Delivers due messages in the store, counts and publishes them. Returns how many, and the claim for the rest.
+    pub(super) async fn deliver_then(self, mut claim: Claim) -> (usize, Result<AfterDelivery, StoreError>) {
+        let delivered_in_store = match self.in_store.deliver_due(self.clock.now(), self.in_store_max).await {
+            Ok(delivered_in_store) => delivered_in_store,
+            // Nothing was delivered, and a claim needs no space: the sink gets the error from its target, and waits.
+            Err(error) if error.kind == StoreErrorKind::Full => return (0, Ok(AfterDelivery::Claim(claim))),
             Err(error) => return (0, Err(error)),
         };
-        let InStoreDelivered { messages, next, left } = moved;
+        let InStoreDelivered { messages, next, remaining } = delivered_in_store;
         let (count, now): (usize, Now) = (messages.len(), self.clock.now());
         for message in messages {
             let late_us = now.wall_micros().saturating_sub(message.ready.as_millis() * 1000);
-            self.events.moved((&self.lane, &self.tally), message, late_us);
+            self.events.delivered_in_store((&self.lane, &self.counters), message, late_us);
         }
-        claim.limit = claim.limit.min(claim.limit.max(self.movable).saturating_sub(count));
-        let before = match left {
-            Remaining::ToClaim if claim.limit > 0 => Before::Claim(claim),
-            _ => Before::Done(Claimed { messages: Vec::new(), next }),
+        claim.limit = claim.limit.min(claim.limit.max(self.in_store_max).saturating_sub(count));
+        let before = match remaining {
+            Remaining::ToClaim if claim.limit > 0 => AfterDelivery::Claim(claim),
+            _ => AfterDelivery::Done(Claimed { messages: Vec::new(), next }),
         };
         (count, Ok(before))
     }

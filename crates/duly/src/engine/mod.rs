@@ -1,8 +1,7 @@
 //! The runtime: one task that performs what the scheduler decides.
 //!
-//! [`Driver`] owns the scheduler and every claimed message. Calls to the store and to sinks run as tasks of
-//! their own and come back as [`Completion`]s, so that nothing slow ever holds up the driver. How many there can be
-//! is bounded by the limits of the lanes.
+//! [`Driver`] owns the scheduler and all claimed messages. Calls of the store and of sinks run as tasks and return as
+//! [`Completion`]s, so that nothing slow holds up the driver. Their number is bounded by the limits of the lanes.
 
 mod attempt_results;
 mod driver;
@@ -11,7 +10,7 @@ mod in_store;
 mod perform;
 mod reply;
 mod report;
-mod work;
+mod worker;
 
 use std::sync::Arc;
 
@@ -25,9 +24,9 @@ use tokio::sync::oneshot;
 use attempt_results::AttemptResults;
 pub(crate) use driver::{Driver, Parts};
 pub(crate) use hints::Hints;
-pub(crate) use work::{Worker, caught, is_in_handler};
+pub(crate) use worker::{Worker, catch_panic, is_in_handler};
 
-/// What the driver is sent.
+/// An input of the driver.
 pub(crate) enum Input {
     Command(Command),
     Completion(Completion),
@@ -45,7 +44,7 @@ impl From<Completion> for Input {
     }
 }
 
-/// A request from the front of the library.
+/// A request of `Duly`.
 pub(crate) enum Command {
     AddLane {
         lane: Lane,
@@ -79,8 +78,8 @@ pub(crate) enum Command {
 pub(crate) enum Completion {
     Claimed {
         lane: LaneKey,
-        asked: Monotonic,
-        moved: usize,
+        requested_at: Monotonic,
+        delivered_in_store: usize,
         result: Result<Claimed, StoreError>,
     },
     /// Some results of a delivery are known.
@@ -98,7 +97,7 @@ pub(crate) enum Completion {
     },
     Extended {
         jobs: Vec<Job>,
-        asked: Monotonic,
+        requested_at: Monotonic,
         result: Result<Vec<Settled>, StoreError>,
     },
     Swept {

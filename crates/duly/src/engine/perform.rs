@@ -1,4 +1,4 @@
-//! Performing what the scheduler decided.
+//! Performs the actions of the scheduler.
 
 use std::sync::Arc;
 
@@ -11,29 +11,31 @@ use duly_core::{
 use super::{
     Completion, Driver, Worker,
     attempt_results::{AttemptResults, deliver},
-    caught,
+    catch_panic,
     driver::Running,
-    in_store::Before,
+    in_store::AfterDelivery,
     reply::ReplyOnDrop,
-    work::{Handle, as_handler},
+    worker::{Handle, run_as_handler},
 };
 use crate::{
-    tally::LaneTally,
+    counters::LaneCounters,
     task::{LeaseLostSignal, Task},
 };
 
 impl Driver {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
-            Action::Claim { lane, limit, movable, lease } => self.claim(lane, limit, movable, lease),
+            Action::Claim { lane, limit, in_store_max, lease } => {
+                self.claim(lane, limit, in_store_max, lease)
+            }
             Action::Deliver { delivery, jobs } => self.deliver(delivery, jobs),
             Action::Abandon { delivery } => {
                 if let Some(running) = self.running.remove(&delivery) {
                     if let Some(served) = self.lanes.get(&delivery.lane) {
                         let took = self.parts.clock.now().mono().since(running.began);
-                        served.tally.calls.record(micros(took));
+                        served.counters.calls.record(micros(took));
                     }
-                    // A handler that blocks its thread cannot be ended, only told.
+                    // A handler that blocks its thread cannot be cancelled, only signalled.
                     running.lease_lost.iter().for_each(|lease_lost| lease_lost.lose());
                     running.call.abort();
                 }
@@ -48,7 +50,7 @@ impl Driver {
             Action::Sweep { lanes } => self.sweep(lanes),
             Action::Probe { lane } => self.probe(lane),
             Action::LaneRemoved { lane } => {
-                // Dropping them tells whoever waits.
+                // Dropping its senders wakes the callers.
                 self.lanes.remove(&lane);
             }
             Action::Report(report) => self.report(report),
@@ -59,45 +61,56 @@ impl Driver {
         ReplyOnDrop::new(self.parts.inputs.clone(), otherwise)
     }
 
-    fn claim(&mut self, key: LaneKey, limit: usize, movable: usize, lease: std::time::Duration) {
+    fn claim(&mut self, key: LaneKey, limit: usize, in_store_max: usize, lease: std::time::Duration) {
         let Some(served) = self.lanes.get(&key) else { return };
         let claim = Claim { lane: served.lane.clone(), limit, lease, holder: Holder::Process };
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        let asked = clock.now().mono();
-        let reply = self.reply(Completion::Claimed { lane: key, asked, moved: 0, result: Err(panicked()) });
-        let moving = self.moving(served, movable);
+        let requested_at = clock.now().mono();
+        let reply = self.reply(Completion::Claimed {
+            lane: key,
+            requested_at,
+            delivered_in_store: 0,
+            result: Err(panicked()),
+        });
+        let in_store_claim = self.in_store_claim(served, in_store_max);
         tokio::spawn(async move {
-            let (moved, claimed) = match moving {
-                Some(moving) => moving.before(claim).await,
-                None => (0, Ok(Before::Claim(claim))),
+            let (delivered_in_store, claimed) = match in_store_claim {
+                Some(in_store_claim) => in_store_claim.deliver_then(claim).await,
+                None => (0, Ok(AfterDelivery::Claim(claim))),
             };
             let now = clock.now();
             let result = match claimed {
-                Ok(Before::Claim(claim)) => store.claim(now, claim).await.or_else(|error| {
-                    // What was moved is delivered whatever became of the claim. The next one tells, if it fails too.
-                    if moved > 0 {
+                Ok(AfterDelivery::Claim(claim)) => store.claim(now, claim).await.or_else(|error| {
+                    // Messages delivered in the store are delivered although the claim failed. A repeated failure shows
+                    // at the next claim.
+                    if delivered_in_store > 0 {
                         Ok(Claimed { messages: Vec::new(), next: Some(now.wall()) })
                     } else {
                         Err(error)
                     }
                 }),
-                Ok(Before::Done(claimed)) => Ok(claimed),
+                Ok(AfterDelivery::Done(claimed)) => Ok(claimed),
                 Err(error) => Err(error),
             };
-            reply.send(Completion::Claimed { lane: key, asked: now.mono(), moved, result });
+            reply.send(Completion::Claimed {
+                lane: key,
+                requested_at: now.mono(),
+                delivered_in_store,
+                result,
+            });
         });
     }
 
     fn deliver(&mut self, delivery: DeliveryKey, jobs: Vec<Job>) {
         let now = self.parts.clock.now();
         let Some(served) = self.lanes.get(&delivery.lane) else { return };
-        let (worker, tally) = (served.worker.clone(), served.tally.clone());
+        let (worker, counters) = (served.worker.clone(), served.counters.clone());
         for job in &jobs {
             let Some(claimed) = self.in_flight.get_mut(job) else { continue };
             claimed.late_us = now.wall_micros().saturating_sub(claimed.leased.ready.as_millis() * 1000);
-            self.parts.events.tally.began(&tally, &claimed.leased.message.topic, claimed.late_us);
+            self.parts.events.counters.began(&counters, &claimed.leased.message.topic, claimed.late_us);
         }
-        let watch = Watch { clock: self.parts.clock.clone(), began: now.mono(), tally };
+        let watch = Watch { clock: self.parts.clock.clone(), began: now.mono(), counters };
         match worker {
             Worker::Sink(sink, _) => self.call_sink(sink, delivery, &jobs, watch),
             Worker::Handler(handle) => {
@@ -136,7 +149,7 @@ impl Driver {
         let reply = self.reply(Completion::Delivered { delivery, results: results.clone() });
         let (began, whose) = (watch.began, self.parts.identity());
         let call = tokio::spawn(async move {
-            let end = caught(as_handler(whose, async move { handle(task).await })).await;
+            let end = catch_panic(run_as_handler(whose, async move { handle(task).await })).await;
             watch.ended();
             let end = end.unwrap_or_else(|panic| AttemptResult::failed(duly_core::Outcome::Failed, panic));
             results.push(0, end);
@@ -167,13 +180,16 @@ impl Driver {
         let claimed = |job: &Job| Some((*job, self.in_flight.get(job)?.leased.receipt.clone()));
         let (jobs, receipts): (Vec<_>, Vec<_>) = jobs.iter().filter_map(claimed).unzip();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        let asked = clock.now();
-        let failed =
-            Completion::Extended { jobs: jobs.clone(), asked: asked.mono(), result: Err(panicked()) };
+        let requested_at = clock.now();
+        let failed = Completion::Extended {
+            jobs: jobs.clone(),
+            requested_at: requested_at.mono(),
+            result: Err(panicked()),
+        };
         let reply = self.reply(failed);
         tokio::spawn(async move {
-            let result = store.extend(asked, &receipts, lease).await;
-            reply.send(Completion::Extended { jobs, asked: asked.mono(), result });
+            let result = store.extend(requested_at, &receipts, lease).await;
+            reply.send(Completion::Extended { jobs, requested_at: requested_at.mono(), result });
         });
     }
 
@@ -181,7 +197,7 @@ impl Driver {
         let lanes: Vec<Lane> =
             keys.iter().filter_map(|key| Some(self.lanes.get(key)?.lane.clone())).collect();
         let (store, clock) = (self.parts.store.clone(), self.parts.clock.clone());
-        self.parts.events.observed.sweep_began(clock.now().mono());
+        self.parts.events.monitor.sweep_began(clock.now().mono());
         let reply = self.reply(Completion::Swept { result: Err(panicked()) });
         tokio::spawn(async move {
             let result = store.sweep(clock.now(), &lanes).await;
@@ -202,17 +218,17 @@ impl Driver {
     }
 }
 
-/// Measures how long a call takes.
+/// Measures the duration of a call.
 #[derive(Clone)]
 struct Watch {
     clock: Arc<dyn Clock>,
     began: Monotonic,
-    tally: Arc<LaneTally>,
+    counters: Arc<LaneCounters>,
 }
 
 impl Watch {
     fn ended(self) {
-        self.tally.calls.record(micros(self.clock.now().mono().since(self.began)));
+        self.counters.calls.record(micros(self.clock.now().mono().since(self.began)));
     }
 }
 

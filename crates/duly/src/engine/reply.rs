@@ -1,10 +1,11 @@
-//! A reply that is always sent.
+//! A completion that is always sent.
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Completion, Input};
 
-/// Sends the driver a completion when dropped: a store or sink that panics completes its call too, or its lane would wait for ever.
+/// Sends a completion to the driver when dropped, so that a store or sink that panics completes its call as well:
+/// otherwise its lane would wait for ever.
 pub(crate) struct ReplyOnDrop {
     inputs: UnboundedSender<Input>,
     completion: Option<Completion>,
@@ -24,7 +25,7 @@ impl ReplyOnDrop {
 impl Drop for ReplyOnDrop {
     fn drop(&mut self) {
         if let Some(completion) = self.completion.take() {
-            // The driver is gone only after the shutdown.
+            // The driver ends only after the shutdown.
             let _ = self.inputs.send(completion.into());
         }
     }

@@ -1,4 +1,4 @@
-//! Publishes and counts what was recorded.
+//! Counts and publishes settlements and reports.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,30 +8,36 @@ use duly_core::{
     store::{LeasedMessage, Settled, Settlement},
 };
 
-use super::{Driver, Worker, driver::ClaimedMessage, work::destination_of};
-use crate::{events::Event, tally::add};
+use super::{Driver, Worker, driver::ClaimedMessage, worker::destination_of};
+use crate::{counters::add, events::Event};
 
 impl Driver {
-    /// Removes what was settled, counts and publishes it. Gives the jobs whose leases were lost.
+    /// Removes settled claims, counts and publishes them. Returns the jobs whose leases were lost.
     pub(super) fn settled(&mut self, batch: &[(Job, Settlement)], results: &[Settled], now: Now) -> Vec<Job> {
         let mut lost = Vec::new();
         let mut delivered: HashMap<LaneKey, Vec<Delivery>> = HashMap::new();
         for ((job, settlement), settled) in batch.iter().zip(results) {
             let Some(claimed) = self.in_flight.remove(job) else { continue };
-            // What a part of the store did not take yet is out of this process's hands, too.
+            // An unknown result ends the claim of this process, too.
             if *settled != Settled::Done {
                 lost.push(*job);
                 continue;
             }
             let ClaimedMessage { leased, late_us, .. } = claimed;
             if *settlement == Settlement::Release {
-                // A receiver may wait for what a handler gave back.
-                self.parts.hints.tell(leased.message.lane(), now.wall());
+                // A receiver may wait for a message that a handler released.
+                self.parts.hints.push(leased.message.lane(), now.wall());
             }
             let late = Duration::from_micros(late_us);
-            // The lane is here for as long as anything of it is held.
+            // A lane exists as long as it has claims.
             if let Some(served) = self.lanes.get(&job.lane) {
-                self.parts.events.settled(&served.tally, &leased.message, leased.attempt, late, settlement);
+                self.parts.events.settled(
+                    &served.counters,
+                    &leased.message,
+                    leased.attempt,
+                    late,
+                    settlement,
+                );
                 if matches!((settlement, &served.worker), (Settlement::Delivered { .. }, Worker::Sink(..))) {
                     let LeasedMessage { message, attempt, fence, .. } = leased;
                     let delivery = Delivery { message, attempt, fence };
@@ -45,7 +51,7 @@ impl Driver {
         lost
     }
 
-    /// The sink may forget what it kept for another try.
+    /// Tells the sink that these messages are not retried.
     fn tell_sink(&self, lane: LaneKey, delivered: Vec<Delivery>) {
         if let Some(Worker::Sink(sink, _)) = self.lanes.get(&lane).map(|served| served.worker.clone()) {
             tokio::spawn(async move { sink.settled(&delivered).await });
@@ -56,18 +62,18 @@ impl Driver {
         let event = match report {
             Report::ClockJumped { by_us } => {
                 tracing::warn!(by_us, "wall clock jumped");
-                add(&self.parts.events.tally.clock_jumps, 1);
+                add(&self.parts.events.counters.engine.clock_jumps, 1);
                 Event::ClockJumped { by_us }
             }
             Report::BreakerOpened { lane, detail, .. } => {
                 let Some(lane) = self.name(lane) else { return };
                 tracing::warn!(%lane, detail, "sink unreachable");
-                Event::TargetAway { lane, detail }
+                Event::SinkUnreachable { lane, detail }
             }
             Report::BreakerClosed { lane } => {
                 let Some(lane) = self.name(lane) else { return };
                 tracing::info!(%lane, "sink recovered");
-                Event::TargetBack { lane }
+                Event::SinkRecovered { lane }
             }
             Report::DestinationOpened { job, detail, .. } => {
                 let Some((lane, destination)) = self.destination_of(job) else { return };
@@ -81,7 +87,7 @@ impl Driver {
             }
             Report::LeasesLost { count, .. } => {
                 tracing::warn!(count, "lease lost");
-                add(&self.parts.events.tally.leases_lost, count);
+                add(&self.parts.events.counters.engine.leases_lost, count);
                 Event::LeasesLost { count }
             }
             Report::StoreFailing { times } => Event::StoreFailing { times },

@@ -2,18 +2,18 @@
 #![cfg(test)]
 
 mod bench;
-mod crashing;
+mod crash;
 mod destinations;
 mod events;
-mod failing;
-mod handling;
-mod managing;
-mod measuring;
+mod failures;
+mod handlers;
+mod manage;
+mod metrics;
 mod outages;
-mod receiving;
-mod sending;
-mod stopping;
+mod receive;
+mod send;
+mod shutdown;
 mod tasks;
 mod topics;
 mod verdicts;
-mod working;
+mod workers;

@@ -1,4 +1,4 @@
-//! Dead letters: what was given up, kept until somebody has seen to it.
+//! Dead letters: entries that were given up, kept until they are replayed or removed.
 
 mod replay;
 
@@ -22,35 +22,35 @@ const CONSUMER: &str = "duly-dead-consumer";
 const STREAM: &str = "duly-dead-stream";
 const ID: &str = "duly-dead-id";
 
-/// How many are read at once.
-const TOGETHER: usize = 100;
+/// Entries read with one call.
+const PAGE_SIZE: usize = 100;
 
-/// An entry that was given up. In the stream of dead letters it has the fields that it had, and beside them `duly-dead-reason`,
-/// `duly-dead-at` (milliseconds since 1970), `duly-dead-attempts`, `duly-dead-group`, `duly-dead-consumer`, `duly-dead-stream` and
+/// An entry that was given up. Its stream has the fields of the entry, and `duly-dead-reason`, `duly-dead-at`
+/// (milliseconds since 1970), `duly-dead-attempts`, `duly-dead-group`, `duly-dead-consumer`, `duly-dead-stream` and
 /// `duly-dead-id`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Where it stands among the dead letters, with all its fields.
+    /// The entry in the stream of dead letters, with all its fields.
     pub entry: Entry<()>,
     /// Why it was given up.
     pub reason: String,
     /// When, by Redis's clock.
     pub at: SystemTime,
-    /// How often it was tried.
+    /// Attempts.
     pub attempts: u32,
     /// The group that gave it up.
     pub group: String,
     /// The consumer that had it.
     pub consumer: String,
-    /// The stream that it comes from.
+    /// The stream that it was in.
     pub stream: String,
-    /// Where it stood there.
+    /// Its id in that stream.
     pub original_id: EntryId,
 }
 
 impl<T> Entry<T> {
-    /// What is known of it as a dead letter, if it is one.
+    /// The entry as a dead letter, if it is one.
     pub fn dead_letter(&self) -> Option<DeadLetter> {
         let text = |name| self.text(name).map(str::to_owned);
         let at = Duration::from_millis(self.text(AT)?.parse().ok()?);
@@ -72,7 +72,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// The dead letters of one topic. Made by [`RedisMq::dead_letters`].
+/// The dead letters of one topic. Created by [`RedisMq::dead_letters`].
 #[derive(Clone)]
 pub struct DeadLetters {
     mq: RedisMq,
@@ -82,7 +82,7 @@ pub struct DeadLetters {
 }
 
 impl RedisMq {
-    /// The dead letters of a topic, of all its groups: in the stream `<topic>_dlq`, on a Cluster `{<topic>}_dlq`.
+    /// The dead letters of a topic, from all its groups: the stream `<topic>_dlq`, on a Cluster `{<topic>}_dlq`.
     pub fn dead_letters(&self, topic: &str) -> Result<DeadLetters, Error> {
         self.check_open()?;
         check_event(topic)?;
@@ -97,23 +97,23 @@ impl DeadLetters {
         self.keys.dead()
     }
 
-    /// How many there are.
+    /// The number of dead letters.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn len(&self) -> Result<u64, Error> {
         self.mq.check_usable()?;
         let answer = redis::cmd("XLEN").arg(self.stream()).query_async(&mut self.link.clone()).await;
-        answer.map_err(|error| Error::over(&self.link, &error))
+        answer.map_err(|error| Error::from_link(&self.link, &error))
     }
 
-    /// Whether there are none.
+    /// Whether there are no dead letters.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.len().await? == 0)
     }
 
-    /// The oldest ones after the dead letter `after`, at most so many.
+    /// Lists dead letters, oldest first, after the id `after`, at most `count`.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn list(&self, after: Option<&EntryId>, count: usize) -> Result<Vec<DeadLetter>, Error> {
@@ -122,13 +122,13 @@ impl DeadLetters {
         Ok(entries.iter().filter_map(Entry::dead_letter).collect())
     }
 
-    /// The one that stands there.
+    /// The dead letter of this id.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get(&self, id: impl AsRef<str>) -> Result<Option<DeadLetter>, Error> {
         let id = id.as_ref();
         let found = self.range(id, id, 1).await?;
-        // Redis takes a part of an id for a range.
+        // Redis takes an incomplete id for a range.
         Ok(found.first().filter(|found| found.id.as_str() == id).and_then(Entry::dead_letter))
     }
 
@@ -136,31 +136,31 @@ impl DeadLetters {
         self.mq.check_usable()?;
         let mut range = redis::cmd("XRANGE");
         range.arg(self.stream()).arg(from).arg(to).arg("COUNT").arg(count);
-        let told: Vec<(String, Vec<Vec<u8>>)> = range
+        let reply: Vec<(String, Vec<Vec<u8>>)> = range
             .query_async(&mut self.link.clone())
             .await
-            .map_err(|error| Error::over(&self.link, &error))?;
-        Ok(told.into_iter().map(|(id, fields)| Raw::new(id, fields)).collect())
+            .map_err(|error| Error::from_link(&self.link, &error))?;
+        Ok(reply.into_iter().map(|(id, fields)| Raw::new(id, fields)).collect())
     }
 
-    /// Removes one for good.
+    /// Deletes a dead letter.
     ///
     /// Cancel safety: dropped midway, it may be removed or not; call it again: `false` if it was.
     pub async fn remove(&self, id: impl AsRef<str>) -> Result<bool, Error> {
         self.mq.check_usable()?;
         let mut remove = redis::cmd("XDEL");
         remove.arg(self.stream()).arg(id.as_ref());
-        remove.query_async(&mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))
+        remove.query_async(&mut self.link.clone()).await.map_err(|error| Error::from_link(&self.link, &error))
     }
 
-    /// Hands each of them to `handler`, typed as those of the topic are: [`Entry::dead_letter`] tells what happened to it. They stay
-    /// where they are until they are replayed or removed. What fails here is tried for ever.
+    /// Builds a listener of the dead letters, decoded like entries of the topic; [`Entry::dead_letter`] has the reason.
+    /// The dead letters stay until they are replayed or removed. A failed handler is retried without limit.
     pub fn listener<K>(&self, group: impl Into<String>, handler: impl IntoHandler<K>) -> Subscription {
         let consumer = self.mq.inner.consumer.clone();
         self.mq.subscribe(self.topic.clone(), group, consumer, handler).of_dead_letters()
     }
 
-    /// Appends an entry to the dead letters that was given up elsewhere, e.g. before it was sent.
+    /// Appends a message to the dead letters that was given up elsewhere, such as before it was sent.
     ///
     /// Cancel safety: dropped midway, it may stand among the dead letters or not; sent again, it may stand there twice.
     pub async fn send(&self, message: &crate::Message, reason: &str) -> Result<EntryId, Error> {
@@ -177,10 +177,10 @@ impl DeadLetters {
         append.arg(GROUP).arg("").arg(CONSUMER).arg(&self.mq.inner.consumer);
         append.arg(STREAM).arg(self.keys.stream(message.priority)).arg(ID).arg("0-0");
         let id = append.query_async::<String>(&mut self.link.clone()).await;
-        id.map(EntryId::new).map_err(|error| Error::over(&self.link, &error).of_message(&own))
+        id.map(EntryId::new).map_err(|error| Error::from_link(&self.link, &error).with_message_id(&own))
     }
 
-    /// Of the topic's streams, the one that has this name.
+    /// The stream of this name, if it is one of the topic; otherwise the normal one.
     fn origin(&self, stream: &str) -> String {
         let known = Priority::ALL.map(|priority| self.keys.stream(priority));
         known.into_iter().find(|known| known == stream).unwrap_or_else(|| self.keys.stream(Priority::Normal))

@@ -1,4 +1,4 @@
-//! Timers that were given up.
+//! Dead timers: those that were given up.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,70 +10,70 @@ use crate::{
     entry::{BODY, DULY_DUE, Raw},
 };
 
-/// A timer that was given up after the last of its [tries](super::TimerListener::attempts).
+/// A timer that was given up after its last [attempt](super::TimerListener::attempts).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadTimer {
-    /// Where it stands among the dead ones.
+    /// Its id in the stream of dead timers.
     pub id: EntryId,
-    /// The whole name of the key.
+    /// The key.
     pub key: String,
-    /// What it was set to: JSON.
+    /// Its value as JSON.
     pub value: Vec<u8>,
     /// When it was due: milliseconds since 1970, by the clock of Redis.
     pub due_ms: u64,
-    /// How often it was tried.
-    pub tries: u32,
-    /// Why the last try failed.
+    /// Attempts.
+    pub attempts: u32,
+    /// Why the last attempt failed.
     pub reason: String,
     /// When it was given up, by the clock of Redis.
     pub at: SystemTime,
 }
 
 impl DeadTimer {
-    fn of(raw: &Raw) -> Option<Self> {
+    fn from_raw(raw: &Raw) -> Option<Self> {
         let text = |name| raw.text(name).map(str::to_owned);
         Some(Self {
             id: raw.id.clone(),
             key: text("key")?,
             value: raw.field(BODY)?.to_vec(),
             due_ms: raw.text(DULY_DUE)?.parse().ok()?,
-            tries: raw.text("duly-dead-attempts")?.parse().ok()?,
+            attempts: raw.text("duly-dead-attempts")?.parse().ok()?,
             reason: text("duly-dead-reason")?,
             at: UNIX_EPOCH + Duration::from_millis(raw.text("duly-dead-at")?.parse().ok()?),
         })
     }
 
-    /// What it was set to; or why it is no such value.
+    /// Decodes its value.
     pub fn json<V: DeserializeOwned>(&self) -> Result<V, String> {
         serde_json::from_slice(&self.value).map_err(|why| why.to_string())
     }
 }
 
-/// What became of a dead timer that was to be tried again.
+/// The result of replaying a dead timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimerReplayed {
-    /// It is due now, with all its tries.
+    /// It is due now, and its attempts start anew.
     Done,
-    /// A timer of its key was set since, and is not done: it stays among the dead ones.
+    /// A timer of the same key was set since and is pending: the dead one stays.
     SetAnew,
     /// There is no such dead timer.
     Unknown,
 }
 
 impl ExpiryTimers {
-    /// Timers of this prefix that were given up, the oldest first: those after the dead timer `after`, at most so many.
+    /// Lists dead timers of this prefix, oldest first, after the id `after`, at most `count`.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn dead(&self, after: Option<&EntryId>, count: usize) -> Result<Vec<DeadTimer>, Error> {
         self.mq.check_open()?;
         let from = after.map_or_else(|| "-".into(), |after| format!("({after}"));
-        let told = self.shadow.dead(&from, count).await?;
-        Ok(told.into_iter().filter_map(|(id, fields)| DeadTimer::of(&Raw::new(id, fields))).collect())
+        let reply = self.shadow.dead(&from, count).await?;
+        Ok(reply.into_iter().filter_map(|(id, fields)| DeadTimer::from_raw(&Raw::new(id, fields))).collect())
     }
 
-    /// How many were given up.
+    /// The number of dead timers.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn dead_count(&self) -> Result<u64, Error> {
@@ -81,7 +81,7 @@ impl ExpiryTimers {
         self.shadow.dead_count().await
     }
 
-    /// Puts one back: it is due now, its tries begin anew, and it is taken out of the dead ones in the same moment.
+    /// Replays a dead timer: it is due now and its attempts start anew. It leaves the dead timers atomically.
     ///
     /// Cancel safety: dropped midway, it may be due or not; call it again: [`TimerReplayed::Unknown`] if it was.
     pub async fn replay(&self, id: impl AsRef<str>) -> Result<TimerReplayed, Error> {
@@ -95,7 +95,7 @@ impl ExpiryTimers {
         })
     }
 
-    /// Removes one that was given up, for good.
+    /// Deletes a dead timer.
     ///
     /// Cancel safety: dropped midway, it may be removed or not; call it again: `false` if it was.
     pub async fn remove_dead(&self, id: impl AsRef<str>) -> Result<bool, Error> {

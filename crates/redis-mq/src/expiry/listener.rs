@@ -1,4 +1,4 @@
-//! Keys that expire, turned into calls of a handler, by one process each.
+//! Listeners of expiry events: each expired key is handled by one process of the group.
 
 use std::{
     fmt::Display,
@@ -13,55 +13,55 @@ use redis_link::Link;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
-    Expiring, Gap, OWN, hash_tag,
-    hearing::{Hear, Hearing, STALE_AFTER, Setting, Subscription},
+    EventGap, ExpiryHandle, RESERVED_PREFIX, hash_tag,
     masters::Masters,
-    outcome::{self, Ended, Handler, Retry},
+    outcome::{self, Handler, RunOutcome},
+    subscriber::{ExpiryEvents, NotifySetting, STALE_AFTER, Subscriber, Subscription},
 };
-use crate::{Error, RedisMq, clock};
+use crate::{Error, RedisMq, Retry, clock};
 
-/// How long it is remembered who acts on an occurrence: longer than anybody may act on what it heard.
-const REMEMBERED: Duration = Duration::from_secs(60);
-/// How many occurrences of one key are remembered with their times.
-const OCCURRENCES: u32 = 16;
-/// How often a handler is tried with one key.
-const TRIES: u32 = 5;
-/// How long a try waits for the next at most: what waits is kept by this process alone.
+/// How long Redis remembers who acts on an event: longer than any process may act on it.
+const CLAIM_TTL: Duration = Duration::from_secs(60);
+/// Events of one key whose times are remembered.
+const OCCURRENCES_MAX: u32 = 16;
+/// Attempts per key by default.
+const ATTEMPTS_DEFAULT: u32 = 5;
+/// The longest wait between two attempts: only this process remembers the key meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
-/// How many keys wait for their next try beside those that are handled.
+/// Keys that may wait for a retry without holding a permit.
 const WAITING_MAX: usize = 10_000;
-/// How long to wait before Redis is asked again.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// The wait before a failed claim is repeated.
+const CLAIM_RETRY_WAIT: Duration = Duration::from_millis(200);
 
-/// A key that expired.
+/// An expired key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExpiredKey {
-    /// Its whole name. What was in it nobody knows any more; [timers](super::ExpiryTimers) do.
+    /// The key. Redis no longer has its value; [timers](super::ExpiryTimers) keep it.
     pub key: String,
-    /// Greater than that of every earlier occurrence of this key: a fencing token.
+    /// A fencing token: greater than that of every earlier event of this key.
     pub token: u64,
 }
 
-type TellGap = Arc<dyn Fn(&Gap) + Send + Sync>;
+type GapCallback = Arc<dyn Fn(&EventGap) + Send + Sync>;
 
-/// Listens for keys that expire, once it [starts](Self::start).
+/// A listener of expiry events before it is [started](Self::start).
 #[must_use = "a listener hears nothing until it is started"]
 pub struct ExpiryListener {
     mq: RedisMq,
     prefix: String,
     handler: Handler<ExpiredKey>,
-    setting: Setting,
+    setting: NotifySetting,
     retry: Retry,
-    gap: Option<TellGap>,
+    gap: Option<GapCallback>,
 }
 
 impl RedisMq {
-    /// Calls `handler` with every key of this prefix that expires while somebody listens, in one process of the
-    /// [group](crate::Settings::group). Begins with [`start`](ExpiryListener::start).
+    /// Builds a listener that calls `handler` with every key of this prefix that expires, in one process of the
+    /// [group](crate::Settings::group). It runs after [`start`](ExpiryListener::start).
     ///
-    /// What expires while nobody listens is lost, and so is what a process was at when it died: Redis keeps no events. Where that matters, set
-    /// [timers](Self::expiry_timers).
+    /// Redis does not keep events: those that are published while nobody is subscribed are lost, and so is the key that
+    /// a process handled when it died. If that matters, use [timers](Self::expiry_timers).
     pub fn expiry_listener<H, F, V, E>(&self, prefix: impl Into<String>, handler: H) -> ExpiryListener
     where
         H: Fn(ExpiredKey) -> F + Send + Sync + 'static,
@@ -73,101 +73,104 @@ impl RedisMq {
             mq: self.clone(),
             prefix: prefix.into(),
             handler: outcome::handler(self.inner.identity, handler),
-            setting: Setting::Ensure,
-            retry: Retry::default(),
+            setting: NotifySetting::Ensure,
+            retry: outcome::default_retry(ATTEMPTS_DEFAULT),
             gap: None,
         }
     }
 }
 
 impl ExpiryListener {
-    /// Is told, besides the log, whenever events may have been missed: after a broken connection, a failover, a pause. What has no
-    /// timer can only be looked up then, such as by `SCAN`.
-    pub fn on_gap(mut self, tell: impl Fn(&Gap) + Send + Sync + 'static) -> Self {
-        self.gap = Some(Arc::new(tell));
+    /// Sets a callback for when events may have been missed: after a broken connection, a failover or a pause. Keys
+    /// without a timer can only be found by `SCAN` then.
+    pub fn on_gap(mut self, callback: impl Fn(&EventGap) + Send + Sync + 'static) -> Self {
+        self.gap = Some(Arc::new(callback));
         self
     }
 
-    /// Takes it that `notify-keyspace-events` has the flags `E` and `x` on every server, where this user may not ask.
+    /// Assumes that `notify-keyspace-events` has the flags `E` and `x` on every server, for users that may not read the
+    /// setting.
     pub fn assume_enabled(mut self) -> Self {
-        self.setting = Setting::Assume;
+        self.setting = NotifySetting::Assume;
         self
     }
 
-    /// How long to wait before a handler that failed is tried again: `first`, then doubling up to `longest`. It is tried five times,
-    /// by the process that began; then the key is given up, and the log says so. One second and five minutes. While it waits it takes no room
-    /// of other keys; if the listener is stopped, it is not tried again. A [`Verdict`] may name a wait of its own, of an hour at most.
-    pub fn retry(mut self, first: Duration, longest: Duration) -> Self {
-        self.retry = Retry { first, longest };
+    /// Sets the waits between attempts and their number: a [`Retry`], or the [`RetryPolicy`](crate::RetryPolicy) that
+    /// handlers of `duly` take. Default: 1 s, doubling up to 5 min, five attempts, all by the process that began; then it
+    /// gives the key up and logs it. With 0 attempts, the key is retried while the listener runs. A waiting key holds up no
+    /// other; when the listener stops, it is not retried. No wait is longer than an hour, also not one that a [`Verdict`]
+    /// names. [`crashes`](Retry::crashes) is ignored: a key whose process died is lost.
+    pub fn retry(mut self, retry: impl Into<Retry>) -> Self {
+        self.retry = retry.into();
         self
     }
 
-    /// Turns the events on where they are off, subscribes on every server, and begins. What expires from here on is heard; or it is
-    /// an error, such as [`Refused`](Error::Refused) if the events are off and this user may not turn them on.
+    /// Enables expiry events where they are off, subscribes on every server, and starts. Every key that expires from
+    /// here on is handled. Fails with [`Refused`](Error::Refused) if the events are off and this user may not enable
+    /// them.
     ///
-    /// Cancel safety: dropped midway, nothing listens; the events may have been turned on.
-    pub async fn start(self) -> Result<Expiring, Error> {
+    /// Cancel safety: dropped midway, no listener runs; the events may have been enabled.
+    pub async fn start(self) -> Result<ExpiryHandle, Error> {
         let Self { mq, prefix, handler, setting, retry, gap } = self;
         mq.check_open()?;
+        retry.check()?;
         let inner = &*mq.inner;
-        let (expiring, told) = Expiring::new();
+        let (handle, signal) = ExpiryHandle::new();
         if !inner.settings.enabled {
             tracing::info!(prefix, "listener disabled in this process");
-            return Ok(expiring);
+            return Ok(handle);
         }
-        let room = Arc::new(Semaphore::new(inner.settings.concurrency));
-        let hearer = Arc::new(Hearer {
+        let permits = Arc::new(Semaphore::new(inner.settings.concurrency));
+        let dispatcher = Arc::new(KeyDispatcher {
             link: inner.link.clone(),
             group: inner.settings.group.clone(),
             prefix,
             handler,
             limit: inner.settings.processing_timeout,
             retry,
-            room: room.clone(),
-            seats: Arc::new(Semaphore::new(WAITING_MAX)),
-            stop: told.stop.clone(),
+            permits: permits.clone(),
+            wait_slots: Arc::new(Semaphore::new(WAITING_MAX)),
+            stop: signal.stop.clone(),
             gap,
         });
-        let masters =
-            Masters::new(&inner.address, &inner.link).map_err(|error| Error::unconnected(&error))?;
-        let mut hearing = Hearing::new(masters, setting, hearer);
-        hearing.begin().await?;
-        inner.expiring.add(&expiring);
+        let masters = Masters::new(&inner.address, &inner.link).map_err(|error| Error::on_connect(&error))?;
+        let mut subscriber = Subscriber::new(masters, setting, dispatcher);
+        subscriber.subscribe_all().await?;
+        inner.expiry_handles.add(&handle);
         let all = u32::try_from(inner.settings.concurrency).unwrap_or(u32::MAX);
-        let (stop, ended) = (told.stop, told.ended);
+        let (stop, ended) = (signal.stop, signal.ended);
         tokio::spawn(async move {
-            hearing.run(stop).await;
-            // All the room there is again: nobody is at work any more.
-            let _ = room.acquire_many(all).await;
+            subscriber.run(stop).await;
+            // With all permits taken, no handler runs.
+            let _ = permits.acquire_many(all).await;
             drop(ended);
         });
-        // Shut down meanwhile, or it would be left out.
+        // A shutdown since the check at the start did not see this listener.
         if mq.check_open().is_err() {
-            expiring.tell();
+            handle.request_stop();
         }
-        Ok(expiring)
+        Ok(handle)
     }
 }
 
-/// What is done with a key that was heard of.
-struct Hearer {
+/// Claims expired keys and hands them to the handler.
+struct KeyDispatcher {
     link: Link,
     group: String,
     prefix: String,
     handler: Handler<ExpiredKey>,
     limit: Duration,
     retry: Retry,
-    room: Arc<Semaphore>,
-    /// Of those that wait for their next try.
-    seats: Arc<Semaphore>,
-    /// It is time to stop.
+    permits: Arc<Semaphore>,
+    /// One permit per key that waits for a retry.
+    wait_slots: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
-    gap: Option<TellGap>,
+    gap: Option<GapCallback>,
 }
 
-impl Hear for Hearer {
-    async fn heard(&self, key: &[u8], subscription: &Subscription) -> Result<(), String> {
-        if !key.starts_with(self.prefix.as_bytes()) || key.starts_with(OWN.as_bytes()) {
+impl ExpiryEvents for KeyDispatcher {
+    async fn on_expired(&self, key: &[u8], subscription: &Subscription) -> Result<(), String> {
+        if !key.starts_with(self.prefix.as_bytes()) || key.starts_with(RESERVED_PREFIX.as_bytes()) {
             return Ok(());
         }
         let Ok(key) = str::from_utf8(key) else {
@@ -176,92 +179,95 @@ impl Hear for Hearer {
         };
         // Room first: what this process has no time for, another may have.
         let in_time = async {
-            let room = self.room.clone().acquire_owned().await.map_err(|_| "it ends")?;
-            Ok::<_, String>((room, self.claim(key, subscription).await))
+            let permits = self.permits.clone().acquire_owned().await.map_err(|_| "it ends")?;
+            Ok::<_, String>((permits, self.claim(key, subscription).await))
         };
-        let (room, token) = tokio::time::timeout(STALE_AFTER, in_time)
+        let (permits, token) = tokio::time::timeout(STALE_AFTER, in_time)
             .await
-            .map_err(|_| format!("what was heard could not be acted on within {STALE_AFTER:?}"))??;
+            .map_err(|_| format!("an event could not be handled within {STALE_AFTER:?}"))??;
         if let Some(token) = token {
-            self.begin(ExpiredKey { key: key.to_owned(), token }, room);
+            self.spawn(ExpiredKey { key: key.to_owned(), token }, permits);
         }
         Ok(())
     }
 
-    fn missed(&self, gap: Gap) {
-        let Gap { server, why } = &gap;
+    fn on_gap(&self, gap: EventGap) {
+        let EventGap { server, why } = &gap;
         tracing::warn!(server, prefix = self.prefix, why, "expiry events may be missed");
-        // A panic of whoever is told must not end the subscription.
-        if let Some(tell) = &self.gap
-            && catch_unwind(AssertUnwindSafe(|| tell(&gap))).is_err()
+        // A panic of the callback must not end the subscription.
+        if let Some(callback) = &self.gap
+            && catch_unwind(AssertUnwindSafe(|| callback(&gap))).is_err()
         {
             tracing::error!(server, prefix = self.prefix, "gap callback panicked");
         }
     }
 }
 
-impl Hearer {
+impl KeyDispatcher {
     /// The token to act with, unless another acts. Asks until there is an answer: asked twice, it is the same.
     async fn claim(&self, key: &str, subscription: &Subscription) -> Option<u64> {
-        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("heard.lua")));
+        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim_event.lua")));
         // In the slot of the key: the server that told of it has the clock that the subscription began by.
-        let record = format!("{OWN}expiry:{{{}}}:{}:{key}", hash_tag(key).unwrap_or(key), self.group);
+        let record =
+            format!("{RESERVED_PREFIX}expiry:{{{}}}:{}:{key}", hash_tag(key).unwrap_or(key), self.group);
         let mut call = SCRIPT.key(record);
         call.arg(format!("{:016x}", subscription.id)).arg(subscription.began_us).arg(subscription.number);
-        call.arg(u64::try_from(REMEMBERED.as_millis()).unwrap_or(u64::MAX)).arg(OCCURRENCES);
+        call.arg(u64::try_from(CLAIM_TTL.as_millis()).unwrap_or(u64::MAX)).arg(OCCURRENCES_MAX);
         loop {
             match call.invoke_async::<u64>(&mut self.link.clone()).await {
                 Ok(token) => return Some(token).filter(|token| *token > 0),
                 Err(error) => {
                     tracing::warn!(key, %error, "lock of expired key failed");
-                    clock::sleep(ASK_AGAIN_AFTER).await;
+                    clock::sleep(CLAIM_RETRY_WAIT).await;
                 }
             }
         }
     }
 
-    fn begin(&self, expired: ExpiredKey, room: OwnedSemaphorePermit) {
-        let (handler, limit, retry) = (self.handler.clone(), self.limit, self.retry);
-        let (all_room, seats, mut stop) = (self.room.clone(), self.seats.clone(), self.stop.clone());
+    fn spawn(&self, expired: ExpiredKey, permits: OwnedSemaphorePermit) {
+        let (handler, limit, retry) = (self.handler.clone(), self.limit, self.retry.clone());
+        let (all_permits, wait_slots, mut stop) =
+            (self.permits.clone(), self.wait_slots.clone(), self.stop.clone());
         tokio::spawn(async move {
             let key = expired.key.clone();
-            let mut room = room;
-            for tries in 1..=TRIES {
+            let mut permits = permits;
+            for attempts in 1.. {
+                let is_last = retry.attempts > 0 && attempts >= retry.attempts;
                 let after = match outcome::run(handler(expired.clone()), limit).await {
-                    Ended::Done => return,
-                    Ended::Again(after, why) if tries < TRIES => {
-                        tracing::error!(key, tries, why, "expired key handler failed, retry scheduled");
-                        after.unwrap_or_else(|| retry.after(tries)).min(WAIT_MAX)
+                    RunOutcome::Done => return,
+                    RunOutcome::Retry(after, why) if !is_last => {
+                        tracing::error!(key, attempts, why, "expired key handler failed, retry scheduled");
+                        after.unwrap_or_else(|| retry.wait(attempts)).min(WAIT_MAX)
                     }
-                    Ended::Again(_, why) | Ended::GivenUp(why) => {
-                        tracing::error!(key, tries, why, "expired key given up");
+                    RunOutcome::Retry(_, why) | RunOutcome::GivenUp(why) => {
+                        tracing::error!(key, attempts, why, "expired key given up");
                         return;
                     }
                 };
                 // Others are handled while it waits, unless too many wait.
-                let seat = seats.clone().try_acquire_owned().ok();
-                let held = match &seat {
+                let wait_slot = wait_slots.clone().try_acquire_owned().ok();
+                let kept = match &wait_slot {
                     Some(_) => {
-                        drop(room);
+                        drop(permits);
                         None
                     }
-                    None => Some(room),
+                    None => Some(permits),
                 };
                 let waited = async {
                     clock::sleep(after).await;
-                    match held {
-                        Some(room) => Some(room),
-                        None => all_room.clone().acquire_owned().await.ok(),
+                    match kept {
+                        Some(permits) => Some(permits),
+                        None => all_permits.clone().acquire_owned().await.ok(),
                     }
                 };
                 tokio::select! {
                     biased;
                     _ = stop.wait_for(|stop| *stop) => {
-                        tracing::error!(key, tries, "listener stopped, expired key not tried again");
+                        tracing::error!(key, attempts, "listener stopped, expired key not tried again");
                         return;
                     }
                     waited = waited => match waited {
-                        Some(next) => room = next,
+                        Some(next) => permits = next,
                         None => return,
                     },
                 }

@@ -1,4 +1,4 @@
-//! The servers that tell of expired keys: each of those that hold some, and only of its own.
+//! The servers that publish expiry events: each master publishes those of its own keys.
 
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisResult, Value,
@@ -6,14 +6,14 @@ use redis::{
 };
 use redis_link::{Address, Clients, Link, Reach};
 
-/// Finds the masters of the moment.
+/// Finds the current masters.
 pub(super) struct Masters {
     address: Address,
     clients: Clients,
     link: Link,
 }
 
-/// One of them.
+/// One master.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) name: String,
@@ -26,12 +26,12 @@ impl Masters {
         Ok(Self { address: address.clone(), clients, link: link.clone() })
     }
 
-    /// Whether they can change.
+    /// Whether the masters can change.
     pub(super) fn may_change(&self) -> bool {
         !matches!(self.address, Address::Single(_))
     }
 
-    /// Those of the moment.
+    /// The current masters.
     pub(super) async fn find(&mut self) -> RedisResult<Vec<Server>> {
         let server = |client: Client| {
             let name = client.get_connection_info().addr().to_string();
@@ -44,24 +44,24 @@ impl Masters {
                 let mut slots = redis::cmd("CLUSTER");
                 slots.arg("SLOTS");
                 let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-                let told = cluster.route_command(slots, anywhere).await?;
-                let open = |address| Client::open(at(&seeds[0], address)).map(server);
-                addresses(told, &seeds[0])?.into_iter().map(open).collect()
+                let reply = cluster.route_command(slots, anywhere).await?;
+                let open = |address| Client::open(with_address(&seeds[0], address)).map(server);
+                addresses(reply, &seeds[0])?.into_iter().map(open).collect()
             }
             _ => Err((ErrorKind::InvalidClientConfig, "a cluster of an address that names none").into()),
         }
     }
 }
 
-/// Where the masters are, each once. Who has no name is where we asked.
-fn addresses(told: Value, seed: &ConnectionInfo) -> RedisResult<Vec<(String, u16)>> {
-    // Per range: its first slot, its last, and the servers that have it, the master first.
-    let ranges: Vec<Vec<Value>> = FromRedisValue::from_redis_value(told)?;
+/// The addresses of the masters, each once. A master without a name has the address of the seed.
+fn addresses(reply: Value, seed: &ConnectionInfo) -> RedisResult<Vec<(String, u16)>> {
+    // Per range: first slot, last slot, then its servers, the master first.
+    let ranges: Vec<Vec<Value>> = FromRedisValue::from_redis_value(reply)?;
     let mut all = Vec::new();
     for range in ranges {
-        let Some(Value::Array(words)) = range.into_iter().nth(2) else { continue };
-        let mut words = words.into_iter();
-        let (Some(host), Some(port)) = (words.next(), words.next()) else { continue };
+        let Some(Value::Array(server)) = range.into_iter().nth(2) else { continue };
+        let mut server = server.into_iter();
+        let (Some(host), Some(port)) = (server.next(), server.next()) else { continue };
         let host = Option::<String>::from_redis_value(host)?.filter(|host| !host.is_empty() && host != "?");
         let host = host.unwrap_or_else(|| match seed.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
@@ -74,8 +74,8 @@ fn addresses(told: Value, seed: &ConnectionInfo) -> RedisResult<Vec<(String, u16
     Ok(all)
 }
 
-/// The same user and the same kind of connection, to another server.
-fn at(seed: &ConnectionInfo, (host, port): (String, u16)) -> ConnectionInfo {
+/// The connection settings of `seed` for another server.
+fn with_address(seed: &ConnectionInfo, (host, port): (String, u16)) -> ConnectionInfo {
     let address = match seed.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
             ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }

@@ -1,8 +1,8 @@
-//! Keys that expire: as [events](RedisMq::expiry_listener), for applications that set keys with a time to live anyway, and as
-//! [timers](RedisMq::expiry_timers), which lose nothing.
+//! Expired keys: as [events](RedisMq::expiry_listener), for applications that set keys with a time to live anyway, and
+//! as [timers](RedisMq::expiry_timers), which lose nothing.
 //!
 //! ```no_run
-//! use redis_mq::{Expired, ExpiredKey, RedisMq};
+//! use redis_mq::{ExpiredKey, ExpiredTimer, RedisMq};
 //! use std::time::Duration;
 //!
 //! # async fn run(mq: RedisMq) -> Result<(), redis_mq::Error> {
@@ -17,7 +17,7 @@
 //! // Timers: also what became due while no process ran, with its value, until it has succeeded.
 //! let timers = mq.expiry_timers("alarm:")?;
 //! timers
-//!     .listener(|alarm: Expired<String>| async move {
+//!     .listener(|alarm: ExpiredTimer<String>| async move {
 //!         println!("{} after five minutes: {}", alarm.key, alarm.value);
 //!         Ok::<_, std::io::Error>(())
 //!     })
@@ -31,57 +31,64 @@
 //!
 //! # Events
 //!
-//! Redis tells of an expired key once, to whoever listens at that moment, and without its value. On that:
-//! - **One acts.** Every process hears every event, one of each [group](crate::Settings::group) calls its handler. Occurrences are told
-//!   apart: a key that is set again and expires again is handled again, also if that is a millisecond later; and a process that hears of the first
-//!   one late does not take it for another. Who heard what is kept beside the key for a minute.
-//! - **Every server is heard**, on a cluster too, where each tells only of its own keys. Servers that come, go or fail over are followed.
-//! - **The setting is looked after.** `E` and `x` are added to the flags of `notify-keyspace-events`, and none is taken away, at the start and after
-//!   every new connection, as a server that was restarted may have forgotten them. Where that is not allowed, the error says what to set.
-//! - **It is told when some may have been missed**: [`on_gap`](ExpiryListener::on_gap). They are lost, as is what a process was at when it died.
-//!   Redis may also be late: it tells of a key when it removes it, which with many keys may be a while after it expired.
+//! Redis publishes the expiry of a key once, to current subscribers, and without the value. On top of that:
+//! - **One process handles it.** Every process receives every event; one of each [group](crate::Settings::group) calls
+//!   its handler. Events are told apart: a key that is set and expires again a millisecond later is handled again, and
+//!   a process that receives the first event late does not take it for another. Which event was handled is kept beside
+//!   the key for a minute.
+//! - **All servers**, also of a Cluster, where each master publishes the events of its own keys. Servers that join,
+//!   leave or fail over are followed.
+//! - **The setting is maintained.** `E` and `x` are added to the flags of `notify-keyspace-events`, and none is
+//!   removed, at the start and after every new connection, because a restarted server may have lost them. If that is
+//!   not allowed, the error says what to set.
+//! - **Gaps are reported**: [`on_gap`](ExpiryListener::on_gap). Events in a gap are lost, and so is the key that a
+//!   process handled when it died. Redis may also be late: it publishes the event when it deletes the key, which with
+//!   many keys may be a while after the expiry.
 //!
 //! # Timers
 //!
-//! [`set`](ExpiryTimers::set) writes the key and, by the same script, its shadow: when it is due, and its value. The shadow is the truth; events
-//! only say that it is worth a look, and everything works without them. So:
-//! - **Nothing is missed.** What became due while nobody listened runs when somebody does; never before its time, by the clock of Redis.
-//! - **At least once**, and exactly once as long as no process dies or is paused with one in hand for longer than its lease (the
-//!   [processing timeout](crate::Settings::processing_timeout) and a little more). A handler that fails is called again, with growing waits.
-//! - **Not for ever**: after a hundred tries, unless [said otherwise](TimerListener::attempts), it is [given up](ExpiryTimers::dead), and kept with the
-//!   reason until it is [replayed](ExpiryTimers::replay).
-//! - **Taken back exactly**: [`cancel`](ExpiryTimers::cancel) says done, too late, or unknown.
-//! - It is as durable as the Redis it is in: turn on its append-only file, and eviction off.
+//! [`set`](ExpiryTimers::set) writes the key and, by the same script, its shadow: due time and value. The shadow is the
+//! truth; events are only hints, and everything works without them. So:
+//! - **Nothing is missed.** A timer that became due while nobody listened runs when somebody does; never before its
+//!   time, by the clock of Redis.
+//! - **At least once**, and exactly once as long as no process dies or is paused for longer than its lease (a little
+//!   more than the [processing timeout](crate::Settings::processing_timeout)). A handler that fails is called again,
+//!   with growing waits.
+//! - **Bounded**: after a hundred attempts by [default](TimerListener::attempts) it is [given up](ExpiryTimers::dead),
+//!   and kept with the reason until it is [replayed](ExpiryTimers::replay).
+//! - **Exact cancel**: [`cancel`](ExpiryTimers::cancel) says done, too late, or unknown.
+//! - Timers are as durable as their Redis: turn its append-only file on, and eviction off.
 //!
-//! To the shadow, `DEL` and `EXPIRE` of the key by somebody else are unknown: cancel or set the timer instead. All timers of a prefix are in one slot.
+//! The shadow does not see `DEL` and `EXPIRE` of the key by others: cancel or set the timer instead. All timers of a
+//! prefix are in one slot.
 
 mod dead;
-mod hearing;
+mod handle;
 mod listener;
 mod masters;
 mod notify;
 mod outcome;
-mod running;
 mod shadow;
+mod subscriber;
 mod timers;
-mod working;
+mod worker;
 
 #[cfg(doc)]
 use crate::RedisMq;
 
 pub use self::{
     dead::{DeadTimer, TimerReplayed},
-    hearing::Gap,
+    handle::ExpiryHandle,
     listener::{ExpiredKey, ExpiryListener},
-    running::Expiring,
-    timers::{Cancelled, Expired, ExpiryTimers, Timer, TimerListener},
+    subscriber::EventGap,
+    timers::{Cancelled, ExpiredTimer, ExpiryTimers, Timer, TimerListener},
 };
-pub(crate) use running::Running;
+pub(crate) use handle::ExpiryHandles;
 
-/// What our own keys begin with; those of them that expire are nobody's business.
-const OWN: &str = "redis-mq:";
+/// Prefix of this library's own keys. Events of those are ignored.
+const RESERVED_PREFIX: &str = "redis-mq:";
 
-/// The part of a key that decides its slot on a cluster, if it is not the whole: what stands in the first braces.
+/// The part of a key in the first braces, which decides its slot on a Cluster.
 fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;

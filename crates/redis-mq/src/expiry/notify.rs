@@ -1,4 +1,4 @@
-//! The setting without which Redis tells nobody that a key expired.
+//! The setting that makes Redis publish expiry events.
 
 use redis::aio::MultiplexedConnection;
 
@@ -6,29 +6,29 @@ use crate::Error;
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// The flags with what is missing for events of expired keys, or nothing if they are all there. None is taken away.
+/// The flags plus those missing for expiry events; `None` if none is missing. No flag is removed.
 fn completed(flags: &str) -> Option<String> {
     let events = flags.contains('E');
-    // `A` is short for all kinds, that of expired keys among them.
+    // `A` is an alias for all kinds of events.
     let expired = flags.contains(['x', 'A']);
     let missing = [(events, "E"), (expired, "x")];
     let missing: String = missing.into_iter().filter(|(there, _)| !there).map(|(_, flag)| flag).collect();
     (!missing.is_empty()).then(|| format!("{flags}{missing}"))
 }
 
-/// Adds what is missing on one server; or says what to set there.
+/// Adds the missing flags on one server. The error says what to set there.
 pub(super) async fn ensure(server: &str, connection: &mut MultiplexedConnection) -> Result<(), Error> {
     let asked = redis::cmd("CONFIG").arg("GET").arg(SETTING).query_async(connection).await;
     let (_, flags): (String, String) = match asked {
         Ok(flags) => flags,
         Err(error) if is_refused(&error) => {
             let what = format!(
-                "{server} does not tell whether its events of expired keys are on ({error}): see to it that {SETTING} there has the flags E \
-                 and x, and then say so by assume_enabled()"
+                "{server} does not allow this user to read {SETTING} ({error}): make sure that it has the flags E and x, \
+                 then call assume_enabled()"
             );
             return Err(Error::refused(what, error));
         }
-        Err(error) => return Err(Error::of(&error)),
+        Err(error) => return Err(Error::from_redis(&error)),
     };
     let Some(wanted) = completed(&flags) else { return Ok(()) };
     let set = redis::cmd("CONFIG").arg("SET").arg(SETTING).arg(&wanted).exec_async(connection).await;
@@ -45,17 +45,17 @@ pub(super) async fn ensure(server: &str, connection: &mut MultiplexedConnection)
         }
         Err(error) if is_refused(&error) => {
             let what = format!(
-                "the events of expired keys are off on {server}, and this user may not turn them on ({error}): set {SETTING} there to {wanted:?}"
+                "expiry events are off on {server}, and this user may not enable them ({error}): set {SETTING} there to {wanted:?}"
             );
             Err(Error::refused(what, error))
         }
-        Err(error) => Err(Error::of(&error)),
+        Err(error) => Err(Error::from_redis(&error)),
     }
 }
 
-/// It answered, and said no.
+/// Whether Redis refused the command.
 fn is_refused(error: &redis::RedisError) -> bool {
-    matches!(Error::of(error), Error::Refused { .. })
+    matches!(Error::from_redis(error), Error::Refused { .. })
 }
 
 #[cfg(test)]

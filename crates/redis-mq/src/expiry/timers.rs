@@ -1,4 +1,4 @@
-//! Keys that expire, with a shadow that outlives them until it is done.
+//! Timers: keys that expire, with a shadow that stays until a handler has succeeded.
 
 use std::{fmt::Display, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -7,85 +7,88 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Notify;
 
 use super::{
-    Expiring, Gap,
-    hearing::{Hear, Hearing, Setting, Subscription},
+    EventGap, ExpiryHandle,
     masters::Masters,
-    outcome::{self, Handler, Retry},
+    outcome::{self, Handler},
     shadow::Shadow,
-    working::Worker,
+    subscriber::{ExpiryEvents, NotifySetting, Subscriber, Subscription},
+    worker::Worker,
 };
-use crate::{Error, RedisMq};
+use crate::{Error, RedisMq, Retry};
 
-/// The longest that a timer waits: ten years.
+/// The longest time to live: ten years.
 const TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
-/// How often a timer is tried unless said otherwise: with the usual waits for eight hours, longer than a night in which somebody sleeps.
-const ATTEMPTS: u32 = 100;
+/// Attempts by default: with the default waits they take eight hours.
+const ATTEMPTS_DEFAULT: u32 = 100;
 
-/// A timer whose time has come.
+/// A timer that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Expired<T> {
-    /// The whole name of the key.
+pub struct ExpiredTimer<T> {
+    /// The key.
     pub key: String,
-    /// What it was set to.
+    /// Its value.
     pub value: T,
     /// When it was due: milliseconds since 1970, by the clock of Redis.
     pub due_ms: u64,
-    /// Which try this is, from 1. More than 1: an earlier one failed, or its process died.
-    pub tries: u32,
+    /// The number of this attempt, from 1. Above 1, an earlier one failed or its process died.
+    pub attempt: u32,
 }
 
-/// A timer that waits.
+/// A pending timer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timer<T> {
-    /// What it was set to.
+    /// Its value.
     pub value: T,
-    /// How long until it is due; zero if it is.
-    pub left: Duration,
-    /// How often it was tried. Not 0: it was due, and is tried again.
-    pub tries: u32,
+    /// Time until it is due; zero if it is.
+    pub remaining: Duration,
+    /// Attempts so far. Above 0, it was due and is retried.
+    pub attempts: u32,
 }
 
-/// What became of a timer that was to be taken back.
+/// The result of cancelling a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// It is gone, and no handler will be called with it.
+    /// It is cancelled: no handler will be called with it.
     Done {
-        /// How often a handler had been called with it before, in vain as far as anybody knows.
-        tries: u32,
+        /// Attempts before, none of which is known to have succeeded.
+        attempts: u32,
     },
-    /// A handler is at work on it. If it fails it is tried again: cancel again then, or let the handler look.
+    /// A handler runs for it. If that fails, the timer is retried: cancel it again then.
     TooLate,
-    /// There is none: never set, cancelled, or done.
+    /// There is no such timer: never set, cancelled or done.
     Unknown,
 }
 
-/// Keys with a time to live and a value, of one prefix. Cloning shares it.
+/// Timers of one prefix: keys with a time to live and a value. Cloning shares it.
 #[derive(Clone)]
 pub struct ExpiryTimers {
     pub(super) mq: RedisMq,
     pub(super) shadow: Shadow,
-    /// Something is due sooner than this process may know.
+    /// Wakes the worker: a timer may be due sooner than it knows.
     pub(super) hint: Arc<Notify>,
 }
 
 impl RedisMq {
-    /// Timers whose keys begin with this prefix. On a cluster it has a part in braces, as in `{alarm}:`, which keeps all of them in one slot.
+    /// Timers whose keys begin with this prefix. On a Cluster the prefix has a part in braces, such as `{alarm}:`,
+    /// which keeps all of them in one slot.
     pub fn expiry_timers(&self, prefix: &str) -> Result<ExpiryTimers, Error> {
+        self.check_open()?;
         let shadow = Shadow::new(&self.inner.address, self.inner.link.clone(), prefix)?;
         Ok(ExpiryTimers { mq: self.clone(), shadow, hint: Arc::default() })
     }
 }
 
 impl ExpiryTimers {
-    /// Sets the key to the value, as JSON, with this time to live, and with it that a handler is called with both when it is over. A
-    /// timer of that key which is there is replaced; if a handler is at work on it, it is called again for the new one.
+    /// Sets the key to the value, as JSON, with this time to live. When it ends, a handler is called with key and
+    /// value. An existing timer of the key is replaced; if a handler runs for it, a handler is called for the new one
+    /// as well.
     ///
-    /// One script writes both: there is never a key without its timer. Setting it again after
-    /// [`Unanswered`](Error::Unanswered) does no harm.
+    /// One script writes key and shadow, so that no key lacks its timer. Repeating the call after
+    /// [`Unanswered`](Error::Unanswered) is safe.
     ///
     /// Cancel safety: dropped midway, the timer may be set or not; set it again, which replaces it.
     pub async fn set<T: Serialize + ?Sized>(&self, key: &str, value: &T, ttl: Duration) -> Result<(), Error> {
@@ -95,67 +98,70 @@ impl ExpiryTimers {
                 "the time to live of a timer goes from a millisecond to ten years".into(),
             ));
         }
-        let value = serde_json::to_vec(value).map_err(Error::unwritable)?;
+        let value = serde_json::to_vec(value).map_err(Error::encode)?;
         self.shadow.set(key, &value, ttl).await?;
         self.hint.notify_one();
         Ok(())
     }
 
-    /// Takes the timer back, and deletes the key.
+    /// Cancels the timer and deletes the key.
     ///
-    /// Deleting the key by hand does not do that: to Redis it looks as if it had expired.
+    /// Deleting only the key does not cancel the timer: the shadow takes it for expired.
     ///
-    /// Cancel safety: dropped midway, the timer may be taken back or not; call it again: [`Cancelled::Unknown`] if it was.
+    /// Cancel safety: dropped midway, the timer may be cancelled or not; call it again: [`Cancelled::Unknown`] if it
+    /// was.
     pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
         self.mq.check_open()?;
         Ok(match self.shadow.cancel(key).await? {
             -1 => Cancelled::Unknown,
-            tries => u32::try_from(tries).map_or(Cancelled::TooLate, |tries| Cancelled::Done { tries }),
+            attempts => {
+                u32::try_from(attempts).map_or(Cancelled::TooLate, |attempts| Cancelled::Done { attempts })
+            }
         })
     }
 
-    /// The timer, if there is one that is not done. Unlike the key, it is there until a handler has answered `Ok`, or it
-    /// is given up.
+    /// The pending timer, if there is one. Unlike the key, it exists until a handler has returned `Ok` or it is given
+    /// up.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Timer<T>>, Error> {
         self.mq.check_open()?;
-        let Some((value, tries, left)) = self.shadow.get(key).await? else { return Ok(None) };
+        let Some((value, attempts, remaining)) = self.shadow.get(key).await? else { return Ok(None) };
         let value = serde_json::from_slice(&value)
             .map_err(|why| Error::Invalid(format!("the timer {key:?} holds another type: {why}")))?;
-        Ok(Some(Timer { value, left: Duration::from_millis(left), tries }))
+        Ok(Some(Timer { value, remaining: Duration::from_millis(remaining), attempts }))
     }
 
-    /// Calls `handler` with every timer of this prefix once it is due, in one of the processes that do so; also with those that became
-    /// due while there was none. Begins with [`start`](TimerListener::start).
+    /// Builds a listener that calls `handler` with every due timer of this prefix, in one of the processes that listen;
+    /// also with those that became due while no process ran. It runs after [`start`](TimerListener::start).
     ///
-    /// What it answers with `Ok` is done. If it answers with an error, panics, takes longer than the
-    /// [processing timeout](crate::Settings::processing_timeout), or its process dies, it is called again, until it succeeds or has been
-    /// called [often enough](TimerListener::attempts). It may also answer with a [`Verdict`]. A value that is no `T` is
-    /// given up at once.
+    /// A timer for which the handler returns `Ok` is done. If the handler returns an error, panics, exceeds the
+    /// [processing timeout](crate::Settings::processing_timeout), or its process dies, the timer is retried up to
+    /// [`attempts`](TimerListener::attempts) times. The handler may return a [`Verdict`]. A value that does not decode
+    /// to `T` is given up at once.
     pub fn listener<T, H, F, V, E>(&self, handler: H) -> TimerListener<T>
     where
         T: DeserializeOwned + Send + 'static,
-        H: Fn(Expired<T>) -> F + Send + Sync + 'static,
+        H: Fn(ExpiredTimer<T>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<V, E>> + Send + 'static,
         V: Into<Verdict>,
         E: Display,
     {
         let typed = outcome::handler(self.mq.inner.identity, handler);
-        let handler: Handler<Expired<Vec<u8>>> = Arc::new(move |raw: Expired<Vec<u8>>| {
+        let handler: Handler<ExpiredTimer<Vec<u8>>> = Arc::new(move |raw: ExpiredTimer<Vec<u8>>| {
             let typed = typed.clone();
             Box::pin(async move {
-                let Expired { key, value, due_ms, tries } = raw;
-                // No try could change it.
+                let ExpiredTimer { key, value, due_ms, attempt } = raw;
+                // Every attempt would decode the same bytes.
                 let value = match serde_json::from_slice(&value) {
                     Ok(value) => value,
                     Err(why) => return Ok(Verdict::give_up(format!("it holds another type: {why}"))),
                 };
-                typed(Expired { key, value, due_ms, tries }).await
+                typed(ExpiredTimer { key, value, due_ms, attempt }).await
             })
         });
         let timers = self.clone();
-        TimerListener { timers, handler, retry: Retry::default(), attempts: ATTEMPTS, of: PhantomData }
+        TimerListener { timers, handler, retry: outcome::default_retry(ATTEMPTS_DEFAULT), of: PhantomData }
     }
 }
 
@@ -165,79 +171,80 @@ impl std::fmt::Debug for ExpiryTimers {
     }
 }
 
-/// Works on timers that are due, once it [starts](Self::start).
+/// A listener of due timers before it is [started](Self::start).
 #[must_use = "nobody works on timers until it is started"]
 pub struct TimerListener<T> {
     timers: ExpiryTimers,
-    handler: Handler<Expired<Vec<u8>>>,
+    handler: Handler<ExpiredTimer<Vec<u8>>>,
     retry: Retry,
-    attempts: u32,
     of: PhantomData<fn(T)>,
 }
 
 impl<T> TimerListener<T> {
-    /// How long to wait before a timer whose handler failed is tried again: `first`, then doubling up to `longest`. One second
-    /// and five minutes.
-    pub fn retry(mut self, first: Duration, longest: Duration) -> Self {
-        self.retry = Retry { first, longest };
+    /// Sets the waits between attempts and their number: a [`Retry`], or the [`RetryPolicy`](crate::RetryPolicy) that
+    /// handlers of `duly` take. Default: 1 s, doubling up to 5 min, 100 [attempts](Self::attempts). A process that dies
+    /// with a timer counts as one attempt; [`crashes`](Retry::crashes) is ignored.
+    pub fn retry(mut self, retry: impl Into<Retry>) -> Self {
+        self.retry = retry.into();
         self
     }
 
-    /// How often a timer is tried in all, also when the process dies with it. Then it is given up: it is among the
-    /// [dead](ExpiryTimers::dead) ones with the reason, as the [settings](crate::Settings::dead_letters) say, until somebody
-    /// [replays](ExpiryTimers::replay) it. 0: it is tried for ever. 100, which with the usual waits takes eight hours.
+    /// Sets the number of attempts, including those whose process died; 100 by default, 0 for no limit. After the last
+    /// one the timer is [dead](ExpiryTimers::dead) and kept with its reason, as the
+    /// [settings](crate::Settings::dead_letters) say, until it is [replayed](ExpiryTimers::replay).
     pub fn attempts(mut self, attempts: u32) -> Self {
-        self.attempts = attempts;
+        self.retry.attempts = attempts;
         self
     }
 
-    /// Begins. From here on it goes on by itself, also if Redis is away for a while.
+    /// Starts it. It keeps running while Redis is unreachable.
     ///
-    /// Cancel safety: there is nothing to drop midway, it does not wait.
-    pub async fn start(self) -> Result<Expiring, Error> {
-        let Self { timers: ExpiryTimers { mq, shadow, hint }, handler, retry, attempts, .. } = self;
+    /// Cancel safety: it does not wait, so that it cannot be dropped midway.
+    pub async fn start(self) -> Result<ExpiryHandle, Error> {
+        let Self { timers: ExpiryTimers { mq, shadow, hint }, handler, retry, .. } = self;
         mq.check_open()?;
+        retry.check()?;
         let inner = &*mq.inner;
-        let (expiring, told) = Expiring::new();
+        let (handle, signal) = ExpiryHandle::new();
         if !inner.settings.enabled {
             tracing::info!(prefix = shadow.prefix(), "timers disabled in this process");
-            return Ok(expiring);
+            return Ok(handle);
         }
-        inner.expiring.add(&expiring);
-        let masters =
-            Masters::new(&inner.address, &inner.link).map_err(|error| Error::unconnected(&error))?;
-        // Whether they come or not: then it is a little later at worst.
+        inner.expiry_handles.add(&handle);
+        let masters = Masters::new(&inner.address, &inner.link).map_err(|error| Error::on_connect(&error))?;
+        // Events only make the worker claim sooner: it works without them.
         let hints = Arc::new(Hints { prefix: shadow.prefix().to_owned(), hint: hint.clone() });
-        let hearing = tokio::spawn(Hearing::new(masters, Setting::Assume, hints).run(told.stop.clone()));
-        let worker = Worker::new(shadow, handler, (retry, attempts), &inner.settings, hint);
+        let subscriber =
+            tokio::spawn(Subscriber::new(masters, NotifySetting::Assume, hints).run(signal.stop.clone()));
+        let worker = Worker::new(shadow, handler, retry, &inner.settings, hint);
         tokio::spawn(async move {
-            worker.run(told.stop).await;
-            let _ = hearing.await;
-            drop(told.ended);
+            worker.run(signal.stop).await;
+            let _ = subscriber.await;
+            drop(signal.ended);
         });
-        // Shut down meanwhile, or it would be left out.
+        // A shutdown since the check at the start did not see this listener.
         if mq.check_open().is_err() {
-            expiring.tell();
+            handle.request_stop();
         }
-        Ok(expiring)
+        Ok(handle)
     }
 }
 
-/// Events of Redis as what they are good for: a reason to look.
+/// Expiry events as hints for the worker.
 struct Hints {
     prefix: String,
     hint: Arc<Notify>,
 }
 
-impl Hear for Hints {
-    async fn heard(&self, key: &[u8], _: &Subscription) -> Result<(), String> {
+impl ExpiryEvents for Hints {
+    async fn on_expired(&self, key: &[u8], _: &Subscription) -> Result<(), String> {
         if key.starts_with(self.prefix.as_bytes()) {
             self.hint.notify_one();
         }
         Ok(())
     }
 
-    fn missed(&self, _: Gap) {
+    fn on_gap(&self, _: EventGap) {
         self.hint.notify_one();
     }
 }

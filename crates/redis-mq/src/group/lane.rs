@@ -1,4 +1,4 @@
-//! A consumer group of one stream: every command that it takes.
+//! A consumer group of one stream: every command it uses.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
     settings::StartFrom,
 };
 
-/// An entry as Redis tells it; one that was trimmed away has no fields.
-pub(crate) type Told = (String, Option<Vec<Vec<u8>>>);
+/// An entry in a reply of Redis; one that was trimmed has no fields.
+pub(crate) type StreamReply = (String, Option<Vec<Vec<u8>>>);
 
-/// A group in one of its topic's streams, and this process's name in it.
+/// A consumer group in one stream of its topic, and the name of this process in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) topic: String,
@@ -27,74 +27,74 @@ pub(crate) struct Lane {
     keys: Keys,
 }
 
-/// An entry, and how often it failed and killed.
+/// An entry assigned to this consumer, with its failed attempts and the crashes of processes that handled it alone.
 #[derive(Debug, Clone)]
-pub(crate) struct Taken {
+pub(crate) struct ClaimedEntry {
     pub(crate) raw: Raw,
     pub(crate) failures: u32,
     pub(crate) crashes: u32,
-    /// How long until it is to be handled; none for a suspect.
+    /// Time until it may be handled; `None` for a suspect.
     pub(crate) wait: Option<Duration>,
 }
 
-/// What was read: entries, and the ids of those that are no longer there.
+/// Entries, and the ids of those that were trimmed.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    pub(crate) entries: Vec<Taken>,
+    pub(crate) entries: Vec<ClaimedEntry>,
     pub(crate) trimmed: Vec<String>,
 }
 
-/// What became of an entry that failed.
+/// What a failed attempt means for its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is tried again.
-    Again,
+pub(crate) enum FailureOutcome {
+    /// It is retried.
+    Retry,
     /// It is a dead letter.
     Dead,
-    /// Somebody else has it by now.
+    /// Another consumer has claimed it.
     Lost,
-    /// Nobody has it any more.
-    Gone,
-    /// It was trimmed away.
+    /// It is no longer pending: somebody acknowledged it.
+    NotPending,
+    /// It was trimmed.
     Trimmed,
 }
 
-impl Fate {
+impl FailureOutcome {
     fn of((word, attempts): (String, u32)) -> (Self, u32) {
-        let fate = match word.as_str() {
-            "again" => Self::Again,
+        let outcome = match word.as_str() {
+            "retry" => Self::Retry,
             "dead" => Self::Dead,
             "lost" => Self::Lost,
             "trimmed" => Self::Trimmed,
-            _ => Self::Gone,
+            _ => Self::NotPending,
         };
-        (fate, attempts)
+        (outcome, attempts)
     }
 }
 
-/// Whose entries to take.
+/// Which pending entries to reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// What this consumer left when it was last here.
+pub(crate) enum ReclaimScope {
+    /// Entries that this consumer had pending when it last ran.
     Own,
-    /// What anybody left.
-    All,
-    /// What anybody has, also what waits for its next try: for a consumer that begins to work in a group that keeps order.
-    Every,
-    /// What a consumer that works in such a group has without knowing of it; and what others left.
+    /// Idle entries of any consumer.
+    Idle,
+    /// All pending entries, also those that wait for a retry: for a new leader of an ordered group.
+    Pending,
+    /// Entries that the leader of an ordered group was assigned without knowing it, and idle entries of others.
     Missed,
 }
 
-type Packed = (String, Vec<Vec<u8>>, u32, u32, i64);
+type PackedEntry = (String, Vec<Vec<u8>>, u32, u32, i64);
 
 impl Page {
-    pub(crate) fn new(told: Vec<Told>) -> Self {
+    pub(crate) fn new(reply: Vec<StreamReply>) -> Self {
         let mut page = Self::default();
-        for (id, fields) in told {
+        for (id, fields) in reply {
             match fields {
                 Some(fields) => {
                     let (raw, wait) = (Raw::new(id, fields), Some(Duration::ZERO));
-                    page.entries.push(Taken { raw, failures: 0, crashes: 0, wait });
+                    page.entries.push(ClaimedEntry { raw, failures: 0, crashes: 0, wait });
                 }
                 None => page.trimmed.push(id),
             }
@@ -102,11 +102,11 @@ impl Page {
         page
     }
 
-    fn unpack(packed: Vec<Packed>, trimmed: Vec<String>) -> Self {
-        let entry = |(id, fields, failures, crashes, wait): Packed| {
+    fn unpack(packed: Vec<PackedEntry>, trimmed: Vec<String>) -> Self {
+        let entry = |(id, fields, failures, crashes, wait): PackedEntry| {
             let raw = Raw { attempt: failures + crashes + 1, ..Raw::new(id, fields) };
             let wait = u64::try_from(wait).ok().map(Duration::from_millis);
-            Taken { raw, failures, crashes, wait }
+            ClaimedEntry { raw, failures, crashes, wait }
         };
         Self { entries: packed.into_iter().map(entry).collect(), trimmed }
     }
@@ -132,7 +132,7 @@ impl Lane {
     }
 
     /// The same group in the stream of another priority.
-    pub(crate) fn of_priority(&self, priority: Priority) -> Self {
+    pub(crate) fn with_priority(&self, priority: Priority) -> Self {
         Self::new(&self.keys, &self.group, &self.consumer, priority)
     }
 
@@ -142,7 +142,7 @@ impl Lane {
         call
     }
 
-    /// Makes the group, and the stream, if they are not there.
+    /// Creates the group, and the stream if it is missing.
     pub(crate) async fn create(&self, link: &mut Link, from: StartFrom) -> RedisResult<()> {
         let from = match from {
             StartFrom::Oldest => "0",
@@ -152,190 +152,207 @@ impl Lane {
         create.arg("CREATE").arg(&self.stream).arg(&self.group).arg(from).arg("MKSTREAM");
         match create.exec_async(link).await {
             Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
-            // Without memory Redis refuses that also for a group that is there.
-            Err(error) if error.code() == Some("OOM") && self.is_there(link).await => Ok(()),
+            // Out of memory, Redis refuses the command although the group exists.
+            Err(error) if error.code() == Some("OOM") && self.group_exists(link).await => Ok(()),
             done => done,
         }
     }
 
-    async fn is_there(&self, link: &mut Link) -> bool {
+    async fn group_exists(&self, link: &mut Link) -> bool {
         let mut consumers = redis::cmd("XINFO");
         consumers.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
         consumers.exec_async(link).await.is_ok()
     }
 
-    /// New entries, without waiting.
+    /// Reads new entries without blocking.
     pub(crate) async fn read_now(&self, link: &mut Link, count: usize) -> RedisResult<Page> {
         let mut pages = read(&[self], link, count, None).await?;
         Ok(pages.pop().unwrap_or_default())
     }
 
-    /// What is to be handled again by now; and how long until the next.
+    /// Reads entries whose retry is due. Returns the time until the next one, too.
     pub(crate) async fn due(&self, link: &mut Link, count: usize) -> RedisResult<(Page, Option<Duration>)> {
         let mut call = self.call(&scripts::DUE);
         call.arg(&self.consumer).arg(count);
-        let (entries, trimmed, wait): (Vec<Packed>, Vec<String>, i64) = call.invoke_async(link).await?;
+        let (entries, trimmed, wait): (Vec<PackedEntry>, Vec<String>, i64) = call.invoke_async(link).await?;
         Ok((Page::unpack(entries, trimmed), u64::try_from(wait).ok().map(Duration::from_millis)))
     }
 
-    /// Takes over what was left for so long, from the entry `from` on; and where to go on, if there is more.
-    pub(crate) async fn take(
+    /// Reclaims entries that are idle for this long, beginning at the entry `from`. Returns where to continue, if there
+    /// are more.
+    pub(crate) async fn reclaim(
         &self,
         link: &mut Link,
-        whose: Whose,
+        whose: ReclaimScope,
         idle: Duration,
         from: &str,
         count: usize,
     ) -> RedisResult<(Page, Option<String>)> {
         let whose = match whose {
-            Whose::Own => "own",
-            Whose::All => "all",
-            Whose::Every => "every",
-            Whose::Missed => "missed",
+            ReclaimScope::Own => "own",
+            ReclaimScope::Idle => "idle",
+            ReclaimScope::Pending => "pending",
+            ReclaimScope::Missed => "missed",
         };
-        let mut call = self.call(&scripts::TAKE);
+        let mut call = self.call(&scripts::RECLAIM);
         call.arg(&self.consumer).arg(millis(idle)).arg(from).arg(count).arg(whose);
-        let (entries, trimmed, next): (Vec<Packed>, Vec<String>, String) = call.invoke_async(link).await?;
+        let (entries, trimmed, next): (Vec<PackedEntry>, Vec<String>, String) =
+            call.invoke_async(link).await?;
         Ok((Page::unpack(entries, trimmed), Some(next).filter(|next| next != "0-0")))
     }
 
-    /// Writes down that one which is not new is begun, a suspect alone; false if it is no longer this consumer's.
-    pub(crate) async fn begin(
+    /// Records that an attempt of an entry that is not new begins. Returns false if the entry belongs to another
+    /// consumer now.
+    pub(crate) async fn begin_attempt(
         &self,
         link: &mut Link,
         id: &str,
         is_suspect: bool,
         attempt: &str,
     ) -> RedisResult<bool> {
-        let mut call = self.call(&scripts::BEGIN);
+        let mut call = self.call(&scripts::BEGIN_ATTEMPT);
         call.arg(&self.consumer).arg(id).arg(u8::from(is_suspect)).arg(attempt).invoke_async(link).await
     }
 
-    /// Where a group that keeps order stands.
-    pub(crate) async fn place(&self, link: &mut Link) -> RedisResult<NextRead> {
-        self.next_or_place(link, "where", "", 0).await
+    /// The position of an ordered group.
+    pub(crate) async fn group_position(&self, link: &mut Link) -> RedisResult<NextRead> {
+        self.read_or_locate(link, "where", "", 0).await
     }
 
-    /// New entries of a group that keeps order, if it stands at `place`.
-    pub(crate) async fn next(&self, link: &mut Link, place: &str, count: usize) -> RedisResult<NextRead> {
-        // They pass through a script.
+    /// Reads new entries of an ordered group, if it is at `position`.
+    pub(crate) async fn read_next(
+        &self,
+        link: &mut Link,
+        position: &str,
+        count: usize,
+    ) -> RedisResult<NextRead> {
+        // Bounded because a script returns them.
         const COUNT_MAX: usize = 64;
-        self.next_or_place(link, "next", place, count.min(COUNT_MAX)).await
+        self.read_or_locate(link, "next", position, count.min(COUNT_MAX)).await
     }
 
-    async fn next_or_place(
+    async fn read_or_locate(
         &self,
         link: &mut Link,
         what: &str,
-        place: &str,
+        position: &str,
         count: usize,
     ) -> RedisResult<NextRead> {
-        let mut call = scripts::NEXT.key(&self.stream);
+        let mut call = scripts::READ_ORDERED.key(&self.stream);
         call.key(self.keys.reader(&self.group)).arg(&self.group).arg(&self.consumer);
-        call.arg(what).arg(place).arg(count);
-        let (word, told, place): (String, Vec<Told>, String) = call.invoke_async(link).await?;
+        call.arg(what).arg(position).arg(count);
+        let (word, reply, position): (String, Vec<StreamReply>, String) = call.invoke_async(link).await?;
         Ok(match word.as_str() {
-            "read" => NextRead::Read(Page::new(told), place),
+            "read" => NextRead::Read(Page::new(reply), position),
             "moved" => NextRead::Moved,
             _ => NextRead::Lost,
         })
     }
 
-    /// Whether this consumer is the one that works in a group that keeps order, from now on and for so long.
-    pub(crate) async fn lead(&self, link: &mut Link, lease: Duration) -> RedisResult<bool> {
-        let mut call = scripts::READER.key(self.keys.reader(&self.group));
+    /// Takes or renews the leadership of an ordered group. Returns whether this consumer leads it for the time of the
+    /// lease.
+    pub(crate) async fn acquire_leadership(&self, link: &mut Link, lease: Duration) -> RedisResult<bool> {
+        let mut call = scripts::LEADER.key(self.keys.reader(&self.group));
         call.arg(&self.consumer).arg(millis(lease)).arg(1).invoke_async(link).await
     }
 
-    /// Lets another one work in it.
-    pub(crate) async fn let_go(&self, link: &mut Link) -> RedisResult<()> {
-        let mut call = scripts::READER.key(self.keys.reader(&self.group));
+    /// Gives the leadership up.
+    pub(crate) async fn release_leadership(&self, link: &mut Link) -> RedisResult<()> {
+        let mut call = scripts::LEADER.key(self.keys.reader(&self.group));
         call.arg(&self.consumer).arg(0).arg(0).invoke_async(link).await
     }
 
-    /// Trims a little.
+    /// Trims a bounded number of entries.
     pub(crate) async fn trim(
         &self,
         link: &mut Link,
         trim: &Trim,
-        marks: impl Iterator<Item = &Mark>,
+        watermarks: impl Iterator<Item = &Watermark>,
     ) -> RedisResult<Trimmed> {
-        const LOOK: usize = 500;
-        const REMOVE: usize = 10_000;
+        const SCAN_MAX: usize = 500;
+        const REMOVE_MAX: usize = 10_000;
         let text = |limit: Option<u64>| limit.map_or_else(String::new, |limit| limit.to_string());
         let unacknowledged = match trim.unacknowledged {
             Unacknowledged::Keep => "keep",
             Unacknowledged::Drop => "drop",
         };
         let mut call = scripts::TRIM.key(&self.stream);
-        call.arg(text(trim.max_len)).arg(text(trim.max_age.map(millis))).arg(unacknowledged).arg(LOOK);
-        call.arg(REMOVE).arg(&self.group);
-        for Mark { id, added } in marks {
+        call.arg(text(trim.max_len)).arg(text(trim.max_age.map(millis))).arg(unacknowledged).arg(SCAN_MAX);
+        call.arg(REMOVE_MAX).arg(&self.group);
+        for Watermark { id, added } in watermarks {
             call.arg(id).arg(added);
         }
-        let told: (u64, u8, String, u64, String, String) = call.invoke_async(link).await?;
-        let (_, more, held_up_by, over, id, added) = told;
-        let mark = added.parse().ok().map(|added| Mark { id, added });
-        Ok(Trimmed { more: more == 1, held_up_by, over, mark })
+        let reply: (u64, u8, String, u64, String, String) = call.invoke_async(link).await?;
+        let (_, more, blocked_by, over, id, added) = reply;
+        let watermark = added.parse().ok().map(|added| Watermark { id, added });
+        Ok(Trimmed { more: more == 1, blocked_by, over, watermark })
     }
 
-    /// These are done. Answers how many were pending.
+    /// Acknowledges entries. Returns how many were pending.
     pub(crate) async fn ack(&self, link: &mut Link, ids: &[String]) -> RedisResult<usize> {
         self.call(&scripts::ACK).arg(ids).invoke_async(link).await
     }
 
-    /// A handler failed on it.
+    /// Records a failed attempt.
     pub(crate) async fn fail(
         &self,
         link: &mut Link,
-        failed: Failed<'_>,
+        failed: FailedAttempt<'_>,
         (retry, dead): (&Retry, &DeadLetterPolicy),
-    ) -> RedisResult<(Fate, u32)> {
-        let (keep, most) = dead_words(dead);
+    ) -> RedisResult<(FailureOutcome, u32)> {
+        let (keep, max_len) = dead_letter_args(dead);
         let mut call = self.call(&scripts::FAIL);
-        call.arg(&self.consumer).arg(failed.id).arg(shorten(failed.why)).arg(millis(failed.wait));
-        call.arg(retry.attempts).arg(keep).arg(most).arg(u8::from(failed.alone)).arg(failed.attempt);
-        call.invoke_async(link).await.map(Fate::of)
+        call.arg(&self.consumer).arg(failed.id).arg(truncate_reason(failed.why)).arg(millis(failed.wait));
+        call.arg(retry.attempts).arg(keep).arg(max_len).arg(u8::from(failed.alone)).arg(failed.attempt);
+        call.invoke_async(link).await.map(FailureOutcome::of)
     }
 
-    /// Makes a dead letter of it, whoever has it if no consumer is named.
-    pub(crate) async fn bury(
+    /// Makes a dead letter of an entry. An empty `consumer` means whoever has it.
+    pub(crate) async fn move_to_dlq(
         &self,
         link: &mut Link,
         consumer: &str,
         (id, why, more): (&str, &str, u32),
         dead: &DeadLetterPolicy,
-    ) -> RedisResult<(Fate, u32)> {
-        let (keep, most) = dead_words(dead);
-        let mut call = self.call(&scripts::BURY);
-        call.arg(consumer).arg(id).arg(shorten(why)).arg(more).arg(keep).arg(most);
-        call.invoke_async(link).await.map(Fate::of)
+    ) -> RedisResult<(FailureOutcome, u32)> {
+        let (keep, max_len) = dead_letter_args(dead);
+        let mut call = self.call(&scripts::DEAD_LETTER);
+        call.arg(consumer).arg(id).arg(truncate_reason(why)).arg(more).arg(keep).arg(max_len);
+        call.invoke_async(link).await.map(FailureOutcome::of)
     }
 
-    /// Anybody may handle these again, so long from now. Nothing is counted.
-    pub(crate) async fn again(
+    /// Makes entries available to every consumer after `wait`. No attempt counts.
+    pub(crate) async fn requeue(
         &self,
         link: &mut Link,
         consumer: &str,
         wait: Duration,
         ids: &[String],
     ) -> RedisResult<usize> {
-        self.call(&scripts::AGAIN).arg(consumer).arg(millis(wait)).arg(ids).invoke_async(link).await
+        self.call(&scripts::REQUEUE).arg(consumer).arg(millis(wait)).arg(ids).invoke_async(link).await
     }
 
-    /// Says that this consumer still works on these. Answers those that are no longer its own.
-    pub(crate) async fn beat(&self, link: &mut Link, ids: &[String]) -> RedisResult<Vec<String>> {
-        self.call(&scripts::BEAT).arg(&self.consumer).arg(ids).invoke_async(link).await
+    /// Shows that this consumer still handles these entries. Returns those that belong to others now.
+    pub(crate) async fn heartbeat(&self, link: &mut Link, ids: &[String]) -> RedisResult<Vec<String>> {
+        self.call(&scripts::HEARTBEAT).arg(&self.consumer).arg(ids).invoke_async(link).await
     }
 
-    /// Takes this consumer's name out of the group, unless it holds something.
+    /// Removes this consumer from the group, unless it has pending entries.
     pub(crate) async fn leave(&self, link: &mut Link) -> RedisResult<()> {
         self.call(&scripts::LEAVE).arg(&self.consumer).invoke_async(link).await
     }
 
-    /// Takes out of the group whoever is gone for so long and holds nothing.
-    pub(crate) async fn remove_gone(&self, link: &mut Link, after: Duration) -> RedisResult<Vec<String>> {
-        self.call(&scripts::CONSUMERS).arg(&self.consumer).arg(millis(after)).invoke_async(link).await
+    /// Removes consumers that are idle for this long and have no pending entries. Returns their names.
+    pub(crate) async fn remove_idle_consumers(
+        &self,
+        link: &mut Link,
+        after: Duration,
+    ) -> RedisResult<Vec<String>> {
+        self.call(&scripts::REMOVE_IDLE_CONSUMERS)
+            .arg(&self.consumer)
+            .arg(millis(after))
+            .invoke_async(link)
+            .await
     }
 
     /// Length, lag, pending, age of the oldest pending, waiting, consumers, dead letters.
@@ -344,78 +361,79 @@ impl Lane {
     }
 }
 
-/// A failure, as it is written down.
-pub(crate) struct Failed<'a> {
+/// A failed attempt as it is recorded.
+pub(crate) struct FailedAttempt<'a> {
     pub(crate) id: &'a str,
     pub(crate) why: &'a str,
     pub(crate) wait: Duration,
-    /// Whether it was handled alone.
+    /// Whether it was handled as a suspect.
     pub(crate) alone: bool,
-    /// The attempt that failed: told twice, it is counted once.
+    /// The id of the attempt: reported twice, it counts once.
     pub(crate) attempt: &'a str,
 }
 
-/// What a read of a group that keeps order was answered.
+/// The reply to a read of an ordered group.
 #[derive(Debug)]
 pub(crate) enum NextRead {
-    /// New entries, and where the group stands now.
+    /// New entries, and the new position of the group.
     Read(Page, String),
-    /// The group stands elsewhere: a read was executed whose answer this consumer does not have.
+    /// The group is at another position: a read was executed whose reply this consumer did not get.
     Moved,
-    /// Another consumer works in the group.
+    /// Another consumer leads the group.
     Lost,
 }
 
-/// A place in a stream: an entry, and how many had been added up to it.
+/// A position in a stream: an entry, and how many entries had been added up to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct Watermark {
     pub(crate) id: String,
     pub(crate) added: u64,
 }
 
-/// What trimming did.
+/// The result of a trim.
 #[derive(Debug)]
 pub(crate) struct Trimmed {
-    /// Whether there may be more to remove.
+    /// Whether there may be more entries to remove.
     pub(crate) more: bool,
-    /// Which group needs what should go; empty if none does.
-    pub(crate) held_up_by: String,
-    /// How many entries are too many.
+    /// The group that still needs entries past the limit; empty if none does.
+    pub(crate) blocked_by: String,
+    /// Entries past the limit.
     pub(crate) over: u64,
-    /// Where this group stands now.
-    pub(crate) mark: Option<Mark>,
+    /// The position of this group.
+    pub(crate) watermark: Option<Watermark>,
 }
 
-pub(crate) fn dead_words(dead: &DeadLetterPolicy) -> (&'static str, String) {
-    let most = dead.max_len.map_or_else(String::new, |most| most.to_string());
-    (if dead.keep { "keep" } else { "drop" }, most)
+pub(crate) fn dead_letter_args(dead: &DeadLetterPolicy) -> (&'static str, String) {
+    let max_len = dead.max_len.map_or_else(String::new, |max_len| max_len.to_string());
+    (if dead.keep { "keep" } else { "drop" }, max_len)
 }
 
-/// A reason is for people: the beginning says what it was.
-pub(crate) fn shorten(why: &str) -> &str {
-    const MOST: usize = 1_000;
-    let end = why.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MOST).last();
+/// Cuts a reason at a size that people still read.
+pub(crate) fn truncate_reason(why: &str) -> &str {
+    const BYTES_MAX: usize = 1_000;
+    let end = why.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= BYTES_MAX).last();
     &why[..end.unwrap_or(0)]
 }
 
-/// Waits so long until one of these streams has an entry after its place. At most one is told, and it is nobody's yet.
-pub(crate) async fn wait_for_any(
-    places: &[(&str, &str)],
+/// Blocks until one of the streams has an entry after its position, at most this long. The entry is not assigned to
+/// anybody.
+pub(crate) async fn wait_for_entries(
+    positions: &[(&str, &str)],
     link: &mut Link,
     wait: Duration,
 ) -> RedisResult<()> {
     let mut read = redis::cmd("XREAD");
     read.arg("COUNT").arg(1).arg("BLOCK").arg(millis(wait).max(1)).arg("STREAMS");
-    for (stream, _) in places {
+    for (stream, _) in positions {
         read.arg(stream);
     }
-    for (_, place) in places {
-        read.arg(place);
+    for (_, position) in positions {
+        read.arg(position);
     }
     read.query_async::<redis::Value>(link).await.map(drop)
 }
 
-/// New entries of several streams of one topic, a page for each; waits so long for the first of them.
+/// Reads new entries of several streams of one topic, a page for each, blocking at most `wait` for the first one.
 pub(crate) async fn read(
     lanes: &[&Lane],
     link: &mut Link,
@@ -435,11 +453,11 @@ pub(crate) async fn read(
     for _ in lanes {
         read.arg(">");
     }
-    let told: Vec<(String, Vec<Told>)> = read.query_async(link).await?;
+    let reply: Vec<(String, Vec<StreamReply>)> = read.query_async(link).await?;
     let mut pages: Vec<Page> = lanes.iter().map(|_| Page::default()).collect();
-    for (stream, told) in told {
+    for (stream, reply) in reply {
         if let Some(at) = lanes.iter().position(|lane| lane.stream == stream) {
-            pages[at] = Page::new(told);
+            pages[at] = Page::new(reply);
         }
     }
     Ok(pages)

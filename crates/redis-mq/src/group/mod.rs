@@ -1,4 +1,4 @@
-//! A consumer group from outside: its entries by their ids, and how it stands.
+//! A consumer group as operators use it: settle entries by id, and read its statistics.
 
 mod lane;
 
@@ -9,11 +9,12 @@ use redis_link::Link;
 use crate::{DeadLetterPolicy, Error, Priority, RedisMq, keys::Keys, settings::check_event};
 
 pub(crate) use lane::{
-    Failed, Fate, Lane, Mark, NextRead, Page, Taken, Whose, dead_words, read, shorten, wait_for_any,
+    ClaimedEntry, FailedAttempt, FailureOutcome, Lane, NextRead, Page, ReclaimScope, Watermark,
+    dead_letter_args, read, truncate_reason, wait_for_entries,
 };
 
-/// Entries of one group by their ids, as text or as an [`EntryId`](crate::EntryId), and how the group stands: for operators, and for handlers that leave the answer to
-/// somebody else. Made by [`RedisMq::group`].
+/// A consumer group, for operators and for handlers that leave settling to somebody else. Entries are named by their
+/// ids, as text or as an [`EntryId`](crate::EntryId). Created by [`RedisMq::group`].
 #[derive(Clone)]
 pub struct Group {
     mq: RedisMq,
@@ -22,13 +23,13 @@ pub struct Group {
     dead: DeadLetterPolicy,
 }
 
-/// What became of an entry that was named by its id.
+/// The result of settling an entry by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settled {
-    /// It is done as asked.
+    /// Done.
     Done,
-    /// The group has no such entry: it was never read, or is settled already.
+    /// The entry is not pending in the group: it was never read, or it is settled.
     NotPending,
 }
 
@@ -38,29 +39,29 @@ impl Settled {
     }
 }
 
-/// How a group stands.
+/// Statistics of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Entries in the stream, handled or not.
     pub length: u64,
-    /// Entries that the group has not read yet. Where Redis does not know, as after entries
-    /// were deleted by their ids, the most that it can be.
+    /// Entries that the group has not read yet. An upper bound where Redis does not know it, such as after entries were
+    /// deleted by id.
     pub lag: u64,
     /// Entries that were read and are not settled.
     pub pending: u64,
-    /// Of those, how many wait for their next try.
+    /// Pending entries that wait for their retry.
     pub waiting: u64,
-    /// How long ago the oldest of those that are pending was sent.
+    /// Age of the oldest pending entry.
     pub oldest_pending: Option<Duration>,
-    /// Consumers that the group has.
+    /// Consumers in the group.
     pub consumers: u64,
-    /// Dead letters of the topic, of all groups.
+    /// Dead letters of the topic, from all groups.
     pub dead_letters: u64,
 }
 
 impl Stats {
-    /// All that is still to be done.
+    /// Entries that are not settled, read or not.
     pub fn backlog(&self) -> u64 {
         self.lag + self.pending
     }
@@ -73,7 +74,7 @@ impl Stats {
 }
 
 impl RedisMq {
-    /// A group of a topic, to settle its entries by their ids or to ask how it stands.
+    /// A consumer group of a topic, to settle its entries by id or to read its statistics.
     pub fn group(&self, topic: &str, group: &str) -> Result<Group, Error> {
         self.check_open()?;
         check_event(topic)?;
@@ -89,51 +90,53 @@ impl RedisMq {
 }
 
 impl Group {
-    /// The same group in the stream of another priority. Each has ids of its own.
-    pub fn of_priority(&self, priority: Priority) -> Self {
-        let lane = self.lane.of_priority(priority);
+    /// The same group in the stream of another priority. Each stream has its own ids.
+    pub fn with_priority(&self, priority: Priority) -> Self {
+        let lane = self.lane.with_priority(priority);
         Self { lane, ..self.clone() }
     }
 
-    /// This one is done, whoever has it.
+    /// Acknowledges an entry, whichever consumer has it.
     ///
     /// Cancel safety: dropped midway, it may be done or not; call it again: [`Settled::NotPending`] if it was.
     pub async fn ack(&self, id: impl AsRef<str>) -> Result<Settled, Error> {
         self.mq.check_usable()?;
         let ids = [id.as_ref().to_owned()];
         let count = self.lane.ack(&mut self.link.clone(), &ids).await;
-        count.map(Settled::of).map_err(|error| Error::over(&self.link, &error))
+        count.map(Settled::of).map_err(|error| Error::from_link(&self.link, &error))
     }
 
-    /// This one is handled again, so long from now, by whoever is there then. That does not count as a failure. If a handler is at
-    /// work on it, it may be handled twice.
+    /// Makes an entry available again after a wait, to any consumer. No attempt counts. If a handler has the entry in
+    /// flight, it may be handled twice.
     ///
-    /// Cancel safety: dropped midway, it may be handed back or not; call it again, which begins the wait anew.
+    /// Cancel safety: dropped midway, it may be done or not; call it again, which starts the wait anew.
     pub async fn retry(&self, id: impl AsRef<str>, after: Duration) -> Result<Settled, Error> {
         self.mq.check_usable()?;
         let ids = [id.as_ref().to_owned()];
-        let count = self.lane.again(&mut self.link.clone(), "", after, &ids).await;
-        count.map(Settled::of).map_err(|error| Error::over(&self.link, &error))
+        let count = self.lane.requeue(&mut self.link.clone(), "", after, &ids).await;
+        count.map(Settled::of).map_err(|error| Error::from_link(&self.link, &error))
     }
 
-    /// This one is given up: written to the dead letters with the reason, and acknowledged, in one.
+    /// Moves an entry to the dead letters with this reason, and acknowledges it, atomically.
     ///
     /// Cancel safety: dropped midway, it may be given up or not, never half; call it again: [`Settled::NotPending`] if it was.
     pub async fn move_to_dlq(&self, id: impl AsRef<str>, reason: &str) -> Result<Settled, Error> {
         self.mq.check_usable()?;
-        let (fate, _) = self
+        let (outcome, _) = self
             .lane
-            .bury(&mut self.link.clone(), "", (id.as_ref(), reason, 0), &self.dead)
+            .move_to_dlq(&mut self.link.clone(), "", (id.as_ref(), reason, 0), &self.dead)
             .await
-            .map_err(|error| Error::over(&self.link, &error))?;
-        Ok(if fate == Fate::Dead { Settled::Done } else { Settled::NotPending })
+            .map_err(|error| Error::from_link(&self.link, &error))?;
+        Ok(if outcome == FailureOutcome::Dead { Settled::Done } else { Settled::NotPending })
     }
 
-    /// How it stands.
+    /// Reads the statistics of the group.
     ///
     /// Cancel safety: dropped midway, nothing has changed.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.mq.check_usable()?;
-        Stats::of(&self.lane, &mut self.link.clone()).await.map_err(|error| Error::over(&self.link, &error))
+        Stats::of(&self.lane, &mut self.link.clone())
+            .await
+            .map_err(|error| Error::from_link(&self.link, &error))
     }
 }

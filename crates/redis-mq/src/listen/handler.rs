@@ -1,4 +1,4 @@
-//! Handlers: of one entry or of many, that wait or that block.
+//! Handlers: of one entry or a batch, async or blocking.
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use serde::de::DeserializeOwned;
 
 use crate::{Entry, entry::Raw};
 
-/// What a handler says of a batch: all of it is done, or a verdict for each, in order.
+/// The verdict of a batch handler: all entries are done, or one verdict for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdicts {
-    /// All is done.
+    /// All entries are done.
     Done,
-    /// One for each, in the order of the batch. Those that are missing count as failed.
+    /// One verdict for each entry, in order. A missing one counts as a failure.
     Each(Vec<Verdict>),
 }
 
@@ -29,15 +29,15 @@ impl From<Vec<Verdict>> for Verdicts {
     }
 }
 
-/// What became of an entry.
-pub(super) enum Ended {
+/// How the handler ended for one entry.
+pub(super) enum HandlerOutcome {
     Done,
     Failed { after: Option<Duration>, why: String },
     Dead(String),
     Undecodable(Box<Raw>, String),
 }
 
-impl From<Verdict> for Ended {
+impl From<Verdict> for HandlerOutcome {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Done => Self::Done,
@@ -50,32 +50,32 @@ impl From<Verdict> for Ended {
     }
 }
 
-impl Ended {
+impl HandlerOutcome {
     pub(super) fn failed(why: impl Display) -> Self {
-        // The alternate form of an error that has a chain prints all of it.
+        // The alternate form of an error prints its whole chain.
         Self::Failed { after: None, why: format!("{why:#}") }
     }
 }
 
-/// How a whole call ended: each entry in its way, or all of them at once, so that nobody knows which was to blame.
-pub(super) enum Called {
-    Each(Vec<Ended>),
+/// How a call ended: per entry, or as a whole, so that any entry may be the cause.
+pub(super) enum CallOutcome {
+    PerEntry(Vec<HandlerOutcome>),
     Failed(String),
 }
 
-pub(super) type Calling = Pin<Box<dyn Future<Output = Called> + Send>>;
-type Call = Arc<dyn Fn(Vec<Raw>) -> Calling + Send + Sync>;
+pub(super) type CallFuture = Pin<Box<dyn Future<Output = CallOutcome> + Send>>;
+type Call = Arc<dyn Fn(Vec<Raw>) -> CallFuture + Send + Sync>;
 
-/// A handler of whichever kind. An `async` closure that takes an [`Entry`] is one by itself.
+/// A handler of any kind. An async closure that takes an [`Entry`] is converted to one.
 #[derive(Clone)]
 pub struct Handler {
     pub(super) call: Call,
-    /// Whether it takes several at once.
-    pub(super) takes_many: bool,
+    /// Whether it takes several entries per call.
+    pub(super) takes_batches: bool,
 }
 
 impl Handler {
-    /// Takes one entry at a time, and is `async`.
+    /// An async handler of one entry.
     pub fn each<T, H, F, V, E>(handler: H) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -85,15 +85,15 @@ impl Handler {
         E: Display,
     {
         let handler = Arc::new(handler);
-        Self::of_one(move |entry: Entry<T>| {
+        Self::per_entry(move |entry: Entry<T>| {
             let handler = handler.clone();
-            // Within the future, so that a handler which panics at once is caught, too.
-            async move { ended(handler(entry).await) }
+            // Called inside the future, so that a panic before the first await is caught, too.
+            async move { outcome_of(handler(entry).await) }
         })
     }
 
-    /// Takes one entry at a time, and blocks its thread; it runs on one where that is fine. Nobody can end it: one that takes too long
-    /// counts as failed and runs on.
+    /// A handler of one entry that blocks; it runs on a blocking thread. It cannot be cancelled: one that exceeds the
+    /// processing timeout counts as failed and runs on.
     pub fn blocking<T, H, V, E>(handler: H) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -102,34 +102,34 @@ impl Handler {
         E: Display,
     {
         let handler = Arc::new(handler);
-        Self::of_one(move |entry: Entry<T>| {
+        Self::per_entry(move |entry: Entry<T>| {
             let handler = handler.clone();
-            async move { blocking(move || ended(handler(entry))).await }
+            async move { blocking(move || outcome_of(handler(entry))).await }
         })
     }
 
-    fn of_one<T, H, F>(handler: H) -> Self
+    fn per_entry<T, H, F>(handler: H) -> Self
     where
         T: DeserializeOwned + Send + 'static,
         H: Fn(Entry<T>) -> F + Send + Sync + 'static,
-        F: Future<Output = Ended> + Send + 'static,
+        F: Future<Output = HandlerOutcome> + Send + 'static,
     {
         let handler = Arc::new(handler);
-        let call = move |mut raws: Vec<Raw>| -> Calling {
+        let call = move |mut raws: Vec<Raw>| -> CallFuture {
             let handler = handler.clone();
             Box::pin(async move {
-                let Some(raw) = raws.pop() else { return Called::Each(Vec::new()) };
-                Called::Each(vec![match raw.decode::<T>() {
+                let Some(raw) = raws.pop() else { return CallOutcome::PerEntry(Vec::new()) };
+                CallOutcome::PerEntry(vec![match raw.decode::<T>() {
                     Ok(entry) => handler(entry).await,
-                    Err((raw, why)) => Ended::Undecodable(Box::new(raw), why),
+                    Err((raw, why)) => HandlerOutcome::Undecodable(Box::new(raw), why),
                 }])
             })
         };
-        Self { call: Arc::new(call), takes_many: false }
+        Self { call: Arc::new(call), takes_batches: false }
     }
 
-    /// Takes up to [`batch`](crate::Settings::batch) entries at once, and is `async`. If it fails as a whole, each entry is given to
-    /// it alone before that counts as a failure of any.
+    /// An async handler of up to [`batch`](crate::Settings::batch) entries. If it fails as a whole, each entry is
+    /// handled alone before a failure counts for any.
     pub fn batch<T, H, F, V, E>(handler: H) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -139,13 +139,13 @@ impl Handler {
         E: Display,
     {
         let handler = Arc::new(handler);
-        Self::of_many(move |entries: Vec<Entry<T>>| {
+        Self::per_batch(move |entries: Vec<Entry<T>>| {
             let handler = handler.clone();
-            async move { told(handler(entries).await) }
+            async move { verdicts_of(handler(entries).await) }
         })
     }
 
-    /// Takes up to [`batch`](crate::Settings::batch) entries at once, and blocks its thread.
+    /// A blocking handler of up to [`batch`](crate::Settings::batch) entries.
     pub fn blocking_batch<T, H, V, E>(handler: H) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -154,73 +154,78 @@ impl Handler {
         E: Display,
     {
         let handler = Arc::new(handler);
-        Self::of_many(move |entries: Vec<Entry<T>>| {
+        Self::per_batch(move |entries: Vec<Entry<T>>| {
             let handler = handler.clone();
-            async move { blocking(move || told(handler(entries))).await }
+            async move { blocking(move || verdicts_of(handler(entries))).await }
         })
     }
 
-    fn of_many<T, H, F>(handler: H) -> Self
+    fn per_batch<T, H, F>(handler: H) -> Self
     where
         T: DeserializeOwned + Send + 'static,
         H: Fn(Vec<Entry<T>>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Verdicts, String>> + Send + 'static,
     {
         let handler = Arc::new(handler);
-        let call = move |raws: Vec<Raw>| -> Calling {
+        let call = move |raws: Vec<Raw>| -> CallFuture {
             let handler = handler.clone();
             Box::pin(async move {
                 let mut entries = Vec::with_capacity(raws.len());
-                // Those that hold no `T` never reach the handler; for the others a place is kept.
-                let mut ends: Vec<Option<Ended>> = Vec::with_capacity(raws.len());
+                // Entries that do not decode to `T` never reach the handler; `None` marks those that do.
+                let mut outcomes: Vec<Option<HandlerOutcome>> = Vec::with_capacity(raws.len());
                 for raw in raws {
                     match raw.decode::<T>() {
                         Ok(entry) => {
                             entries.push(entry);
-                            ends.push(None);
+                            outcomes.push(None);
                         }
-                        Err((raw, why)) => ends.push(Some(Ended::Undecodable(Box::new(raw), why))),
+                        Err((raw, why)) => {
+                            outcomes.push(Some(HandlerOutcome::Undecodable(Box::new(raw), why)))
+                        }
                     }
                 }
                 if entries.is_empty() {
-                    return Called::Each(ends.into_iter().flatten().collect());
+                    return CallOutcome::PerEntry(outcomes.into_iter().flatten().collect());
                 }
                 let mut verdicts = match handler(entries).await {
                     Ok(Verdicts::Done) => None,
                     Ok(Verdicts::Each(each)) => Some(each.into_iter()),
-                    Err(why) => return Called::Failed(why),
+                    Err(why) => return CallOutcome::Failed(why),
                 };
                 let mut next = || match &mut verdicts {
-                    None => Ended::Done,
-                    Some(each) => {
-                        each.next().map_or_else(|| Ended::failed("the handler gave no verdict"), Ended::from)
-                    }
+                    None => HandlerOutcome::Done,
+                    Some(each) => each.next().map_or_else(
+                        || HandlerOutcome::failed("the handler gave no verdict"),
+                        HandlerOutcome::from,
+                    ),
                 };
-                Called::Each(ends.into_iter().map(|end| end.unwrap_or_else(&mut next)).collect())
+                CallOutcome::PerEntry(
+                    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(&mut next)).collect(),
+                )
             })
         };
-        Self { call: Arc::new(call), takes_many: true }
+        Self { call: Arc::new(call), takes_batches: true }
     }
 }
 
-fn ended<V: Into<Verdict>, E: Display>(result: Result<V, E>) -> Ended {
+fn outcome_of<V: Into<Verdict>, E: Display>(result: Result<V, E>) -> HandlerOutcome {
     match result {
         Ok(verdict) => verdict.into().into(),
-        Err(why) => Ended::failed(why),
+        Err(why) => HandlerOutcome::failed(why),
     }
 }
 
-fn told<V: Into<Verdicts>, E: Display>(result: Result<V, E>) -> Result<Verdicts, String> {
+fn verdicts_of<V: Into<Verdicts>, E: Display>(result: Result<V, E>) -> Result<Verdicts, String> {
     result.map(Into::into).map_err(|why| format!("{why:#}"))
 }
 
-/// On a thread that may be blocked. A panic goes on here.
+/// Runs `work` on a blocking thread, and resumes its panic here.
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and with it this task.
+            // The runtime outcomes, and with it this task.
             Err(_) => std::future::pending().await,
         },
     }
@@ -228,13 +233,13 @@ async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) 
 
 impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handler").field("takes_many", &self.takes_many).finish_non_exhaustive()
+        f.debug_struct("Handler").field("takes_batches", &self.takes_batches).finish_non_exhaustive()
     }
 }
 
-/// What can be given where a handler is wanted: a [`Handler`], or an `async` closure or function that takes an [`Entry`].
+/// A [`Handler`], or an async closure or function that takes an [`Entry`].
 pub trait IntoHandler<Kind> {
-    /// The handler.
+    /// Converts it.
     fn into_handler(self) -> Handler;
 }
 

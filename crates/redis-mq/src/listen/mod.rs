@@ -1,16 +1,19 @@
-//! Listening: entries of a topic, handed to a handler.
+//! Listeners: they read the entries of a topic and hand them to a handler.
 
-mod hand;
+mod acker;
+mod callbacks;
 mod handler;
-mod notice;
+mod heartbeat;
+mod in_flight;
+mod janitor;
+mod listener;
 mod ordered;
-mod reading;
-mod reclaiming;
+mod processor;
+mod reader;
+mod reclaimer;
 mod recovery;
-mod retrying;
-mod running;
-mod tending;
-mod work;
+mod retrier;
+mod settle;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,20 +22,20 @@ use crate::{
     settings::check_event,
 };
 
-use self::notice::Notices;
-pub(crate) use self::running::Stopper;
+use self::callbacks::Callbacks;
+pub(crate) use self::processor::panic_message;
 pub use self::{
+    callbacks::{EntriesLost, GroupStalled, UndecodableEntry},
     handler::{Handler, IntoHandler, Verdicts},
-    notice::{Lost, Stalled, Undecodable},
-    running::Listener,
+    listener::Listener,
 };
 
-/// Whether an entry is wanted.
+/// Whether the handler is called with an entry.
 type Filter = Arc<dyn Fn(&Entry<()>) -> bool + Send + Sync>;
-/// What an entry is ordered by, if it is.
-type KeyOf = Arc<dyn Fn(&Entry<()>) -> Option<Vec<u8>> + Send + Sync>;
+/// The ordering key of an entry, if it has one.
+type OrderingKey = Arc<dyn Fn(&Entry<()>) -> Option<Vec<u8>> + Send + Sync>;
 
-/// A listener, before it [starts](Self::start). What is not said here is as in the [`Settings`].
+/// A listener before it is [started](Self::start). It uses the [`Settings`] except where a method here overrides them.
 #[must_use = "a listener hears nothing until it is started"]
 #[derive(Clone)]
 pub struct Subscription {
@@ -43,23 +46,24 @@ pub struct Subscription {
     consumer: String,
     handler: Handler,
     filter: Option<Filter>,
-    ordered: Option<KeyOf>,
-    notices: Notices,
+    ordered: Option<OrderingKey>,
+    callbacks: Callbacks,
 }
 
 impl RedisMq {
-    /// Hands every entry of the topic to `handler`, by one process of the [group](Settings::group) each. Begins with
-    /// [`start`](Subscription::start).
+    /// Builds a listener that hands every entry of the topic to `handler`, once per [group](Settings::group). It runs
+    /// after [`start`](Subscription::start).
     ///
-    /// What the handler answers with `Ok` is done. If it answers with an error, panics or takes too long, that is counted and the
-    /// entry is tried again [later](Settings::retry), and in the end it is a dead letter; the others go on meanwhile.
+    /// An entry for which the handler returns `Ok` is acknowledged. If it returns an error, panics or exceeds the
+    /// processing timeout, the failure counts and the entry is [retried](Settings::retry), and after the last attempt
+    /// it is a dead letter. Other entries go on meanwhile.
     pub fn listener<K>(&self, event: impl Into<String>, handler: impl IntoHandler<K>) -> Subscription {
         let group = self.inner.settings.group.clone();
         self.subscribe(event, group, self.inner.consumer.clone(), handler)
     }
 
-    /// The same for a group and a consumer of that name. The consumer is this process's name in the group, which no other has at
-    /// the same time.
+    /// The same for this group and consumer. The consumer is the name of this process in the group; no other process
+    /// may use it at the same time.
     pub fn subscribe<K>(
         &self,
         topic: impl Into<String>,
@@ -76,86 +80,87 @@ impl RedisMq {
             handler: handler.into_handler(),
             filter: None,
             ordered: None,
-            notices: Notices::default(),
+            callbacks: Callbacks::default(),
         }
     }
 }
 
 impl Subscription {
-    /// The group, instead of the one in the settings.
+    /// Sets the group.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.settings.group = group.into();
         self
     }
 
-    /// The name in the group.
+    /// Sets the consumer name.
     pub fn consumer(mut self, consumer: impl Into<String>) -> Self {
         self.consumer = consumer.into();
         self
     }
 
-    /// Calls of the handler that run at the same time.
+    /// Sets how many handler calls run at the same time.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.settings.concurrency = calls;
         self
     }
 
-    /// The most entries that a handler of batches is given at once.
+    /// Sets the largest batch.
     pub fn batch(mut self, entries: usize) -> Self {
         self.settings.batch = entries;
         self
     }
 
-    /// How long a call of the handler may take.
+    /// Sets how long a handler call may take.
     pub fn processing_timeout(mut self, limit: Duration) -> Self {
         self.settings.processing_timeout = limit;
         self
     }
 
-    /// How often an entry is tried, and how long after a failure.
+    /// Sets the number of attempts and the waits between them.
     pub fn retry(mut self, retry: impl Into<Retry>) -> Self {
         self.settings.retry = retry.into();
         self
     }
 
-    /// How often an entry is tried in all.
+    /// Sets the total number of attempts.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.settings.retry.attempts = attempts;
         self
     }
 
-    /// Where entries go that are given up.
+    /// Sets what happens to entries whose attempts are used up.
     pub fn dead_letters(mut self, policy: DeadLetterPolicy) -> Self {
         self.settings.dead_letters = policy;
         self
     }
 
-    /// How the topic's streams are kept short.
+    /// Sets how the streams of the topic are trimmed.
     pub fn trim(mut self, trim: Trim) -> Self {
         self.settings.trim = trim;
         self
     }
 
-    /// Where the group begins if it is new.
+    /// Sets where a new group begins.
     pub fn from(mut self, from: StartFrom) -> Self {
         self.settings.from = from;
         self
     }
 
-    /// Only what `wanted` says yes to is handled; the rest is acknowledged, as others may want it. It sees the
-    /// [fields](Entry::field) and can [read the value](Entry::json). If it panics, that is a failure of the handler.
-    pub fn filter(mut self, wanted: impl Fn(&Entry<()>) -> bool + Send + Sync + 'static) -> Self {
-        self.filter = Some(Arc::new(wanted));
+    /// Calls the handler only with entries that match; the rest is acknowledged. The filter sees the
+    /// [fields](Entry::field) and can [decode the value](Entry::json). A panic of the filter counts as a failure of the
+    /// handler.
+    pub fn filter(mut self, matches: impl Fn(&Entry<()>) -> bool + Send + Sync + 'static) -> Self {
+        self.filter = Some(Arc::new(matches));
         self
     }
 
-    /// Entries for which `key` answers the same are handled one after the other, in the order of the stream, also when one of them is
-    /// tried again; others at the same time, and those without a key in any order. One consumer of the group works at a time and the
-    /// others stand by, so every consumer of the group must ask for this. Whatever a lost connection or a process that died leaves
-    /// pending is found, and handled before what stands behind it.
+    /// Handles entries of the same key one after the other, in stream order, also when one of them is retried. Entries
+    /// of different keys run at the same time; entries without a key are not ordered. One consumer of the group leads
+    /// and the others stand by, so every consumer of the group must use this. Entries that a lost connection or a dead
+    /// process left pending are handled before later ones.
     ///
-    /// A process that is stopped for longer than its lease (the processing timeout and a quarter) and then goes on may still
-    /// finish the entry that it had in hand while the next one works.
+    /// A process that is paused for longer than its lease (1.25 × the processing timeout) may still finish the entry it
+    /// has in flight while the next leader works.
     pub fn ordered_by<B: Into<Vec<u8>>>(
         mut self,
         key: impl Fn(&Entry<()>) -> Option<B> + Send + Sync + 'static,
@@ -164,32 +169,32 @@ impl Subscription {
         self
     }
 
-    /// The same, by the value of a field.
+    /// Orders entries by the value of a field.
     pub fn ordered_by_field(self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.ordered_by(move |entry| entry.field(&name).map(<[u8]>::to_vec))
     }
 
-    /// Is told of every entry that holds no value of the handler's type, besides the log. Then it becomes a dead letter at once: no
-    /// try could change it. If `tell` panics, it is told of it again later.
-    pub fn on_undecodable(mut self, tell: impl Fn(&Undecodable) + Send + Sync + 'static) -> Self {
-        self.notices.undecodable = Some(Arc::new(tell));
+    /// Sets a callback for entries that do not decode to the handler's type. Such an entry becomes a dead letter
+    /// without a retry. If the callback panics, it is called again later.
+    pub fn on_undecodable(mut self, callback: impl Fn(&UndecodableEntry) + Send + Sync + 'static) -> Self {
+        self.callbacks.undecodable = Some(Arc::new(callback));
         self
     }
 
-    /// Is told of entries that were trimmed away before they were handled, besides the log.
-    pub fn on_lost(mut self, tell: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
-        self.notices.lost = Some(Arc::new(tell));
+    /// Sets a callback for entries that were trimmed before they were handled.
+    pub fn on_lost(mut self, callback: impl Fn(&EntriesLost) + Send + Sync + 'static) -> Self {
+        self.callbacks.lost = Some(Arc::new(callback));
         self
     }
 
-    /// Is told, once a minute at most, of a group that falls behind or keeps the stream from being trimmed, besides the log.
-    pub fn on_stalled(mut self, tell: impl Fn(&Stalled) + Send + Sync + 'static) -> Self {
-        self.notices.stalled = Some(Arc::new(tell));
+    /// Sets a callback for a group that falls behind or prevents trimming, called at most once a minute per group.
+    pub fn on_stalled(mut self, callback: impl Fn(&GroupStalled) + Send + Sync + 'static) -> Self {
+        self.callbacks.stalled = Some(Arc::new(callback));
         self
     }
 
-    /// To the topic's dead letters instead of the topic. They stay where they are, whatever becomes of them here.
+    /// Listens to the dead letters of the topic instead. They stay in their stream whatever the handler returns.
     pub(crate) fn of_dead_letters(mut self) -> Self {
         self.of_dead_letters = true;
         self.settings.trim = Trim::default();
@@ -198,10 +203,11 @@ impl Subscription {
         self
     }
 
-    /// Makes the group if it is missing, and begins. From here on it goes on by itself, also if Redis is away for a while,
-    /// until it is [stopped](Listener::stop) or the [`RedisMq`] is. There is one listener per topic, group and consumer.
+    /// Creates the group if it is missing, and starts. The listener keeps running while Redis is unreachable, until it
+    /// is [stopped](Listener::stop) or the [`RedisMq`] is shut down. There is one listener per topic, group and
+    /// consumer.
     ///
-    /// Cancel safety: dropped midway, nothing listens; the group may have been made.
+    /// Cancel safety: dropped midway, no listener runs; the group may have been created.
     pub async fn start(self) -> Result<Listener, Error> {
         self.mq.check_open()?;
         check_event(&self.topic)?;
@@ -209,10 +215,10 @@ impl Subscription {
         if self.consumer.is_empty() {
             return Err(Error::Invalid("a group and a consumer have names that are not empty".into()));
         }
-        if self.ordered.is_some() && self.handler.takes_many {
+        if self.ordered.is_some() && self.handler.takes_batches {
             return Err(Error::Invalid("a handler of batches cannot keep the order of keys".into()));
         }
-        running::start(self).await
+        listener::start(self).await
     }
 
     fn keys(&self) -> Keys {

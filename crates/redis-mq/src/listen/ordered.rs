@@ -1,8 +1,8 @@
-//! Order: entries of one key are handled one after the other, as they stand in the stream.
+//! Ordered listeners: entries of one key are handled one after the other, in stream order.
 //!
-//! Redis hands the entries of a group to whoever reads next, so two consumers could have two entries of one key at the same
-//! time. In a group that keeps order one consumer works, many keys at once; the others stand by and take its place when it is gone.
-//! What is pending and in nobody's hand is found by `recovery`.
+//! Redis assigns entries of a group to whichever consumer reads next, so two consumers could have two entries of one
+//! key at the same time. In an ordered group one consumer leads and handles many keys at once; the others stand by and
+//! take over when it stops.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,185 +19,187 @@ use redis::RedisResult;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
-    KeyOf,
-    hand::Hand,
-    reading::BACKOFF,
-    reclaiming,
+    OrderingKey,
+    in_flight::InFlight,
+    processor::{Disposition, Isolation, Processor},
+    reader::READ_BACKOFF,
+    reclaimer,
     recovery::GroupPosition,
-    work::{Left, Manner, Work},
 };
 use crate::{
     clock,
-    group::{Lane, Taken},
+    group::{ClaimedEntry, Lane},
 };
 
-/// How many entries are in hand for each that is handled, waiting for others of their key.
-const HELD_PER_CALL: usize = 16;
+/// Entries queued behind others of their key, per concurrent handler call.
+const SLOTS_PER_CALL: usize = 16;
 
-struct Item {
+struct QueuedEntry {
     lane: Arc<Lane>,
-    taken: Taken,
-    /// Whether it was just read.
+    entry: ClaimedEntry,
+    /// Whether it was just read, so that this is its first attempt.
     is_new: bool,
-    _hold: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
-impl Item {
-    /// Whether it stands behind that one in the same stream.
-    fn is_behind(&self, other: &Self) -> bool {
-        self.lane.priority == other.lane.priority && self.place() > other.place()
+impl QueuedEntry {
+    /// Whether it comes after `other` in the same stream.
+    fn comes_after(&self, other: &Self) -> bool {
+        self.lane.priority == other.lane.priority && self.stream_id() > other.stream_id()
     }
 
-    fn place(&self) -> Option<(u64, u64)> {
-        let (millis, serial) = self.taken.raw.id.as_str().split_once('-')?;
+    fn stream_id(&self) -> Option<(u64, u64)> {
+        let (millis, serial) = self.entry.raw.id.as_str().split_once('-')?;
         Some((millis.parse().ok()?, serial.parse().ok()?))
     }
 }
 
-/// Whether it is this consumer that works.
+/// Whether this consumer leads the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lead {
-    /// It is.
-    Leads,
-    /// From now on.
-    TookOver,
-    /// It is another.
-    StandsBy,
+pub(super) enum Leadership {
+    /// It leads already.
+    Leader,
+    /// It leads from now on.
+    Elected,
+    /// Another consumer leads.
+    Standby,
 }
 
-/// What waits for others of its key.
+/// Queues of entries by key.
 pub(super) struct Ordered {
-    key: KeyOf,
-    /// Room for what is in hand.
-    pub(super) hold: Arc<Semaphore>,
-    hold_max: usize,
-    queues: Mutex<HashMap<Vec<u8>, VecDeque<Item>>>,
-    /// All that is in the queues, or handled, or waits here for its next try.
-    pub(super) held: Hand,
-    /// Whether it is this consumer that works.
-    pub(super) leads: AtomicBool,
-    /// Where the group stands in each stream, as far as this consumer knows, by priority.
-    pub(super) places: Mutex<[GroupPosition; 3]>,
-    /// When to look next for what others left.
-    pub(super) sweep: Mutex<Instant>,
-    pub(super) work: Arc<Work>,
+    key: OrderingKey,
+    /// One permit per entry in the queues.
+    pub(super) slots: Arc<Semaphore>,
+    slots_max: usize,
+    queues: Mutex<HashMap<Vec<u8>, VecDeque<QueuedEntry>>>,
+    /// All entries that are queued, being handled, or waiting here for their retry.
+    pub(super) queued: InFlight,
+    /// Whether this consumer leads the group.
+    pub(super) is_leader: AtomicBool,
+    /// The position of the group in each stream, by priority.
+    pub(super) positions: Mutex<[GroupPosition; 3]>,
+    /// When to reclaim next from consumers that do not lead.
+    pub(super) next_reclaim: Mutex<Instant>,
+    pub(super) processor: Arc<Processor>,
     stop: watch::Receiver<bool>,
 }
 
 impl Ordered {
-    pub(super) fn new(key: KeyOf, work: Arc<Work>, stop: watch::Receiver<bool>) -> Arc<Self> {
-        let hold_max = work.settings.concurrency * HELD_PER_CALL;
+    pub(super) fn new(key: OrderingKey, processor: Arc<Processor>, stop: watch::Receiver<bool>) -> Arc<Self> {
+        let slots_max = processor.settings.concurrency * SLOTS_PER_CALL;
         Arc::new(Self {
             key,
-            hold: Arc::new(Semaphore::new(hold_max)),
-            hold_max,
+            slots: Arc::new(Semaphore::new(slots_max)),
+            slots_max,
             queues: Mutex::default(),
-            held: Hand::default(),
-            leads: AtomicBool::new(false),
-            places: Mutex::default(),
-            sweep: Mutex::new(clock::instant()),
-            work,
+            queued: InFlight::default(),
+            is_leader: AtomicBool::new(false),
+            positions: Mutex::default(),
+            next_reclaim: Mutex::new(clock::instant()),
+            processor,
             stop,
         })
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<Vec<u8>, VecDeque<Item>>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<Vec<u8>, VecDeque<QueuedEntry>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lease(&self) -> Duration {
-        self.work.settings.abandoned_after().max(Duration::from_millis(500))
+        self.processor.settings.abandoned_after().max(Duration::from_millis(500))
     }
 
-    /// Whether it is this consumer's turn. If it has just become so, nothing is known of any stream.
-    pub(super) async fn lead(&self) -> RedisResult<Lead> {
-        if self.leads.load(Ordering::Acquire) {
-            return Ok(Lead::Leads);
+    /// Takes the leadership if it is free. A new leader knows no position of any stream.
+    pub(super) async fn ensure_leader(&self) -> RedisResult<Leadership> {
+        if self.is_leader.load(Ordering::Acquire) {
+            return Ok(Leadership::Leader);
         }
-        let lanes = self.work.lanes();
-        let Some(first) = lanes.first() else { return Ok(Lead::StandsBy) };
-        if !first.lead(&mut self.work.link.clone(), self.lease()).await? {
-            return Ok(Lead::StandsBy);
+        let lanes = self.processor.lanes();
+        let Some(first) = lanes.first() else { return Ok(Leadership::Standby) };
+        if !first.acquire_leadership(&mut self.processor.link.clone(), self.lease()).await? {
+            return Ok(Leadership::Standby);
         }
-        self.forget_all();
-        self.leads.store(true, Ordering::Release);
-        Ok(Lead::TookOver)
+        self.reset_positions();
+        self.is_leader.store(true, Ordering::Release);
+        Ok(Leadership::Elected)
     }
 
-    /// Says again and again that it is this one, until the listener has ended.
-    pub(super) async fn keep_leading(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
-        let mut sure_until = clock::instant();
+    /// Renews the leadership until the listener has ended.
+    pub(super) async fn renew_leadership(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
+        let mut valid_until = clock::instant();
         while !*ended.borrow() {
             tokio::select! {
                 () = clock::sleep(self.lease() / 5) => {}
                 _ = ended.wait_for(|ended| *ended) => return,
             }
-            let lanes = self.work.lanes();
-            let (true, Some(lane)) = (self.leads.load(Ordering::Acquire), lanes.first()) else { continue };
+            let lanes = self.processor.lanes();
+            let (true, Some(lane)) = (self.is_leader.load(Ordering::Acquire), lanes.first()) else {
+                continue;
+            };
             let asked = clock::instant();
-            match lane.lead(&mut self.work.link.clone(), self.lease()).await {
-                Ok(true) => sure_until = asked + self.lease(),
-                Err(_) if clock::instant() < sure_until => {}
-                Ok(false) | Err(_) => self.lost_lead(lane),
+            match lane.acquire_leadership(&mut self.processor.link.clone(), self.lease()).await {
+                Ok(true) => valid_until = asked + self.lease(),
+                Err(_) if clock::instant() < valid_until => {}
+                Ok(false) | Err(_) => self.step_down(lane),
             }
         }
     }
 
-    pub(super) fn lost_lead(&self, lane: &Lane) {
-        if self.leads.swap(false, Ordering::AcqRel) {
+    pub(super) fn step_down(&self, lane: &Lane) {
+        if self.is_leader.swap(false, Ordering::AcqRel) {
             tracing::warn!(topic = lane.topic, group = lane.group, "ordered lease lost to another consumer");
         }
     }
 
-    /// Entries in their order, to be handled after those of their key that stand before them.
-    pub(super) async fn push(self: &Arc<Self>, lane: &Arc<Lane>, entries: Vec<Taken>, is_new: bool) {
-        let ids = || entries.iter().map(|taken| taken.raw.id.as_str().to_owned()).collect::<Vec<_>>();
-        self.held.take(lane.priority, ids().iter().map(String::as_str));
-        for (at, taken) in entries.iter().enumerate() {
-            let hold = self.hold.clone().acquire_owned().await;
-            let (Ok(_hold), false) = (hold, self.is_over()) else {
-                // They stay pending, and whoever works next begins with them.
+    /// Queues entries, each behind earlier ones of its key.
+    pub(super) async fn push(self: &Arc<Self>, lane: &Arc<Lane>, entries: Vec<ClaimedEntry>, is_new: bool) {
+        let ids = || entries.iter().map(|entry| entry.raw.id.as_str().to_owned()).collect::<Vec<_>>();
+        self.queued.insert(lane.priority, ids().iter().map(String::as_str));
+        for (at, entry) in entries.iter().enumerate() {
+            let slots = self.slots.clone().acquire_owned().await;
+            let (Ok(_slot), false) = (slots, self.should_stop()) else {
+                // They stay pending, and the next leader begins with them.
                 let rest = ids().split_off(at);
                 if is_new {
-                    self.work.hand_back(lane, &rest).await;
+                    self.processor.release(lane, &rest).await;
                 } else {
-                    self.work.let_go(lane, rest.iter().map(String::as_str));
+                    self.processor.abandon(lane, rest.iter().map(String::as_str));
                 }
-                return self.held.release(lane.priority, rest.iter().map(String::as_str));
+                return self.queued.remove(lane.priority, rest.iter().map(String::as_str));
             };
-            let item = Item { lane: lane.clone(), taken: taken.clone(), is_new, _hold };
+            let item = QueuedEntry { lane: lane.clone(), entry: entry.clone(), is_new, _slot };
             self.enqueue(self.key_of(&item), item);
         }
     }
 
-    fn key_of(&self, Item { lane, taken, .. }: &Item) -> Vec<u8> {
-        // One without a key is alone with its id.
-        let key = catch_unwind(AssertUnwindSafe(|| (self.key)(&taken.raw))).unwrap_or_else(|_| {
-            tracing::error!(topic = lane.topic, id = %taken.raw.id, "key function panicked, entry has no key");
+    fn key_of(&self, QueuedEntry { lane, entry, .. }: &QueuedEntry) -> Vec<u8> {
+        // An entry without a key has its id as key: nothing else waits for it.
+        let key = catch_unwind(AssertUnwindSafe(|| (self.key)(&entry.raw))).unwrap_or_else(|_| {
+            tracing::error!(topic = lane.topic, id = %entry.raw.id, "key function panicked, entry has no key");
             None
         });
-        key.unwrap_or_else(|| taken.raw.id.as_str().as_bytes().to_vec())
+        key.unwrap_or_else(|| entry.raw.id.as_str().as_bytes().to_vec())
     }
 
-    fn enqueue(self: &Arc<Self>, key: Vec<u8>, item: Item) {
+    fn enqueue(self: &Arc<Self>, key: Vec<u8>, item: QueuedEntry) {
         let mut queues = self.queues();
         if let Some(queue) = queues.get_mut(&key) {
-            // One that was found again may stand before some that wait.
-            let at = queue.iter().position(|other| other.is_behind(&item)).unwrap_or(queue.len());
+            // A recovered entry may come before some that are queued.
+            let at = queue.iter().position(|other| other.comes_after(&item)).unwrap_or(queue.len());
             queue.insert(at, item);
             return;
         }
         queues.insert(key.clone(), VecDeque::new());
-        tokio::spawn(self.clone().empty(key, item));
+        tokio::spawn(self.clone().drain_key(key, item));
     }
 
-    /// One key: one after the other, until there is none.
-    async fn empty(self: Arc<Self>, key: Vec<u8>, first: Item) {
+    /// Handles the entries of one key one after the other, until none is queued.
+    async fn drain_key(self: Arc<Self>, key: Vec<u8>, first: QueuedEntry) {
         let mut next = Some(first);
         while let Some(item) = next {
-            let (priority, id) = (item.lane.priority, item.taken.raw.id.clone());
-            self.finish(item).await;
-            self.held.release(priority, std::iter::once(id.as_str()));
+            let (priority, id) = (item.lane.priority, item.entry.raw.id.clone());
+            self.handle_until_settled(item).await;
+            self.queued.remove(priority, std::iter::once(id.as_str()));
             let mut queues = self.queues();
             next = queues.get_mut(&key).and_then(VecDeque::pop_front);
             if next.is_none() {
@@ -206,8 +208,8 @@ impl Ordered {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        *self.stop.borrow() || !self.leads.load(Ordering::Acquire)
+    pub(super) fn should_stop(&self) -> bool {
+        *self.stop.borrow() || !self.is_leader.load(Ordering::Acquire)
     }
 
     async fn pause(&self, wait: Duration) {
@@ -218,79 +220,81 @@ impl Ordered {
         }
     }
 
-    /// Until it is done, or given up, or this consumer has to stop: others of its key wait for that.
-    async fn finish(&self, item: Item) {
-        let Item { lane, mut taken, mut is_new, .. } = item;
-        let work = &self.work;
-        let id = taken.raw.id.clone();
-        let mut backoff = BACKOFF.0;
+    /// Handles an entry until it is settled or this consumer stops: others of its key wait meanwhile.
+    async fn handle_until_settled(&self, item: QueuedEntry) {
+        let QueuedEntry { lane, mut entry, mut is_new, .. } = item;
+        let processor = &self.processor;
+        let id = entry.raw.id.clone();
+        let mut backoff = READ_BACKOFF.0;
         loop {
-            if let Some(wait) = taken.wait.filter(|wait| !wait.is_zero()) {
+            if let Some(wait) = entry.wait.filter(|wait| !wait.is_zero()) {
                 self.pause(wait).await;
             }
-            if self.is_over() && taken.wait.is_none() {
-                // Handed back, it would be no suspect any more.
-                return work.let_go(&lane, std::iter::once(id.as_str()));
+            if self.should_stop() && entry.wait.is_none() {
+                // A released entry would no longer be a suspect.
+                return processor.abandon(&lane, std::iter::once(id.as_str()));
             }
-            if self.is_over() {
-                return work.hand_back(&lane, &[id.as_str().to_owned()]).await;
+            if self.should_stop() {
+                return processor.release(&lane, &[id.as_str().to_owned()]).await;
             }
-            work.hand.take(lane.priority, std::iter::once(id.as_str()));
-            let handled = AssertUnwindSafe(self.handle(&lane, taken.clone(), is_new)).catch_unwind().await;
-            // Not the handler's panic: nobody knows what became of it.
-            match handled.unwrap_or(Left::Unsettled) {
-                Left::Over => return,
-                Left::Again(wait) => {
-                    taken.failures += 1;
-                    taken.raw.attempt += 1;
-                    taken.wait = Some(wait.max(Duration::from_millis(1)));
-                    backoff = BACKOFF.0;
+            processor.in_flight.insert(lane.priority, std::iter::once(id.as_str()));
+            let handled = AssertUnwindSafe(self.handle(&lane, entry.clone(), is_new)).catch_unwind().await;
+            // Not the handler's panic, so that the outcome is unknown.
+            match handled.unwrap_or(Disposition::Unsettled) {
+                Disposition::Settled => return,
+                Disposition::RetryAfter(wait) => {
+                    entry.failures += 1;
+                    entry.raw.attempt += 1;
+                    entry.wait = Some(wait.max(Duration::from_millis(1)));
+                    backoff = READ_BACKOFF.0;
                 }
-                Left::Unsettled => {
-                    // A suspect stays one.
-                    taken.wait = taken.wait.map(|_| Duration::ZERO);
+                Disposition::Unsettled => {
+                    // A suspect stays a suspect.
+                    entry.wait = entry.wait.map(|_| Duration::ZERO);
                     self.pause(backoff).await;
-                    backoff = (backoff * 2).min(BACKOFF.1);
+                    backoff = (backoff * 2).min(READ_BACKOFF.1);
                 }
             }
             is_new = false;
         }
     }
 
-    async fn handle(&self, lane: &Arc<Lane>, taken: Taken, is_new: bool) -> Left {
-        let work = &self.work;
-        if taken.wait.is_none() {
-            return reclaiming::handle(work, lane, taken).await;
+    async fn handle(&self, lane: &Arc<Lane>, entry: ClaimedEntry, is_new: bool) -> Disposition {
+        let processor = &self.processor;
+        if entry.wait.is_none() {
+            return reclaimer::handle_suspect(processor, lane, entry).await;
         }
-        let id = taken.raw.id.clone();
-        let Ok(_room) = work.room.acquire().await else { return Left::Over };
-        let attempt = work.attempt(Manner::Among);
+        let id = entry.raw.id.clone();
+        let Ok(_permit) = processor.permits.acquire().await else { return Disposition::Settled };
+        let attempt = processor.new_attempt(Isolation::Shared);
         if !is_new {
-            match lane.begin(&mut work.link.clone(), id.as_str(), false, &attempt.name).await {
+            match lane.begin_attempt(&mut processor.link.clone(), id.as_str(), false, &attempt.id).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    work.hand.release(lane.priority, std::iter::once(id.as_str()));
-                    return Left::Over;
+                    processor.in_flight.remove(lane.priority, std::iter::once(id.as_str()));
+                    return Disposition::Settled;
                 }
                 Err(error) => {
                     tracing::warn!(topic = lane.topic, %id, %error, "attempt not recorded yet");
-                    return Left::Unsettled;
+                    return Disposition::Unsettled;
                 }
             }
         }
-        work.run(lane, vec![taken], &attempt).await
+        processor.run(lane, vec![entry], &attempt).await
     }
 
-    /// Waits until nothing is in hand.
-    pub(super) async fn emptied(&self) {
-        let all = u32::try_from(self.hold_max).unwrap_or(u32::MAX);
-        let _ = self.hold.acquire_many(all).await;
+    /// Waits until no entry is queued.
+    pub(super) async fn drained(&self) {
+        let all = u32::try_from(self.slots_max).unwrap_or(u32::MAX);
+        let _ = self.slots.acquire_many(all).await;
     }
 
-    /// Lets the next one work.
-    pub(super) async fn let_go(&self) {
-        if let (true, Some(lane)) = (self.leads.swap(false, Ordering::AcqRel), self.work.lanes().first()) {
-            let _ = lane.let_go(&mut self.work.link.clone()).await;
+    /// Lets the next one processor.
+    pub(super) async fn release_leadership(&self) {
+        if let (true, Some(lane)) =
+            (self.is_leader.swap(false, Ordering::AcqRel), self.processor.lanes().first())
+        {
+            let _ = lane.release_leadership(&mut self.processor.link.clone()).await;
         }
     }
 }

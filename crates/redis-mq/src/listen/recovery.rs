@@ -1,8 +1,10 @@
-//! What is pending in a group that keeps order and in nobody's hand: it is handled before anything behind it is read.
+//! Recovery of an ordered group: pending entries that no process has in flight are handled before later entries are
+//! read.
 //!
-//! The consumer that works knows where the group stands in each stream, and reads only if it still stands there. Where it does not know,
-//! because it has just begun, a call failed or the group was moved on, it first goes through all that is pending. So nothing is overtaken,
-//! whoever died and whichever answer was lost.
+//! The leader knows the position of the group in each stream, and a read succeeds only if the group is still there. If
+//! the position is unknown, because the consumer was just elected, a call failed or somebody else read, the leader
+//! first goes through all pending entries. So no entry is overtaken, whichever process died and whichever reply was
+//! lost.
 
 use std::{
     collections::HashSet,
@@ -16,102 +18,115 @@ use redis_link::Link;
 use super::ordered::Ordered;
 use crate::{
     clock,
-    group::{Lane, NextRead, Page, Taken, Whose, wait_for_any},
+    group::{ClaimedEntry, Lane, NextRead, Page, ReclaimScope, wait_for_entries},
 };
 
-/// How many entries are found at once.
-const TOGETHER: usize = 64;
+/// Entries reclaimed with one call.
+const BATCH_MAX: usize = 64;
 
-/// Where the group stands in a stream, as far as the consumer that works in it knows.
+/// The position of the group in a stream, as far as the leader knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum GroupPosition {
-    /// This consumer has just begun: whoever worked before may have left anything.
+    /// This consumer was just elected: any entry may be pending from earlier leaders.
     #[default]
     Unknown,
-    /// There may be entries that this consumer was given and does not have.
+    /// Redis may have assigned entries to this consumer that it does not know of.
     Unsure,
-    /// After this entry, and all before it is settled or in hand.
+    /// After this entry. All entries up to it are settled or in flight here.
     After(String),
 }
 
 impl Ordered {
-    fn place(&self, lane: &Lane) -> GroupPosition {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)[lane.priority as usize].clone()
+    fn known_position(&self, lane: &Lane) -> GroupPosition {
+        self.positions.lock().unwrap_or_else(PoisonError::into_inner)[lane.priority as usize].clone()
     }
 
-    fn set_place(&self, lane: &Lane, place: GroupPosition) {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)[lane.priority as usize] = place;
+    fn set_position(&self, lane: &Lane, position: GroupPosition) {
+        self.positions.lock().unwrap_or_else(PoisonError::into_inner)[lane.priority as usize] = position;
     }
 
-    /// Another consumer worked until now.
-    pub(super) fn forget_all(&self) {
-        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+    /// Another consumer led the group until now.
+    pub(super) fn reset_positions(&self) {
+        *self.positions.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
     }
 
-    /// A call failed: what Redis has done is not known.
-    pub(super) fn doubt(&self) {
-        for place in self.places.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            if matches!(place, GroupPosition::After(_)) {
-                *place = GroupPosition::Unsure;
+    /// A call failed, and it is unknown whether Redis executed it.
+    pub(super) fn mark_positions_unsure(&self) {
+        for position in self.positions.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            if matches!(position, GroupPosition::After(_)) {
+                *position = GroupPosition::Unsure;
             }
         }
     }
 
-    /// Finds all that is pending and in nobody's hand, where there may be any. To be called by the task that reads, before it does.
+    /// Reclaims pending entries that no process has in flight, where there may be some. Called by the reader before
+    /// each read.
     pub(super) async fn recover(self: &Arc<Self>) -> RedisResult<()> {
-        if self.work.unsettled.swap(false, Ordering::AcqRel) {
-            self.doubt();
+        if self.processor.has_unsettled.swap(false, Ordering::AcqRel) {
+            self.mark_positions_unsure();
         }
-        let idle = self.work.settings.abandoned_after();
-        for lane in self.work.lanes() {
-            let (whose, idle) = match self.place(&lane) {
+        let idle = self.processor.settings.abandoned_after();
+        for lane in self.processor.lanes() {
+            let (scope, idle) = match self.known_position(&lane) {
                 GroupPosition::After(_) => continue,
-                GroupPosition::Unknown => (Whose::Every, Duration::ZERO),
-                GroupPosition::Unsure => (Whose::Missed, idle),
+                GroupPosition::Unknown => (ReclaimScope::Pending, Duration::ZERO),
+                GroupPosition::Unsure => (ReclaimScope::Missed, idle),
             };
-            // Asked before: if the group is moved on meanwhile, that is noticed by the next read.
-            let NextRead::Read(_, place) = lane.place(&mut self.work.link.clone()).await? else {
-                self.lost_lead(&lane);
+            // Asked before reclaiming: if the group moves meanwhile, the next read notices it.
+            let NextRead::Read(_, position) = lane.group_position(&mut self.processor.link.clone()).await?
+            else {
+                self.step_down(&lane);
                 return Ok(());
             };
-            self.find(&lane, whose, idle).await?;
-            if self.is_over() {
+            self.reclaim(&lane, scope, idle).await?;
+            if self.should_stop() {
                 return Ok(());
             }
-            self.set_place(&lane, GroupPosition::After(place));
+            self.set_position(&lane, GroupPosition::After(position));
         }
-        self.sweep().await
+        self.reclaim_idle().await
     }
 
-    /// What is left by others although they should not have it, such as one that does not keep order: now and then.
-    async fn sweep(self: &Arc<Self>) -> RedisResult<()> {
-        let idle = self.work.settings.abandoned_after();
+    /// Now and then, reclaims entries of consumers that read although they do not lead, such as one that is not
+    /// ordered.
+    async fn reclaim_idle(self: &Arc<Self>) -> RedisResult<()> {
+        let idle = self.processor.settings.abandoned_after();
         let now = clock::instant();
         {
-            let mut next = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.next_reclaim.lock().unwrap_or_else(PoisonError::into_inner);
             if now < *next {
                 return Ok(());
             }
             *next = now + idle;
         }
-        for lane in self.work.lanes() {
-            self.find(&lane, Whose::All, idle).await?;
+        for lane in self.processor.lanes() {
+            self.reclaim(&lane, ReclaimScope::Idle, idle).await?;
         }
         Ok(())
     }
 
-    async fn find(self: &Arc<Self>, lane: &Arc<Lane>, whose: Whose, idle: Duration) -> RedisResult<()> {
-        let work = &self.work;
+    async fn reclaim(
+        self: &Arc<Self>,
+        lane: &Arc<Lane>,
+        scope: ReclaimScope,
+        idle: Duration,
+    ) -> RedisResult<()> {
+        let processor = &self.processor;
         let mut from = Some("0-0".to_owned());
-        while let Some(begin) = from.take_if(|_| !self.is_over()) {
-            // Known before Redis is asked: what is settled meanwhile would look as if nobody had it.
-            let known: HashSet<String> =
-                work.hand.all(lane.priority).into_iter().chain(self.held.all(lane.priority)).collect();
-            let (page, next) = lane.take(&mut work.link.clone(), whose, idle, &begin, TOGETHER).await?;
+        while let Some(start) = from.take_if(|_| !self.should_stop()) {
+            // Taken before Redis is asked: an entry that is settled meanwhile would look as if nobody had it in flight.
+            let known: HashSet<String> = processor
+                .in_flight
+                .all(lane.priority)
+                .into_iter()
+                .chain(self.queued.all(lane.priority))
+                .collect();
+            let (page, next) =
+                lane.reclaim(&mut processor.link.clone(), scope, idle, &start, BATCH_MAX).await?;
             from = next;
-            work.lost(lane, &page.trimmed);
+            processor.report_lost(lane, &page.trimmed);
             let mut found = page.entries;
-            found.retain(|taken| !known.contains(taken.raw.id.as_str()));
+            found.retain(|entry| !known.contains(entry.raw.id.as_str()));
             if found.is_empty() {
                 continue;
             }
@@ -121,13 +136,15 @@ impl Ordered {
                 count = found.len(),
                 "unowned pending entries found"
             );
-            work.hand.take(lane.priority, found.iter().map(|taken: &Taken| taken.raw.id.as_str()));
+            processor
+                .in_flight
+                .insert(lane.priority, found.iter().map(|entry: &ClaimedEntry| entry.raw.id.as_str()));
             self.push(lane, found, false).await;
         }
         Ok(())
     }
 
-    /// A page for each lane, read in this order, at most so many entries in all. If there are none, waits for some.
+    /// Reads a page for each lane in this order, `count` entries in all at most. If there are none, waits for new ones.
     pub(super) async fn read(
         &self,
         link: &mut Link,
@@ -139,11 +156,13 @@ impl Ordered {
         let mut room = count;
         for at in order {
             let lane = &lanes[at];
-            let (GroupPosition::After(place), true) = (self.place(lane), room > 0) else { continue };
-            match lane.next(&mut self.work.link.clone(), &place, room).await? {
-                NextRead::Read(page, place) => {
+            let (GroupPosition::After(position), true) = (self.known_position(lane), room > 0) else {
+                continue;
+            };
+            match lane.read_next(&mut self.processor.link.clone(), &position, room).await? {
+                NextRead::Read(page, position) => {
                     room -= page.entries.len().min(room);
-                    self.set_place(lane, GroupPosition::After(place));
+                    self.set_position(lane, GroupPosition::After(position));
                     pages[at] = page;
                 }
                 NextRead::Moved => {
@@ -152,11 +171,11 @@ impl Ordered {
                         group = lane.group,
                         "consumer group moved by another reader"
                     );
-                    self.set_place(lane, GroupPosition::Unsure);
+                    self.set_position(lane, GroupPosition::Unsure);
                     return Ok(pages);
                 }
                 NextRead::Lost => {
-                    self.lost_lead(lane);
+                    self.step_down(lane);
                     return Ok(pages);
                 }
             }
@@ -164,17 +183,17 @@ impl Ordered {
         if room < count {
             return Ok(pages);
         }
-        let places: Vec<(Arc<Lane>, GroupPosition)> =
-            lanes.iter().map(|lane| (lane.clone(), self.place(lane))).collect();
-        let all: Vec<(&str, &str)> = places
+        let positions: Vec<(Arc<Lane>, GroupPosition)> =
+            lanes.iter().map(|lane| (lane.clone(), self.known_position(lane))).collect();
+        let all: Vec<(&str, &str)> = positions
             .iter()
-            .filter_map(|(lane, place)| match place {
+            .filter_map(|(lane, position)| match position {
                 GroupPosition::After(id) => Some((lane.stream.as_str(), id.as_str())),
                 _ => None,
             })
             .collect();
         if !all.is_empty() {
-            wait_for_any(&all, link, self.work.settings.poll_interval).await?;
+            wait_for_entries(&all, link, self.processor.settings.poll_interval).await?;
         }
         Ok(pages)
     }

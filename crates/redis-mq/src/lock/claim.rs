@@ -1,4 +1,4 @@
-//! One attempt at a lock: the three scripts.
+//! A claim of a lock, and its three scripts.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -11,33 +11,33 @@ use redis_link::Link;
 use super::lease::{Lease, Moment};
 use crate::{Error, clock};
 
-/// How long the last token of a lock is remembered. Not for ever, as there may be a lock per order; and it need not be: tokens are times.
-const TOKEN_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the last token of a lock is remembered. That may be finite because tokens are times.
+const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often, and how long apart, a lock is given back that nobody may have got.
-const GIVE_BACK_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1)];
+/// Waits before the tries to release a lock that may have been acquired.
+const RELEASE_WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1)];
 
-/// A lock's name, its lease, and whoever asks for it.
+/// The claim of one caller to a lock.
 #[derive(Clone)]
-pub(super) struct Claim {
+pub(super) struct LockClaim {
     link: Link,
     name: Arc<str>,
     span: Duration,
-    /// Nobody else's, and of this attempt alone.
+    /// Unique per attempt.
     owner: String,
 }
 
-/// What became of an attempt.
-pub(super) enum Attempt {
-    /// This is the token.
-    Got(u64, Lease),
-    /// Another has it, for so long at most.
-    Held(Duration),
+/// The result of an attempt to acquire the lock.
+pub(super) enum LockAttempt {
+    /// Acquired, with this token.
+    Acquired(u64, Lease),
+    /// Another holder has it, at most for this time.
+    HeldByOther(Duration),
 }
 
-impl Claim {
+impl LockClaim {
     pub(super) fn new(link: Link, name: Arc<str>, span: Duration) -> Self {
-        Self { link, name, span, owner: format!("{:016x}{:016x}", clock::draw(), clock::draw()) }
+        Self { link, name, span, owner: format!("{:016x}{:016x}", clock::random_u64(), clock::random_u64()) }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -48,7 +48,7 @@ impl Claim {
         self.span
     }
 
-    /// Braces keep both keys together on a cluster.
+    /// Braces keep both keys in one slot.
     fn key(&self) -> String {
         format!("redis-mq:lock:{{{}}}", self.name)
     }
@@ -57,30 +57,33 @@ impl Claim {
         u64::try_from(self.span.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Asks for the lock.
-    pub(super) async fn acquire(&self) -> Result<Attempt, Error> {
+    /// Tries to acquire the lock.
+    pub(super) async fn acquire(&self) -> Result<LockAttempt, Error> {
         static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("acquire.lua")));
         let asked = Moment::now();
         let mut call = SCRIPT.key(self.key());
         call.key(format!("{}:token", self.key())).arg(&self.owner).arg(self.span_ms());
-        let kept = u64::try_from(TOKEN_KEPT.as_millis()).unwrap_or(u64::MAX);
+        let kept = u64::try_from(TOKEN_TTL.as_millis()).unwrap_or(u64::MAX);
         let answer: RedisResult<(u8, i64)> = call.arg(kept).invoke_async(&mut self.link.clone()).await;
         match answer {
-            Ok((1, token)) => {
-                Ok(Attempt::Got(u64::try_from(token).unwrap_or_default(), Lease::new(asked, self.span)))
+            Ok((1, token)) => Ok(LockAttempt::Acquired(
+                u64::try_from(token).unwrap_or_default(),
+                Lease::new(asked, self.span),
+            )),
+            Ok((_, left)) => {
+                Ok(LockAttempt::HeldByOther(Duration::from_millis(u64::try_from(left).unwrap_or(0))))
             }
-            Ok((_, left)) => Ok(Attempt::Held(Duration::from_millis(u64::try_from(left).unwrap_or(0)))),
             Err(error) => {
-                let error = Error::over(&self.link, &error);
+                let error = Error::from_link(&self.link, &error);
                 if error.is_maybe_done() {
-                    self.give_back();
+                    self.release_in_background();
                 }
                 Err(error)
             }
         }
     }
 
-    /// Begins the lease anew: how long it is now, or nothing if the lock is another's.
+    /// Renews the lease. `None`: another holder has the lock.
     pub(super) async fn renew(&self, token: u64) -> Result<Option<Lease>, Error> {
         static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
         let asked = Moment::now();
@@ -89,25 +92,25 @@ impl Claim {
         let done: bool = call
             .invoke_async(&mut self.link.clone())
             .await
-            .map_err(|error| Error::over(&self.link, &error))?;
+            .map_err(|error| Error::from_link(&self.link, &error))?;
         Ok(done.then(|| Lease::new(asked, self.span)))
     }
 
-    /// Gives it back; false if it was another's already.
+    /// Releases the lock. Returns false if another holder has it.
     pub(super) async fn release(&self) -> Result<bool, Error> {
         static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
         let mut call = SCRIPT.key(self.key());
         call.arg(&self.owner)
             .invoke_async(&mut self.link.clone())
             .await
-            .map_err(|error| Error::over(&self.link, &error))
+            .map_err(|error| Error::from_link(&self.link, &error))
     }
 
-    /// Gives it back in the background, in case that Redis took it for ours; if even that fails, its lease ends.
-    pub(super) fn give_back(&self) {
+    /// Releases the lock in the background, in case Redis granted it. If that fails, the lease ends.
+    pub(super) fn release_in_background(&self) {
         let claim = self.clone();
         tokio::spawn(async move {
-            for wait in GIVE_BACK_AFTER {
+            for wait in RELEASE_WAITS {
                 clock::sleep(wait).await;
                 match claim.release().await {
                     Ok(_) => return,

@@ -1,52 +1,52 @@
-//! A lock that is held.
+//! The guard of an acquired lock.
 
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::{claim::Claim, lease::Lease};
+use super::{claim::LockClaim, lease::Lease};
 use crate::{Error, clock};
 
-/// What is known of a lock that was got.
+/// What is known of an acquired lock.
 #[derive(Debug, Clone, Copy)]
-enum Holding {
-    /// It is ours as long as this lasts.
-    For(Lease),
-    /// It may be another's. It never becomes ours again.
+enum HoldState {
+    /// It is held until this lease ends.
+    Held(Lease),
+    /// Another holder may have it. This is final.
     Lost,
 }
 
-/// What became of a lock that was given back.
+/// The result of releasing a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Released {
-    /// It was ours to the end, and is free.
+    /// It was held until now, and is free.
     Done,
-    /// It was ours no longer: its lease had ended, and another may have had it meanwhile, or has it now and keeps it. On a cluster also if it was
-    /// given back and the answer got lost: the question is then asked again.
+    /// It was lost before: its lease had ended, and another holder may have it. On a Cluster also if the release was
+    /// done, its reply lost, and the call repeated.
     Lost,
 }
 
-/// A lock that was got, and is renewed as long as this lives.
+/// An acquired lock, renewed while the guard exists.
 ///
-/// Dropped, it is given back in the background. [`release`](Self::release) does so, too, and waits for it.
+/// Dropping it releases the lock in the background; [`release`](Self::release) waits for that.
 #[derive(Debug)]
-#[must_use = "the lock is given back as soon as this is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
     name: String,
     token: u64,
-    holding: watch::Receiver<Holding>,
-    /// Ends the renewing; dropped without a word, it gives the lock back all the same.
+    state: watch::Receiver<HoldState>,
+    /// Ends the renewal. Dropping it releases the lock, too.
     end: Option<oneshot::Sender<oneshot::Sender<Result<Released, Error>>>>,
 }
 
 impl LockGuard {
-    pub(super) fn new(claim: Claim, token: u64, lease: Lease) -> Self {
-        let (tell, holding) = watch::channel(Holding::For(lease));
+    pub(super) fn new(claim: LockClaim, token: u64, lease: Lease) -> Self {
+        let (state_tx, state) = watch::channel(HoldState::Held(lease));
         let (end, ended) = oneshot::channel();
         let name = claim.name().to_owned();
-        tokio::spawn(keep(claim, token, lease, tell, ended));
-        Self { name, token, holding, end: Some(end) }
+        tokio::spawn(renew_until_released(claim, token, lease, state_tx, ended));
+        Self { name, token, state, end: Some(end) }
     }
 
     /// The lock's name.
@@ -54,72 +54,74 @@ impl LockGuard {
         &self.name
     }
 
-    /// The fencing token: greater than that of everybody who had this lock before. Hand it to what the lock protects, and let that refuse
-    /// whatever comes with a smaller one than it has seen.
+    /// The fencing token: greater than that of every earlier holder. Pass it to the protected resource, and let that
+    /// refuse smaller tokens than it has seen.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Whether the lock is certainly ours at this moment. Once it says no, it never says yes again.
+    /// Whether the lock is certainly held now. Once false, it stays false.
     ///
-    /// A moment later it may be otherwise, if this process is paused just then: that is what the [token](Self::token) is for.
+    /// It may be lost a moment later, if this process is paused just then: that is what the [token](Self::token) is
+    /// for.
     pub fn is_held(&self) -> bool {
-        match *self.holding.borrow() {
-            Holding::For(lease) => !lease.left_now().is_zero(),
-            Holding::Lost => false,
+        match *self.state.borrow() {
+            HoldState::Held(lease) => !lease.left_now().is_zero(),
+            HoldState::Lost => false,
         }
     }
 
-    /// Returns as soon as the lock is no longer certainly ours; never, as long as it is renewed. For `tokio::select!` beside the work.
+    /// Waits until the lock is no longer certainly held. For `tokio::select!` beside the work.
     ///
     /// Cancel safety: it may be dropped and called again at any time.
     pub async fn lost(&self) {
-        let mut holding = self.holding.clone();
+        let mut state = self.state.clone();
         loop {
-            let left = match *holding.borrow_and_update() {
-                Holding::For(lease) => lease.left_now(),
-                Holding::Lost => Duration::ZERO,
+            let left = match *state.borrow_and_update() {
+                HoldState::Held(lease) => lease.left_now(),
+                HoldState::Lost => Duration::ZERO,
             };
             if left.is_zero() {
                 return;
             }
             tokio::select! {
                 () = clock::sleep(left) => {}
-                changed = holding.changed() => if changed.is_err() {
-                    // Nobody renews any more; what there is runs out.
+                changed = state.changed() => if changed.is_err() {
+                    // The renewal has ended, and the lease runs out.
                     clock::sleep(left).await;
                 }
             }
         }
     }
 
-    /// Gives the lock back, if it is still ours, and says so.
+    /// Releases the lock, and says whether it was still held.
     ///
-    /// Cancel safety: dropped midway, the lock is given back all the same, in the background.
+    /// Cancel safety: dropped midway, the lock is released all the same, in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
         let (answer, answered) = oneshot::channel();
         if let Some(end) = self.end.take() {
             let _ = end.send(answer);
         }
-        let gone = || Error::unanswered("the runtime that renewed the lock has ended; its lease ends, too");
-        answered.await.unwrap_or_else(|_| Err(gone()))
+        let runtime_ended =
+            || Error::unanswered("the runtime that renewed the lock has ended; its lease ends, too");
+        answered.await.unwrap_or_else(|_| Err(runtime_ended()))
     }
 }
 
-/// Renews a lock until its guard is gone, and gives it back then.
-async fn keep(
-    claim: Claim,
+/// Renews a lock until its guard is dropped or released, then releases it.
+async fn renew_until_released(
+    claim: LockClaim,
     token: u64,
     lease: Lease,
-    tell: watch::Sender<Holding>,
+    state_tx: watch::Sender<HoldState>,
     mut ended: oneshot::Receiver<oneshot::Sender<Result<Released, Error>>>,
 ) {
     let asked = tokio::select! {
         biased;
         asked = &mut ended => asked,
-        why = renew(&claim, token, lease, &tell) => {
+        why = renew(&claim, token, lease, &state_tx) => {
             tracing::warn!(lock = claim.name(), token, why, "lock lost");
-            tell.send_replace(Holding::Lost);
+            state_tx.send_replace(HoldState::Lost);
             ended.await
         }
     };
@@ -127,17 +129,22 @@ async fn keep(
         Ok(answer) => {
             let released = claim.release().await;
             if released.is_err() {
-                claim.give_back();
+                claim.release_in_background();
             }
-            let word = |ours| if ours { Released::Done } else { Released::Lost };
-            let _ = answer.send(released.map(word));
+            let outcome = |ours| if ours { Released::Done } else { Released::Lost };
+            let _ = answer.send(released.map(outcome));
         }
-        Err(_) => claim.give_back(),
+        Err(_) => claim.release_in_background(),
     }
 }
 
-/// Renews again and again, and returns when that failed for so long that the lock may be another's; says why.
-async fn renew(claim: &Claim, token: u64, mut lease: Lease, tell: &watch::Sender<Holding>) -> String {
+/// Renews until that failed for so long that another holder may have the lock. Returns the reason.
+async fn renew(
+    claim: &LockClaim,
+    token: u64,
+    mut lease: Lease,
+    state_tx: &watch::Sender<HoldState>,
+) -> String {
     let mut wait = claim.span() / 3;
     loop {
         clock::sleep(wait.min(lease.left_now())).await;
@@ -146,16 +153,16 @@ async fn renew(claim: &Claim, token: u64, mut lease: Lease, tell: &watch::Sender
             return "it could not be renewed in time".into();
         }
         match tokio::time::timeout(left, claim.renew(token)).await {
-            // This process may have been paused since: then somebody may have seen that it was not held.
+            // This process may have been paused since, and somebody may have seen that the lock was not held.
             Ok(Ok(Some(_))) if lease.left_now().is_zero() => {
-                return "the renewal was heard of too late".into();
+                return "the renewal was answered too late".into();
             }
             Ok(Ok(Some(next))) => {
                 lease = next;
                 wait = claim.span() / 3;
-                tell.send_replace(Holding::For(lease));
+                state_tx.send_replace(HoldState::Held(lease));
             }
-            Ok(Ok(None)) => return "Redis knows nothing of it, or that it is another's".into(),
+            Ok(Ok(None)) => return "Redis does not know it, or another holder has it".into(),
             Ok(Err(error)) => {
                 tracing::debug!(lock = claim.name(), %error, "lock renewal failed");
                 wait = claim.span() / 10;

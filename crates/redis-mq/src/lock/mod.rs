@@ -1,4 +1,5 @@
-//! Locks: one holder at a time over all processes, for as long as it is there, and a token that unmasks whoever only believes to hold it.
+//! Distributed locks: one holder at a time over all processes, a lease, and a fencing token that reveals a holder which
+//! has lost the lock.
 //!
 //! ```no_run
 //! use redis_mq::RedisMq;
@@ -20,22 +21,23 @@
 //! // Waits, half a minute at most.
 //! if let Some(guard) = lock.lock(Duration::from_secs(30)).await? {
 //!     report(guard.token()).await;
-//! } // dropped: given back in the background
+//! } // dropped: released in the background
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - **One holder.** A lock is got when nobody has it, for a [lease](Lock::lease), and renewed as long as the guard lives. Whoever dies with it
-//!   keeps others waiting for the rest of the lease, and no longer.
-//! - **A holder knows when it no longer knows.** It counts its lease from before it asked, ends it a little early, and
-//!   [`is_held`](LockGuard::is_held) is false and [`lost`](LockGuard::lost) returns before Redis gives the lock to another: also if Redis
-//!   cannot be reached, and right after a pause of the whole process.
-//! - **Only the holder gives it back.** Who lost it changes nothing for whoever has it now, and is [told](Released::Lost).
-//! - **Tokens only grow**, lock by lock. They are what makes it safe: between looking at `is_held` and writing a file, a process may be paused for
-//!   a minute. Let the file's owner keep the greatest token it has seen and refuse smaller ones.
-//! - **Not reentrant.** Who asks for a lock that the same process holds, waits for itself like for any other.
+//! - **One holder.** A lock is granted when nobody holds it, for a [lease](Lock::lease), and renewed while the guard
+//!   exists. After a holder dies, others wait for the rest of its lease.
+//! - **A holder notices the loss in time.** It counts its lease from before the request and ends it a little early, so
+//!   that [`is_held`](LockGuard::is_held) turns false and [`lost`](LockGuard::lost) returns before Redis grants the
+//!   lock to another holder: also if Redis is unreachable, and right after a pause of the process.
+//! - **Only the holder releases it.** A release after a loss changes nothing for the new holder, and [says
+//!   so](Released::Lost).
+//! - **Tokens only grow**, per lock. They make it safe: between a look at `is_held` and a write to a file, a process
+//!   may be paused for a minute. Let the owner of the file remember the greatest token and refuse smaller ones.
+//! - **Not reentrant.** A process that asks for a lock which it holds already waits like any other.
 //! - **No queue.** Of those who wait, any may be next. They ask with growing waits, at most half a second apart.
 //!
 //! # Its limits
@@ -47,8 +49,8 @@
 //! old one's** by more than the time that went by in between. Keep the clocks of your Redis servers together. The same goes for
 //! `FLUSHALL` with a clock that was set back.
 //!
-//! If the clock of the Redis server is set forward, leases end early by as much, and holders do not know: the token, again. If you need more than that,
-//! you need a system that agrees before it answers, such as etcd or a database.
+//! If the clock of the Redis server is set forward, leases end early by as much, and holders do not notice: only the
+//! token protects. If you need more, use a system with consensus, such as etcd, or a database.
 
 mod claim;
 mod guard;
@@ -59,22 +61,22 @@ use std::{sync::Arc, time::Duration};
 use redis_link::Link;
 
 use self::{
-    claim::{Attempt, Claim},
+    claim::{LockAttempt, LockClaim},
     guard::LockGuard as Guard,
 };
 use crate::{Error, RedisMq, clock, settings::check_event};
 
 pub use guard::{LockGuard, Released};
 
-/// How long a lease is unless it is said.
+/// The default lease.
 const LEASE: Duration = Duration::from_secs(10);
-/// The shortest lease that leaves time to renew it, and the longest that is worth waiting for.
+/// The shortest and the longest lease.
 const LEASE_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
 
-/// Waits between two questions: the first, and the longest.
+/// Waits between two attempts: the first and the longest.
 const WAIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// A lock by its name. Making one asks nobody; [`try_lock`](Self::try_lock) and [`lock`](Self::lock) do.
+/// A lock by its name. Creating it calls nothing; [`try_lock`](Self::try_lock) and [`lock`](Self::lock) do.
 #[derive(Clone)]
 pub struct Lock {
     mq: RedisMq,
@@ -83,27 +85,28 @@ pub struct Lock {
 }
 
 impl RedisMq {
-    /// A lock that all processes share which use this Redis and this name. One that is held outlives [`shutdown`](Self::shutdown), until its guard
-    /// is dropped.
+    /// A lock that is shared by all processes which use this Redis and this name. A held lock outlives
+    /// [`shutdown`](Self::shutdown), until its guard is dropped.
     pub fn lock(&self, name: impl Into<String>) -> Lock {
         Lock { mq: self.clone(), name: name.into().into(), span: LEASE }
     }
 }
 
 impl Lock {
-    /// How long the lock stays with a holder that died, and how long a holder that cannot reach Redis still holds it. It is renewed after
-    /// a third of it, so a holder that is well keeps it for as long as it likes. 100 ms to a day; ten seconds.
+    /// Sets the lease: how long a dead holder keeps the lock, and how long a holder that cannot reach Redis still holds
+    /// it. It is renewed after a third of it. 100 ms to a day; 10 s by default.
     #[must_use]
     pub fn lease(mut self, span: Duration) -> Self {
         self.span = span;
         self
     }
 
-    /// Takes the lock if nobody has it, and does not wait: nothing means that another has it.
+    /// Acquires the lock without waiting. `None`: another holder has it.
     ///
-    /// After [`Unanswered`](Error::Unanswered) it is given back in the background, in case that it was got.
+    /// After [`Unanswered`](Error::Unanswered) it is released in the background, in case it was acquired.
     ///
-    /// Cancel safety: dropped midway, the lock may have been taken; nobody renews it, so it is free when its lease ends.
+    /// Cancel safety: dropped midway, the lock may have been acquired; nobody renews it, so it is free when its lease
+    /// ends.
     pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
         match self.attempt().await? {
             Ok(guard) => Ok(Some(guard)),
@@ -111,10 +114,11 @@ impl Lock {
         }
     }
 
-    /// Takes the lock, and waits for it so long at most: nothing means that others had it all the time. A Redis that cannot be reached is asked
-    /// again within that time.
+    /// Acquires the lock, waiting at most `within`. `None`: other holders had it all the time. An unreachable Redis is
+    /// tried again within that time.
     ///
-    /// Cancel safety: dropped midway, the lock may have been taken; nobody renews it, so it is free when its lease ends.
+    /// Cancel safety: dropped midway, the lock may have been acquired; nobody renews it, so it is free when its lease
+    /// ends.
     pub async fn lock(&self, within: Duration) -> Result<Option<LockGuard>, Error> {
         let begun = clock::instant();
         let mut wait = WAIT.0;
@@ -128,26 +132,26 @@ impl Lock {
                 Err(Error::Unreachable { .. } | Error::Unanswered { .. }) if !left.is_zero() => WAIT.1,
                 Err(error) => return Err(error),
             };
-            // Not all at the same time; and not before the lease ends, if that is soon.
-            let drawn = wait / 2 + wait.mul_f64((clock::draw() % 512) as f64 / 1024.0);
+            // With jitter; and no later than the end of the current lease.
+            let drawn = wait / 2 + wait.mul_f64((clock::random_u64() % 512) as f64 / 1024.0);
             clock::sleep(drawn.min(held.max(WAIT.0)).min(left)).await;
             wait = (wait * 2).min(WAIT.1);
         }
     }
 
-    /// The guard, or how long another may have it.
+    /// The guard, or how long another holder may have the lock.
     async fn attempt(&self) -> Result<Result<LockGuard, Duration>, Error> {
         self.mq.check_open()?;
         self.check()?;
-        let claim = Claim::new(self.link(), self.name.clone(), self.span);
+        let claim = LockClaim::new(self.link(), self.name.clone(), self.span);
         Ok(match claim.acquire().await? {
-            // The answer took as long as the lease: what we were given is worth nothing.
-            Attempt::Got(_, lease) if lease.left_now().is_zero() => {
-                claim.give_back();
+            // The reply took as long as the lease: the lock may be lost already.
+            LockAttempt::Acquired(_, lease) if lease.left_now().is_zero() => {
+                claim.release_in_background();
                 Err(Duration::ZERO)
             }
-            Attempt::Got(token, lease) => Ok(Guard::new(claim, token, lease)),
-            Attempt::Held(left) => Err(left),
+            LockAttempt::Acquired(token, lease) => Ok(Guard::new(claim, token, lease)),
+            LockAttempt::HeldByOther(left) => Err(left),
         })
     }
 

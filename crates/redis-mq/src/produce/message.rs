@@ -1,4 +1,4 @@
-//! What is sent.
+//! Messages.
 
 use duly_core::MessageId;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::{
     entry::{BODY, CONTENT_TYPE, JSON, RESERVED},
 };
 
-/// A message before it is sent: a value as JSON, or fields as they are; with properties, and a priority.
+/// A message to send: a JSON value or raw fields, with properties and a priority.
 ///
 /// ```
 /// use redis_mq::{Message, Priority};
@@ -24,14 +24,14 @@ pub struct Message {
 }
 
 impl Message {
-    /// The value as JSON, in the field `body`.
+    /// A JSON value, in the field `body`.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, Error> {
-        let body = serde_json::to_vec(value).map_err(Error::unwritable)?;
+        let body = serde_json::to_vec(value).map_err(Error::encode)?;
         let fields = vec![(BODY.into(), body), (CONTENT_TYPE.into(), JSON.into())];
         Ok(Self { fields, priority: Priority::Normal, id: None })
     }
 
-    /// These fields. Names that begin with `duly-` are taken.
+    /// Raw fields. Names that begin with `duly-` are reserved.
     pub fn fields<N, V>(fields: impl IntoIterator<Item = (N, V)>) -> Result<Self, Error>
     where
         N: Into<String>,
@@ -47,7 +47,7 @@ impl Message {
         Ok(message)
     }
 
-    /// One more field. Names that begin with `duly-` are taken, and so is one that is there already.
+    /// Adds a field. Names that begin with `duly-` are reserved, and a name cannot be used twice.
     pub fn property(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let name = name.into();
         if name.starts_with(RESERVED) || self.fields.iter().any(|(known, _)| *known == name) {
@@ -57,18 +57,18 @@ impl Message {
         Ok(self)
     }
 
-    /// Its own id, 1 to 128 of `A-Za-z0-9._:-`, which [`Entry::message_id`](crate::Entry::message_id) gives to whoever handles it. Without one, each send makes
-    /// one ([`RedisMq::new_id`](crate::RedisMq::new_id)).
+    /// Sets its id, 1 to 128 of `A-Za-z0-9._:-`, which handlers get by [`Entry::message_id`](crate::Entry::message_id).
+    /// Without it, each send makes one ([`RedisMq::new_id`](crate::RedisMq::new_id)).
     ///
-    /// Who repeats a send that was not answered gives the same id: what is sent for later is then the same message, and of what is sent now every
-    /// copy has the same id.
+    /// To repeat a send that was not answered, use the same id: a delayed message is then the same one, and every copy
+    /// of a message sent now has the same id.
     pub fn id(mut self, id: impl Into<String>) -> Result<Self, Error> {
         let id = MessageId::parse(&id.into()).map_err(|bad| Error::Invalid(bad.to_string()))?;
         self.id = Some(id);
         Ok(self)
     }
 
-    /// How urgent it is.
+    /// Sets its priority.
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;

@@ -1,7 +1,7 @@
-//! Sending: one by one, many at once, or without waiting for the answer.
+//! Sending: one message, a batch, or without waiting for the reply.
 
 mod message;
-mod pipe;
+mod send_queue;
 
 use duly_core::MessageId;
 use redis::{Cmd, Pipeline, Value, aio::ConnectionLike};
@@ -15,29 +15,30 @@ use crate::{
 };
 
 pub use message::Message;
-pub(crate) use pipe::Pipe;
-pub use pipe::Sending;
+pub use send_queue::SendFuture;
+pub(crate) use send_queue::SendQueue;
 
-/// The most entries that are written with one call.
-pub(crate) const TOGETHER: usize = 512;
+/// Entries appended with one call.
+pub(crate) const BATCH_MAX: usize = 512;
 
 impl RedisMq {
-    /// Appends the value, as JSON, to the stream that the event names, now. Answers where it stands there.
+    /// Appends a value, as JSON, to the stream of the event, now. Returns the id of the entry.
     ///
-    /// Sent twice it is there twice, also if the two are equal. If the connection breaks before the answer comes, the error is
-    /// [`Unanswered`](Error::Unanswered): it may be there. A cluster is then asked again by itself, so that it may be
-    /// there twice; both have the same `duly-id`. Who repeats it gives the [`Message`] an [id](Message::id), which both have then.
+    /// Two sends are two entries, also if the values are equal. If the connection breaks before the reply, the error is
+    /// [`Unanswered`](Error::Unanswered): the entry may exist. A Cluster connection repeats the call by itself, so that
+    /// the entry may exist twice, with the same `duly-id`. To repeat a send yourself, give the [`Message`] an
+    /// [id](Message::id), which both entries have then.
     ///
-    /// Cancel safety: dropped midway, it may stand in the stream or not. Only a [`Message`] with an [id](Message::id) can be repeated as
-    /// the same one.
+    /// Cancel safety: dropped midway, the entry may exist or not. Only a [`Message`] with an [id](Message::id) can be
+    /// recognised as the same.
     pub async fn send<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Result<EntryId, Error> {
         self.send_message(event, &Message::json(value)?).await
     }
 
-    /// Appends fields as they are, instead of a value as JSON.
+    /// Appends raw fields instead of a JSON value.
     ///
-    /// Cancel safety: dropped midway, it may stand in the stream or not. Only a [`Message`] with an [id](Message::id) can be repeated as
-    /// the same one.
+    /// Cancel safety: dropped midway, the entry may exist or not. Only a [`Message`] with an [id](Message::id) can be
+    /// recognised as the same.
     pub async fn send_fields<N, V>(
         &self,
         event: &str,
@@ -50,43 +51,44 @@ impl RedisMq {
         self.send_message(event, &Message::fields(fields)?).await
     }
 
-    /// The same for a [`Message`], which may have properties and a priority.
+    /// Appends a [`Message`] with its properties and priority.
     ///
-    /// Cancel safety: dropped midway, it may stand in the stream or not. Repeated with the same [id](Message::id), every copy has that
-    /// id.
+    /// Cancel safety: dropped midway, the entry may exist or not. Repeated with the same [id](Message::id), every copy
+    /// has that id.
     pub async fn send_message(&self, event: &str, message: &Message) -> Result<EntryId, Error> {
         self.check_open()?;
         check_event(event)?;
-        let Append { command, id } = self.append(event, message);
+        let AppendCommand { command, id } = self.append(event, message);
         let entry: String = command
             .query_async(&mut self.inner.link.clone())
             .await
-            .map_err(|error| Error::over(&self.inner.link, &error).of_message(&id))?;
+            .map_err(|error| Error::from_link(&self.inner.link, &error).with_message_id(&id))?;
         Ok(EntryId::new(entry))
     }
 
-    /// The same as [`send`](Self::send), and returns at once: what it returns resolves to the entry's id, or says why there is none.
-    /// What is sent in this way shares calls to Redis, and keeps its order as long as Redis answers.
+    /// Sends a value without waiting: the returned future resolves to the id of the entry. Sends of this kind share
+    /// calls to Redis and keep their order as long as Redis answers.
     ///
-    /// Outside of a Tokio runtime the answer is [`NoRuntime`](Error::NoRuntime). **Dropped** before it is answered, it may be sent or not. So many that Redis has not answered yet are taken: 10,000. From there on one is sent
-    /// only when its answer is awaited and there is room again.
-    pub fn send_async<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> Sending {
+    /// Outside of a Tokio runtime it resolves to [`NoRuntime`](Error::NoRuntime). **Dropped** before it resolves, the
+    /// message may be sent or not. At most 10,000 sends are queued; a further one is sent when its future is awaited
+    /// and there is room.
+    pub fn send_async<T: Serialize + ?Sized>(&self, event: &str, value: &T) -> SendFuture {
         match Message::json(value) {
             Ok(message) => self.send_message_async(event, &message),
-            Err(error) => Sending::failed(error),
+            Err(error) => SendFuture::failed(error),
         }
     }
 
-    /// The same for a [`Message`].
-    pub fn send_message_async(&self, event: &str, message: &Message) -> Sending {
+    /// Sends a [`Message`] without waiting.
+    pub fn send_message_async(&self, event: &str, message: &Message) -> SendFuture {
         match self.check_open().and_then(|()| check_event(event)) {
-            Ok(()) => self.inner.pipe.send(event, self.append(event, message), &self.inner.link),
-            Err(error) => Sending::failed(error),
+            Ok(()) => self.inner.send_queue.send(event, self.append(event, message), &self.inner.link),
+            Err(error) => SendFuture::failed(error),
         }
     }
 
-    /// Sends many values of one event, some hundred with each call to Redis. It is no transaction: each has an answer of its own, in
-    /// the same order. Cancel safety: dropped midway, some of them may be there.
+    /// Sends many values of one event, several hundred per call to Redis. It is no transaction: each has a result of
+    /// its own, in order. Cancel safety: dropped midway, some of them may be sent.
     pub async fn send_batch<T: Serialize>(
         &self,
         event: &str,
@@ -96,10 +98,10 @@ impl RedisMq {
         self.send_messages(event, &messages).await
     }
 
-    /// The same for [`Message`]s.
+    /// Sends many [`Message`]s of one event.
     ///
-    /// Cancel safety: dropped midway, any of them may stand in the stream. Repeated with the same [ids](Message::id), every copy has its
-    /// id.
+    /// Cancel safety: dropped midway, any of them may be sent. Repeated with the same [ids](Message::id), every copy
+    /// has its id.
     pub async fn send_messages(
         &self,
         event: &str,
@@ -108,15 +110,15 @@ impl RedisMq {
         self.check_open()?;
         check_event(event)?;
         let mut answers = Vec::with_capacity(messages.len());
-        for some in messages.chunks(TOGETHER) {
+        for some in messages.chunks(BATCH_MAX) {
             let appends: Vec<_> = some.iter().map(|message| self.append(event, message)).collect();
             answers.extend(write(&mut self.inner.link.clone(), &appends).await);
         }
         Ok(answers)
     }
 
-    /// The fields are those that Duly's sink writes.
-    fn append(&self, event: &str, message: &Message) -> Append {
+    /// The command that appends a message, with the fields that Duly's sink writes.
+    fn append(&self, event: &str, message: &Message) -> AppendCommand {
         let mut command = redis::cmd("XADD");
         if message.priority == Priority::Normal {
             command.arg(event);
@@ -134,33 +136,33 @@ impl RedisMq {
         let id = message.id.clone().unwrap_or_else(|| self.inner.next_id());
         command.arg(DULY_ID).arg(id.as_str());
         command.arg(DULY_DUE).arg(clock::now_ms()).arg(DULY_ATTEMPT).arg(1);
-        Append { command, id }
+        AppendCommand { command, id }
     }
 }
 
-/// What appends a message, and the id that it has.
-struct Append {
+/// The command that appends a message, and the id of the message.
+struct AppendCommand {
     command: Cmd,
     id: MessageId,
 }
 
-/// Writes all, and says what became of each.
-async fn write(link: &mut redis_link::Link, appends: &[Append]) -> Vec<Result<EntryId, Error>> {
+/// Runs the commands in one pipeline. Returns the result of each.
+async fn write(link: &mut redis_link::Link, appends: &[AppendCommand]) -> Vec<Result<EntryId, Error>> {
     let mut pipeline = Pipeline::with_capacity(appends.len());
     for append in appends {
         pipeline.add_command(append.command.clone());
     }
     let answers: Vec<_> = match link.req_packed_commands(&pipeline, 0, appends.len()).await {
         Ok(answers) => answers.into_iter().map(|value| answer(link, value)).collect(),
-        Err(error) => appends.iter().map(|_| Err(Error::over(link, &error))).collect(),
+        Err(error) => appends.iter().map(|_| Err(Error::from_link(link, &error))).collect(),
     };
-    let named = |(answer, append): (Result<_, Error>, &Append)| {
-        answer.map_err(|error: Error| error.of_message(&append.id))
+    let with_id = |(answer, append): (Result<_, Error>, &AppendCommand)| {
+        answer.map_err(|error: Error| error.with_message_id(&append.id))
     };
-    answers.into_iter().zip(appends).map(named).collect()
+    answers.into_iter().zip(appends).map(with_id).collect()
 }
 
 fn answer(link: &redis_link::Link, value: Value) -> Result<EntryId, Error> {
     let id = value.extract_error().and_then(|value| Ok(redis::from_redis_value::<String>(value)?));
-    id.map(EntryId::new).map_err(|error| Error::over(link, &error))
+    id.map(EntryId::new).map_err(|error| Error::from_link(link, &error))
 }

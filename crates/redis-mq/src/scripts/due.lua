@@ -6,7 +6,7 @@ local group, consumer = ARGV[1], ARGV[2]
 local now, entries, trimmed = now_ms(), {}, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, ARGV[3])) do
   local fields = fields_of(id)
-  if not held(group, id) then
+  if not pending_entry(group, id) then
     settle(group, id)
   elseif not fields then
     settle(group, id)

@@ -5,12 +5,12 @@
 -- ARGV[7] 'keep' or 'drop' what is given up    ARGV[8] the most dead letters, or ''
 -- ARGV[9] '1' if it was handled alone: that was begun, and has ended
 -- ARGV[10] the name of the attempt, which no other has: told twice, it is counted once and answered alike
--- Result  {'again' | 'dead' | 'lost' (somebody else has it) | 'gone' (nobody has it) | 'trimmed', attempts}
+-- Result  {'retry' | 'dead' | 'lost' (somebody else has it) | 'not_pending' (nobody has it) | 'trimmed', attempts}
 local group, consumer, id = ARGV[1], ARGV[2], ARGV[3]
-local holder, fields = held(group, id), fields_of(id)
+local holder, fields = pending_entry(group, id), fields_of(id)
 if not holder then
   -- Trimmed away while it was in hand, and taken out of the pending list with that; or acknowledged by somebody.
-  return {fields and 'gone' or 'trimmed', 0}
+  return {fields and 'not_pending' or 'trimmed', 0}
 end
 if holder[2] ~= consumer then
   return {'lost', 0}
@@ -23,7 +23,7 @@ local counted = redis.call('HGET', KEYS[2], id .. '?')
 if counted then
   local name, told = string.match(counted, '^(.*) (%d+)$')
   if name == ARGV[10] then
-    return {'again', tonumber(told)}
+    return {'retry', tonumber(told)}
   end
 end
 local failures = redis.call('HINCRBY', KEYS[2], id, 1)
@@ -34,9 +34,9 @@ if ARGV[9] == '1' and crashes > 0 then
 end
 local attempts, most = failures + crashes, tonumber(ARGV[6])
 if most > 0 and attempts >= most then
-  bury(group, consumer, id, fields, attempts, ARGV[4], ARGV[7], ARGV[8])
+  move_to_dlq(group, consumer, id, fields, attempts, ARGV[4], ARGV[7], ARGV[8])
   return {'dead', attempts}
 end
 redis.call('HSET', KEYS[2], id .. '?', ARGV[10] .. ' ' .. attempts)
 redis.call('ZADD', KEYS[3], now_ms() + tonumber(ARGV[5]), id)
-return {'again', attempts}
+return {'retry', attempts}

@@ -1,14 +1,14 @@
-//! Every change of more than one thing is a script: it happens as a whole or not at all.
+//! Lua scripts: every change of more than one key is atomic.
 //!
-//! What settles, takes over and trims is allowed when Redis has no memory left: otherwise what is done would be done again for
-//! ever, and nothing that frees memory would run.
+//! Scripts that settle, reclaim and trim run also when Redis is out of memory: otherwise handled entries would be
+//! handled again for ever, and nothing could free memory.
 
 use std::sync::LazyLock;
 
 use redis::Script;
 
-/// Within the group of a stream: the keys are those of `prelude.lua`.
-macro_rules! of_a_group {
+/// A script of a consumer group, with the keys that `prelude.lua` documents.
+macro_rules! group_script {
     ($name:ident, $file:literal) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
             Script::new(concat!(
@@ -21,27 +21,27 @@ macro_rules! of_a_group {
     };
 }
 
-/// With keys of its own.
-macro_rules! alone {
+/// A script with keys of its own.
+macro_rules! standalone_script {
     ($name:ident, $file:literal, $header:literal) => {
         pub(crate) static $name: LazyLock<Script> =
             LazyLock::new(|| Script::new(concat!($header, "\n", include_str!($file))));
     };
 }
 
-of_a_group!(ACK, "ack.lua");
-of_a_group!(FAIL, "fail.lua");
-of_a_group!(BURY, "bury.lua");
-of_a_group!(AGAIN, "again.lua");
-of_a_group!(DUE, "due.lua");
-of_a_group!(TAKE, "take.lua");
-of_a_group!(BEGIN, "begin.lua");
-of_a_group!(BEAT, "beat.lua");
-of_a_group!(LEAVE, "leave.lua");
-of_a_group!(CONSUMERS, "consumers.lua");
-of_a_group!(STATS, "stats.lua");
-alone!(TRIM, "trim.lua", "#!lua flags=allow-oom");
-alone!(NEXT, "next.lua", "#!lua flags=allow-oom");
-alone!(READER, "reader.lua", "#!lua flags=allow-oom");
-// Adds an entry.
-alone!(REPLAY, "replay.lua", "#!lua");
+group_script!(ACK, "ack.lua");
+group_script!(FAIL, "fail.lua");
+group_script!(DEAD_LETTER, "dead_letter.lua");
+group_script!(REQUEUE, "requeue.lua");
+group_script!(DUE, "due.lua");
+group_script!(RECLAIM, "reclaim.lua");
+group_script!(BEGIN_ATTEMPT, "begin_attempt.lua");
+group_script!(HEARTBEAT, "heartbeat.lua");
+group_script!(LEAVE, "leave.lua");
+group_script!(REMOVE_IDLE_CONSUMERS, "remove_idle_consumers.lua");
+group_script!(STATS, "stats.lua");
+standalone_script!(TRIM, "trim.lua", "#!lua flags=allow-oom");
+standalone_script!(READ_ORDERED, "read_ordered.lua", "#!lua flags=allow-oom");
+standalone_script!(LEADER, "leader.lua", "#!lua flags=allow-oom");
+// Without `allow-oom`, because it adds an entry.
+standalone_script!(REPLAY, "replay.lua", "#!lua");

@@ -11,7 +11,7 @@ local function now_ms()
 end
 
 -- Who has an entry: {id, consumer, idle ms, deliveries}, or nil if nobody has.
-local function held(group, id)
+local function pending_entry(group, id)
   return redis.call('XPENDING', KEYS[1], group, id, id, 1)[1]
 end
 
@@ -35,7 +35,7 @@ local function settle(group, id)
 end
 
 -- Makes a dead letter of it: written, acknowledged and forgotten in one. `keep` is 'keep' or 'drop', `most` a length or ''.
-local function bury(group, consumer, id, fields, attempts, reason, keep, most)
+local function move_to_dlq(group, consumer, id, fields, attempts, reason, keep, most)
   if keep == 'keep' then
     local entry = {KEYS[4]}
     if most ~= '' then

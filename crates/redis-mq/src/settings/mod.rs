@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::Error;
 
-pub use self::policy::{Backoff, DeadLetterPolicy, Retry, Trim, Unacknowledged};
+pub use self::policy::{DeadLetterPolicy, Retry, Trim, Unacknowledged};
 
 /// Where Redis is. Its debug form does not show it, as it may hold a password.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -34,7 +34,7 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// How events are sent and listened to. Everything has a default, and all of it can be read from a file by serde: times are
+/// Settings of a [`RedisMq`](crate::RedisMq). Everything has a default, and serde reads all of it: durations are
 /// `"250ms"`, `"10s"`, `"15m"`, `"1h"`, `"7d"`, or a number of milliseconds.
 ///
 /// ```
@@ -59,61 +59,63 @@ impl fmt::Debug for RedisUrl {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where Redis is: `redis://`, `rediss://`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`. `redis://127.0.0.1`.
+    /// Address: `redis://`, `rediss://`, `redis-cluster://a,b,c`, `redis-sentinel://a,b,c/name`. Default
+    /// `redis://127.0.0.1`.
     pub url: RedisUrl,
-    /// Whether this process works on events. If not, it only sends: its listeners hear nothing, and what it sends for later
-    /// is delivered by others. On.
+    /// Whether this process handles events. If not, it only sends: its listeners do not read, and other processes
+    /// deliver its delayed events. Default true.
     pub enabled: bool,
-    /// The longest that a read waits for an entry (the block time), and that the sweep which backs up the timers of delayed events
-    /// sleeps when nothing is near. New entries and due events do not wait for it. One second.
+    /// The `BLOCK` time of reads, and the longest interval of the sweep for delayed events. New entries and due events
+    /// do not wait for it. Default 1 s.
     #[serde(with = "span")]
     pub poll_interval: Duration,
-    /// How long a handler may take. One that takes longer is ended, and that is a failure. What a process held that says nothing for
-    /// a quarter more is taken over by others. Within two seconds to ten, it is also how long a process that was killed is
-    /// waited for before others deliver its share of what is for later. Ten seconds.
+    /// How long a handler may take. A longer call is cancelled and counts as failed. Entries of a process without
+    /// heartbeats for 1.25 × this time are reclaimed. Clamped to 2–10 s, it is also the lease of a process in the store
+    /// of delayed events. Default 10 s.
     #[serde(with = "span")]
     pub processing_timeout: Duration,
-    /// The consumer group: each group handles every event, each event is handled by one process of a group. `redis-mq`.
+    /// The consumer group. Each group handles every event; one process of a group handles each event. Default
+    /// `redis-mq`.
     pub group: String,
-    /// This process's name in the group, which no other has at the same time: whoever comes with a name that is taken takes its
-    /// place. After a restart under the same name, what it left
-    /// unfinished is tried again at once. Made anew at each start unless set.
+    /// The name of this process in the group; no other process may use it at the same time, or it replaces this one.
+    /// After a restart with the same name, unfinished entries are retried at once. Default: generated at each start.
     pub consumer: Option<String>,
-    /// Calls of one listener's handler that run at the same time. 16.
+    /// Handler calls of one listener that run at the same time. Default 16.
     pub concurrency: usize,
-    /// The most entries that a handler of batches is given at once. 100.
+    /// The largest batch of a batch handler. Default 100.
     pub batch: usize,
-    /// What becomes of what a handler could not handle.
+    /// Retries of failed entries.
     pub retry: Retry,
-    /// How streams are kept short. Not at all unless set.
+    /// How streams are trimmed. Default: not at all.
     pub trim: Trim,
-    /// Where entries go that are given up.
+    /// What happens to entries that are given up.
     pub dead_letters: DeadLetterPolicy,
-    /// How often listeners trim, measure, and look for consumers that are gone. Five seconds.
+    /// How often listeners trim, measure, and remove idle consumers. Default 5 s.
     #[serde(with = "span")]
-    pub tidy_interval: Duration,
-    /// A consumer that said nothing for so long and holds nothing is taken out of its group. One hour.
+    pub maintenance_interval: Duration,
+    /// A consumer without pending entries that is idle for this long is removed from its group. Default 1 h.
     #[serde(with = "span")]
-    pub consumer_gone_after: Duration,
-    /// A group with so many entries before it is reported as falling behind. 100,000.
+    pub consumer_idle_max: Duration,
+    /// A group with a backlog of this size is reported as stalled. Default 100,000.
     pub backlog_alert: u64,
-    /// Where a group begins that is new.
+    /// Where a new group begins.
     pub from: StartFrom,
-    /// The store of delayed events, one of several that may share a Redis. `mq`.
+    /// The name of the store of delayed events; several may share a Redis. Default `mq`.
     pub store: String,
-    /// Keep delayed events in a Redis that may lose them: without its append-only file, or evicting. Off.
+    /// Whether a Redis that may lose data, without append-only file or with eviction, may keep delayed events. Default
+    /// false.
     pub allow_volatile: bool,
 }
 
-/// Where a new group begins to listen.
+/// Where a new group begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum StartFrom {
-    /// With the oldest entry that is there: what was sent before anybody listened is handled.
+    /// With the oldest entry: events sent before the group existed are handled.
     #[default]
     Oldest,
-    /// With what is sent from now on.
+    /// With events sent from now on.
     Now,
 }
 
@@ -131,8 +133,8 @@ impl Default for Settings {
             retry: Retry::default(),
             trim: Trim::default(),
             dead_letters: DeadLetterPolicy::default(),
-            tidy_interval: Duration::from_secs(5),
-            consumer_gone_after: Duration::from_secs(3_600),
+            maintenance_interval: Duration::from_secs(5),
+            consumer_idle_max: Duration::from_secs(3_600),
             backlog_alert: 100_000,
             from: StartFrom::Oldest,
             store: "mq".into(),
@@ -141,13 +143,13 @@ impl Default for Settings {
     }
 }
 
-/// The longest wait of a read: a connection that is silent for longer is taken for dead by what lies between.
+/// The longest `BLOCK` time: network devices drop connections that are silent for longer.
 const POLL_MAX: Duration = Duration::from_secs(60);
-/// The most calls at once, and the most entries in one.
+/// The largest concurrency and batch.
 pub(crate) const BATCH_MAX: usize = 10_000;
 
 impl Settings {
-    /// Every fault at once, not the first only.
+    /// Checks the settings, and reports all faults at once.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let moment = Duration::from_millis(1);
         let sizes = 1..=BATCH_MAX;
@@ -157,7 +159,7 @@ impl Settings {
                 "poll_interval goes from a millisecond to a minute",
             ),
             (self.processing_timeout < moment, "processing_timeout is at least a millisecond"),
-            (self.tidy_interval < moment, "tidy_interval is at least a millisecond"),
+            (self.maintenance_interval < moment, "maintenance_interval is at least a millisecond"),
             (!sizes.contains(&self.concurrency), "concurrency goes from 1 to 10,000"),
             (!sizes.contains(&self.batch), "batch goes from 1 to 10,000"),
             (
@@ -165,7 +167,7 @@ impl Settings {
                 "max_len is at least 1; leave it out for no limit",
             ),
             (self.retry.crashes == 0, "retry.crashes is at least 1"),
-            (self.retry.min > self.retry.max, "retry.min is at most retry.max"),
+            (self.retry.check().is_err(), policy::MIN_ABOVE_MAX),
             (
                 self.group.is_empty() || self.consumer.as_deref() == Some(""),
                 "a group and a consumer have names that are not empty",
@@ -175,16 +177,16 @@ impl Settings {
         if words.is_empty() { Ok(()) } else { Err(Error::Invalid(words.join("; "))) }
     }
 
-    /// What was read and not acknowledged for so long, by a process that says nothing, is nobody's any more.
+    /// How long an entry must be without a heartbeat before it is reclaimed.
     pub(crate) fn abandoned_after(&self) -> Duration {
         self.processing_timeout + self.processing_timeout / 4
     }
 }
 
-/// The most bytes of an event's name.
+/// Bytes of an event name.
 const EVENT_MAX: usize = 255;
 
-/// An event's name is that of its stream.
+/// Checks the name of an event, which is the name of its stream.
 pub(crate) fn check_event(event: &str) -> Result<(), Error> {
     if event.is_empty() || event.len() > EVENT_MAX {
         return Err(Error::Invalid(format!(
@@ -192,11 +194,11 @@ pub(crate) fn check_event(event: &str) -> Result<(), Error> {
             event.len()
         )));
     }
-    // On a cluster, what lies beside the stream is put there by braces of our own.
+    // Keys beside the stream have the event in braces.
     if event.chars().any(|c| c.is_control() || c == '{' || c == '}') {
         return Err(Error::Invalid("the name of an event has no braces and no control characters".into()));
     }
-    // Outside of a cluster that is the stream of another topic's dead letters: trimming it would lose them.
+    // Outside of a Cluster that is the stream of another event's dead letters: trimming it would lose them.
     if let Some(topic) = event.strip_suffix("_dlq") {
         return Err(Error::Invalid(format!(
             "no event is called {event:?}: there are the dead letters of {topic:?}, which dead_letters() reads"
@@ -207,6 +209,8 @@ pub(crate) fn check_event(event: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use duly_core::Backoff;
+
     use super::*;
 
     #[test]
@@ -247,16 +251,19 @@ mod tests {
 
     #[test]
     fn all_of_it_can_be_read_from_a_file_and_the_address_is_never_shown() {
-        let text = r#"{"url": "redis://:secret@a", "poll_interval": "250ms", "consumer_gone_after": 5000,
+        let text = r#"{"url": "redis://:secret@a", "poll_interval": "250ms", "consumer_idle_max": 5000,
             "retry": {"attempts": 0, "backoff": "fixed", "min": "1s"},
             "trim": {"max_len": 10, "unacknowledged": "drop"}, "from": "now"}"#;
         let settings: Settings = serde_json::from_str(text).unwrap();
         assert_eq!(settings.poll_interval, Duration::from_millis(250));
-        assert_eq!(settings.consumer_gone_after, Duration::from_secs(5));
+        assert_eq!(settings.consumer_idle_max, Duration::from_secs(5));
         assert_eq!((settings.retry.attempts, settings.retry.backoff), (0, Backoff::Fixed));
         assert_eq!(settings.trim.unacknowledged, Unacknowledged::Drop);
         assert!(!format!("{settings:?}").contains("secret"));
         assert!(serde_json::from_str::<Settings>(r#"{"pol_interval": 1}"#).is_err(), "a slip of the pen");
         assert!(serde_json::from_str::<Settings>(r#"{"poll_interval": "soon"}"#).is_err());
+        let slow =
+            serde_json::from_str::<Settings>(r#"{"retry": {"backoff": "slow"}}"#).unwrap_err().to_string();
+        assert!(slow.contains("fixed, linear, exponential"), "{slow}");
     }
 }

@@ -1,50 +1,49 @@
-//! What becomes of entries that fail, and of those that are old.
+//! Policies: retries, trimming, dead letters.
 
 use std::time::Duration;
 
-use duly_core::RetryPolicy;
-use serde::Deserialize;
+use duly_core::{Backoff, RetryPolicy};
+use serde::{Deserialize, Deserializer, de};
 
 use super::span;
+use crate::Error;
 
-/// How often an entry is tried, and how long after a failure.
+/// What is wrong with waits that contradict each other.
+pub(super) const MIN_ABOVE_MAX: &str = "retry.min is at most retry.max";
+
+/// Number of attempts, and the waits between them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
-    /// How many tries there are in all; then it is a dead letter. 0: it is tried for ever. 5.
+    /// Attempts in all; then the entry is a dead letter. 0: no limit. Default 5.
     pub attempts: u32,
-    /// How the wait grows.
+    /// How the wait grows from attempt to attempt: `"fixed"`, `"linear"` or `"exponential"` (the default).
+    #[serde(deserialize_with = "backoff")]
     pub backoff: Backoff,
-    /// The wait after the first failure. One second.
+    /// The first wait. Default 1 s.
     #[serde(with = "span")]
     pub min: Duration,
-    /// The longest wait. One minute.
+    /// The longest wait. Default 1 min.
     #[serde(with = "span")]
     pub max: Duration,
-    /// An entry in whose handling, while nothing else was handled, the process died so often is a dead letter: it kills whoever
-    /// touches it. 3.
+    /// After this many crashes of a process that handled nothing but this entry, the entry is a dead letter. Default 3.
     pub crashes: u32,
 }
 
-/// How the wait between tries grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Backoff {
-    /// Always the shortest.
-    Fixed,
-    /// The shortest, twice, three times as long, up to the longest.
-    Linear,
-    /// Twice as long each time, up to the longest.
-    #[default]
-    Exponential,
+/// Reads the same words as the configuration of Duly.
+fn backoff<'de, D: Deserializer<'de>>(from: D) -> Result<Backoff, D::Error> {
+    let word = String::deserialize(from)?;
+    Backoff::ALL.into_iter().find(|backoff| backoff.as_str() == word).ok_or_else(|| {
+        let words = Backoff::ALL.map(Backoff::as_str).join(", ");
+        de::Error::custom(format!("there is no backoff {word:?}; write one of {words}"))
+    })
 }
 
 impl Default for Retry {
     fn default() -> Self {
         Self {
             attempts: 5,
-            backoff: Backoff::default(),
+            backoff: Backoff::Exponential,
             min: Duration::from_secs(1),
             max: Duration::from_secs(60),
             crashes: 3,
@@ -52,71 +51,71 @@ impl Default for Retry {
     }
 }
 
-/// The policy that Duly's own handlers take. Its waits have no jitter here: entries that failed together were read at different times.
+/// Converts the policy of Duly's handlers. Waits have no jitter here: entries that failed together were read at
+/// different times.
 impl From<RetryPolicy> for Retry {
     fn from(RetryPolicy { attempts, backoff, min, max }: RetryPolicy) -> Self {
-        let backoff = match backoff {
-            duly_core::Backoff::Fixed => Backoff::Fixed,
-            duly_core::Backoff::Linear => Backoff::Linear,
-            _ => Backoff::Exponential,
-        };
-        // There is always one try; 0 would mean for ever.
+        // 0 would mean no limit here.
         Self { attempts: attempts.max(1), backoff, min, max, ..Self::default() }
     }
 }
 
 impl Retry {
-    /// How long to wait after the failure of that number, from 1 on.
+    /// The wait after this failure, counted from 1.
     pub(crate) fn wait(&self, failure: u32) -> Duration {
         match self.backoff {
             Backoff::Fixed => self.min,
             Backoff::Linear => self.min.saturating_mul(failure.max(1)).min(self.max),
-            Backoff::Exponential => {
-                self.min.saturating_mul(1 << failure.saturating_sub(1).min(30)).min(self.max)
-            }
+            // Exponential, and whatever may be added to it.
+            _ => self.min.saturating_mul(1 << failure.saturating_sub(1).min(30)).min(self.max),
         }
     }
 
-    /// Whether an entry that has come so far is given up.
-    pub(crate) fn is_over(&self, failures: u32, crashes: u32) -> bool {
+    /// Refuses waits that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.min > self.max { Err(Error::Invalid(MIN_ABOVE_MAX.into())) } else { Ok(()) }
+    }
+
+    /// Whether an entry with these counts is given up.
+    pub(crate) fn is_exhausted(&self, failures: u32, crashes: u32) -> bool {
         crashes >= self.crashes || self.attempts > 0 && failures + crashes >= self.attempts
     }
 }
 
-/// How a stream is kept short. Without a length and an age it is not.
+/// How a stream is trimmed. Without a length and an age it is not.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trim {
-    /// Keep so many entries.
+    /// Entries to keep.
     pub max_len: Option<u64>,
-    /// Keep entries for so long.
+    /// How long entries are kept.
     #[serde(deserialize_with = "span::optional::deserialize")]
     pub max_age: Option<Duration>,
-    /// What of those that not every group has acknowledged.
+    /// What happens to entries that some group has not acknowledged.
     pub unacknowledged: Unacknowledged,
 }
 
-/// Whether trimming may take what somebody still waits for.
+/// Whether unacknowledged entries may be trimmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Unacknowledged {
-    /// Never: the stream grows past its limit until every group has caught up, and the group that holds it up is reported. A stream
-    /// that has no group yet is not trimmed.
+    /// Never: the stream grows past its limit until every group has caught up, and the group that prevents trimming is
+    /// reported. A stream without a group is not trimmed.
     #[default]
     Keep,
-    /// Trim at the limit, as entries are appended, handled or not. What is lost in this way is reported.
+    /// Trim at the limit, acknowledged or not. Entries lost in this way are reported.
     Drop,
 }
 
-/// Where entries go that are given up.
+/// What happens to entries that are given up.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeadLetterPolicy {
-    /// Keep them, in the stream `<topic>_dlq`, and timers among the [dead](crate::ExpiryTimers::dead) ones of their prefix. If not, what is
-    /// given up is acknowledged and logged. On.
+    /// Keep them: entries in the stream `<topic>_dlq`, timers among the [dead](crate::ExpiryTimers::dead) ones of their
+    /// prefix. If false, they are acknowledged and logged. Default true.
     pub keep: bool,
-    /// Keep about so many of a topic or a prefix, the newest. No limit unless set.
+    /// About how many to keep per topic or prefix, the newest. Default: no limit.
     pub max_len: Option<u64>,
 }
 
@@ -142,8 +141,7 @@ mod tests {
 
     #[test]
     fn a_policy_of_duly_is_a_policy_here() {
-        let policy =
-            RetryPolicy { attempts: 0, backoff: duly_core::Backoff::Linear, ..RetryPolicy::default() };
+        let policy = RetryPolicy { attempts: 0, backoff: Backoff::Linear, ..RetryPolicy::default() };
         let retry = Retry::from(policy.clone());
         assert_eq!((retry.attempts, retry.backoff), (1, Backoff::Linear), "0 is not for ever there");
         assert_eq!((retry.min, retry.max, retry.crashes), (policy.min, policy.max, 3));
@@ -152,9 +150,9 @@ mod tests {
     #[test]
     fn an_entry_is_over_at_either_limit() {
         let retry = Retry { attempts: 4, crashes: 2, ..Retry::default() };
-        assert!(!retry.is_over(3, 0) && retry.is_over(4, 0));
-        assert!(!retry.is_over(2, 1) && retry.is_over(3, 1) && retry.is_over(0, 2));
+        assert!(!retry.is_exhausted(3, 0) && retry.is_exhausted(4, 0));
+        assert!(!retry.is_exhausted(2, 1) && retry.is_exhausted(3, 1) && retry.is_exhausted(0, 2));
         let ever = Retry { attempts: 0, ..retry };
-        assert!(!ever.is_over(u32::MAX - 1, 1) && ever.is_over(0, 2));
+        assert!(!ever.is_exhausted(u32::MAX - 1, 1) && ever.is_exhausted(0, 2));
     }
 }

@@ -1,4 +1,4 @@
-//! Times as people write them: `"250ms"`, `"10s"`, `"15m"`, `"1h"`, `"7d"`, or a number of milliseconds.
+//! Durations in configuration: `"250ms"`, `"10s"`, `"15m"`, `"1h"`, `"7d"`, or a number of milliseconds.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration
     }
 }
 
-/// The same for a time that may be left out.
+/// The same for an optional duration.
 pub(super) mod optional {
     use super::{Deserializer, Duration, deserialize as required};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use redis_mq::{Cancelled, Expired, RedisMq, Settings};
+use redis_mq::{Cancelled, ExpiredTimer, RedisMq, Settings};
 use serde::{Deserialize, Serialize};
 use testkit::servers::redis::{Redis, installed};
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ async fn raise(mq: &RedisMq, id: u64, level: &str) {
 async fn escalate(mq: &RedisMq, redis: &Redis) -> mpsc::UnboundedReceiver<(u64, u64, String)> {
     let (escalated, escalating) = mpsc::unbounded_channel();
     let state = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let check = move |expired: Expired<Alarm>| {
+    let check = move |expired: ExpiredTimer<Alarm>| {
         let (escalated, mut state) = (escalated.clone(), state.clone());
         async move {
             let Alarm { id, level } = expired.value;
@@ -59,7 +59,7 @@ async fn an_alarm_that_nobody_reads_is_escalated_at_the_time_of_its_level_and_on
     }
     // The usual way: it is read, and the check is taken back.
     let timers = other.expiry_timers("alarm:").unwrap();
-    assert_eq!(timers.cancel("alarm:4").await.unwrap(), Cancelled::Done { tries: 0 });
+    assert_eq!(timers.cancel("alarm:4").await.unwrap(), Cancelled::Done { attempts: 0 });
     // It is read, and whoever read it died before it could take the check back: the check looks again.
     redis.run::<()>(&["SADD", "read", "5"]);
     let mut escalated = Vec::new();
@@ -83,7 +83,7 @@ async fn an_alarm_whose_time_came_while_no_process_ran_is_escalated_at_the_next_
     let mq = connect(&redis, Settings::default()).await;
     raise(&mq, 1, "P0").await;
     let timers = mq.expiry_timers("alarm:").unwrap();
-    while !timers.get::<Alarm>("alarm:1").await.unwrap().unwrap().left.is_zero() {}
+    while !timers.get::<Alarm>("alarm:1").await.unwrap().unwrap().remaining.is_zero() {}
     mq.shutdown().await.unwrap();
     let mq = connect(&redis, Settings::default()).await;
     let mut escalating = escalate(&mq, &redis).await;

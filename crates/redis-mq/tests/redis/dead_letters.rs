@@ -166,7 +166,7 @@ async fn a_replay_may_be_for_everybody() {
         let replayed = dead
             .replay_all()
             .only(|letter| letter.group == "a")
-            .to(ReplayFor::Everybody)
+            .to(ReplayFor::AllGroups)
             .run()
             .await
             .unwrap();

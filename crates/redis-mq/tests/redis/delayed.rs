@@ -202,6 +202,7 @@ async fn a_shutdown_in_a_handler_does_not_wait_for_itself_and_every_call_after_i
     mq.listener("order.placed", stop).start().await.unwrap();
     let (group, dead) =
         (mq.group("order.placed", "redis-mq").unwrap(), mq.dead_letters("order.placed").unwrap());
+    let (timers, lock) = (mq.expiry_timers("order:").unwrap(), mq.lock("nightly"));
     mq.send("order.placed", &Order { number: 1 }).await.unwrap();
     assert!(next(&mut telling).await);
     // Dropped midway, it goes on.
@@ -209,8 +210,40 @@ async fn a_shutdown_in_a_handler_does_not_wait_for_itself_and_every_call_after_i
     mq.shutdown().await.unwrap();
     mq.shutdown().await.unwrap();
     let later = Duration::from_secs(1);
+    let message = Message::json(&1).unwrap();
     let answers = [
         mq.send("order.placed", &1).await.map(drop),
+        mq.send_fields("order.placed", [("a", "b")]).await.map(drop),
+        mq.send_message("order.placed", &message).await.map(drop),
+        mq.send_message_async("order.placed", &message).await.map(drop),
+        mq.send_messages("order.placed", std::slice::from_ref(&message)).await.map(drop),
+        mq.delay_send_message("order.placed", &message, later).await.map(drop),
+        group.ack("1-0").await.map(drop),
+        group.retry("1-0", later).await.map(drop),
+        group.move_to_dlq("1-0", "no").await.map(drop),
+        dead.is_empty().await.map(drop),
+        dead.list(None, 1).await.map(drop),
+        dead.get("1-0").await.map(drop),
+        dead.remove("1-0").await.map(drop),
+        dead.send(&message, "no").await.map(drop),
+        dead.replay("1-0").await.map(drop),
+        dead.replay_all().run().await.map(drop),
+        timers.set("order:1", &1, later).await,
+        timers.cancel("order:1").await.map(drop),
+        timers.get::<u64>("order:1").await.map(drop),
+        timers.dead(None, 1).await.map(drop),
+        timers.dead_count().await.map(drop),
+        timers.replay("1-0").await.map(drop),
+        timers.remove_dead("1-0").await.map(drop),
+        timers
+            .listener(|_: redis_mq::ExpiredTimer<u64>| async { Ok::<_, String>(()) })
+            .start()
+            .await
+            .map(drop),
+        mq.expiry_timers("order:").map(drop),
+        mq.expiry_listener("order:", |_| async { Ok::<_, String>(()) }).start().await.map(drop),
+        lock.try_lock().await.map(drop),
+        lock.lock(later).await.map(drop),
         mq.send_async("order.placed", &1).await.map(drop),
         mq.send_batch("order.placed", &[1]).await.map(drop),
         mq.delay_send("order.placed", &1, later).await.map(drop),
@@ -275,6 +308,50 @@ fn outside_of_a_runtime_an_error_says_so() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let answer = connecting.as_mut().poll(&mut context);
     assert!(matches!(answer, std::task::Poll::Ready(Err(Error::NoRuntime))));
+}
+
+#[test]
+fn outside_of_a_runtime_calls_of_one_that_is_connected_say_so() {
+    fn once<T>(call: impl IntoFuture<Output = T>) -> T {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(call.into_future()).poll(&mut context) {
+            std::task::Poll::Ready(answer) => answer,
+            std::task::Poll::Pending => panic!("it waits"),
+        }
+    }
+    if !installed() {
+        return;
+    }
+    let redis = Redis::single();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mq = runtime.block_on(connect(&redis, Settings::default()));
+    let later = Duration::from_secs(1);
+    let (group, dead, timers) = runtime.block_on(async {
+        let timers = mq.expiry_timers("order:").unwrap();
+        (mq.group("order", "redis-mq").unwrap(), mq.dead_letters("order").unwrap(), timers)
+    });
+    let answers = [
+        once(mq.send("order", &1)).map(drop),
+        once(mq.send_async("order", &1)).map(drop),
+        once(mq.send_batch("order", &[1])).map(drop),
+        once(mq.delay_send("order", &1, later)).map(drop),
+        once(mq.cancel("x")).map(drop),
+        once(mq.listener("order", |_: redis_mq::Entry<Order>| async { Ok::<_, String>(()) }).start())
+            .map(drop),
+        once(group.stats()).map(drop),
+        once(dead.len()).map(drop),
+        once(dead.replay_all().run()).map(drop),
+        once(timers.set("order:1", &1, later)),
+        once(timers.dead_count()).map(drop),
+        once(timers.listener(|_: redis_mq::ExpiredTimer<u64>| async { Ok::<_, String>(()) }).start())
+            .map(drop),
+        once(mq.expiry_listener("order:", |_| async { Ok::<_, String>(()) }).start()).map(drop),
+        once(mq.lock("nightly").try_lock()).map(drop),
+    ];
+    for (place, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(Error::NoRuntime)), "answer {place}: {answer:?}");
+    }
+    runtime.block_on(mq.shutdown()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redis_mq::{Error, ExpiredKey, RedisMq, Settings, Verdict};
+use redis_mq::{Backoff, Error, ExpiredKey, RedisMq, RetryPolicy, Settings, Verdict};
 use testkit::servers::redis::{Cluster, Redis, Sentinels, installed};
 use tokio::sync::mpsc;
 
@@ -187,7 +187,7 @@ async fn who_hears_late_does_not_repeat_what_another_has_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_of_an_expired_key_that_fails_is_tried_again() {
+async fn a_handler_of_an_expired_key_that_fails_is_tried_again_as_its_policy_says() {
     if !installed() {
         return;
     }
@@ -199,11 +199,18 @@ async fn a_handler_of_an_expired_key_that_fails_is_tried_again() {
         async { Err::<(), _>("not today") }
     };
     let short = Duration::from_millis(10);
-    mq.expiry_listener("session:", fail).retry(short, short).start().await.unwrap();
-    redis.run::<()>(&["SET", "session:1", "1", "PX", "1"]);
-    let first = next(&mut trying).await;
-    for _ in 1..5 {
-        assert_eq!(next(&mut trying).await, first);
+    let policy = RetryPolicy { attempts: 3, backoff: Backoff::Fixed, min: short, max: short };
+    let listener = || mq.expiry_listener("session:", fail.clone());
+    let contradicting = RetryPolicy { min: short * 2, ..policy.clone() };
+    assert!(matches!(listener().retry(contradicting).start().await, Err(Error::Invalid(_))));
+    listener().retry(policy).start().await.unwrap();
+    drop(fail);
+    for key in ["session:1", "session:2"] {
+        redis.run::<()>(&["SET", key, "1", "PX", "1"]);
+        // A fourth try of the first key would come before the third of the second.
+        for attempt in 1..=3 {
+            assert_eq!(next(&mut trying).await.key, key, "attempt {attempt}");
+        }
     }
     mq.shutdown().await.unwrap();
     assert!(trying.recv().await.is_none(), "given up");
@@ -303,7 +310,7 @@ async fn after_a_restart_of_redis_it_is_told_that_some_may_have_been_missed_and_
         let told = heard.send(expired).map_err(|_| "nobody listens");
         async move { told }
     };
-    let tell = move |gap: &redis_mq::Gap| drop(told.send(gap.server.clone()));
+    let tell = move |gap: &redis_mq::EventGap| drop(told.send(gap.server.clone()));
     mq.expiry_listener("session:", hand_on).on_gap(tell).start().await.unwrap();
     // The setting is forgotten with it, too.
     redis.restart();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_mq::{Entry, Expired, RedisMq, Retry, Settings};
+use redis_mq::{Entry, ExpiredTimer, RedisMq, Retry, Settings};
 use testkit::servers::{
     proxy::Proxy,
     redis::{Redis, installed},
@@ -22,7 +22,7 @@ async fn a_failure_whose_answer_was_lost_is_counted_once() {
     }
     let redis = Redis::single();
     let proxy = Proxy::to(redis.port());
-    let fail = script::of_a_group(include_str!("../../src/scripts/fail.lua"));
+    let fail = script::group_script(include_str!("../../src/scripts/fail.lua"));
     // Redis hears of it, and the connection is gone before it answers.
     proxy.cut_on(&script::needle(&fail, &redis), 1);
     // It is told again before the next try.
@@ -64,8 +64,8 @@ async fn a_heartbeat_that_comes_after_a_failure_hides_no_entry_that_was_trimmed_
     redis.run::<usize>(&["ZADD", "due", "0", &id]);
     redis.run::<usize>(&["XTRIM", "order", "MAXLEN", "0"]);
     let (beat, due) = (
-        script::of_a_group(include_str!("../../src/scripts/beat.lua")),
-        script::of_a_group(include_str!("../../src/scripts/due.lua")),
+        script::group_script(include_str!("../../src/scripts/heartbeat.lua")),
+        script::group_script(include_str!("../../src/scripts/due.lua")),
     );
     let keyed = |script: &redis::Script, words: &[&str]| -> redis::Value {
         let mut call = script.prepare_invoke();
@@ -85,8 +85,8 @@ async fn a_suspect_that_is_begun_twice_by_one_call_is_blamed_once() {
     }
     let redis = Redis::single();
     let id = read_by_one(&redis);
-    let begin = script::of_a_group(include_str!("../../src/scripts/begin.lua"));
-    let fail = script::of_a_group(include_str!("../../src/scripts/fail.lua"));
+    let begin = script::group_script(include_str!("../../src/scripts/begin_attempt.lua"));
+    let fail = script::group_script(include_str!("../../src/scripts/fail.lua"));
     let keys = ["order", "tries", "due", "order_dlq"];
     let mut connection = redis.connection();
     let mut ask = |script: &redis::Script, words: &[&str]| {
@@ -131,13 +131,13 @@ async fn a_timer_whose_claim_was_not_answered_is_handled_at_its_first_try() {
     for number in 0..5 {
         timers.set(&format!("order:{number}"), &Order { number }, Duration::from_millis(1)).await.unwrap();
     }
-    while !timers.get::<Order>("order:4").await.unwrap().unwrap().left.is_zero() {}
+    while !timers.get::<Order>("order:4").await.unwrap().unwrap().remaining.is_zero() {}
     let claim = script::of_timers(include_str!("../../src/expiry/claim.lua"));
     proxy.cut_on(&script::needle(&claim, &redis), 1);
     let mq = through(&proxy, quick()).await;
     let (told, mut telling) = mpsc::unbounded_channel();
-    let handler = move |expired: Expired<Order>| {
-        let told = told.send((expired.value.number, expired.tries)).map_err(|_| "nobody listens");
+    let handler = move |expired: ExpiredTimer<Order>| {
+        let told = told.send((expired.value.number, expired.attempt)).map_err(|_| "nobody listens");
         async move { told }
     };
     mq.expiry_timers("order:").unwrap().listener(handler).start().await.unwrap();

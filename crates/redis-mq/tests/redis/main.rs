@@ -4,29 +4,29 @@
 mod alarms;
 mod bodies;
 mod chaos;
+mod configuration;
 mod dead_letters;
 mod delayed;
 mod expiry;
-mod failing;
-mod joining;
+mod failures;
+mod join;
 mod killed;
-mod listening;
+mod listener;
 mod lock;
 mod lost_answers;
-mod measuring;
-mod ordering;
-mod places;
-mod reclaiming;
+mod metrics;
+mod order;
+mod reclaim;
 mod recovery;
-mod retrying;
+mod retry;
 mod script;
-mod sending;
+mod send;
 mod server;
-mod settling;
-mod subscribing;
+mod settle;
+mod subscribe;
 mod timers;
-mod trimming;
-mod wiring;
+mod topology;
+mod trim;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -49,7 +49,7 @@ fn quick() -> Settings {
     Settings {
         poll_interval: Duration::from_millis(100),
         processing_timeout: Duration::from_millis(400),
-        tidy_interval: Duration::from_millis(50),
+        maintenance_interval: Duration::from_millis(50),
         retry: Retry { min: Duration::from_millis(20), max: Duration::from_millis(50), ..Retry::default() },
         ..Settings::default()
     }

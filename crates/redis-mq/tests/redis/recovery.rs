@@ -70,7 +70,7 @@ async fn in_order_what_a_read_took_whose_answer_was_lost_comes_before_what_follo
     let mq = connect(&redis, quick()).await;
     send(&mq, 1..=3).await;
     // So that the first call is not answered with `NOSCRIPT`.
-    script::needle(&script::alone(include_str!("../../src/scripts/next.lua")), &redis);
+    script::needle(&script::standalone_script(include_str!("../../src/scripts/read_ordered.lua")), &redis);
     proxy.cut_after(b"$4\r\nnext\r\n", 1);
     let cut_off = through(&proxy, quick()).await;
     let (_, mut telling) = listen(&cut_off, false).await;
@@ -176,7 +176,7 @@ async fn in_order_a_take_over_that_failed_is_done_again_before_anything_is_read(
     left_by_another(&redis, 3);
     let proxy = Proxy::to(redis.port());
     let mq = connect(&redis, quick()).await;
-    let take = script::of_a_group(include_str!("../../src/scripts/take.lua"));
+    let take = script::group_script(include_str!("../../src/scripts/reclaim.lua"));
     proxy.cut_before(&script::needle(&take, &redis), 1);
     send(&mq, [4]).await;
     let cut_off = through(&proxy, quick()).await;
@@ -195,7 +195,7 @@ async fn in_order_a_try_that_could_not_be_begun_is_begun_again_before_what_follo
     }
     let redis = Redis::single();
     let proxy = Proxy::to(redis.port());
-    let begin = script::of_a_group(include_str!("../../src/scripts/begin.lua"));
+    let begin = script::group_script(include_str!("../../src/scripts/begin_attempt.lua"));
     proxy.cut_before(&script::needle(&begin, &redis), 1);
     let mq = through(&proxy, quick()).await;
     let (_, mut telling) = listen(&mq, true).await;
@@ -217,7 +217,7 @@ async fn in_order_a_suspect_that_could_not_be_begun_is_begun_again_before_what_f
     let redis = Redis::single();
     left_by_another(&redis, 1);
     let proxy = Proxy::to(redis.port());
-    let begin = script::of_a_group(include_str!("../../src/scripts/begin.lua"));
+    let begin = script::group_script(include_str!("../../src/scripts/begin_attempt.lua"));
     proxy.cut_before(&script::needle(&begin, &redis), 1);
     let direct = connect(&redis, quick()).await;
     send(&direct, [2]).await;
@@ -236,7 +236,7 @@ async fn in_order_a_failure_that_could_not_be_written_down_holds_back_what_follo
     }
     let redis = Redis::single();
     let proxy = Proxy::to(redis.port());
-    let fail = script::of_a_group(include_str!("../../src/scripts/fail.lua"));
+    let fail = script::group_script(include_str!("../../src/scripts/fail.lua"));
     // As often as it is told again.
     proxy.cut_before(&script::needle(&fail, &redis), 3);
     let mq = through(&proxy, quick()).await;

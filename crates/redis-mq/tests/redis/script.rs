@@ -6,7 +6,7 @@ use testkit::servers::redis::Redis;
 const PRELUDE: &str = include_str!("../../src/scripts/prelude.lua");
 
 /// A script of a consumer group.
-pub(crate) fn of_a_group(text: &str) -> Script {
+pub(crate) fn group_script(text: &str) -> Script {
     Script::new(&format!("#!lua flags=allow-oom\n{PRELUDE}\n{text}"))
 }
 
@@ -16,7 +16,7 @@ pub(crate) fn of_timers(text: &str) -> Script {
 }
 
 /// A script with keys of its own.
-pub(crate) fn alone(text: &str) -> Script {
+pub(crate) fn standalone_script(text: &str) -> Script {
     Script::new(&format!("#!lua flags=allow-oom\n{text}"))
 }
 

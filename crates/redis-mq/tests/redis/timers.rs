@@ -7,16 +7,19 @@ use std::{
     time::Duration,
 };
 
-use redis_mq::{Cancelled, Error, Expired, ExpiryTimers, RedisMq, Settings, TimerReplayed, Verdict};
+use redis_mq::{
+    Backoff, Cancelled, Error, ExpiredTimer, ExpiryTimers, RedisMq, Retry, RetryPolicy, Settings,
+    TimerReplayed, Verdict,
+};
 use testkit::servers::redis::{Cluster, Redis, installed};
 use tokio::sync::mpsc;
 
 use crate::{Order, SOON, connect, next, quick, wait_until};
 
 /// Works on timers, and hands on each.
-async fn work(timers: &ExpiryTimers) -> mpsc::UnboundedReceiver<Expired<Order>> {
+async fn work(timers: &ExpiryTimers) -> mpsc::UnboundedReceiver<ExpiredTimer<Order>> {
     let (done, doing) = mpsc::unbounded_channel();
-    let hand_on = move |expired: Expired<Order>| {
+    let hand_on = move |expired: ExpiredTimer<Order>| {
         let told = done.send(expired).map_err(|_| "nobody listens");
         async move { told }
     };
@@ -43,11 +46,11 @@ async fn a_timer_runs_with_its_value_once_its_time_is_over_and_never_early() {
     assert_eq!(redis.run::<String>(&["GET", "order:1"]), r#"{"number":1}"#, "an ordinary key");
     assert!((1..=700).contains(&redis.run::<i64>(&["PTTL", "order:1"])));
     let waiting = timers.get::<Order>("order:1").await.unwrap().unwrap();
-    assert_eq!((waiting.value.number, waiting.tries), (1, 0));
-    assert!(waiting.left <= Duration::from_millis(700) && !waiting.left.is_zero());
+    assert_eq!((waiting.value.number, waiting.attempts), (1, 0));
+    assert!(waiting.remaining <= Duration::from_millis(700) && !waiting.remaining.is_zero());
     let expired = next(&mut doing).await;
     assert!(expired.due_ms >= before + 700 && time_ms(&redis) >= expired.due_ms);
-    assert_eq!((expired.key.as_str(), expired.value.number, expired.tries), ("order:1", 1, 1));
+    assert_eq!((expired.key.as_str(), expired.value.number, expired.attempt), ("order:1", 1, 1));
     mq.shutdown().await.unwrap();
     assert!(redis.run::<Vec<String>>(&["KEYS", "redis-mq:timers:*"]).is_empty(), "nothing is left of it");
 }
@@ -62,7 +65,7 @@ async fn what_was_taken_back_never_runs_and_what_was_set_again_runs_once() {
     let timers = mq.expiry_timers("order:").unwrap();
     let (short, long) = (Duration::from_millis(200), Duration::from_millis(400));
     timers.set("order:1", &Order { number: 1 }, short).await.unwrap();
-    assert_eq!(timers.cancel("order:1").await.unwrap(), Cancelled::Done { tries: 0 });
+    assert_eq!(timers.cancel("order:1").await.unwrap(), Cancelled::Done { attempts: 0 });
     assert!(!redis.run::<bool>(&["EXISTS", "order:1"]));
     assert_eq!(timers.cancel("order:1").await.unwrap(), Cancelled::Unknown);
     timers.set("order:2", &Order { number: 2 }, short).await.unwrap();
@@ -85,10 +88,10 @@ async fn a_timer_that_fails_panics_or_hangs_is_tried_again_and_others_do_not_wai
     let mq = connect(&redis, quick()).await;
     let timers = mq.expiry_timers("order:").unwrap();
     let (done, mut doing) = mpsc::unbounded_channel();
-    let moody = move |expired: Expired<Order>| {
+    let moody = move |expired: ExpiredTimer<Order>| {
         let done = done.clone();
         async move {
-            match (expired.value.number, expired.tries) {
+            match (expired.value.number, expired.attempt) {
                 (0, 1..3) => return Err("not today"),
                 (1, 1) => panic!("a bug"),
                 (2, 1) => std::future::pending().await,
@@ -98,7 +101,7 @@ async fn a_timer_that_fails_panics_or_hangs_is_tried_again_and_others_do_not_wai
         }
     };
     let wait = Duration::from_secs(1);
-    timers.listener(moody).retry(wait, wait).start().await.unwrap();
+    timers.listener(moody).retry(Retry { min: wait, max: wait, ..Retry::default() }).start().await.unwrap();
     for number in 0..10 {
         timers.set(&format!("order:{number}"), &Order { number }, Duration::from_millis(1)).await.unwrap();
     }
@@ -117,7 +120,7 @@ async fn a_timer_that_fails_panics_or_hangs_is_tried_again_and_others_do_not_wai
             break one;
         }
     };
-    assert_eq!((dead.key.as_str(), dead.tries), ("order:text", 1));
+    assert_eq!((dead.key.as_str(), dead.attempts), ("order:text", 1));
     mq.shutdown().await.unwrap();
 }
 
@@ -131,7 +134,7 @@ async fn a_timer_that_is_at_work_is_too_late_to_take_back_and_one_set_meanwhile_
     let timers = mq.expiry_timers("order:").unwrap();
     let (begun, mut beginning) = mpsc::unbounded_channel();
     let (go, gone) = tokio::sync::watch::channel(false);
-    let slow = move |expired: Expired<Order>| {
+    let slow = move |expired: ExpiredTimer<Order>| {
         let (begun, mut gone) = (begun.clone(), gone.clone());
         async move {
             let _ = begun.send(expired.value.number);
@@ -195,7 +198,7 @@ async fn instance(url: &str, prefix: &str, ledger: &Ledger) -> RedisMq {
     let settings = Settings { poll_interval: Duration::from_millis(100), ..Settings::default() };
     let mq = RedisMq::connect_with(url, settings).await.unwrap();
     let ledger = ledger.clone();
-    let count = move |expired: Expired<Order>| {
+    let count = move |expired: ExpiredTimer<Order>| {
         *ledger.lock().unwrap().entry(expired.key).or_default() += 1;
         async { Ok::<_, String>(()) }
     };
@@ -217,7 +220,7 @@ async fn each_of_a_thousand_is_handled_once(url: &str, prefix: &str) {
     for number in 0..500 {
         set(number, 1 + number % 7).await;
     }
-    while !timers.get::<Order>(&format!("{prefix}499")).await.unwrap().unwrap().left.is_zero() {}
+    while !timers.get::<Order>(&format!("{prefix}499")).await.unwrap().unwrap().remaining.is_zero() {}
     let mut instances = Vec::new();
     for _ in 0..4 {
         instances.push(instance(url, prefix, &ledger).await);
@@ -267,7 +270,7 @@ async fn as_a_process_that_never_finishes_a_timer() {
     let Some(url) = std::env::var_os(URL).and_then(|url| url.into_string().ok()) else { return };
     let mq =
         RedisMq::connect_with(&url, Settings { processing_timeout: SOON / 20, ..quick() }).await.unwrap();
-    let never = |_: Expired<Order>| std::future::pending::<Result<(), String>>();
+    let never = |_: ExpiredTimer<Order>| std::future::pending::<Result<(), String>>();
     mq.expiry_timers("order:").unwrap().listener(never).start().await.unwrap();
     std::future::pending().await
 }
@@ -296,14 +299,14 @@ async fn a_timer_that_a_killed_process_was_at_is_tried_by_another() {
         timers.set(&format!("order:{number}"), &Order { number }, Duration::from_millis(1)).await.unwrap();
     }
     for number in 0..5 {
-        while timers.get::<Order>(&format!("order:{number}")).await.unwrap().unwrap().tries == 0 {}
+        while timers.get::<Order>(&format!("order:{number}")).await.unwrap().unwrap().attempts == 0 {}
     }
     drop(child);
     let mut doing = work(&timers).await;
     let mut all = Vec::new();
     for _ in 0..5 {
         let expired = next(&mut doing).await;
-        assert!(expired.tries > 1);
+        assert!(expired.attempt > 1);
         all.push(expired.value.number);
     }
     all.sort_unstable();
@@ -337,13 +340,14 @@ async fn a_timer_that_always_fails_is_given_up_with_the_reason_and_can_be_replay
     let timers = mq.expiry_timers("order:").unwrap();
     let (begun, mut beginning) = mpsc::unbounded_channel();
     let (mend, mended) = tokio::sync::watch::channel(false);
-    let handler = move |expired: Expired<Order>| {
-        let _ = begun.send(expired.tries);
+    let handler = move |expired: ExpiredTimer<Order>| {
+        let _ = begun.send(expired.attempt);
         let is_mended = *mended.borrow();
         async move { if is_mended { Ok(()) } else { Err("not today") } }
     };
     let wait = Duration::from_millis(20);
-    timers.listener(handler).retry(wait, wait).attempts(3).start().await.unwrap();
+    let policy = RetryPolicy { attempts: 3, backoff: Backoff::Fixed, min: wait, max: wait };
+    timers.listener(handler).retry(policy).start().await.unwrap();
     timers.set("order:1", &Order { number: 1 }, Duration::from_millis(1)).await.unwrap();
     assert_eq!(
         [next(&mut beginning).await, next(&mut beginning).await, next(&mut beginning).await],
@@ -353,7 +357,7 @@ async fn a_timer_that_always_fails_is_given_up_with_the_reason_and_can_be_replay
     wait_until("it is given up", || dead() == 1);
     assert_eq!(timers.get::<Order>("order:1").await.unwrap(), None);
     let letter = timers.dead(None, 10).await.unwrap().remove(0);
-    assert_eq!((letter.key.as_str(), letter.tries, letter.reason.as_str()), ("order:1", 3, "not today"));
+    assert_eq!((letter.key.as_str(), letter.attempts, letter.reason.as_str()), ("order:1", 3, "not today"));
     assert_eq!(letter.json::<Order>().unwrap(), Order { number: 1 });
     assert!(timers.dead(Some(&letter.id), 10).await.unwrap().is_empty());
 
@@ -383,15 +387,15 @@ async fn a_timer_with_which_every_process_dies_is_given_up_as_well() {
     command.args(["--exact", "timers::as_a_process_that_never_finishes_a_timer"]).env(URL, redis.url());
     let child = Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     timers.set("order:1", &Order { number: 1 }, Duration::from_millis(1)).await.unwrap();
-    while timers.get::<Order>("order:1").await.unwrap().unwrap().tries == 0 {}
+    while timers.get::<Order>("order:1").await.unwrap().unwrap().attempts == 0 {}
     drop(child);
-    let never = |_: Expired<Order>| async { Err::<(), _>("it must not be called") };
+    let never = |_: ExpiredTimer<Order>| async { Err::<(), _>("it must not be called") };
     timers.listener(never).attempts(1).start().await.unwrap();
     let dead = || redis.run::<usize>(&["XLEN", "redis-mq:timers:{order:}:order::dead"]);
     wait_until("it is given up", || dead() == 1);
     let letter = timers.dead(None, 10).await.unwrap().remove(0);
     assert!(letter.reason.contains("nothing was heard"), "{letter:?}");
-    assert_eq!(letter.tries, 1);
+    assert_eq!(letter.attempts, 1);
     assert!(timers.remove_dead(&letter.id).await.unwrap());
     assert_eq!(timers.dead_count().await.unwrap(), 0);
     mq.shutdown().await.unwrap();
@@ -423,10 +427,10 @@ async fn a_timer_that_failed_comes_again_after_its_own_short_wait_and_one_that_i
     let mq = connect(&redis, Settings { poll_interval: Duration::from_secs(60), ..quick() }).await;
     let timers = mq.expiry_timers("order:").unwrap();
     let (told, mut telling) = mpsc::unbounded_channel();
-    let handler = move |expired: Expired<Order>| {
-        let _ = told.send((expired.value.number, expired.tries));
+    let handler = move |expired: ExpiredTimer<Order>| {
+        let _ = told.send((expired.value.number, expired.attempt));
         async move {
-            match (expired.value.number, expired.tries) {
+            match (expired.value.number, expired.attempt) {
                 (1, 1) => Err("not yet"),
                 (1, 2) => Ok(Verdict::retry_after(Duration::from_millis(10))),
                 (2, _) => Ok(Verdict::give_up("no such customer")),
@@ -435,7 +439,7 @@ async fn a_timer_that_failed_comes_again_after_its_own_short_wait_and_one_that_i
         }
     };
     let wait = Duration::from_millis(20);
-    timers.listener(handler).retry(wait, wait).start().await.unwrap();
+    timers.listener(handler).retry(Retry { min: wait, max: wait, ..Retry::default() }).start().await.unwrap();
     timers.set("order:1", &Order { number: 1 }, Duration::from_millis(1)).await.unwrap();
     for tries in [1, 2, 3] {
         assert_eq!(next(&mut telling).await, (1, tries));

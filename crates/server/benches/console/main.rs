@@ -11,7 +11,10 @@ use browser::{Browser, Look};
 use clap::Parser;
 use duly::Message;
 use duly_core::schedule::Random;
-use duly_server::{config::Config, serve};
+use duly_server::{
+    config::{Config, StoreSetup},
+    serve,
+};
 use serde_json::json;
 use testkit::{
     bench::{
@@ -54,7 +57,7 @@ async fn run(arguments: &Arguments) {
     let folder = tempfile::tempdir().unwrap();
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        data: folder.path().join("data"),
+        store: StoreSetup::in_folder(folder.path().join("data")),
         ..Config::default()
     };
     let running = serve::start(config).await.unwrap();

@@ -88,7 +88,8 @@ fn every_setting_stands_in_the_reference() {
 
 #[test]
 fn the_examples_of_the_default_file_are_right_too() {
-    let told: BTreeSet<_> = read(&uncommented()).problems.into_iter().map(|problem| problem.path).collect();
+    let reported: BTreeSet<_> =
+        read(&uncommented()).problems.into_iter().map(|problem| problem.path).collect();
     // Settings of another store than the one named, files that are not there, and a token given in all three ways at once.
     let expected = [
         "auth.tokens[0].token",
@@ -113,5 +114,5 @@ fn the_examples_of_the_default_file_are_right_too() {
         "store.wait_replicas",
         "tls.cert",
     ];
-    assert_eq!(told, expected.map(str::to_owned).into());
+    assert_eq!(reported, expected.map(str::to_owned).into());
 }

@@ -9,8 +9,8 @@ mod alerts;
 mod coverage;
 mod credentials;
 mod environment;
-mod incoming;
 mod load;
+mod message_sources;
 mod origin;
 mod problems;
 mod resolve;
@@ -30,16 +30,13 @@ mod written;
 pub use load::Loaded;
 pub use origin::Origin;
 pub use problems::{Problem, Problems};
-pub(crate) use resolve::widest as widest_limits;
+pub use resolve::widest as widest_limits;
 pub use secret::Secret;
 pub use section::Setting;
 pub use sources::{Flags, Sources};
 pub use tls::TlsFault;
 pub(crate) use units::show_span;
-pub use used::{
-    AlertRules, Config, HttpLimits, PairSetup, RedisSetup, SinkSetup, SourceSetup, SqlServer, SqlSetup,
-    StoreKind, StoreSetup, Thresholds, TlsFiles,
-};
+pub use used::{AlertRules, Config, HttpLimits, SinkSetup, SourceSetup, StoreSetup, Thresholds, TlsFiles};
 
 /// A commented file with every setting and its default.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");

@@ -1,6 +1,12 @@
 //! From the tree to the settings that are used: one function per table of the file.
 
-use std::{collections::BTreeMap, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use duly::{
     Backoff, HandlerOptions, Levels, Limits, RetryPolicy, SweepSettings, days, hours, millis, minutes,
@@ -9,7 +15,7 @@ use duly::{
 use serde_json::Value as Json;
 
 use super::{
-    Config, HttpLimits, Origin, TlsFiles, alerts, credentials, incoming,
+    Config, HttpLimits, Origin, TlsFiles, alerts, credentials, message_sources,
     secret::mask_url,
     section::{Section, within},
     sinks, store,
@@ -25,22 +31,24 @@ const NAME_MAX: usize = 64;
 pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     let default = Config::default();
     let listen = top.value("listen", default.listen, read_address, |addr| addr.to_string().into());
-    let data = top.value("data", default.data, read_folder, |path| path.display().to_string().into());
+    let data = default.data().unwrap_or(Path::new("")).to_owned();
+    let data = top.value("data", data, read_folder, |path| path.display().to_string().into());
     let deliver = top.flag("deliver", default.deliver);
     let levels_default = top.take("levels_default");
-    let store = top.table("store", store::store);
+    let store = top.table("store", |section| store::store(section, data));
     let (limits, http) = top.table("limits", limits);
     let levels = levels(top, levels_default, limits.delay_max);
-    let scan = top.table("scan", scan);
+    top.renamed("scan", "sweep");
+    let sweep = top.table("sweep", sweep);
     let retry = top.table("retry", |section| self::retry(section, RetryPolicy::default()));
     let handlers = top.table("handlers", handlers);
     let sinks = top.table("sinks", |section| sinks::all(section, store.lease, &retry));
-    let sources = top.table("sources", |section| incoming::all(section, &sinks));
+    let sources = top.table("sources", |section| message_sources::all(section, &sinks));
     let alerts = top.table("alerts", alerts::rules);
     let tokens = top.table("auth", credentials::tokens);
     let tls = top.table("tls", tls);
     let (node, heartbeat) = top.table("cluster", |section| cluster(section, default.node, default.heartbeat));
-    sweeps_within_heartbeats(top, &scan, heartbeat);
+    sweeps_within_heartbeats(top, &sweep, heartbeat);
     // A token that is wrong is not one that is missing.
     let tokens_are_right = !top.reading.problems.iter().any(|problem| problem.path.starts_with("auth"));
     if tokens_are_right && let Err(detail) = listen_allowed(listen, &tokens, insecure_no_auth) {
@@ -49,13 +57,12 @@ pub(super) fn config(top: &mut Section<'_>, insecure_no_auth: bool) -> Config {
     }
     Config {
         listen,
-        data,
         deliver,
         store,
         sinks,
         sources,
         levels,
-        scan,
+        sweep,
         retry,
         handlers,
         alerts,
@@ -140,27 +147,27 @@ fn with_fallback(top: &mut Section<'_>, levels: Levels, fallback: Option<Node>) 
     }
 }
 
-fn scan(section: &mut Section<'_>) -> SweepSettings {
+fn sweep(section: &mut Section<'_>) -> SweepSettings {
     let (default, range) = (SweepSettings::default(), millis(1)..=minutes(1));
-    let pace = SweepSettings {
+    let sweep = SweepSettings {
         initial: section.span("initial", default.initial, range.clone()),
         min: section.span("min", default.min, range.clone()),
         max: section.span("max", default.max, range.clone()),
         idle_max: section.span("idle_max", default.idle_max, range),
     };
-    section.ascending("min", pace.min, "max", pace.max);
-    section.ascending("max", pace.max, "idle_max", pace.idle_max);
+    section.ascending("min", sweep.min, "max", sweep.max);
+    section.ascending("max", sweep.max, "idle_max", sweep.idle_max);
     section.removed("batch");
-    pace
+    sweep
 }
 
 /// A node says that it is there with every sweep: the shortest interval cannot be longer than the heartbeat.
-fn sweeps_within_heartbeats(top: &mut Section<'_>, scan: &SweepSettings, heartbeat: Duration) {
-    let (low, high) = ("scan.min", "cluster.heartbeat");
+fn sweeps_within_heartbeats(top: &mut Section<'_>, sweep: &SweepSettings, heartbeat: Duration) {
+    let (low, high) = ("sweep.min", "cluster.heartbeat");
     let faulty = [low, high].iter().any(|path| top.reading.is_faulty(path));
-    if scan.min > heartbeat && !faulty {
+    if sweep.min > heartbeat && !faulty {
         let origin = top.origin_of(low).max(top.origin_of(high));
-        let (from, to) = (show_span(scan.min), show_span(heartbeat));
+        let (from, to) = (show_span(sweep.min), show_span(heartbeat));
         if top.is_written(high) && !top.is_written(low) {
             top.fault(high, &origin, format!("it is {to}, shorter than {low}, which is {from}"));
         } else {
@@ -241,7 +248,7 @@ fn limits(section: &mut Section<'_>) -> (Limits, HttpLimits) {
 
 /// The same with every limit of a single message as wide as a configuration can set it: a tool that does not know the
 /// configuration of the servers must not refuse what they take.
-pub(crate) fn widest(limits: &Limits) -> Limits {
+pub fn widest(limits: &Limits) -> Limits {
     Limits {
         body_bytes_max: BODY_MAX,
         properties_max: PROPERTIES_MAX,

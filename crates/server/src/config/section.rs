@@ -104,6 +104,13 @@ impl<'r> Section<'r> {
         }
     }
 
+    /// A setting of earlier versions under another name. Its value is not used: two names for one thing would have to agree.
+    pub(super) fn renamed(&mut self, old: &str, new: &str) {
+        if let Some(node) = self.table.remove(old) {
+            self.fault(old, &node.origin, format!("it is called {new} now"));
+        }
+    }
+
     /// Whether `key` was written and not yet taken.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)

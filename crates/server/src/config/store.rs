@@ -1,17 +1,14 @@
 //! `[store]`: where messages wait.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use duly::{days, hours, minutes, seconds};
-use duly_stores::{redis, sql};
-
-use super::{
-    PairSetup, RedisSetup, Secret, SqlServer, SqlSetup, StoreKind, StoreSetup, section::Section,
-    suggest::did_you_mean,
+use duly_stores::{
+    EmbeddedConfig, RedisAndMysqlConfig, RedisConfig, SqlConfig, SqlServer, StoreConfig, redis, sql,
 };
 
-/// Kinds of store that are there.
-const KINDS: [&str; 5] = ["embedded", "redis", "mysql", "postgres", "redis+mysql"];
+use super::{Secret, StoreSetup, section::Section, suggest::did_you_mean};
+
 /// Settings that not every kind has, and the kinds that have them.
 const SETTINGS: [(&str, &[&str]); 9] = [
     ("redis", &["redis", "redis+mysql"]),
@@ -27,7 +24,8 @@ const SETTINGS: [(&str, &[&str]); 9] = [
 /// The most connections that one node may hold.
 const CONNECTIONS_MAX: u32 = 1000;
 
-pub(super) fn store(section: &mut Section<'_>) -> StoreSetup {
+/// `data` is the folder of the embedded store.
+pub(super) fn store(section: &mut Section<'_>, data: PathBuf) -> StoreSetup {
     let word =
         section.value("kind", "embedded".to_owned(), |node| known(node.text()?), |kind| kind.as_str().into());
     let faulty = section.reading.is_faulty("store.kind");
@@ -39,25 +37,25 @@ pub(super) fn store(section: &mut Section<'_>) -> StoreSetup {
             section.fault(key, &node.origin, detail);
         }
     }
-    let kind = match word.as_str() {
-        "redis" => StoreKind::Redis(of_redis(section)),
-        "mysql" => StoreKind::Sql(of_sql(section, SqlServer::Mysql)),
-        "postgres" => StoreKind::Sql(of_sql(section, SqlServer::Postgres)),
-        "redis+mysql" => StoreKind::Pair(of_pair(section)),
-        _ => StoreKind::Embedded,
+    let config = match word.as_str() {
+        "redis" => StoreConfig::Redis(of_redis(section)),
+        "mysql" => StoreConfig::Sql(of_sql(section, SqlServer::Mysql)),
+        "postgres" => StoreConfig::Sql(of_sql(section, SqlServer::Postgres)),
+        "redis+mysql" => StoreConfig::RedisAndMysql(of_redis_and_mysql(section)),
+        _ => StoreConfig::Embedded(EmbeddedConfig::new(data)),
     };
-    let default = StoreSetup::of(kind);
+    let default = StoreSetup::of(config);
     StoreSetup {
         lease: section.span("lease", default.lease, seconds(1)..=hours(12)),
         retention: section.span("retention", default.retention, Duration::ZERO..=days(3653)),
         retention_max: section.number("retention_max", default.retention_max, 0..=100_000_000),
-        kind: default.kind,
+        config: default.config,
     }
 }
 
-fn of_redis(section: &mut Section<'_>) -> RedisSetup {
-    let default = RedisSetup::default();
-    RedisSetup {
+fn of_redis(section: &mut Section<'_>) -> RedisConfig {
+    let default = RedisConfig::default();
+    RedisConfig {
         url: address(section, "redis", default.url, redis::check_address),
         shards: section.number("shards", default.shards, 1..=redis::Options::SHARDS_MAX),
         allow_volatile: section.flag("allow_volatile", default.allow_volatile),
@@ -65,12 +63,9 @@ fn of_redis(section: &mut Section<'_>) -> RedisSetup {
     }
 }
 
-fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlSetup {
-    let default = SqlSetup::of(server);
-    let key = match server {
-        SqlServer::Mysql => "mysql",
-        SqlServer::Postgres => "postgres",
-    };
+fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlConfig {
+    let default = SqlConfig::of(server);
+    let key = server.kind();
     let check = |url: &str| {
         let server_there = sql::check_address(url)?;
         if server_there == server {
@@ -78,7 +73,7 @@ fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlSetup {
         }
         Err(format!("this is an address of {server_there}; write {key}://user@host/database"))
     };
-    SqlSetup {
+    SqlConfig {
         server,
         url: address(section, key, default.url, check),
         shards: section.number("shards", default.shards, 1..=sql::Options::SHARDS_MAX),
@@ -87,9 +82,9 @@ fn of_sql(section: &mut Section<'_>, server: SqlServer) -> SqlSetup {
     }
 }
 
-fn of_pair(section: &mut Section<'_>) -> PairSetup {
-    let default = PairSetup::default();
-    PairSetup {
+fn of_redis_and_mysql(section: &mut Section<'_>) -> RedisAndMysqlConfig {
+    let default = RedisAndMysqlConfig::default();
+    RedisAndMysqlConfig {
         redis: address(section, "redis", default.redis, redis::check_address),
         mysql: of_sql(section, SqlServer::Mysql),
         horizon: section.span("horizon", default.horizon, minutes(1)..=hours(24)),
@@ -116,11 +111,12 @@ fn address(
 }
 
 fn known(word: &str) -> Result<String, String> {
-    if KINDS.contains(&word) {
+    let kinds = StoreConfig::KINDS;
+    if kinds.contains(&word) {
         return Ok(word.into());
     }
-    let there = format!("use {}", either(&KINDS.map(|kind| format!("{kind:?}"))));
-    Err(format!("there is no {word:?} store{}; {there}", did_you_mean(word, KINDS)))
+    let there = format!("use {}", either(&kinds.map(|kind| format!("{kind:?}"))));
+    Err(format!("there is no {word:?} store{}; {there}", did_you_mean(word, kinds)))
 }
 
 /// `a`, `a or b`, `a, b or c`.

@@ -37,7 +37,7 @@ pub(super) fn read(table: &Table, general: &[&str]) -> (Option<SinkConfig>, Vec<
                 did_you_mean(&key, known.iter().skip(1).map(String::as_str).chain(general.iter().copied()));
             faults.push((key, format!("there is no such setting for this kind of sink{suggestion}")));
         } else if let Some(key) = named_in(&message, "missing field") {
-            if !faults.iter().any(|(told, _)| *told == key) {
+            if !faults.iter().any(|(reported, _)| *reported == key) {
                 faults.push((key, "it is missing: this kind of sink needs it".into()));
             }
             return (None, faults);
@@ -54,8 +54,8 @@ pub(super) fn read(table: &Table, general: &[&str]) -> (Option<SinkConfig>, Vec<
     };
     for fault in config.check() {
         // What was taken out is told already, and is not missing.
-        let told = faults.iter().any(|(key, _)| first(key) == first(&fault.path));
-        if !told {
+        let reported = faults.iter().any(|(key, _)| first(key) == first(&fault.path));
+        if !reported {
             faults.push((fault.path, scrubbed(fault.detail, table)));
         }
     }

@@ -27,7 +27,7 @@ impl TlsFiles {
     }
 
     /// The certificates of the chain, the server's own first.
-    pub(crate) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
+    pub fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
         let chain = CertificateDer::pem_file_iter(&self.cert)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|fault| TlsFault::cert(&self.cert, pem_words(&fault, "certificate")))?;

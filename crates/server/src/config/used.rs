@@ -1,11 +1,15 @@
 //! The configuration as used: everything set, everything checked.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use duly::{HandlerOptions, Levels, Limits, RetryPolicy, SinkName, SinkOptions, SweepSettings};
-use duly_stores::tiered;
-
-pub use duly_stores::sql::Server as SqlServer;
+use duly_stores::{EmbeddedConfig, Retention, StoreConfig};
 
 use super::secret::{Secret, only_host};
 use crate::auth::Tokens;
@@ -15,8 +19,6 @@ use crate::auth::Tokens;
 pub struct Config {
     /// Where HTTP listens.
     pub listen: SocketAddr,
-    /// The data folder of the embedded store.
-    pub data: PathBuf,
     /// Whether this node delivers, or only accepts.
     pub deliver: bool,
     /// Where messages wait.
@@ -27,8 +29,8 @@ pub struct Config {
     pub sources: BTreeMap<String, SourceSetup>,
     /// The named delays.
     pub levels: Levels,
-    /// How often the sweep looks.
-    pub scan: SweepSettings,
+    /// The intervals of the sweep.
+    pub sweep: SweepSettings,
     /// The retries of every sink that names none of its own.
     pub retry: RetryPolicy,
     /// How the built-in queue is served.
@@ -109,110 +111,13 @@ impl SourceSetup {
 #[derive(Debug, Clone)]
 pub struct StoreSetup {
     /// In what.
-    pub kind: StoreKind,
+    pub config: StoreConfig,
     /// How long a claim lasts without renewal.
     pub lease: Duration,
     /// How long finished messages can be asked for.
     pub retention: Duration,
     /// How many of them at most.
     pub retention_max: usize,
-}
-
-/// In what messages wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreKind {
-    /// Files of Duly's own, in the data folder.
-    Embedded,
-    /// A Redis.
-    Redis(RedisSetup),
-    /// MySQL, MariaDB or PostgreSQL.
-    Sql(SqlSetup),
-    /// MySQL, with an index in Redis.
-    Pair(PairSetup),
-}
-
-/// Which Redis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisSetup {
-    /// Where it is; may hold a password.
-    pub url: Secret,
-    /// How many parts the store has.
-    pub shards: u16,
-    /// Whether it may be one that loses messages.
-    pub allow_volatile: bool,
-    /// How many replicas must have a message before it is accepted.
-    pub wait_replicas: u16,
-}
-
-impl RedisSetup {
-    /// Where it is, fit to be shown.
-    pub fn shown(&self) -> String {
-        self.url.shown()
-    }
-}
-
-/// Which database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SqlSetup {
-    /// Of which make.
-    pub server: SqlServer,
-    /// Where it is; may hold a password.
-    pub url: Secret,
-    /// How many parts the store has.
-    pub shards: u16,
-    /// How many connections to it this node has at most.
-    pub connections: u32,
-    /// Whether it may be one that loses messages.
-    pub allow_volatile: bool,
-}
-
-impl SqlSetup {
-    /// The usual settings: a database of its own on this machine.
-    pub fn of(server: SqlServer) -> Self {
-        let url = Secret::new(match server {
-            SqlServer::Mysql => "mysql://duly@127.0.0.1:3306/duly",
-            SqlServer::Postgres => "postgres://duly@127.0.0.1:5432/duly",
-        });
-        let usual = duly_stores::sql::Options::new(0);
-        Self { server, url, shards: usual.shards, connections: usual.connections, allow_volatile: false }
-    }
-
-    /// Where it is, fit to be shown.
-    pub fn shown(&self) -> String {
-        self.url.shown()
-    }
-}
-
-/// MySQL, and the Redis that has the index of what is due soon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PairSetup {
-    /// Where Redis is; may hold a password.
-    pub redis: Secret,
-    /// The half that is the truth.
-    pub mysql: SqlSetup,
-    /// How far ahead the index looks.
-    pub horizon: Duration,
-    /// How many entries it has at most.
-    pub index_max: u64,
-}
-
-impl PairSetup {
-    /// Where both are, fit to be shown.
-    pub fn shown(&self) -> String {
-        format!("{}, with its index in Redis at {}", self.mysql.shown(), self.redis.shown())
-    }
-}
-
-impl Default for PairSetup {
-    fn default() -> Self {
-        let usual = tiered::Options::new(duly_stores::sql::Options::new(0));
-        Self {
-            redis: RedisSetup::default().url,
-            mysql: SqlSetup::of(SqlServer::Mysql),
-            horizon: usual.horizon,
-            index_max: usual.entries_max,
-        }
-    }
 }
 
 /// One sink: what it is, and how it is served.
@@ -310,34 +215,32 @@ impl Default for HttpLimits {
     }
 }
 
-impl Default for RedisSetup {
-    fn default() -> Self {
-        let url = Secret::new("redis://127.0.0.1:6379");
-        Self {
-            url,
-            shards: duly_stores::redis::Options::new(0).shards,
-            allow_volatile: false,
-            wait_replicas: 0,
-        }
-    }
-}
-
 impl StoreSetup {
-    /// The usual settings of a kind: what is finished costs memory in Redis, so less of it is kept there.
-    pub fn of(kind: StoreKind) -> Self {
-        let (retention, retention_max) = match kind {
-            StoreKind::Embedded | StoreKind::Sql(_) | StoreKind::Pair(_) => {
-                (Duration::from_secs(24 * 3600), 1_000_000)
-            }
-            StoreKind::Redis(_) => (Duration::from_secs(3600), 100_000),
-        };
-        Self { kind, lease: Duration::from_secs(10), retention, retention_max }
+    /// A store with the usual lease and retention of its kind.
+    pub fn of(config: StoreConfig) -> Self {
+        let Retention { span: retention, max: retention_max } = config.retention();
+        Self { config, lease: Duration::from_secs(10), retention, retention_max }
+    }
+
+    /// The store in files of Duly's own in `folder`.
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
+        Self::of(StoreConfig::Embedded(EmbeddedConfig::new(folder)))
     }
 }
 
 impl Default for StoreSetup {
     fn default() -> Self {
-        Self::of(StoreKind::Embedded)
+        Self::in_folder("./duly-data")
+    }
+}
+
+impl Config {
+    /// The data folder, if messages wait in one.
+    pub fn data(&self) -> Option<&Path> {
+        match &self.store.config {
+            StoreConfig::Embedded(config) => Some(&config.folder),
+            _ => None,
+        }
     }
 }
 
@@ -345,13 +248,12 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7380)),
-            data: PathBuf::from("./duly-data"),
             deliver: true,
             store: StoreSetup::default(),
             sinks: BTreeMap::new(),
             sources: BTreeMap::new(),
             levels: Levels::default(),
-            scan: SweepSettings::default(),
+            sweep: SweepSettings::default(),
             retry: RetryPolicy::default(),
             handlers: HandlerOptions::default(),
             alerts: AlertRules { all: Thresholds::usual(), ..AlertRules::default() },

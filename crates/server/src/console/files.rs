@@ -38,7 +38,7 @@ pub(super) const FILES: &[File] = files![
     "js/api.js",
     "js/app.js",
     "js/body.js",
-    "js/books.js",
+    "js/totals.js",
     "js/bulk.js",
     "js/causes.js",
     "js/dead.js",

@@ -1,4 +1,4 @@
-//! How many connections there are, and how many of them each address has.
+//! Limits of connections, in total and per address.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -10,13 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{auth::is_loopback, config::HttpLimits};
 
-/// The leading part of an address of IPv6 that one household or machine has: it may choose the rest at will.
+/// Prefix length of an IPv6 network of one site, which chooses the rest freely.
 const NETWORK_BITS: u32 = 64;
 
-/// ConnectionLimits that only this machine has, beside those of everybody: its operator gets in when all others are taken.
+/// Connections reserved for loopback, so that an operator gets in when all others are taken.
 const LOCAL_MAX: usize = 8;
 
-/// The places for connections.
+/// Counts connections against their limits.
 #[derive(Debug)]
 pub(super) struct ConnectionLimits {
     all: Arc<Semaphore>,
@@ -25,7 +25,7 @@ pub(super) struct ConnectionLimits {
     per_address: usize,
 }
 
-/// One connection's place, until it is dropped.
+/// One counted connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
@@ -42,8 +42,8 @@ impl ConnectionLimits {
         }
     }
 
-    /// A place for a connection from this address, or the limit that is reached. Loopback is many clients if a proxy runs here, so it is
-    /// not counted as one address.
+    /// Counts a connection from this address, or returns the limit that is reached. Loopback may be a proxy with many clients, so it is
+    /// not limited as one address.
     pub(super) fn enter(&self, from: IpAddr) -> Result<ConnectionPermit, &'static str> {
         let is_local = is_loopback(from);
         let of_address = if is_local {
@@ -64,7 +64,7 @@ impl ConnectionLimits {
 struct Addresses(Mutex<HashMap<IpAddr, usize>>);
 
 impl Addresses {
-    /// A place for one more connection of this address, unless it has `max` already.
+    /// Counts one more connection of this address, unless it has `max` already.
     fn enter(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<AddressPermit> {
         let address = counted_as(address);
         let mut counts = self.lock();
@@ -82,7 +82,7 @@ impl Addresses {
     }
 }
 
-/// One connection of an address, until it is dropped.
+/// One counted connection of an address, released on drop.
 #[derive(Debug)]
 struct AddressPermit {
     addresses: Arc<Addresses>,
@@ -93,7 +93,7 @@ impl Drop for AddressPermit {
     fn drop(&mut self) {
         if let Entry::Occupied(mut count) = self.addresses.lock().entry(self.address) {
             *count.get_mut() -= 1;
-            // Addresses come and go: only those with connections are remembered.
+            // Keep only addresses that have connections.
             if *count.get() == 0 {
                 count.remove();
             }

@@ -1,4 +1,4 @@
-//! What every handler knows.
+//! State shared by all handlers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,36 +17,42 @@ pub struct App {
     pub duly: Duly,
     /// The configured sinks.
     pub sinks: BTreeMap<SinkName, SinkEntry>,
-    /// What is measured.
+    /// Metrics and alerts.
     pub telemetry: Arc<Telemetry>,
-    /// Who may call.
+    /// Tokens and their roles.
     pub tokens: Tokens,
-    /// Where it listens: on loopback only names of this machine are taken as Host.
-    pub listen: std::net::SocketAddr,
-    /// What one message and one batch may be.
+    /// Limits of a message and of a batch.
     pub limits: Limits,
-    /// What one connection may be.
+    /// Limits of a connection.
     pub http: HttpLimits,
-    /// The name of this node.
-    pub node: String,
-    /// Whether this node delivers, or only accepts.
-    pub delivers: bool,
+    /// This node.
+    pub node: NodeInfo,
     /// Turns true when the server stops.
     pub stopping: watch::Receiver<bool>,
     pub(super) body_bytes: Arc<Semaphore>,
     pub(super) followers: Followers,
-    pub(super) started: duly::Timestamp,
     pub(super) proxied: Proxied,
     pub(super) topics: Arc<Topics>,
     pub(super) recent_lanes: RecentLanes,
+}
+
+/// What a node knows of itself.
+pub struct NodeInfo {
+    /// Its name.
+    pub name: String,
+    /// Where it listens: on loopback only names of this machine are taken as Host.
+    pub listen: std::net::SocketAddr,
+    /// Whether it delivers, or only accepts.
+    pub delivers: bool,
+    pub(super) started: duly::Timestamp,
     begun: Instant,
 }
 
 /// A configured sink.
 pub struct SinkEntry {
-    /// What it is.
+    /// `webhook`, `kafka` …
     pub kind: &'static str,
-    /// How fast it may go.
+    /// Messages per second at most.
     pub rate: Option<Rate>,
     /// How long a probe may take.
     pub timeout: Duration,
@@ -67,40 +73,42 @@ impl App {
     /// A server's parts.
     pub fn new(config: &crate::config::Config, parts: Parts) -> Arc<Self> {
         Arc::new(Self {
-            started: parts.duly.now(),
+            node: NodeInfo {
+                name: config.node.clone(),
+                listen: config.listen,
+                delivers: config.deliver,
+                started: parts.duly.now(),
+                begun: Instant::now(),
+            },
             duly: parts.duly,
             sinks: parts.sinks,
             telemetry: parts.telemetry,
             tokens: config.tokens.clone(),
-            listen: config.listen,
             limits: config.limits.clone(),
             http: config.http.clone(),
-            node: config.node.clone(),
-            delivers: config.deliver,
             stopping: parts.stopping,
             body_bytes: Arc::new(Semaphore::new(super::body::room(&config.limits))),
             followers: Followers::new(&config.tokens),
             proxied: Proxied::default(),
             topics: Arc::new(Topics::new(config.http.topics, &config.tokens)),
             recent_lanes: RecentLanes::default(),
-            begun: Instant::now(),
         })
     }
 
-    /// The topics of the built-in queue, for whoever makes some without a request.
+    /// The topics of the built-in queue. Sources create some without a request.
     pub(crate) fn topics(&self) -> Arc<Topics> {
         self.topics.clone()
     }
 
-    /// For how long the server has run.
+    /// How long the server has run.
     pub(super) fn age(&self) -> Duration {
-        self.begun.elapsed()
+        self.node.begun.elapsed()
     }
 
-    /// Ends when the server stops: what waits for long must give up then.
+    /// Completes when the server stops. Long waits select on it.
     pub(super) async fn stopped(&self) {
         let mut stopping = self.stopping.clone();
-        // An error means that the server is gone altogether.
+        // An error means that the sender was dropped: the server has stopped.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 }

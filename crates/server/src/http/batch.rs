@@ -18,10 +18,10 @@ use super::{
     app::App,
     body::{self, Share},
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
     intake::{self, Where},
     items::{Broken, Form, Items},
-    tell,
+    response,
     trace::Trace,
 };
 use crate::{
@@ -29,13 +29,13 @@ use crate::{
     wire::{BatchResult, NewMessage, Problem},
 };
 
-/// Where batches are sent to: the only body without a limit of its own.
+/// The path of batches: the only request body without a size limit.
 pub(super) const PATH: &str = "/v1/messages/batch";
-/// Messages handed to the store at once.
+/// Messages inserted by one call of the store.
 const GROUP: usize = 1_024;
-/// Bytes read before they are taken apart, if they are there.
+/// Bytes buffered before they are split into items.
 const GOOD_HANDFUL: usize = 256 << 10;
-/// Groups of one batch that wait for the disk at the same time.
+/// Groups of one batch that wait for a sync at the same time.
 const GROUPS: usize = 4;
 
 /// Schedule many messages, streamed
@@ -55,7 +55,7 @@ pub(super) async fn send(
     who: Who,
     headers: HeaderMap,
     sent: Body,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     who.need(Role::Produce)?;
     let trace = Trace::of(&headers, &app);
     let mut reader = Reader {
@@ -64,13 +64,13 @@ pub(super) async fn send(
         share: Share::default(),
         over: false,
     };
-    // The answer's form is the question's: its first character must be there before the answer begins.
+    // The response has the form of the request, which its first character decides: wait for that.
     while reader.items.form().is_none() && !reader.over {
         reader.fill(&app).await?;
     }
     let form = reader.items.form().unwrap_or(Form::Lines);
-    // Unbounded, but never more than the answers to one batch: a client that reads only after it has written all would
-    // otherwise wait for us while we wait for it.
+    // Unbounded, but never more than the results of one batch. With a bound, a client that reads only after it has written
+    // everything would deadlock with us.
     let (answers, mut answered) = mpsc::unbounded_channel::<Bytes>();
     let who = Arc::new(who);
     tokio::spawn(
@@ -86,18 +86,18 @@ pub(super) async fn send(
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], Body::from_stream(stream)).into_response())
 }
 
-/// The body, taken apart.
+/// Splits the body into items.
 struct Reader {
     items: Items,
     sent: Body,
-    /// Of the memory for bodies.
+    /// This request's share of the memory for bodies.
     share: Share,
     over: bool,
 }
 
 impl Reader {
-    /// Waits for more bytes, then takes what is there already, up to a good handful.
-    async fn fill(&mut self, app: &App) -> Answer<()> {
+    /// Waits for more bytes, then takes what has arrived, up to a limit.
+    async fn fill(&mut self, app: &App) -> ApiResult<()> {
         let frame = timeout(app.http.body_timeout, self.sent.frame()).await.map_err(|_| body::late(app))?;
         let mut taken = self.take(app, frame)?;
         while !self.over && taken < GOOD_HANDFUL {
@@ -107,7 +107,7 @@ impl Reader {
         Ok(())
     }
 
-    fn take(&mut self, app: &App, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> Answer<usize> {
+    fn take(&mut self, app: &App, frame: Option<Result<Frame<Bytes>, axum::Error>>) -> ApiResult<usize> {
         let Some(frame) = frame else {
             self.over = true;
             return Ok(0);
@@ -119,11 +119,11 @@ impl Reader {
     }
 }
 
-/// One batch on its way.
+/// One batch being processed.
 struct Batch {
     app: Arc<App>,
     who: Arc<Who>,
-    /// What the whole batch is part of.
+    /// The trace that the whole batch belongs to.
     trace: Trace,
     form: Form,
     answers: mpsc::UnboundedSender<Bytes>,
@@ -131,7 +131,7 @@ struct Batch {
     answered: usize,
 }
 
-type Group = Vec<Answer<(Where, duly::Message)>>;
+type Group = Vec<ApiResult<(Where, duly::Message)>>;
 type Results = Pin<Box<dyn Future<Output = Vec<BatchResult>> + Send>>;
 
 impl Batch {
@@ -153,7 +153,7 @@ impl Batch {
             let reads = end.is_none() && waiting.len() < GROUPS;
             tokio::select! {
                 Some(results) = waiting.next() => {
-                    if !self.tell(results) {
+                    if !self.send_results(results) {
                         return; // Nobody listens any more; what was taken stands.
                     }
                 }
@@ -161,20 +161,20 @@ impl Batch {
             }
         }
         if let Some(Err(fault)) = end {
-            self.tell(vec![BatchResult::Refused { error: fault.item() }]);
+            self.send_results(vec![BatchResult::Refused { error: fault.item() }]);
         }
         if self.form == Form::Array {
             let end: &[u8] = if self.answered == 0 { b"[]" } else { b"]" };
             let _ = self.answers.send(Bytes::from_static(end));
         }
         let timeout = timeout(self.app.http.body_timeout, body::drain(&mut reader.sent));
-        // The answer ends with its last part, not with the rest of the question.
+        // The response ends with its last result, before the rest of the request is drained.
         drop(self.answers);
         let _ = timeout.await;
     }
 
-    /// The messages that are there already, up to a group; and how the batch ended, if it did.
-    fn group(&mut self, reader: &mut Reader, end: &mut Option<Answer<()>>) -> Group {
+    /// The messages that have arrived, up to a group; and how the batch ended, if it did.
+    fn group(&mut self, reader: &mut Reader, end: &mut Option<ApiResult<()>>) -> Group {
         let mut group = Vec::new();
         while group.len() < GROUP {
             let item = match reader.items.next() {
@@ -197,8 +197,8 @@ impl Batch {
         group
     }
 
-    /// One item; an error ends the batch, while a bad item is only answered as such.
-    fn read(&mut self, item: &[u8]) -> Answer<Answer<(Where, duly::Message)>> {
+    /// Reads one item. An error ends the batch; a bad item only gets an error as its result.
+    fn read(&mut self, item: &[u8]) -> ApiResult<ApiResult<(Where, duly::Message)>> {
         let max = self.app.limits.batch_max;
         if self.taken >= max {
             let detail = format!(
@@ -236,14 +236,14 @@ impl Batch {
         }
     }
 
-    /// Sends results on their way; false if nobody listens.
-    fn tell(&mut self, results: Vec<BatchResult>) -> bool {
+    /// Queues results for the response; false if the client has disconnected.
+    fn send_results(&mut self, results: Vec<BatchResult>) -> bool {
         let mut text = Vec::with_capacity(results.len() * 192);
         for result in results {
             if self.form == Form::Array {
                 text.push(if self.answered == 0 { b'[' } else { b',' });
             }
-            // These shapes always can be written.
+            // These types always serialize.
             let _ = serde_json::to_writer(&mut text, &result);
             if self.form == Form::Lines {
                 text.push(b'\n');
@@ -254,11 +254,11 @@ impl Batch {
     }
 }
 
-/// Hands a group to the store; gives one result per item, in their order.
+/// Inserts a group; returns one result per item, in their order.
 fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
     let count = group.len();
     let refused = |fault: Fault| BatchResult::Refused { error: fault.item() };
-    // A task of its own, so that the next group is read while this one waits for the disk.
+    // A task of its own: the next group is read while this one waits for its sync.
     let submitted = tokio::spawn(async move {
         let _share = share;
         let mut places = VecDeque::with_capacity(group.len());
@@ -274,10 +274,10 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
             }));
         }
         let mut answers = app.duly.send_batch(messages).await.into_iter();
-        let result = |place: Answer<Where>| match place {
+        let result = |place: ApiResult<Where>| match place {
             Err(fault) => refused(fault),
             Ok(place) => match answers.next() {
-                Some(Ok(accepted)) => BatchResult::Accepted(tell::accepted(place, &accepted)),
+                Some(Ok(accepted)) => BatchResult::Accepted(response::accepted(place, &accepted)),
                 Some(Err(error)) => refused(error.into()),
                 None => refused(Fault::new(
                     ErrorCode::Internal,
@@ -288,7 +288,7 @@ fn submit(app: Arc<App>, who: Arc<Who>, group: Group, share: Share) -> Results {
         places.into_iter().map(result).collect()
     });
     Box::pin(async move {
-        // Every item has its answer, in its place: the next group's must not slip into it.
+        // Each item needs exactly one result, or those of the next group would shift.
         submitted.await.unwrap_or_else(|_| {
             let fault = || {
                 Fault::new(ErrorCode::Internal, "the server failed at this item; send it again with its id")

@@ -1,4 +1,4 @@
-//! Reading what a client sends: bounded in bytes and in time.
+//! Reads request bodies, bounded in bytes and in time.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use tokio::{
 
 use super::{
     app::App,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
 };
 use crate::wire::{is_object, plain};
 
-/// The room for bodies, unless one alone may be larger.
+/// Memory for bodies of all requests, unless the largest allowed body needs more.
 const ROOM_MIN: usize = 128 << 20;
-/// So much of a body that was refused is read on.
+/// Bytes of a refused body that are drained.
 const DRAINED_MAX: usize = 64 << 20;
 /// A body up to this size needs no share of the memory set aside for bodies.
 const SMALL: usize = 16 << 10;
 /// A text may be written with six bytes for one: `\u0001`.
 const ESCAPED: usize = 6;
-/// What a request may have besides the body of its message.
+/// Bytes of a request besides the body of its message.
 const AROUND: usize = 512 << 10;
 
 /// The largest request that can hold a message within the limits.
@@ -35,18 +35,18 @@ pub(super) fn request_max(limits: &Limits) -> usize {
     limits.body_bytes_max.saturating_mul(ESCAPED).saturating_add(AROUND)
 }
 
-/// Bytes of larger request bodies in memory at the same time, over all connections: the largest must fit, and not alone.
+/// Bytes of large request bodies in memory over all connections. The largest allowed one fits more than once.
 pub(super) fn room(limits: &Limits) -> usize {
     request_max(limits).saturating_mul(2).clamp(ROOM_MIN, Semaphore::MAX_PERMITS)
 }
 
-/// A part of the [`room`], for as long as it is held. Small bodies need none.
+/// A share of the [`room`], released on drop. Small bodies need none.
 #[derive(Default)]
 pub(super) struct Share(Option<OwnedSemaphorePermit>);
 
 impl Share {
-    /// Makes it large enough for a body of `bytes`.
-    pub(super) fn grow(&mut self, app: &App, bytes: usize) -> Answer<()> {
+    /// Grows the share to a body of `bytes`.
+    pub(super) fn grow(&mut self, app: &App, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         if bytes <= SMALL || bytes <= held {
             return Ok(());
@@ -63,7 +63,7 @@ impl Share {
         Ok(())
     }
 
-    /// Keeps what a body of `bytes` needs, and gives the rest.
+    /// Shrinks the share to a body of `bytes`, and returns the rest.
     pub(super) fn split(&mut self, bytes: usize) -> Self {
         let keep = if bytes <= SMALL { 0 } else { bytes };
         let Some(held) = &mut self.0 else { return Self::default() };
@@ -72,7 +72,7 @@ impl Share {
 }
 
 /// Reads the whole body.
-async fn whole(app: &App, mut body: Body) -> Answer<(Bytes, Share)> {
+async fn whole(app: &App, mut body: Body) -> ApiResult<(Bytes, Share)> {
     let read = async {
         let gathered = gather(app, &mut body).await;
         if gathered.is_err() {
@@ -83,7 +83,7 @@ async fn whole(app: &App, mut body: Body) -> Answer<(Bytes, Share)> {
     timeout(app.http.body_timeout, read).await.unwrap_or_else(|_| Err(late(app)))
 }
 
-/// Reads on without keeping anything: who still writes when the connection is closed never gets to read the answer.
+/// Drains the body. A client that is still writing when the connection closes would not read the response.
 pub(super) async fn drain(body: &mut Body) {
     let mut left = DRAINED_MAX;
     while left > 0
@@ -105,9 +105,8 @@ pub(super) fn broken(error: &axum::Error) -> Fault {
     Fault::new(ErrorCode::HalfABody, format!("the body ended before its time ({error}); send it again"))
 }
 
-/// A client that waits for `100 Continue` before it sends is told at once that its body is too large. What it has to say of
-/// a batch has no limit.
-pub(super) fn expected(app: &App, path: &str, headers: &HeaderMap) -> Answer<()> {
+/// A client that waits for `100 Continue` is refused before it sends a body that is too large. Batches have no limit.
+pub(super) fn expected(app: &App, path: &str, headers: &HeaderMap) -> ApiResult<()> {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let waits = text(header::EXPECT).is_some_and(|expect| expect.eq_ignore_ascii_case("100-continue"));
     let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
@@ -123,7 +122,7 @@ fn too_large(max: usize) -> Fault {
     Fault::new(ErrorCode::BodyTooLarge, detail)
 }
 
-async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
+async fn gather(app: &App, body: &mut Body) -> ApiResult<(Bytes, Share)> {
     let max = request_max(&app.limits);
     let mut first = Bytes::new();
     let mut gathered = BytesMut::new();
@@ -135,7 +134,7 @@ async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
             return Err(too_large(max));
         }
         share.grow(app, len)?;
-        // Most bodies come in one piece: they are not copied.
+        // Most bodies arrive as one frame: no copy.
         if first.is_empty() && gathered.is_empty() {
             first = data;
         } else {
@@ -147,27 +146,27 @@ async fn gather(app: &App, body: &mut Body) -> Answer<(Bytes, Share)> {
 }
 
 /// Reads a JSON body.
-pub(super) async fn json<T: DeserializeOwned>(app: &App, body: Body) -> Answer<T> {
+pub(super) async fn json<T: DeserializeOwned>(app: &App, body: Body) -> ApiResult<T> {
     json_with_share(app, body).await.map(|(value, _)| value)
 }
 
-/// Reads a JSON body that stays in memory for longer, and gives its share with it.
-pub(super) async fn json_with_share<T: DeserializeOwned>(app: &App, body: Body) -> Answer<(T, Share)> {
+/// Reads a JSON body that stays in memory for longer, and returns its share with it.
+pub(super) async fn json_with_share<T: DeserializeOwned>(app: &App, body: Body) -> ApiResult<(T, Share)> {
     let (bytes, share) = whole(app, body).await?;
     Ok((parse(&bytes)?, share))
 }
 
-/// Reads a JSON body; none at all means the defaults.
-pub(super) async fn json_or_default<T: DeserializeOwned + Default>(app: &App, body: Body) -> Answer<T> {
+/// Reads a JSON body; an empty one means the defaults.
+pub(super) async fn json_or_default<T: DeserializeOwned + Default>(app: &App, body: Body) -> ApiResult<T> {
     let (bytes, _share) = whole(app, body).await?;
     if bytes.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { parse(&bytes) }
 }
 
-/// Reads a JSON object, and says where the fault is if there is one.
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Answer<T> {
-    // Keeping track of the path costs: it is done only when there is something to tell.
+/// Parses a JSON object. An error names the path.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
+    // Tracking the path is slow: parse again with it only after an error.
     let value = serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))?;
-    // Serde would take an array for the fields in their order.
+    // Serde accepts an array as the fields in order; refuse that.
     if is_object(bytes) { Ok(value) } else { Err(no_object()) }
 }
 
@@ -194,7 +193,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
             match inner.classify() {
                 serde_json::error::Category::Data if !is_object(bytes) => no_object(),
                 serde_json::error::Category::Data => {
-                    // At the root the fault is the message itself: a missing field, or no object at all.
+                    // At the root the error is about the message itself: a missing field, or not an object.
                     let path = if path == "." { String::new() } else { path };
                     let detail = plain(&inner.to_string());
                     if path.is_empty() {
@@ -203,17 +202,36 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
                         Fault::at(ErrorCode::BadField, path, detail)
                     }
                 }
-                _ => {
-                    Fault::new(ErrorCode::BadJson, format!("{}; send JSON, UTF-8", plain(&inner.to_string())))
-                }
+                _ => unreadable(&path, &plain(&inner.to_string())),
             }
         }
     }
 }
 
+/// A syntax error.
+fn unreadable(path: &str, words: &str) -> Fault {
+    // The error is inside a string: name the field that holds it.
+    let is_half = words.contains("surrogate") || words.contains("hex escape");
+    if is_half && path != "." {
+        let detail = format!(
+            "half a character ({words}): \\ud800 to \\udfff stand in pairs; write the whole character, or \\ufffd for one that is lost"
+        );
+        return Fault::at(ErrorCode::BadJson, path, detail);
+    }
+    Fault::new(ErrorCode::BadJson, format!("{words}; send JSON, UTF-8"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::NewMessage;
+
+    #[test]
+    fn half_a_character_is_told_by_its_field() {
+        let fault = parse::<NewMessage>(br#"{"topic":"a","properties":{"x":"\ud800"}}"#).unwrap_err();
+        assert_eq!(fault.code(), ErrorCode::BadJson);
+        assert_eq!(fault.item().path.as_deref(), Some("properties.x"));
+    }
 
     #[test]
     fn the_largest_body_fits_into_the_room_for_bodies() {

@@ -9,7 +9,7 @@ use super::{
     app::App,
     body,
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
     select,
 };
 use crate::{
@@ -17,10 +17,10 @@ use crate::{
     wire::{BulkAnswer, BulkRequest, Filter, MovedRequest, Problem},
 };
 
-/// Messages changed at once while a filter is worked through.
+/// Messages changed by one call of the store when a filter selects them.
 const STEP: usize = 1_000;
 
-/// What is to be done with them.
+/// The change.
 #[derive(Clone, Copy)]
 enum Change {
     Cancel,
@@ -35,7 +35,7 @@ enum Change {
 }
 
 impl Change {
-    /// The state it is done to.
+    /// The state that messages must be in.
     fn from(self) -> duly::State {
         match self {
             Self::Cancel | Self::Move(_) | Self::Fire { .. } => duly::State::Pending,
@@ -43,7 +43,7 @@ impl Change {
         }
     }
 
-    /// Whether a pending message with this due time need not be changed any more.
+    /// Whether a pending message with this due time needs no change.
     fn is_done(self, due: Timestamp) -> bool {
         match self {
             Self::Move(to) => due == to,
@@ -52,7 +52,7 @@ impl Change {
         }
     }
 
-    async fn perform(self, app: &App, ids: &[MessageId]) -> Answer<Vec<Changed>> {
+    async fn perform(self, app: &App, ids: &[MessageId]) -> ApiResult<Vec<Changed>> {
         Ok(match self {
             Self::Cancel => app.duly.cancel_many(ids).await?,
             Self::Move(due) | Self::Fire { at: due, .. } => {
@@ -73,7 +73,7 @@ impl Change {
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+pub(super) async fn cancel(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
     who.need(Role::Operate)?;
     many(&app, &who, Change::Cancel, body::json(&app, sent).await?).await
 }
@@ -90,7 +90,7 @@ pub(super) async fn reschedule(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> Answer<Json<BulkAnswer>> {
+) -> ApiResult<Json<BulkAnswer>> {
     who.need(Role::Operate)?;
     let wish: MovedRequest = body::json(&app, sent).await?;
     let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
@@ -106,10 +106,10 @@ pub(super) async fn reschedule(
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
     who.need(Role::Operate)?;
     let wish: BulkRequest = body::json(&app, sent).await?;
-    // The due time is that of this call, never one of the caller's: a message that is late beyond its `max_lateness` is a dead letter.
+    // Due at the time of this call, never at one the caller sent: an earlier time could exceed `max_lateness` and kill the message.
     let at = app.duly.now();
     let since = wish.as_of.as_ref().map_or(Ok(at), |since| since.time("as_of"))?.min(at);
     many(&app, &who, Change::Fire { at, since }, wish).await
@@ -123,7 +123,7 @@ pub(super) async fn fire(State(app): State<Arc<App>>, who: Who, sent: Body) -> A
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
     who.need(Role::Operate)?;
     many(&app, &who, Change::Replay, body::json(&app, sent).await?).await
 }
@@ -136,12 +136,12 @@ pub(super) async fn replay(State(app): State<Arc<App>>, who: Who, sent: Body) ->
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<BulkAnswer>> {
+pub(super) async fn purge(State(app): State<Arc<App>>, who: Who, sent: Body) -> ApiResult<Json<BulkAnswer>> {
     who.need(Role::Operate)?;
     many(&app, &who, Change::Purge, body::json(&app, sent).await?).await
 }
 
-async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> Answer<Json<BulkAnswer>> {
+async fn many(app: &App, who: &Who, change: Change, wish: BulkRequest) -> ApiResult<Json<BulkAnswer>> {
     let mut answer = BulkAnswer { dry_run: wish.dry_run, ..BulkAnswer::default() };
     match (wish.ids, wish.filter) {
         (Some(_), None) if wish.as_of.is_some() || wish.matched.is_some() => {
@@ -173,7 +173,7 @@ async fn by_ids(
     change: Change,
     ids: Vec<String>,
     answer: &mut BulkAnswer,
-) -> Answer<()> {
+) -> ApiResult<()> {
     let max = app.limits.batch_max;
     if ids.len() > max {
         return Err(Fault::at(
@@ -185,9 +185,9 @@ async fn by_ids(
     let parsed = ids.iter().enumerate().map(|(place, id)| {
         MessageId::parse(id).map_err(|fault| Fault::at(fault.code, format!("ids[{place}]"), fault.detail))
     });
-    let ids = parsed.collect::<Answer<Vec<_>>>()?;
+    let ids = parsed.collect::<ApiResult<Vec<_>>>()?;
     for step in ids.chunks(STEP) {
-        let step = own(app, who, step, answer).await?;
+        let step = own(app, who, step, &mut answer.unknown).await?;
         if answer.dry_run {
             for record in app.duly.get_many_without_bodies(&step).await? {
                 let changed = match record.map(|record| record.state) {
@@ -195,10 +195,10 @@ async fn by_ids(
                     Some(state) if state == change.from() => Changed::Done { maybe_delivered: false },
                     Some(state) => Changed::TooLate(state),
                 };
-                count(answer, changed);
+                count(answer, change, changed);
             }
         } else {
-            change.perform(app, &step).await?.into_iter().for_each(|changed| count(answer, changed));
+            change.perform(app, &step).await?.into_iter().for_each(|changed| count(answer, change, changed));
         }
     }
     if answer.dry_run {
@@ -207,8 +207,8 @@ async fn by_ids(
     Ok(())
 }
 
-/// Those of `ids` whose topics the caller may touch; the others cannot be told apart from unknown ones.
-async fn own(app: &App, who: &Who, ids: &[MessageId], answer: &mut BulkAnswer) -> Answer<Vec<MessageId>> {
+/// Those of `ids` whose topics the caller may access. The others look like unknown ids to the caller.
+async fn own(app: &App, who: &Who, ids: &[MessageId], unknown: &mut u64) -> ApiResult<Vec<MessageId>> {
     if who.sees_all() {
         return Ok(ids.to_vec());
     }
@@ -216,18 +216,23 @@ async fn own(app: &App, who: &Who, ids: &[MessageId], answer: &mut BulkAnswer) -
     for record in app.duly.get_many_without_bodies(ids).await? {
         match record {
             Some(record) if who.sees(record.message.topic.as_str()) => own.push(record.message.id),
-            _ => count(answer, Changed::Unknown),
+            _ => *unknown += 1,
         }
     }
     Ok(own)
 }
 
-fn count(answer: &mut BulkAnswer, changed: Changed) {
+fn count(answer: &mut BulkAnswer, change: Change, changed: Changed) {
     match changed {
         Changed::Done { maybe_delivered } => {
             answer.matched += 1;
             answer.done += 1;
             answer.maybe_delivered += u64::from(maybe_delivered);
+        }
+        // The same as DELETE of one message: a repeated cancel succeeds.
+        Changed::TooLate(duly::State::Cancelled) if matches!(change, Change::Cancel) => {
+            answer.matched += 1;
+            answer.already += 1;
         }
         Changed::TooLate(_) => {
             answer.matched += 1;
@@ -237,18 +242,18 @@ fn count(answer: &mut BulkAnswer, changed: Changed) {
     }
 }
 
-/// What a filter is not to go beyond.
+/// Bounds of a change by filter.
 #[derive(Clone, Copy)]
 struct Bound {
     as_of: Timestamp,
-    /// Somebody counted then, or does so now. Otherwise what is accepted meanwhile may be among the rest.
+    /// Whether `as_of` bounds pending messages, too: the caller confirmed a count, or counts now. Otherwise messages accepted meanwhile may match.
     is_asked_for: bool,
     matched_max: u64,
 }
 
 impl Bound {
-    /// Whether the message was where it is already then. What dies again after it was replayed was not, so nothing is replayed in
-    /// circles.
+    /// Whether the message was in its state at that time. A dead letter that was replayed and died again was not, so no message
+    /// is replayed in a loop.
     fn has(self, record: &Record) -> bool {
         let since = match record.state {
             duly::State::Dead => record.ended,
@@ -264,14 +269,14 @@ async fn by_filter(
     change: Change,
     (filter, bound): (&Filter, Bound),
     answer: &mut BulkAnswer,
-) -> Answer<()> {
+) -> ApiResult<()> {
     who.touch_some(filter.topic.as_deref())?;
     let mut query = select::filtered(change.from(), filter)?;
     query.limit = STEP;
     answer.as_of = Some(bound.as_of.to_string());
     loop {
         let page = app.duly.list(&query).await?;
-        // What was moved a moment ago may come up again at its new time.
+        // A message that this call rescheduled may be listed again at its new time.
         let mut ids: Vec<_> = page
             .records
             .into_iter()
@@ -285,8 +290,8 @@ async fn by_filter(
             answer.matched += ids.len() as u64;
         } else if !ids.is_empty() {
             let matched = answer.matched + ids.len() as u64;
-            change.perform(app, &ids).await?.into_iter().for_each(|changed| count(answer, changed));
-            // What vanished between the look and the change had matched, too.
+            change.perform(app, &ids).await?.into_iter().for_each(|changed| count(answer, change, changed));
+            // A message that disappeared between list and change had matched, too.
             answer.matched = matched;
         }
         match page.next {

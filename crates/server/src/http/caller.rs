@@ -1,4 +1,4 @@
-//! Who calls, and whether they may.
+//! Authentication and authorization of a request.
 
 use std::{
     borrow::Cow,
@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, header, request::Parts};
 
 use super::{
     app::App,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
 };
 use crate::{
     auth::{self, Caller, Role},
@@ -27,12 +27,12 @@ pub(super) struct Who(Cow<'static, Caller>);
 impl FromRequestParts<Arc<App>> for Who {
     type Rejection = Fault;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
         known(app, &parts.headers).map(Self)
     }
 }
 
-fn known(app: &App, headers: &HeaderMap) -> Answer<Cow<'static, Caller>> {
+fn known(app: &App, headers: &HeaderMap) -> ApiResult<Cow<'static, Caller>> {
     if app.tokens.is_empty() {
         static ANYONE: LazyLock<Caller> = LazyLock::new(Caller::anyone);
         return Ok(Cow::Borrowed(&ANYONE));
@@ -58,8 +58,8 @@ impl Who {
         &self.0
     }
 
-    /// Goes on only if the caller has this role.
-    pub(super) fn need(&self, role: Role) -> Answer<&Self> {
+    /// Refuses a caller without this role.
+    pub(super) fn need(&self, role: Role) -> ApiResult<&Self> {
         if self.0.may(role) {
             return Ok(self);
         }
@@ -70,8 +70,8 @@ impl Who {
         ))
     }
 
-    /// Goes on only if the caller may touch this topic.
-    pub(super) fn touch(&self, topic: &str) -> Answer<&Self> {
+    /// Refuses a caller whose token does not cover this topic.
+    pub(super) fn touch(&self, topic: &str) -> ApiResult<&Self> {
         if self.0.may_touch(topic) {
             return Ok(self);
         }
@@ -82,11 +82,11 @@ impl Who {
         ))
     }
 
-    /// Goes on only if the caller may choose this id for a message; Duly's own choice is anybody's.
-    pub(super) fn choose(&self, id: Option<&str>) -> Answer<&Self> {
+    /// Refuses a caller that may not choose this id. A generated id needs no right.
+    pub(super) fn choose(&self, id: Option<&str>) -> ApiResult<&Self> {
         let Some(id) = id.filter(|id| !self.0.may_choose(id)) else { return Ok(self) };
         let (name, ids) = (&self.0.name, self.0.ids_in_words());
-        // The same words whether the id is somebody's or nobody's: the store was not asked.
+        // The same error whether the id exists or not: the store was not queried.
         let detail = format!(
             "token {name:?} is for some topics only, and the ids it chooses match {ids}; {id:?} does not: choose another, leave \
              it out, or set ids of the token"
@@ -96,12 +96,12 @@ impl Who {
 
     /// Whether the caller may see this alert: it is about one of their topics.
     pub(super) fn sees_alert(&self, alert: &Alert) -> bool {
-        // The scope of this one is a sink.
+        // The scope of this alert is a sink, not a topic.
         let is_of_topic = alert.name != ORPHAN;
         self.sees_all() || alert.scope.as_deref().is_some_and(|topic| is_of_topic && self.sees(topic))
     }
 
-    /// Whether the caller may hear of this lane. A lane of a sink carries all topics, so it is nobody's who is for some only.
+    /// Whether the caller may see events of this lane. A lane of a sink carries all topics, so tokens for some topics may not.
     pub(super) fn sees_lane(&self, lane: &Lane) -> bool {
         match lane {
             _ if self.sees_all() => true,
@@ -110,13 +110,13 @@ impl Who {
         }
     }
 
-    /// Whether the topic of each message must be looked at.
+    /// Whether the topic of each message must be checked.
     pub(super) fn sees_all(&self) -> bool {
         self.0.sees_all()
     }
 
-    /// Goes on only if the caller sees all topics, or names one of theirs.
-    pub(super) fn touch_some(&self, topic: Option<&str>) -> Answer<&Self> {
+    /// Refuses a token for some topics that names none of them.
+    pub(super) fn touch_some(&self, topic: Option<&str>) -> ApiResult<&Self> {
         match topic {
             Some(topic) => self.touch(topic),
             None if self.sees_all() => Ok(self),
@@ -130,8 +130,8 @@ impl Who {
         }
     }
 
-    /// Goes on only if the caller sees all topics: this is about all of them.
-    pub(super) fn whole(&self) -> Answer<&Self> {
+    /// Refuses a token for some topics: the call concerns all of them.
+    pub(super) fn whole(&self) -> ApiResult<&Self> {
         if self.sees_all() {
             return Ok(self);
         }
@@ -147,22 +147,22 @@ impl Who {
     }
 }
 
-/// Keeps web pages of others out: a browser on this machine can reach loopback, too.
-pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer<()> {
+/// Refuses requests of foreign web pages: a browser on this machine can reach loopback, too.
+pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> ApiResult<()> {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let host = text(header::HOST);
-    // Of two, a proxy before this server may have looked at the other one.
+    // With two Host headers, a proxy in front may have checked the other one.
     if headers.get_all(header::HOST).iter().count() > 1 {
         return Err(Fault::new(
             ErrorCode::BadHost,
             "there are two Host headers, and only one can be meant; send one",
         ));
     }
-    if !auth::host_allowed(host, app.listen) {
+    if !auth::host_allowed(host, app.node.listen) {
         let detail = "on loopback the Host is localhost, 127.0.0.1 or [::1]; call the server by one of these";
         return Err(Fault::new(ErrorCode::BadHost, detail));
     }
-    if app.tokens.is_empty() && auth::is_loopback(app.listen.ip()) {
+    if app.tokens.is_empty() && auth::is_loopback(app.node.listen.ip()) {
         app.proxied.observe(headers, app.age());
     }
     if method.is_safe() {
@@ -172,8 +172,8 @@ pub(super) fn checked(app: &App, method: &Method, headers: &HeaderMap) -> Answer
         let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
         host == Some(authority)
     };
-    // No page can forge what the browser itself says of the site. Only where it says nothing are the names compared: a proxy
-    // before this server may have changed Host, but not Origin.
+    // A page cannot forge Sec-Fetch-Site. Without that header compare Origin and Host; a proxy in front may have changed Host,
+    // but not Origin.
     let foreign = match text(http::HeaderName::from_static("sec-fetch-site")) {
         Some(site) => site != "same-origin" && site != "none",
         None => text(header::ORIGIN).is_some_and(|origin| !own(origin)),

@@ -1,4 +1,4 @@
-//! What happens, while it happens: server-sent events.
+//! `/v1/events`: server-sent events.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use super::{
     app::App,
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
     followers::FollowerPlace,
     messages::{Asked, asked},
 };
@@ -26,7 +26,7 @@ use crate::{
     wire::{Alert, Happened, Problem},
 };
 
-/// How often a silent stream shows that it is alive.
+/// Interval of keep-alive comments.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What to follow.
@@ -34,7 +34,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Follow {
-    /// Only these, with commas between: `accepted,delivered,failed,dead,cancelled,target_away,alert` …
+    /// Only these, with commas between: `accepted,delivered,failed,dead,cancelled,sink_unreachable,alert` …
     types: Option<String>,
     /// Only this sink.
     sink: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    fn check(&self) -> Answer<()> {
+    fn check(&self) -> ApiResult<()> {
         let mut types = self.types.iter().flat_map(|types| types.split(','));
         match types.find(|wanted| !Happened::KINDS.contains(&wanted.trim())) {
             None => Ok(()),
@@ -68,12 +68,16 @@ impl Follow {
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn follow(State(app): State<Arc<App>>, who: Who, query: Asked<Follow>) -> Answer<Response> {
+pub(super) async fn follow(
+    State(app): State<Arc<App>>,
+    who: Who,
+    query: Asked<Follow>,
+) -> ApiResult<Response> {
     let follow = asked(query)?;
     who.need(Role::Read)?;
     match (&follow.topic, &follow.sink) {
         (Some(topic), _) => who.touch(topic)?,
-        // Events of a sink do not tell the topic.
+        // Events of a sink do not carry the topic.
         (None, Some(sink)) if sink != SinkName::QUEUE => who.whole()?,
         _ => &who,
     };
@@ -120,10 +124,10 @@ impl Follower {
                     let event = event?;
                     let missed = self.events.missed();
                     if missed > self.missed {
-                        // The event in hand is lost, too: telling how many is worth more.
+                        // This event is dropped, too: reporting the number matters more.
                         let count = missed - std::mem::replace(&mut self.missed, missed) + 1;
                         self.app.telemetry.dropped_events(count);
-                        // How much happens in other topics is not for everybody.
+                        // The number would reveal the traffic of other topics.
                         return Some(Happened::Missed { count: if self.who.sees_all() { count } else { 1 } });
                     }
                     if !self.lane_wanted(&event) {
@@ -149,7 +153,7 @@ impl Follower {
         self.follow.types.as_deref().is_none_or(|types| types.split(',').any(|wanted| wanted.trim() == kind))
     }
 
-    /// Who follows one topic hears of no other.
+    /// A follower of one topic gets events of no other.
     fn alert_wanted(&self, alert: &Alert) -> bool {
         self.who.sees_alert(alert) && (self.follow.topic.is_none() || self.follow.topic == alert.scope)
     }
@@ -183,8 +187,8 @@ fn lane(event: &Event) -> Option<&Lane> {
         | Event::Replayed { lane, .. }
         | Event::Paused { lane }
         | Event::Resumed { lane }
-        | Event::TargetAway { lane, .. }
-        | Event::TargetBack { lane }
+        | Event::SinkUnreachable { lane, .. }
+        | Event::SinkRecovered { lane }
         | Event::DestinationUnreachable { lane, .. }
         | Event::DestinationRecovered { lane, .. } => Some(lane),
         _ => None,
@@ -224,8 +228,10 @@ fn happened(event: Event) -> Happened {
         Event::Purged { id } => Happened::Purged { id: id.to_string() },
         Event::Paused { lane } => Happened::Paused { lane: lane.to_string() },
         Event::Resumed { lane } => Happened::Resumed { lane: lane.to_string() },
-        Event::TargetAway { lane, detail } => Happened::TargetAway { lane: lane.to_string(), detail },
-        Event::TargetBack { lane } => Happened::TargetBack { lane: lane.to_string() },
+        Event::SinkUnreachable { lane, detail } => {
+            Happened::SinkUnreachable { lane: lane.to_string(), detail }
+        }
+        Event::SinkRecovered { lane } => Happened::SinkRecovered { lane: lane.to_string() },
         Event::DestinationUnreachable { lane, destination, detail } => {
             Happened::DestinationUnreachable { lane: lane.to_string(), destination, detail }
         }

@@ -1,4 +1,4 @@
-//! Every error that a client can see, in one table.
+//! Errors of the HTTP API.
 
 use axum::response::{IntoResponse, Response};
 use duly::{Error, ErrorCode, Invalid, State};
@@ -6,10 +6,10 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::wire::{ItemError, Problem};
 
-/// When to come again after a 429 or 503, in seconds.
+/// `Retry-After` of 429 and 503, in seconds.
 pub(super) const RETRY_AFTER_SECONDS: u16 = 1;
 
-/// Bytes of a detail or a path. Errors repeat what was sent, and a batch has thousands of them.
+/// Max bytes of a detail or a path. Errors quote the input, and a batch can have thousands of them.
 const WORDS_MAX: usize = 1_000;
 
 fn cut(text: impl Into<String>) -> String {
@@ -21,7 +21,7 @@ fn cut(text: impl Into<String>) -> String {
     text
 }
 
-/// Why a call was not done, as told to the client.
+/// An error as the client sees it.
 #[derive(Debug, Clone)]
 pub struct Fault {
     code: ErrorCode,
@@ -30,16 +30,16 @@ pub struct Fault {
     state: Option<State>,
 }
 
-/// What a handler gives.
-pub(super) type Answer<T> = Result<T, Fault>;
+/// What a handler returns.
+pub(super) type ApiResult<T> = Result<T, Fault>;
 
 impl Fault {
-    /// A fault, in words that say what happened, to what, and what to do now.
+    /// `detail` says what failed, on what, and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self { code, detail: cut(detail), path: None, state: None }
     }
 
-    /// A fault at a place of the input.
+    /// An error at a path of the input.
     pub(super) fn at(code: ErrorCode, path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { path: Some(cut(path)), ..Self::new(code, detail) }
     }
@@ -54,7 +54,7 @@ impl Fault {
         )
     }
 
-    /// The message stands where this cannot be done.
+    /// The state of the message does not allow the change.
     pub(super) fn too_late(id: &str, state: State) -> Self {
         let detail = format!("message {id:?} is {}: this can only be done while it waits", state.as_str());
         Self { state: Some(state), ..Self::new(ErrorCode::TooLate, detail) }
@@ -65,12 +65,12 @@ impl Fault {
         self.code
     }
 
-    /// In the place of one item of a batch.
+    /// As the result of one item of a batch.
     pub(super) fn item(self) -> ItemError {
         ItemError { code: self.code.as_str().into(), detail: self.detail, path: self.path }
     }
 
-    /// As the body of an answer.
+    /// As the body of a response.
     pub fn problem(&self) -> Problem {
         Problem {
             about: self.code.page(),
@@ -125,7 +125,7 @@ impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         let problem = self.problem();
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // Of a damaged store there was one shout already, and every call would add another.
+        // The damage was logged once; do not log it again for every call.
         if status == StatusCode::INTERNAL_SERVER_ERROR && self.code != ErrorCode::StoreDamaged {
             tracing::error!(code = %self.code, detail = self.detail, "request failed");
         }
@@ -140,7 +140,7 @@ impl IntoResponse for Fault {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // The rest of the body is perhaps not read: then the connection cannot be used again.
+            // The rest of the body may be unread, so the connection cannot be reused.
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }

@@ -1,4 +1,4 @@
-//! Places for those who follow events.
+//! The limit of concurrent followers of events.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,17 +6,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::{Caller, Role, Tokens};
 
-/// Those who follow events at the same time.
+/// Followers at the same time.
 const FOLLOWERS_MAX: usize = 256;
 
-/// The places, of which each token for some topics has an equal share, and all other callers have the rest together: none keeps the others
-/// out.
+/// Slots for followers. Each token for some topics has an equal share, all other callers share the rest, so nobody can take the
+/// slots of others.
 pub(super) struct Followers {
     shares: HashMap<String, Arc<Semaphore>>,
     rest: Arc<Semaphore>,
 }
 
-/// One follower's place.
+/// One follower's slot, released on drop.
 pub(super) struct FollowerPlace {
     _place: OwnedSemaphorePermit,
 }
@@ -31,7 +31,7 @@ impl Followers {
         Self { shares: shares.collect(), rest: Arc::new(Semaphore::new(rest)) }
     }
 
-    /// A place, if there is one for this caller.
+    /// A slot, if one is free for this caller.
     pub(super) fn enter(&self, caller: &Caller) -> Option<FollowerPlace> {
         let places = self.shares.get(&caller.name).unwrap_or(&self.rest);
         Some(FollowerPlace { _place: Arc::clone(places).try_acquire_owned().ok()? })

@@ -1,4 +1,4 @@
-//! What every call passes through, once: kept out if it comes from a foreign page or cannot be read, caught if it panics.
+//! Middleware of every request: refuses foreign pages and unreadable requests, catches panics.
 
 use duly::ErrorCode;
 use std::{panic::AssertUnwindSafe, sync::Arc};
@@ -15,7 +15,7 @@ use tower::Service;
 
 use super::{app::App, body, caller, fault::Fault, readable};
 
-/// All routes behind one door. Layers of axum would wrap, and allocate for, every route of its own.
+/// The router with its middleware. Axum layers would wrap, and allocate for, each route separately.
 #[derive(Clone)]
 pub struct Front {
     router: Router,
@@ -28,7 +28,7 @@ impl Front {
         Self { router: super::router(app.clone()), app }
     }
 
-    /// Answers one call.
+    /// Handles one request.
     pub(super) async fn answer(mut self, request: Request<Incoming>) -> Response {
         let checked = caller::checked(&self.app, request.method(), request.headers())
             .and_then(|()| readable::checked(request.uri().path(), request.headers()))
@@ -37,7 +37,7 @@ impl Front {
             Err(fault) => fault.into_response(),
             Ok(()) => {
                 let answered = AssertUnwindSafe(self.router.call(request.map(Body::new))).catch_unwind();
-                // The panic itself is in the log already, by the panic hook. The inner error cannot be.
+                // The panic hook has logged the panic. The inner error is infallible.
                 answered.await.unwrap_or_else(|_| Ok(panicked())).unwrap_or_else(|never| match never {})
             }
         };

@@ -1,4 +1,4 @@
-//! Alive, ready, measured.
+//! `/healthz`, `/readyz` and `/metrics`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,21 +14,21 @@ use tokio::time::timeout;
 use super::{
     app::App,
     caller::Who,
-    fault::{Answer, Fault, RETRY_AFTER_SECONDS},
+    fault::{ApiResult, Fault, RETRY_AFTER_SECONDS},
 };
 use crate::{
     auth::Role,
     wire::{OrphanLane, Ready},
 };
 
-/// What is said of a part that is well.
+/// The state of a healthy part.
 const OK: &str = "ok";
-/// What strangers hear of one that is not: the rest names hosts, lanes and files.
+/// The state of a failing part for callers without a token: details name hosts, lanes and files.
 const FAILING: &str = "failing";
-/// What they hear of one that works in part.
+/// The state of a degraded part for callers without a token.
 const DEGRADED: &str = "in part";
 
-/// How long the store may take to name the lanes of sinks that are gone.
+/// Timeout of the store for listing lanes of sinks that left the configuration.
 const ORPHANS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Whether the process is alive
@@ -45,7 +45,7 @@ pub(super) async fn live() -> &'static str {
 pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) -> Response {
     let health = app.duly.health().await;
     let mut ready = Ready { ready: true, durability: app.duly.durability().to_string(), ..Ready::default() };
-    // Orchestrators have no token, and need to know no more than whether and what.
+    // Orchestrators have no token; the status and the failing part are enough for them.
     let is_told = who.is_ok_and(|who| who.sees_all() && !who.caller().roles.is_empty());
     for (name, wrong) in parts(&app, &health) {
         ready.ready &= wrong.is_none();
@@ -57,7 +57,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) 
         ready.parts.insert("degraded".into(), words);
     }
     ready.warnings.extend(app.proxied.warning(app.age()).map(str::to_owned));
-    // What health is known of may be some seconds old: a store that hangs since then must not hold up the answer.
+    // Health may be cached for some seconds. A store that hangs since then must not delay the response.
     if is_told && health.is_ready() {
         ready.orphans = timeout(ORPHANS_WITHIN, orphans(&app)).await.unwrap_or_default();
     }
@@ -68,7 +68,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>, who: Result<Who, Fault>) 
     (StatusCode::SERVICE_UNAVAILABLE, later, Json(ready)).into_response()
 }
 
-/// Each part, and what is wrong with it.
+/// Each part and its error.
 fn parts(app: &App, health: &Health) -> Vec<(&'static str, Option<String>)> {
     let store = health.store().err().map(|error| error.to_string());
     let server = app.stopping.borrow().then(|| "stopping".to_owned());
@@ -92,7 +92,7 @@ async fn orphans(app: &App) -> Vec<OrphanLane> {
 
 /// Everything that is measured, for Prometheus
 #[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "health", responses((status = 200, description = "Text", body = String)))]
-pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> Answer<Response> {
+pub(super) async fn metrics(State(app): State<Arc<App>>, who: Who) -> ApiResult<Response> {
     who.need(Role::Read)?.whole()?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], app.telemetry.render().await).into_response())

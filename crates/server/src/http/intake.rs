@@ -1,18 +1,11 @@
-//! From what a client wrote to a message that Duly takes.
+//! From a wire message to a message of the library.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use duly::{Backoff, Body, ContentKind, ErrorCode, Invalid, Message, RetryOverride, SinkName};
-use serde_json::value::RawValue;
+use duly::{Message, SinkName};
 
-use super::{
-    app::App,
-    caller::Who,
-    fault::{Answer, Fault},
-    trace::Trace,
-};
-use crate::wire::{NewMessage, Retry};
+use super::{app::App, caller::Who, fault::ApiResult, trace::Trace};
+use crate::{draft::draft, wire::NewMessage};
 
-/// Where a message goes, kept for the answer.
+/// Sink and topic of a message, kept for the response.
 #[derive(Debug, Clone)]
 pub(super) struct Where {
     pub(super) sink: String,
@@ -20,8 +13,8 @@ pub(super) struct Where {
 }
 
 impl Where {
-    /// Goes on only if there is room for its topic, if it is one of the built-in queue.
-    pub(super) async fn admit(&self, app: &App, who: &Who) -> Answer<()> {
+    /// Refuses a new topic of the built-in queue beyond the limit of topics.
+    pub(super) async fn admit(&self, app: &App, who: &Who) -> ApiResult<()> {
         if self.sink == SinkName::QUEUE {
             app.topics.admit(&app.duly, who, &self.topic).await
         } else {
@@ -30,161 +23,9 @@ impl Where {
     }
 }
 
-/// Lists and objects of a `json` body may be nested so deep. A receiver gets it inside of an answer with others: one that its reader gives up
-/// on would keep all of them from it. Python gives up at about 1,000, Jackson at 1,000, many at less with large frames.
-const JSON_DEPTH_MAX: usize = 500;
-
-/// The message that was meant.
-pub(super) fn message(mut new: NewMessage, trace: &Trace) -> Answer<(Where, Message)> {
+/// Converts the message.
+pub(super) fn message(mut new: NewMessage, trace: &Trace) -> ApiResult<(Where, Message)> {
     trace.join(&mut new.properties);
-    let place = Where { sink: new.sink.unwrap_or_else(|| SinkName::QUEUE.to_owned()), topic: new.topic };
-    let mut message = Message::to_sink(&place.sink, &place.topic);
-    if place.sink.contains('/') {
-        return Err(Fault::at(ErrorCode::BadSink, "sink", "a sink's name has no slash"));
-    }
-    message = match (new.body, new.json, new.body_base64) {
-        (None, None, None) => message,
-        (Some(text), None, None) => message.text(text),
-        (None, Some(json), None) => message.body(Body::from_parts(ContentKind::Json, compact(&json)?)),
-        (None, None, Some(base64)) => message.bytes(decoded(&base64)?),
-        _ => return Err(Fault::at(ErrorCode::TwoBodies, "body", "give one of body, json and body_base64")),
-    };
-    message = match (new.delay, new.deliver_at, new.level) {
-        (None, None, None) => message,
-        (Some(delay), None, None) => message.after(delay.span("delay")?),
-        (None, Some(moment), None) => message.at(moment.due("deliver_at")?),
-        (None, None, Some(level)) => message.level(level),
-        _ => return Err(Fault::at(ErrorCode::TwoTimes, "delay", "give one of delay, deliver_at and level")),
-    };
-    if let Some(id) = new.id {
-        message = message.id(id);
-    }
-    if let Some(tag) = new.tag {
-        message = message.tag(tag);
-    }
-    if let Some(key) = new.key {
-        message = message.key(key);
-    }
-    for (name, value) in new.properties {
-        message = message.property(name, value);
-    }
-    if let Some(priority) = new.priority {
-        message = message.priority(priority);
-    }
-    if let Some(span) = new.max_lateness {
-        message = message.max_lateness(span.span("max_lateness")?);
-    }
-    if let Some(retry) = new.retry {
-        message = message.retry(retries(&retry)?);
-    }
-    Ok((place, message))
-}
-
-fn decoded(base64: &str) -> Answer<Vec<u8>> {
-    STANDARD.decode(base64).map_err(|error| {
-        Fault::at(
-            ErrorCode::BadBody,
-            "body_base64",
-            format!("not base64: {error}; use the standard alphabet with padding"),
-        )
-    })
-}
-
-/// The value without the spaces between its parts: how it was laid out is not part of the message.
-/// Refused if its lists and objects are nested deeper than common readers take.
-fn compact(json: &RawValue) -> Answer<Vec<u8>> {
-    let text = json.get().as_bytes();
-    let mut out = Vec::with_capacity(text.len());
-    let (mut quoted, mut escaped, mut depth) = (false, false, 0_usize);
-    for &byte in text {
-        if quoted {
-            quoted = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-        } else if byte == b'"' {
-            quoted = true;
-        } else if byte.is_ascii_whitespace() {
-            continue;
-        } else if matches!(byte, b'[' | b'{') {
-            depth += 1;
-            if depth > JSON_DEPTH_MAX {
-                let detail =
-                    format!("lists and objects may be nested {JSON_DEPTH_MAX} deep; send it as body");
-                return Err(Fault::at(ErrorCode::BadBody, "json", detail));
-            }
-        } else if matches!(byte, b']' | b'}') {
-            depth = depth.saturating_sub(1);
-        }
-        out.push(byte);
-    }
-    Ok(out)
-}
-
-fn retries(retry: &Retry) -> Answer<RetryOverride> {
-    let backoff = match retry.backoff.as_deref() {
-        None => None,
-        Some("fixed") => Some(Backoff::Fixed),
-        Some("linear") => Some(Backoff::Linear),
-        Some("exponential") => Some(Backoff::Exponential),
-        Some(other) => {
-            let detail = format!("{other:?} is none of fixed, linear and exponential");
-            return Err(Fault::at(ErrorCode::BadRetry, "retry.backoff", detail));
-        }
-    };
-    if retry.attempts == Some(0) {
-        return Err(Fault::at(
-            ErrorCode::BadRetry,
-            "retry.attempts",
-            "at least one try; cancel it to have none",
-        ));
-    }
-    let span = |delay: &Option<crate::wire::Delay>, path| -> Result<_, Invalid> {
-        delay.as_ref().map(|delay| delay.span(path)).transpose()
-    };
-    let (min, max) = (span(&retry.min, "retry.min")?, span(&retry.max, "retry.max")?);
-    if let (Some(min), Some(max)) = (min, max)
-        && min > max
-    {
-        return Err(Fault::at(ErrorCode::BadRetry, "retry.min", "the first wait is longer than the longest"));
-    }
-    Ok(RetryOverride { attempts: retry.attempts, backoff, min, max })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn raw(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
-    }
-
-    #[test]
-    fn the_layout_of_json_is_not_part_of_the_message() {
-        assert_eq!(
-            compact(&raw("{ \"a b\" :\t[1, 2.50,\n \"c \\\" d\"] }")).unwrap(),
-            b"{\"a b\":[1,2.50,\"c \\\" d\"]}"
-        );
-        assert_eq!(compact(&raw("\"\\\\\"")).unwrap(), b"\"\\\\\"");
-        assert_eq!(compact(&raw(" 12345678901234567890.10 ")).unwrap(), b"12345678901234567890.10");
-    }
-
-    #[test]
-    fn json_that_readers_give_up_on_is_refused() {
-        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(compact(&raw(&nested(JSON_DEPTH_MAX))).is_ok());
-        assert!(compact(&raw(&format!("[{}]", vec![nested(JSON_DEPTH_MAX - 1); 3].join(",")))).is_ok());
-        assert!(compact(&raw(&format!("\"{}\"", nested(100_000)))).is_ok(), "in a text they are no lists");
-        assert_eq!(compact(&raw(&nested(JSON_DEPTH_MAX + 1))).unwrap_err().code(), "bad_body");
-    }
-
-    #[test]
-    fn at_most_one_body_and_one_time() {
-        let code =
-            |text: &str| message(serde_json::from_str(text).unwrap(), &Trace::default()).unwrap_err().code();
-        assert_eq!(code(r#"{"topic":"a","body":"x","json":1}"#), "two_bodies");
-        assert_eq!(code(r#"{"topic":"a","delay":1,"level":"P0"}"#), "two_times");
-        assert_eq!(code(r#"{"topic":"a","retry":{"attempts":0}}"#), "bad_retry");
-        assert_eq!(code(r#"{"topic":"a","retry":{"backoff":"never"}}"#), "bad_retry");
-        assert_eq!(code(r#"{"topic":"a","body_base64":"!"}"#), "bad_body");
-        assert_eq!(code(r#"{"topic":"a","sink":"b/c"}"#), "bad_sink");
-    }
+    let place = Where { sink: new.sink_name().to_owned(), topic: new.topic.clone() };
+    Ok((place, draft(new)?))
 }

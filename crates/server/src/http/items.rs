@@ -1,8 +1,8 @@
-//! Taking a stream of bytes apart into its items: lines of NDJSON, or elements of a JSON array.
+//! Splits a stream of bytes into items: lines of NDJSON, or elements of a JSON array.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// How the items stand beside each other. The first character decides.
+/// The format of the stream. The first character decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// One JSON value a line.
@@ -11,18 +11,18 @@ pub(super) enum Form {
     Array,
 }
 
-/// Why a stream cannot be taken apart.
+/// Why a stream cannot be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
     /// One item has more bytes than the limit.
     TooLong,
-    /// There is something else where an item, a comma or the end should be.
+    /// Something other than an item, a comma or the end.
     NotAnArray,
     /// It ended in the middle of an item or of the array.
     Half,
 }
 
-/// Where in an array the splitter stands.
+/// The position of the splitter in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
     /// Before the first item or the end.
@@ -35,11 +35,11 @@ enum Stand {
     Closed,
 }
 
-/// Takes bytes as they come, gives whole items.
+/// Takes bytes as they arrive, returns complete items.
 #[derive(Debug)]
 pub(super) struct Items {
     buffer: BytesMut,
-    /// Bytes of the buffer that were looked at already.
+    /// Bytes of the buffer that were scanned already.
     seen: usize,
     form: Option<Form>,
     stand: Stand,
@@ -52,17 +52,17 @@ impl Items {
         Self { buffer: BytesMut::new(), seen: 0, form: None, stand: Stand::Open, max }
     }
 
-    /// How the items stand; unknown before the first character.
+    /// The format; unknown before the first character.
     pub(super) fn form(&self) -> Option<Form> {
         self.form
     }
 
-    /// Bytes that wait to become an item.
+    /// Bytes buffered for the next item.
     pub(super) fn held(&self) -> usize {
         self.buffer.len()
     }
 
-    /// More bytes have come.
+    /// Appends bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
         if self.form.is_none() {
@@ -80,7 +80,7 @@ impl Items {
         self.form = Some(if array { Form::Array } else { Form::Lines });
     }
 
-    /// The next whole item.
+    /// The next complete item.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, Broken> {
         let item = match self.form() {
             Some(Form::Lines) => self.line(),
@@ -152,7 +152,7 @@ impl Items {
                     self.drop_seen();
                 }
                 Stand::Open | Stand::Comma if !matches!(byte, b',' | b']') => {
-                    // This byte is the item's first: it is looked at once more as such.
+                    // This byte begins the item: handle it again in that state.
                     self.seen -= 1;
                     self.stand = Stand::Item { depth: 0, quoted: false, escaped: false };
                 }
@@ -172,7 +172,7 @@ impl Items {
 mod tests {
     use super::*;
 
-    /// Takes `text` apart in pieces of every size: where a piece ends must not matter.
+    /// Splits `text` fed in chunks of every size: chunk boundaries must not matter.
     fn split(text: &str) -> Result<Vec<String>, Broken> {
         let results: Vec<_> = (1..=text.len().max(1)).map(|size| pieces(text, size)).collect();
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{text}: {results:?}");

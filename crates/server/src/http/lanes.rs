@@ -1,22 +1,22 @@
-//! What the lanes hold, for callers who may read it often at everybody's cost.
+//! A cache of lane status for tokens that are limited to some topics.
 
 use std::{sync::Arc, time::Duration};
 
 use duly::{Duly, LaneStatus};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::fault::Answer;
+use super::fault::ApiResult;
 
-/// One answer of the store serves all calls for so long.
+/// How long an answer of the store is reused.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// The store's last answer. The store walks all of its lanes for each, so tokens for some topics share one, however often they ask.
+/// The store's last answer. Each query walks all lanes, so limited tokens share one result.
 #[derive(Default)]
 pub(super) struct RecentLanes(Mutex<Option<(Instant, Arc<[LaneStatus]>)>>);
 
 impl RecentLanes {
-    /// What the lanes held, at most a second ago. Of several calls at once, one asks the store and the others wait for it.
-    pub(super) async fn get(&self, duly: &Duly) -> Answer<Arc<[LaneStatus]>> {
+    /// The status of all lanes, at most a second old. Of concurrent calls one queries the store and the others wait for it.
+    pub(super) async fn get(&self, duly: &Duly) -> ApiResult<Arc<[LaneStatus]>> {
         Ok(self.recent(Instant::now(), duly.lanes()).await?)
     }
 

@@ -1,4 +1,4 @@
-//! Connections: taken up to a limit, each with its deadlines, all ended cleanly.
+//! Connections: limited in number, each with timeouts, all closed gracefully.
 
 use duly::ErrorCode;
 use std::{
@@ -33,23 +33,23 @@ use super::{
 };
 use crate::config::HttpLimits;
 
-/// How long a client may take over the handshake of TLS.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may leave what waits for it unread, and send nothing either.
+/// Timeout of a client that neither reads its response nor sends.
 const UNREAD_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a connection's reading buffer, and so of the head of a request.
+/// Bytes of a connection's read buffer, and so the limit of a request's head.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// After an error of `accept` such as too many open files.
+/// Pause after an error of `accept` such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a refused connection may take to read that it was refused.
+/// Timeout of a refused client to read the response.
 const REFUSAL: Duration = Duration::from_secs(2);
-/// Refusals under way at the same time; further ones are only closed.
+/// Refusals in progress; further connections are closed without a response.
 const REFUSALS_MAX: usize = 64;
 
-/// The log is told of refusals no more often.
+/// Minimum interval of log events about refused connections.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// A listener at work.
+/// A running listener.
 pub struct Listening {
     addr: SocketAddr,
     stop: oneshot::Sender<Duration>,
@@ -62,14 +62,14 @@ impl Listening {
         self.addr
     }
 
-    /// Whether nobody takes connections any more.
+    /// Whether the accept loop has ended.
     pub fn is_finished(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Takes no more connections, lets calls under way end within `grace`, then closes what is left.
+    /// Stops accepting, lets requests in progress finish within `grace`, then closes the rest.
     pub async fn stop(self, grace: Duration) {
-        // If the task is gone already, there is nothing to stop.
+        // If the task has ended, there is nothing to stop.
         let _ = self.stop.send(grace);
         let _ = self.task.await;
     }
@@ -107,7 +107,7 @@ struct Door {
     places: Arc<ConnectionLimits>,
     refusals: Arc<Semaphore>,
     refused: Arc<Mutex<Refused>>,
-    /// Turns true when what is left is closed.
+    /// Turns true at the shutdown deadline: remaining connections are closed.
     close: watch::Receiver<bool>,
 }
 
@@ -127,8 +127,8 @@ impl Door {
             match accepted {
                 Ok((stream, from)) => self.take(stream, from.ip(), graceful.watcher()),
                 Err(error) => {
-                    tracing::warn!(%error, "accept failed; check the limit of open files");
-                    // Not a busy loop while the cause lasts.
+                    tracing::warn!(%error, "accept failed");
+                    // Do not spin while the cause lasts.
                     if let Ok(grace) = timeout(ACCEPT_PAUSE, &mut stopped).await {
                         break grace.unwrap_or_default();
                     }
@@ -143,7 +143,7 @@ impl Door {
     }
 
     fn take(&self, stream: TcpStream, from: IpAddr, watcher: Watcher) {
-        // Answers are small and somebody waits for each.
+        // Responses are small; do not delay them by Nagle's algorithm.
         let _ = stream.set_nodelay(true);
         match self.places.enter(from) {
             Ok(place) => {
@@ -152,8 +152,8 @@ impl Door {
             Err(limit) => {
                 let count = self.refused.lock().unwrap_or_else(PoisonError::into_inner).note(Instant::now());
                 if let Some(count) = count {
-                    // Over TLS the client cannot be told: there are no words before the handshake.
-                    tracing::warn!(%from, count, "connection refused: as many are open as {limit}");
+                    // Over TLS the client gets no response: nothing can be sent before the handshake.
+                    tracing::warn!(%from, count, %limit, "connection refused");
                 }
                 self.refuse(stream, limit);
             }
@@ -191,7 +191,7 @@ impl Door {
         }
     }
 
-    /// Says why, briefly, without a place among the connections.
+    /// Sends a short error response without counting as a connection.
     fn refuse(&self, mut stream: TcpStream, limit: &'static str) {
         let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         if self.tls.is_some() {
@@ -208,7 +208,7 @@ impl Door {
     }
 }
 
-/// The connections that were refused since the log was last told: whoever opens them without end does not fill the log as well.
+/// Counts refused connections between two log events, so that a flood of them does not flood the log.
 #[derive(Debug, Default)]
 struct Refused {
     count: u64,
@@ -216,7 +216,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Counts one more. How many to tell the log of, if it is time.
+    /// Counts one more. Returns the number to log if the interval has passed.
     fn note(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG_PAUSE) {
@@ -227,7 +227,7 @@ impl Refused {
     }
 }
 
-/// The whole answer, as bytes.
+/// The whole response, as bytes.
 async fn refusal(limit: &str) -> Vec<u8> {
     let detail = format!("as many connections are open as {limit}; close some, or raise it");
     let fault = Fault::new(ErrorCode::TooManyConnections, detail);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn the_log_is_told_of_all_refusals_but_not_one_by_one() {
         let (mut refused, begun) = (Refused::default(), Instant::now());
-        let told = [0, 1, 2, 10, 11].map(|second| refused.note(begun + Duration::from_secs(second)));
-        assert_eq!(told, [Some(1), None, None, Some(3), None]);
+        let reported = [0, 1, 2, 10, 11].map(|second| refused.note(begun + Duration::from_secs(second)));
+        assert_eq!(reported, [Some(1), None, None, Some(3), None]);
     }
 }

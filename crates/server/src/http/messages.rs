@@ -1,4 +1,4 @@
-//! One message: schedule, look, reschedule, cancel, fire; and lists of them.
+//! Routes of one message (send, get, reschedule, cancel, fire), and lists of messages.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use super::{
     app::App,
     body,
     caller::Who,
-    fault::{Answer, Fault},
-    intake, select, tell,
+    fault::{ApiResult, Fault},
+    intake, response, select,
     trace::Trace,
 };
 use crate::{
@@ -42,16 +42,16 @@ pub(super) async fn send(
     who: Who,
     headers: HeaderMap,
     sent: Body,
-) -> Answer<(StatusCode, Json<Accepted>)> {
+) -> ApiResult<(StatusCode, Json<Accepted>)> {
     who.need(Role::Produce)?;
-    // Its share is held until the message is on disk.
+    // Hold the share of memory until the message is on disk.
     let (new, _share) = body::json_with_share::<NewMessage>(&app, sent).await?;
     who.touch(&new.topic)?.choose(new.id.as_deref())?;
     let (place, message) = intake::message(new, &Trace::of(&headers, &app))?;
     place.admit(&app, &who).await?;
     let accepted = app.duly.send(message).await?;
     let status = if accepted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(tell::accepted(place, &accepted))))
+    Ok((status, Json(response::accepted(place, &accepted))))
 }
 
 /// What is known of a message
@@ -66,13 +66,13 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     who: Who,
     Path(id): Path<String>,
-) -> Answer<Json<Message>> {
+) -> ApiResult<Json<Message>> {
     who.need(Role::Read)?;
     own(&app, &who, &id).await?;
     let record = app.duly.get(&id).await?.ok_or_else(|| Fault::not_found(&id))?;
-    // It may be another message by now.
+    // Another message may have taken this id since the check.
     seen(&who, &id, &record)?;
-    Ok(Json(tell::message(&record)))
+    Ok(Json(response::message(&record)))
 }
 
 /// Give a waiting message another due time
@@ -89,7 +89,7 @@ pub(super) async fn reschedule(
     who: Who,
     Path(id): Path<String>,
     sent: Body,
-) -> Answer<Json<Rescheduled>> {
+) -> ApiResult<Json<Rescheduled>> {
     who.need(Role::Produce)?;
     let wish: Reschedule = body::json(&app, sent).await?;
     let due = select::due(&app, wish.delay.as_ref(), wish.deliver_at.as_ref())?;
@@ -108,12 +108,12 @@ pub(super) async fn fire(
     State(app): State<Arc<App>>,
     who: Who,
     Path(id): Path<String>,
-) -> Answer<Json<Rescheduled>> {
+) -> ApiResult<Json<Rescheduled>> {
     who.need(Role::Produce)?;
     moved(&app, &who, &id, app.duly.now()).await
 }
 
-async fn moved(app: &App, who: &Who, id: &str, due: Timestamp) -> Answer<Json<Rescheduled>> {
+async fn moved(app: &App, who: &Who, id: &str, due: Timestamp) -> ApiResult<Json<Rescheduled>> {
     own(app, who, id).await?;
     let maybe_delivered = done(id, app.duly.reschedule(id, due).await?)?;
     Ok(Json(Rescheduled {
@@ -137,11 +137,11 @@ pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     who: Who,
     Path(id): Path<String>,
-) -> Answer<Json<Cancelled>> {
+) -> ApiResult<Json<Cancelled>> {
     who.need(Role::Produce)?;
     own(&app, &who, &id).await?;
     let changed = app.duly.cancel(&id).await?;
-    // A client that got no answer asks again: what it wants is so.
+    // A client that got no response repeats the call: the message is cancelled, so this is a success.
     let already = changed == Changed::TooLate(duly::State::Cancelled);
     let maybe_delivered = if already {
         app.duly.get(&id).await?.is_some_and(|record| record.maybe_delivered)
@@ -152,21 +152,21 @@ pub(super) async fn cancel(
     Ok(Json(Cancelled { id, state, already, maybe_delivered }))
 }
 
-/// A message of a topic that is not the caller's is none that the caller knows of: not even its topic is told.
-fn seen(who: &Who, id: &str, record: &Record) -> Answer<()> {
+/// A message of a topic that the caller may not access is reported as unknown, so that nothing about it leaks.
+fn seen(who: &Who, id: &str, record: &Record) -> ApiResult<()> {
     if who.sees(record.message.topic.as_str()) { Ok(()) } else { Err(Fault::not_found(id)) }
 }
 
-async fn own(app: &App, who: &Who, id: &str) -> Answer<()> {
+async fn own(app: &App, who: &Who, id: &str) -> ApiResult<()> {
     if who.sees_all() {
         return Ok(());
     }
-    // Without the body: how long it takes to read one would tell that there is one.
+    // Without the body: the time to read it would reveal that the message exists.
     let found = app.duly.get_many_without_bodies(&[MessageId::parse(id)?]).await?.pop().flatten();
     seen(who, id, &found.ok_or_else(|| Fault::not_found(id))?)
 }
 
-fn done(id: &str, changed: Changed) -> Answer<bool> {
+fn done(id: &str, changed: Changed) -> ApiResult<bool> {
     match changed {
         Changed::Done { maybe_delivered } => Ok(maybe_delivered),
         Changed::TooLate(state) => Err(Fault::too_late(id, state)),
@@ -195,15 +195,15 @@ pub(super) struct List {
     limit: Option<usize>,
 }
 
-/// The query of a URL, or why it is not understood.
+/// Parses the query of a URL.
 pub(super) type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-pub(super) fn asked<T>(query: Asked<T>) -> Answer<T> {
+pub(super) fn asked<T>(query: Asked<T>) -> ApiResult<T> {
     let Query(query) = query.map_err(|rejection| unread(&rejection))?;
     Ok(query)
 }
 
-/// The part of the query that is not understood, and why.
+/// The parameter that cannot be parsed, and why.
 fn unread(rejection: &axum::extract::rejection::QueryRejection) -> Fault {
     let text = rejection.body_text();
     let why = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
@@ -218,7 +218,7 @@ fn unread(rejection: &axum::extract::rejection::QueryRejection) -> Fault {
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> Answer<Json<Page>> {
+pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Json<Page>> {
     let list = asked(query)?;
     let state = select::state(list.state.as_deref().unwrap_or("pending"))?;
     page(&app, &who, list, state).await
@@ -232,7 +232,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> Answer<Json<Page>> {
+pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<List>) -> ApiResult<Json<Page>> {
     let list = asked(query)?;
     if list.state.as_deref().is_some_and(|state| state != "dead") {
         return Err(Fault::at(
@@ -244,10 +244,10 @@ pub(super) async fn dead(State(app): State<Arc<App>>, who: Who, query: Asked<Lis
     page(&app, &who, list, duly::State::Dead).await
 }
 
-async fn page(app: &App, who: &Who, list: List, state: duly::State) -> Answer<Json<Page>> {
+async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult<Json<Page>> {
     who.need(Role::Read)?.touch_some(list.topic.as_deref())?;
     let mut query = select::query(state, list.sink.as_deref(), list.topic.as_deref())?;
-    let time = |text: &Option<String>, path| -> Answer<Option<Timestamp>> {
+    let time = |text: &Option<String>, path| -> ApiResult<Option<Timestamp>> {
         let read =
             |text| duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail));
         text.as_deref().map(read).transpose()
@@ -267,10 +267,10 @@ async fn page(app: &App, who: &Who, list: List, state: duly::State) -> Answer<Js
     };
     let page = app.duly.list(&query).await?;
     let cursor = page.next.map(|(due, id)| format!("{}-{id}", due.as_millis()));
-    Ok(Json(Page { messages: page.records.iter().map(tell::listed).collect(), cursor }))
+    Ok(Json(Page { messages: page.records.iter().map(response::listed).collect(), cursor }))
 }
 
-fn cursor(text: &str) -> Answer<(Timestamp, MessageId)> {
+fn cursor(text: &str) -> ApiResult<(Timestamp, MessageId)> {
     let parsed = text
         .split_once('-')
         .and_then(|(due, id)| Some((Timestamp::from_millis(due.parse().ok()?), MessageId::parse(id).ok()?)));

@@ -16,18 +16,18 @@ mod intake;
 mod items;
 mod lanes;
 mod listen;
-mod look;
 mod messages;
 mod openapi;
+mod overview;
 mod pages;
 mod patient;
 mod proxied;
 mod queues;
 mod readable;
 mod receipts;
+mod response;
 mod select;
 mod sinks;
-mod tell;
 mod topics;
 mod trace;
 mod whoami;
@@ -46,7 +46,7 @@ pub use listen::{Listening, listen};
 pub use pages::{console_paths, page_paths};
 pub(crate) use topics::Topics;
 
-/// What the OpenAPI file says of the whole.
+/// The general part of the OpenAPI document.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -67,7 +67,7 @@ pub(crate) use topics::Topics;
 )]
 struct Api;
 
-/// Tells of the bearer token.
+/// Adds the security scheme of the bearer token.
 struct Token;
 
 impl utoipa::Modify for Token {
@@ -108,10 +108,10 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(messages::dead))
         .routes(routes!(bulk::replay))
         .routes(routes!(bulk::purge))
-        .routes(routes!(look::stats))
-        .routes(routes!(look::forecast))
-        .routes(routes!(look::nodes))
-        .routes(routes!(look::levels))
+        .routes(routes!(overview::stats))
+        .routes(routes!(overview::forecast))
+        .routes(routes!(overview::nodes))
+        .routes(routes!(overview::levels))
         .routes(routes!(whoami::whoami))
         .routes(routes!(events::follow))
         .routes(routes!(health::live))
@@ -156,7 +156,7 @@ fn millis(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    /// Generators make functions of them.
+    /// Operation ids become names of functions in generated clients.
     #[test]
     fn every_operation_has_an_id_of_its_own() {
         let api: serde_json::Value = serde_json::from_str(&super::openapi()).unwrap();

@@ -1,4 +1,4 @@
-//! Texts that the server gives of itself, and its console.
+//! The OpenAPI document, the pages of errors, and the console.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
     let text = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
     };
-    // Made once: it is the same for every caller.
+    // Built once: it is the same for every caller.
     let openapi: &'static str = Box::leak(super::openapi().into_boxed_str());
     Router::new()
         .route(OPENAPI, text("application/json", openapi))

@@ -1,4 +1,4 @@
-//! A connection whose other end must read on.
+//! A timeout for clients that do not read their response.
 
 use std::{
     future::Pending,
@@ -13,11 +13,11 @@ use tokio::{
     time::{Timeout, timeout},
 };
 
-/// Ends a connection whose client neither reads nor writes for a while though something waits for it: it would hold its place and its answer for ever.
+/// Closes a connection whose client neither reads a pending response nor writes for a while. It would occupy a connection for ever.
 pub(super) struct Patient<T> {
     stream: T,
     patience: Duration,
-    /// Runs while nothing can be written.
+    /// Runs while writes are blocked.
     waiting: Option<Pin<Box<Timeout<Pending<()>>>>>,
 }
 
@@ -50,7 +50,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            // Some write all they have before they read: they are at work.
+            // Some clients send everything before they read: that counts as activity.
             self.waiting = None;
         }
         read

@@ -1,7 +1,7 @@
-//! A proxy before a server that asks nobody for a token.
+//! Detects a proxy in front of a server without tokens.
 //!
-//! On loopback everybody may do everything as long as no token is configured, because only this machine can call. A proxy on this machine
-//! makes that everybody who reaches the proxy.
+//! Without tokens the server listens on loopback only, and every caller may do everything. A proxy on this machine gives that right to
+//! everybody who can reach the proxy.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,14 +10,14 @@ use std::{
 
 use http::HeaderMap;
 
-/// The warning comes again after so long, if there is still a proxy.
+/// Interval of the warning while a proxy is seen.
 const WARN_EVERY: Duration = Duration::from_secs(600);
 
-/// What the log and `/readyz` say.
+/// The warning in the log and in `/readyz`.
 pub(super) const WARNING: &str = "a proxy passes calls on to this server, which asks nobody for a token: whoever reaches the proxy may \
                                   do everything; configure auth.tokens";
 
-/// When a proxy was last seen, and last told of, in milliseconds since the server began; 0 is never.
+/// When a proxy was last seen and last warned about, in milliseconds since the start; 0 is never.
 #[derive(Debug, Default)]
 pub(super) struct Proxied {
     seen: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct Proxied {
 }
 
 impl Proxied {
-    /// Notes a call on a listener that needs no token, `since` the server began.
+    /// Checks a request to a server without tokens; `since` is the age of the server.
     pub(super) fn observe(&self, headers: &HeaderMap, since: Duration) {
         if !is_forwarded(headers) {
             return;
@@ -34,13 +34,13 @@ impl Proxied {
         self.seen.store(now, Relaxed);
         let warned_at = self.warned_at.load(Relaxed);
         let is_due = warned_at == 0 || now.saturating_sub(warned_at) >= super::millis(WARN_EVERY);
-        // Of several calls at once, one warns.
+        // Of concurrent requests one logs the warning.
         if is_due && self.warned_at.compare_exchange(warned_at, now, Relaxed, Relaxed).is_ok() {
-            tracing::warn!("{WARNING}");
+            tracing::warn!(detail = WARNING, "proxy detected without tokens");
         }
     }
 
-    /// The warning, if a proxy was seen of late.
+    /// The warning, if a proxy was seen recently.
     pub(super) fn warning(&self, since: Duration) -> Option<&'static str> {
         let seen = self.seen.load(Relaxed);
         let is_late = super::millis(since).saturating_sub(seen) < super::millis(WARN_EVERY);
@@ -48,7 +48,7 @@ impl Proxied {
     }
 }
 
-/// Whether a proxy says that it passed this call on.
+/// Whether a header shows that a proxy forwarded this request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let of_proxy =
         |name: &str| name == "forwarded" || name == "x-real-ip" || name.starts_with("x-forwarded-");

@@ -16,9 +16,9 @@ use super::{
     app::App,
     body,
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
     messages::{Asked, asked},
-    receipts, tell,
+    receipts, response,
 };
 use crate::{
     auth::Role,
@@ -28,9 +28,9 @@ use crate::{
     },
 };
 
-/// The longest a receiver may wait for its first message.
+/// Longest wait of a receive.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
-/// The longest a receiver may keep a message without extending.
+/// Longest lease.
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
 /// Messages of one receive, queues of one page.
@@ -50,7 +50,7 @@ pub(super) async fn receive(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> Answer<Json<Received>> {
+) -> ApiResult<Json<Received>> {
     who.need(Role::Consume)?.touch(&topic)?;
     let Receive { max, wait, lease } = body::json_or_default(&app, sent).await?;
     let want = want(max, wait.as_ref(), lease.as_ref())?;
@@ -65,7 +65,11 @@ pub(super) async fn receive(
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn receive_any(State(app): State<Arc<App>>, who: Who, sent: Body) -> Answer<Json<Received>> {
+pub(super) async fn receive_any(
+    State(app): State<Arc<App>>,
+    who: Who,
+    sent: Body,
+) -> ApiResult<Json<Received>> {
     who.need(Role::Consume)?;
     let ReceiveAny { topics, max, wait, lease } = body::json(&app, sent).await?;
     for topic in &topics {
@@ -75,16 +79,16 @@ pub(super) async fn receive_any(State(app): State<Arc<App>>, who: Who, sent: Bod
     take(&app, &topics, want).await
 }
 
-async fn take(app: &App, topics: &[String], want: duly::Receive) -> Answer<Json<Received>> {
+async fn take(app: &App, topics: &[String], want: duly::Receive) -> ApiResult<Json<Received>> {
     let messages = tokio::select! {
         messages = app.duly.receive_any(topics, want) => messages?,
-        // Whoever waits is told that nothing came: they ask again, and find another server.
+        // At shutdown a waiting receiver gets an empty response, and repeats the call at another server.
         () = app.stopped() => Vec::new(),
     };
-    Ok(Json(Received { messages: messages.into_iter().map(tell::received).collect() }))
+    Ok(Json(Received { messages: messages.into_iter().map(response::received).collect() }))
 }
 
-fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> Answer<duly::Receive> {
+fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> ApiResult<duly::Receive> {
     let max = max.unwrap_or(10);
     if !(1..=MAX).contains(&max) {
         return Err(Fault::at(
@@ -96,7 +100,12 @@ fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> Answ
     Ok(duly::Receive { max, wait: span(wait, "wait", Duration::ZERO, WAIT_MAX)?, lease: lease(given)? })
 }
 
-fn span(given: Option<&Delay>, path: &'static str, otherwise: Duration, max: Duration) -> Answer<Duration> {
+fn span(
+    given: Option<&Delay>,
+    path: &'static str,
+    otherwise: Duration,
+    max: Duration,
+) -> ApiResult<Duration> {
     let span = given.map_or(Ok(otherwise), |delay| delay.span(path))?;
     if span > max {
         return Err(Fault::at(ErrorCode::TooLong, path, format!("at most {max:?} here, not {span:?}")));
@@ -104,7 +113,7 @@ fn span(given: Option<&Delay>, path: &'static str, otherwise: Duration, max: Dur
     Ok(span)
 }
 
-pub(super) fn lease(given: Option<&Delay>) -> Answer<Duration> {
+pub(super) fn lease(given: Option<&Delay>) -> ApiResult<Duration> {
     let lease = span(given, "lease", LEASE_DEFAULT, LEASE_MAX)?;
     if lease.is_zero() {
         return Err(Fault::at(ErrorCode::BadDelay, "lease", "a lease of nothing is over before it begins"));
@@ -126,7 +135,7 @@ pub(super) async fn ack(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     who.need(Role::Consume)?.touch(&topic)?;
     receipts::ack(&app, &who, Some(&topic), sent).await
 }
@@ -145,7 +154,7 @@ pub(super) async fn nack(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     who.need(Role::Consume)?.touch(&topic)?;
     receipts::nack(&app, &who, Some(&topic), sent).await
 }
@@ -164,7 +173,7 @@ pub(super) async fn extend(
     who: Who,
     Path(topic): Path<String>,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     who.need(Role::Consume)?.touch(&topic)?;
     receipts::extend(&app, &who, Some(&topic), sent).await
 }
@@ -192,7 +201,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     who: Who,
     query: Asked<QueuesWanted>,
-) -> Answer<Json<QueuesAnswer>> {
+) -> ApiResult<Json<QueuesAnswer>> {
     who.need(Role::Read)?;
     let QueuesWanted { cursor, limit } = asked(query)?;
     let limit = limit.unwrap_or(MAX);
@@ -242,9 +251,9 @@ pub(super) async fn pause(
     State(app): State<Arc<App>>,
     who: Who,
     Path(topic): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.touch(&topic)?;
-    // One that is paused is kept, also without messages.
+    // A paused topic is kept even without messages, so it counts.
     app.topics.admit(&app.duly, &who, &topic).await?;
     app.duly.pause_queue(&topic).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -262,12 +271,12 @@ pub(super) async fn resume(
     State(app): State<Arc<App>>,
     who: Who,
     Path(topic): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.touch(&topic)?;
     let is_paused = |status: &LaneStatus| {
         status.paused && matches!(&status.lane, Lane::Queue(own) if own.as_str() == topic)
     };
-    // A store may keep the name of a queue that it was asked to resume: whoever is for some topics only could fill it with names.
+    // A store may keep the name of a resumed queue, so a limited token could fill the store with names.
     if !who.sees_all() && app.duly.lanes().await.is_ok_and(|lanes| !lanes.iter().any(is_paused)) {
         return Ok(StatusCode::NO_CONTENT);
     }

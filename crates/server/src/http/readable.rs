@@ -1,17 +1,17 @@
-//! What no route could read is refused before any of them is asked.
+//! Refuses requests that no route can read.
 
 use duly::ErrorCode;
 use http::{HeaderMap, header};
 
-use super::fault::{Answer, Fault};
+use super::fault::{ApiResult, Fault};
 
-/// Goes on only with a path and a body that can be read.
-pub(super) fn checked(path: &str, headers: &HeaderMap) -> Answer<()> {
+/// Refuses an undecodable path or a body in an unsupported encoding.
+pub(super) fn checked(path: &str, headers: &HeaderMap) -> ApiResult<()> {
     utf8(path).and_then(|()| plain(headers))
 }
 
-fn utf8(path: &str) -> Answer<()> {
-    // Nearly all paths are plain, and cost nothing here.
+fn utf8(path: &str) -> ApiResult<()> {
+    // Nearly all paths have no percent-encoding: fast path.
     if !path.contains('%') {
         return Ok(());
     }
@@ -32,7 +32,7 @@ fn utf8(path: &str) -> Answer<()> {
     }
 }
 
-fn plain(headers: &HeaderMap) -> Answer<()> {
+fn plain(headers: &HeaderMap) -> ApiResult<()> {
     let identity = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     match headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !identity(value)) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! What becomes of what was received: ack, nack, extend, of one queue or of several.
+//! Settles received messages: ack, nack, extend, of one queue or of several.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
     app::App,
     body,
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
     queues::lease,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     wire::{Extend, Nack, Problem, ReceiptResult, ReceiptResults, Receipts},
 };
 
-/// Receipts of one call.
+/// Max receipts of one call.
 pub(super) const MAX: usize = 1_000;
 
 /// The messages were worked on, whatever queues they are of: they are done
@@ -32,7 +32,7 @@ pub(super) async fn ack_any(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     who.need(Role::Consume)?;
     ack(&app, &who, None, sent).await
 }
@@ -49,7 +49,7 @@ pub(super) async fn nack_any(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     who.need(Role::Consume)?;
     nack(&app, &who, None, sent).await
 }
@@ -66,7 +66,7 @@ pub(super) async fn extend_any(
     State(app): State<Arc<App>>,
     who: Who,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     who.need(Role::Consume)?;
     extend(&app, &who, None, sent).await
 }
@@ -76,7 +76,7 @@ pub(super) async fn ack(
     who: &Who,
     queue: Option<&str>,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     let Receipts { receipts } = body::json(app, sent).await?;
     let receipts = sorted(app, who, queue, receipts).await?;
     let settled = app.duly.ack(&receipts.own).await?;
@@ -88,7 +88,7 @@ pub(super) async fn nack(
     who: &Who,
     queue: Option<&str>,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     let Nack { receipts, delay, error, dead } = body::json(app, sent).await?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
@@ -114,7 +114,7 @@ pub(super) async fn extend(
     who: &Who,
     queue: Option<&str>,
     sent: Body,
-) -> Answer<Json<ReceiptResults>> {
+) -> ApiResult<Json<ReceiptResults>> {
     let Extend { receipts, lease: wish } = body::json(app, sent).await?;
     let lease = lease(wish.as_ref())?;
     let receipts = sorted(app, who, queue, receipts).await?;
@@ -124,16 +124,16 @@ pub(super) async fn extend(
 
 /// The receipts of one call.
 struct Sorted {
-    /// All of them, and whether each is among `own`.
+    /// All receipts, and whether each is among `own`.
     all: Vec<(String, bool)>,
     /// Those that the caller may settle, in their order.
     own: Vec<String>,
 }
 
-/// Receipts can be guessed: they hold a number and the message's id. Whoever is for some topics only settles nothing of
-/// others, and is not told of it. A receipt of another queue than the one in the address is a mistake of the caller.
-async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>) -> Answer<Sorted> {
-    queue.map(Topic::parse).transpose()?;
+/// Receipts can be guessed: they hold a number and the message's id. A token for some topics settles no message of others: their
+/// receipts are answered as lost. A receipt of a queue other than the one in the path is an error.
+async fn sorted(app: &App, who: &Who, queue: Option<&str>, receipts: Vec<String>) -> ApiResult<Sorted> {
+    queue.map(Topic::parse_new).transpose()?;
     if receipts.len() > MAX {
         let detail = format!("{} receipts, the limit is {MAX}; send them in parts", receipts.len());
         return Err(Fault::at(ErrorCode::TooMany, "receipts", detail));

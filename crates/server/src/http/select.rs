@@ -1,15 +1,15 @@
-//! Saying which messages are meant, and when.
+//! Parses filters, states and due times of requests.
 
 use duly::{ErrorCode, Query, SinkName, State, Timestamp, Topic};
 
 use super::{
     app::App,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
 };
 use crate::wire::{Delay, Filter, Moment};
 
 /// The state of this name.
-pub(super) fn state(name: &str) -> Answer<State> {
+pub(super) fn state(name: &str) -> ApiResult<State> {
     let all = [State::Pending, State::InFlight, State::Delivered, State::Dead, State::Cancelled];
     all.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
         let detail = format!("{name:?} is none of pending, in_flight, delivered, dead and cancelled");
@@ -18,23 +18,23 @@ pub(super) fn state(name: &str) -> Answer<State> {
 }
 
 /// All in `state` of a sink and topic.
-pub(super) fn query(state: State, sink: Option<&str>, topic: Option<&str>) -> Answer<Query> {
+pub(super) fn query(state: State, sink: Option<&str>, topic: Option<&str>) -> ApiResult<Query> {
     let sink = sink.map(SinkName::parse).transpose()?;
-    let topic = topic.map(Topic::parse).transpose()?;
+    let topic = topic.map(Topic::parse_new).transpose()?;
     Ok(Query { sink, topic, ..Query::all(state) })
 }
 
-/// All in `state` that a filter means.
-pub(super) fn filtered(state: State, filter: &Filter) -> Answer<Query> {
+/// All in `state` that match a filter.
+pub(super) fn filtered(state: State, filter: &Filter) -> ApiResult<Query> {
     let mut query = query(state, filter.sink.as_deref(), filter.topic.as_deref())?;
     query.due_from = filter.due_from.as_ref().map(|at| at.time("filter.due_from")).transpose()?;
     query.due_to = filter.due_to.as_ref().map(|at| at.time("filter.due_to")).transpose()?;
     Ok(query)
 }
 
-/// The due time that is meant by one of the two. What is too far is refused here, before it is known how many messages it is
-/// for: a dry run is told the same.
-pub(super) fn due(app: &App, delay: Option<&Delay>, at: Option<&Moment>) -> Answer<Timestamp> {
+/// The due time, from either field. A time beyond the limit is refused here, before messages are selected, so that a dry run
+/// gets the same error.
+pub(super) fn due(app: &App, delay: Option<&Delay>, at: Option<&Moment>) -> ApiResult<Timestamp> {
     let due = match (delay, at) {
         (Some(delay), None) => app.duly.due_after(delay.span("delay")?),
         (None, Some(moment)) => moment.due("deliver_at")?,

@@ -1,4 +1,4 @@
-//! The configured sinks: look, pause, probe.
+//! Routes of sinks: list, pause, resume, probe.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{
     app::{App, SinkEntry},
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
 };
 use crate::{
     auth::Role,
@@ -28,7 +28,7 @@ use crate::{
         (status = "default", description = "See /errors", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<SinksAnswer>> {
+pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> ApiResult<Json<SinksAnswer>> {
     who.need(Role::Read)?.whole()?;
     let statuses: BTreeMap<Lane, LaneStatus> =
         app.duly.lanes().await?.into_iter().map(|status| (status.lane.clone(), status)).collect();
@@ -50,15 +50,15 @@ pub(super) async fn list(State(app): State<Arc<App>>, who: Who) -> Answer<Json<S
     Ok(Json(SinksAnswer { sinks }))
 }
 
-fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&LaneSnapshot>) -> Sink {
+fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, snapshot: Option<&LaneSnapshot>) -> Sink {
     let entry = app.sinks.get(name);
     let paused = status.is_some_and(|status| status.paused);
-    let state = match (entry, look.map(|look| look.target)) {
+    let state = match (entry, snapshot.map(|snapshot| snapshot.target)) {
         (None, _) => "orphan",
         _ if paused => "paused",
-        (_, Some(BreakerState::Open)) => "away",
-        (_, Some(BreakerState::HalfOpen)) => "tried",
-        _ => "here",
+        (_, Some(BreakerState::Open)) => "unreachable",
+        (_, Some(BreakerState::HalfOpen)) => "half_open",
+        _ => "reachable",
     };
     let overdue = status
         .and_then(|status| status.oldest_ready)
@@ -67,8 +67,8 @@ fn sink(app: &App, name: &SinkName, status: Option<&LaneStatus>, look: Option<&L
         name: name.as_str().into(),
         kind: entry.map_or("orphan", |entry| entry.kind).into(),
         state: state.into(),
-        last_error: look.and_then(|look| look.last_error.clone()),
-        destinations_unreachable: look.map_or(0, |look| look.destinations_open as u64),
+        last_error: snapshot.and_then(|snapshot| snapshot.last_error.clone()),
+        destinations_unreachable: snapshot.map_or(0, |snapshot| snapshot.destinations_open as u64),
         paused,
         pending: status.map_or(0, |status| status.pending),
         ready: status.map_or(0, |status| status.ready),
@@ -92,7 +92,7 @@ pub(super) async fn pause(
     State(app): State<Arc<App>>,
     who: Who,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.whole()?;
     known(&app, &name)?;
     app.duly.pause_sink(&name).await?;
@@ -111,7 +111,7 @@ pub(super) async fn resume(
     State(app): State<Arc<App>>,
     who: Who,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.whole()?;
     known(&app, &name)?;
     app.duly.resume_sink(&name).await?;
@@ -130,11 +130,11 @@ pub(super) async fn probe(
     State(app): State<Arc<App>>,
     who: Who,
     Path(name): Path<String>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.whole()?;
     let entry = known(&app, &name)?;
     let probed = timeout(entry.timeout, entry.sink.probe()).await;
-    // If it was thought to be away, the lane tries it now rather than at its next time.
+    // If the breaker is open, the lane tries now instead of at its next probe.
     app.duly.probe(&name)?;
     match probed {
         Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
@@ -146,7 +146,7 @@ pub(super) async fn probe(
     }
 }
 
-fn known<'a>(app: &'a App, name: &str) -> Answer<&'a SinkEntry> {
+fn known<'a>(app: &'a App, name: &str) -> ApiResult<&'a SinkEntry> {
     app.sinks.get(&SinkName::parse(name)?).ok_or_else(|| {
         let names: Vec<_> = app.sinks.keys().map(SinkName::as_str).collect();
         let there = if names.is_empty() {

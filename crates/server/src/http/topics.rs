@@ -1,4 +1,4 @@
-//! How many topics the built-in queue has.
+//! The limit of topics of the built-in queue.
 //!
 //! A topic is free text, and each that holds something costs memory, so there is a limit, `limits.topics`. Topics without messages do not
 //! count. Each token for some topics has a share of its own, all other callers have the rest together: none of them can keep the others out.
@@ -19,45 +19,45 @@ use tokio::time::Instant;
 
 use super::{
     caller::Who,
-    fault::{Answer, Fault},
+    fault::{ApiResult, Fault},
 };
 use crate::auth::{Caller, Role, Tokens};
 
-/// The store is asked for its topics no more often, however many are refused.
+/// Minimum interval of queries for topics, however many are refused.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
-/// What the store said is relied on for so long, while there is room. Other nodes add topics, too.
+/// How long the known topics are used below the limit. Other nodes add topics, too.
 const RELIED_ON: Duration = Duration::from_secs(10);
-/// So many topics that it never had may a token for some topics make within [`MADE_WITHIN`]; more, if its share is larger.
+/// New topics that a token for some topics may create within [`MADE_WITHIN`]; more, if its share is larger.
 const MADE_MAX: usize = 1_000;
 const MADE_WITHIN: Duration = Duration::from_secs(3_600);
 
-/// What helps if too many topics hold something.
+/// Advice when the limit is reached.
 const MAKE_ROOM: &str = "empty a topic, use one that there is, or raise limits.topics";
 
-/// The topics that hold something, as far as this node knows.
+/// The topics with messages that this node knows.
 pub(crate) struct Topics {
-    /// What each of those with a share may have.
+    /// Limit of each token with a share.
     share: usize,
-    /// What all others may have together.
+    /// Limit of all other callers together.
     rest: usize,
-    /// Those who have a share.
+    /// Tokens with a share.
     limited: Vec<Caller>,
     known: Mutex<Known>,
-    /// One call asks the store, the others wait for its answer.
+    /// One call queries the store, concurrent ones wait for it.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// For whom a topic counts: the place of a caller among those with a share; `None`: for all others.
+/// Owner of a topic: index into the tokens with a share; `None`: all other callers.
 type Owner = Option<usize>;
 
 #[derive(Default)]
 struct Known {
     topics: HashMap<String, Owner>,
-    /// How many each owner has. Counted as topics come: to count them when one is refused would let whoever sends to many hold up
+    /// Topics of each owner, counted as they are added. Counting at each refusal would let a caller with many topics slow down
     /// all others.
     counts: HashMap<Owner, usize>,
     made: HashMap<usize, Made>,
-    /// When the store was last asked.
+    /// Time of the last query.
     asked: Option<Instant>,
 }
 
@@ -72,19 +72,19 @@ impl Known {
     }
 }
 
-/// The topics that one caller made.
+/// The topics that one caller created.
 #[derive(Default)]
 struct Made {
-    /// The hashes of their names: one that was empty for a while is not made again.
+    /// Hashes of their names: a topic that was empty for a while does not count as new.
     names: HashSet<u64>,
     hasher: RandomState,
-    /// Since when `count` were made.
+    /// Start of the window of `count`.
     since: Option<Instant>,
     count: usize,
 }
 
 impl Made {
-    /// Notes that this topic is made; unless `max` others were of late.
+    /// Records a new topic, unless `max` were created within the window.
     fn note(&mut self, topic: &str, max: usize, now: Instant) -> bool {
         let name = self.hasher.hash_one(topic);
         if self.names.contains(&name) {
@@ -101,14 +101,14 @@ impl Made {
     }
 }
 
-/// Whether there is room for another topic.
+/// Whether another topic is within the limit.
 #[derive(Debug, PartialEq)]
 enum Room {
-    /// It is known, or there is.
+    /// The topic is known, or below the limit.
     Enough,
-    /// There is, by what the store said a while ago.
+    /// Below the limit by an old answer of the store.
     Maybe,
-    /// The limit is reached; which, in words.
+    /// Which limit is reached.
     None(String),
 }
 
@@ -126,17 +126,17 @@ impl Topics {
         Self { share, rest, limited, known: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
-    /// Goes on only if the queue of this topic exists, or there may be another.
-    pub(super) async fn admit(&self, duly: &Duly, who: &Who, topic: &str) -> Answer<()> {
+    /// Refuses a new topic beyond the limit.
+    pub(super) async fn admit(&self, duly: &Duly, who: &Who, topic: &str) -> ApiResult<()> {
         let admitted = self.admit_for(duly, Some(who.caller()), topic).await;
         admitted.map_err(|detail| Fault::at(ErrorCode::TooManyTopics, "topic", detail))
     }
 
-    /// The same for a source, which has no token: its topics count with those of all callers without a share. Gives why there is no room.
+    /// The same for a source, which has no token: its topics count with those of callers without a share. Returns the reason of a refusal.
     pub(crate) async fn admit_source(&self, duly: &Duly, topic: &str) -> Result<(), String> {
         let admitted = self.admit_for(duly, None, topic).await;
-        // What is refused here does not come again. So a store that did not answer refuses nothing: it is asked again with the message.
-        // An answer of a moment ago decides: to ask for each message would let those that are refused hold up the others.
+        // A refused message of a source is not redelivered. So a store that did not answer refuses nothing here; the insert queries it again.
+        // A recent answer is enough: a query per message would let refused messages delay the others.
         let is_sure = self.lock().asked.is_some_and(|asked| asked.elapsed() < 2 * ASK_PAUSE);
         admitted.or_else(|why| if is_sure { Err(why) } else { Ok(()) })
     }
@@ -158,7 +158,7 @@ impl Topics {
         }
     }
 
-    /// Whether there is room, by an answer of the store that is no older than `age`. Takes the room if there is.
+    /// Adds the topic if it is below the limit, by an answer of the store that is no older than `age`.
     fn room(&self, caller: Option<&Caller>, topic: &str, age: Duration, now: Instant) -> Room {
         let mut known = self.lock();
         if known.topics.contains_key(topic) {
@@ -188,20 +188,20 @@ impl Topics {
         Room::Enough
     }
 
-    /// Learns from the store which topics hold something; unless it was asked a moment ago, or does not answer.
+    /// Loads the topics with messages from the store, unless the last query is recent.
     async fn ask(&self, duly: &Duly) {
         if self.lock().asked.is_some_and(|asked| asked.elapsed() < ASK_PAUSE) {
             return;
         }
         let begun = Instant::now();
-        // A store that cannot tell will refuse the message itself.
+        // A store that does not answer will refuse the message itself.
         let Ok(lanes) = duly.lanes().await else { return };
         let queue = |lane| if let Lane::Queue(topic) = lane { Some(topic.as_str().to_owned()) } else { None };
         self.learn(lanes.into_iter().filter_map(|status| queue(status.lane)), begun);
     }
 
-    /// Forgets all topics but these. One that this node did not see made counts for the token that may touch it and has the fewest, as
-    /// far as its share goes.
+    /// Keeps only these topics. One that another node created counts for the token that covers it and has the fewest topics, up to its
+    /// share.
     fn learn(&self, topics: impl Iterator<Item = String>, asked: Instant) {
         let mut known = self.lock();
         let before = std::mem::take(&mut *known);

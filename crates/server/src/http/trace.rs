@@ -1,4 +1,4 @@
-//! The trace that a call belongs to, which its messages carry on.
+//! W3C trace context of a request, passed on by its messages.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use http::HeaderMap;
 
 use super::app::App;
 
-/// The longest list of a tracing system that must be carried on.
+/// Longest `tracestate` that must be passed on.
 const STATE_MAX: usize = 512;
 
 /// `traceparent` and `tracestate` of a request (W3C Trace Context): properties of the message, and so headers of the target.
@@ -19,7 +19,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// What a request says. A header that is not of the form is ignored, as the standard wants: tracing refuses nothing.
+    /// Reads the headers. A malformed one is ignored, as the standard demands.
     pub(super) fn of(headers: &HeaderMap, app: &App) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let Some(parent) = text(Properties::TRACEPARENT).filter(|parent| is_parent(parent)) else {
@@ -34,10 +34,10 @@ impl Trace {
         }
     }
 
-    /// Adds itself, unless the message says something of its own or has no room.
+    /// Adds the properties, unless the message has its own or no room for them.
     pub(super) fn join(&self, properties: &mut BTreeMap<String, String>) {
         let Some(parent) = &self.parent else { return };
-        // Targets whose headers have no case would see two of a name.
+        // Targets with case-insensitive headers would see two of one name.
         let has = |properties: &BTreeMap<String, String>, name: &str| {
             properties.keys().any(|own| own.eq_ignore_ascii_case(name))
         };

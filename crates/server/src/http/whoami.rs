@@ -1,4 +1,4 @@
-//! Who a caller is to the server: for the console, and for whoever holds a token and wonders.
+//! `/v1/whoami`: the name and rights of a token.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Where messages come from besides HTTP: queues of brokers, from which applications that ask a broker for a delay are
-//! served without being changed.
+//! Sources: broker queues from which Duly consumes messages, so that applications that use a broker's delay feature need no
+//! change.
 
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
@@ -14,11 +14,19 @@ use crate::{
     http::Topics,
 };
 
-/// How long what was just taken may need to be safe when the server stops. What is not goes back to the broker.
+/// Grace period at shutdown for storing consumed messages. The rest is requeued at the broker.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Looks whether messages could be taken from there, and takes none. Gives how many wait.
-pub(crate) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32, String> {
+/// A queue from which messages can be consumed.
+pub struct Probed {
+    /// How many wait in it.
+    pub waiting: u32,
+    /// Whether the broker discards a message that came back to it too often.
+    pub discards_returns: bool,
+}
+
+/// Checks whether messages can be consumed, and consumes none.
+pub async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<Probed, String> {
     #[cfg(feature = "rabbitmq")]
     return rabbitmq::probe(setup, clock).await;
     #[cfg(not(feature = "rabbitmq"))]
@@ -27,14 +35,14 @@ pub(crate) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32,
     Err(format!("this build has nothing that reads the queue {:?}", setup.queue))
 }
 
-/// The sources of one server, at work until they are stopped.
+/// The running sources of one server.
 pub(crate) struct Sources {
     stopping: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Sources {
-    /// Begins to take messages from all of them. A broker that is not there is waited for.
+    /// Starts all sources. An unreachable broker is retried.
     pub(crate) fn start(config: &Config, duly: &Duly, topics: &Arc<Topics>, clock: &Arc<dyn Clock>) -> Self {
         let (stopping, stopped) = watch::channel(false);
         #[cfg(feature = "rabbitmq")]
@@ -45,26 +53,26 @@ impl Sources {
         });
         #[cfg(not(feature = "rabbitmq"))]
         let tasks = {
-            // A configuration with a source is refused where none was built in.
+            // A build without sources refuses such a configuration.
             let _ = (config, duly, topics, clock, stopped);
             std::iter::empty()
         };
         Self { stopping, tasks: tasks.collect() }
     }
 
-    /// Whether one of them has ended; before the stop, none does by itself.
+    /// Whether a source has ended; before the stop that is a fault.
     pub(crate) fn any_finished(&self) -> bool {
         self.tasks.iter().any(JoinHandle::is_finished)
     }
 
-    /// Takes nothing more.
+    /// Stops consuming.
     pub(crate) async fn stop(self) {
         self.stop_within(GRACE).await;
     }
 
     async fn stop_within(self, grace: Duration) {
         self.stopping.send_replace(true);
-        // All at once: one whose broker hangs takes no time from the others, nor from what is stopped after them.
+        // Concurrently: a hanging broker delays neither the other sources nor the rest of the shutdown.
         let stopped = self.tasks.into_iter().map(async |mut task| {
             if tokio::time::timeout(grace, &mut task).await.is_err() {
                 task.abort();

@@ -1,4 +1,4 @@
-//! Alerts: what was seen, held against the rules. A value without a clock; whoever looks tells it the time.
+//! Alerts: measurements compared with the rules. No clock inside: the caller passes the time.
 
 mod measurement;
 
@@ -16,11 +16,11 @@ use crate::{
     wire::{Alert, AlertState},
 };
 
-/// An alert is cleared once all was well for this long: what comes and goes is one alert, not a hundred.
+/// An alert is cleared after its condition was false for this long, so that a flapping condition is one alert.
 pub const CALM: Duration = Duration::from_secs(30);
-/// A server that is not ready is told of after so many looks in a row: one call that failed is tried again, and no alert for half a minute.
-const UNREADY_LOOKS: u32 = 2;
-/// Of fewer tries than this nobody can say how many fail.
+/// Checks in a row that must find the server not ready before the alert is raised. A single failed call raises none.
+const UNREADY_CHECKS: u32 = 2;
+/// Attempts needed before a failure rate is computed.
 const TRIES_MIN: u64 = 20;
 
 /// The name of an alert.
@@ -32,7 +32,7 @@ pub(super) enum Name {
     FailureRate,
     DeadLetters,
     Orphan,
-    Books,
+    Ledger,
     NotReady,
     Degraded,
 }
@@ -45,11 +45,11 @@ impl Name {
         Self::FailureRate,
         Self::DeadLetters,
         Self::Orphan,
-        Self::Books,
+        Self::Ledger,
         Self::NotReady,
         Self::Degraded,
     ];
-    /// Those that a topic can have for itself.
+    /// Alerts that can be configured per topic.
     pub(super) const OF_TOPICS: [Self; 5] =
         [Self::Overdue, Self::QueueLength, Self::LatenessP99, Self::FailureRate, Self::DeadLetters];
 
@@ -61,29 +61,29 @@ impl Name {
             Self::FailureRate => "failure_rate",
             Self::DeadLetters => "dead_letters",
             Self::Orphan => "orphan",
-            Self::Books => "books",
+            Self::Ledger => "ledger",
             Self::NotReady => "not_ready",
             Self::Degraded => "degraded",
         }
     }
 
-    /// Whether something is badly wrong, and not only more or later than wished.
+    /// Whether it is an error, not only a threshold that was exceeded.
     pub(super) fn is_grave(self) -> bool {
-        matches!(self, Self::Books | Self::NotReady)
+        matches!(self, Self::Ledger | Self::NotReady)
     }
 }
 
-/// What one look saw.
+/// The measurements of one check.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    /// `None`: the store did not say. What was wrong with them before still stands.
+    /// `None`: the store did not answer. Alerts about lanes stay as they were.
     pub(super) lanes: Option<Vec<LaneSeen>>,
-    /// The tries of the last minute.
+    /// Attempts of the last minute.
     pub(super) tried: Tried,
     /// The same, per topic that has rules of its own.
     pub(super) topics: BTreeMap<String, Tried>,
-    /// `None`: the store did not say.
-    pub(super) books: Option<Totals>,
+    /// `None`: the store did not answer.
+    pub(super) totals: Option<Totals>,
     /// Why no message could be accepted or delivered now, by part.
     pub(super) failing: Vec<(&'static str, String)>,
     /// Which messages wait, and why, while all others go on.
@@ -91,17 +91,17 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether this look can say anything about such alerts.
-    fn tells(&self, name: Name) -> bool {
+    /// Whether this check measured what such alerts need.
+    fn answers(&self, name: Name) -> bool {
         match name {
             Name::Overdue | Name::QueueLength | Name::DeadLetters | Name::Orphan => self.lanes.is_some(),
-            Name::Books => self.books.is_some(),
+            Name::Ledger => self.totals.is_some(),
             Name::LatenessP99 | Name::FailureRate | Name::NotReady | Name::Degraded => true,
         }
     }
 }
 
-/// A lane, as one look saw it.
+/// A lane at one check.
 #[derive(Debug, Clone)]
 pub(super) struct LaneSeen {
     pub(super) lane: Lane,
@@ -118,40 +118,40 @@ impl LaneSeen {
     }
 }
 
-/// Which alert, and what it is about.
+/// An alert and its scope.
 type Key = (Name, Option<String>);
 
-/// Holds what is seen against the rules and remembers which alerts are on.
+/// Compares measurements with the rules and remembers which alerts are on.
 #[derive(Debug)]
 pub(super) struct Watch {
     rules: AlertRules,
     sinks: BTreeSet<SinkName>,
     on: BTreeMap<Key, On>,
-    /// So many looks in a row have seen it not ready.
+    /// Checks in a row that found the server not ready.
     unready: u32,
-    /// So many looks in a row have seen it degraded.
+    /// Checks in a row that found the server degraded.
     degraded: u32,
 }
 
 #[derive(Debug)]
 struct On {
     alert: Alert,
-    /// Since when all is well again.
+    /// Since when the condition is false.
     calm: Option<Monotonic>,
-    /// How many there were when it was last told, or fewer if there were fewer since.
-    told: u64,
+    /// The count when it was last reported, or a lower one measured since.
+    reported: u64,
 }
 
 impl On {
-    /// It still stands. Whether it is to be told again.
+    /// The condition holds still. Returns whether to report the alert again.
     fn stands(&mut self, wrong: &Wrong) -> bool {
         self.alert.detail.clone_from(&wrong.detail);
         self.alert.values.clone_from(&wrong.values);
         self.calm = None;
         let Some(count) = wrong.count else { return false };
-        let is_told_again = count >= self.told.saturating_mul(2);
-        self.told = if is_told_again { count } else { self.told.min(count) };
-        is_told_again
+        let is_reported_again = count >= self.reported.saturating_mul(2);
+        self.reported = if is_reported_again { count } else { self.reported.min(count) };
+        is_reported_again
     }
 }
 
@@ -170,7 +170,7 @@ impl Watch {
         self.on.keys().any(|(own, about)| *own == name && about.as_deref() == scope)
     }
 
-    /// Whether any of this name is on, whatever it is about.
+    /// Whether any alert of this name is on, whatever its scope.
     pub(super) fn any_on(&self, name: Name) -> bool {
         self.on.keys().any(|(own, _)| *own == name)
     }
@@ -180,16 +180,16 @@ impl Watch {
         self.rules.topics.keys().map(String::as_str)
     }
 
-    /// Holds what was seen against the rules. Gives the alerts that were raised or cleared by it, or are to be told again.
-    pub(super) fn look(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
+    /// Evaluates the rules. Returns alerts that were raised or cleared, or are to be reported again.
+    pub(super) fn evaluate(&mut self, now: Now, seen: &Seen) -> Vec<Alert> {
         self.unready = if seen.failing.is_empty() { 0 } else { self.unready.saturating_add(1) };
         self.degraded = if seen.degraded.is_none() { 0 } else { self.degraded.saturating_add(1) };
         let wrong = self.wrong(seen);
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         for (key, wrong) in &wrong {
             if let Some(on) = self.on.get_mut(key) {
                 if on.stands(wrong) {
-                    told.push(on.alert.clone());
+                    changes.push(on.alert.clone());
                 }
                 continue;
             }
@@ -201,27 +201,27 @@ impl Watch {
                 values: wrong.values.clone(),
                 since: now.wall().to_string(),
             };
-            told.push(alert.clone());
-            self.on.insert(key.clone(), On { alert, calm: None, told: wrong.count.unwrap_or_default() });
+            changes.push(alert.clone());
+            self.on.insert(key.clone(), On { alert, calm: None, reported: wrong.count.unwrap_or_default() });
         }
         self.on.retain(|key, on| {
-            if !seen.tells(key.0) {
+            if !seen.answers(key.0) {
                 return true;
             }
             if wrong.contains_key(key) || now.mono().since(*on.calm.get_or_insert(now.mono())) < CALM {
                 return true;
             }
-            told.push(Alert {
+            changes.push(Alert {
                 state: AlertState::Cleared,
                 since: now.wall().to_string(),
                 ..on.alert.clone()
             });
             false
         });
-        told
+        changes
     }
 
-    /// What is wrong, and how.
+    /// The conditions that hold, with their measurements.
     fn wrong(&self, seen: &Seen) -> BTreeMap<Key, Wrong> {
         let mut wrong = BTreeMap::new();
         let own_rules = |lane: &LaneSeen| lane.topic().is_some_and(|t| self.rules.topics.contains_key(t));
@@ -234,7 +234,7 @@ impl Watch {
             tried = tried.without(topic);
         }
         judge(&self.rules.all, &rest, &tried, None, &mut wrong);
-        // Whoever was given up is, wherever it was to go.
+        // Dead letters count for every lane, also of sinks that left the configuration.
         judge_dead(&self.rules.all, rest.iter().chain(&orphans), None, &mut wrong);
         let nothing = Tried::default();
         for (topic, rules) in &self.rules.topics {
@@ -246,14 +246,14 @@ impl Watch {
             let sink = lane.lane.to_string();
             wrong.insert((Name::Orphan, Some(sink.clone())), Wrong::orphan(lane.pending, sink));
         }
-        if let Some(books) = seen.books.filter(|books| !books.balance()) {
-            wrong.insert((Name::Books, None), Wrong::books(&books));
+        if let Some(totals) = seen.totals.filter(|totals| !totals.balance()) {
+            wrong.insert((Name::Ledger, None), Wrong::ledger(&totals));
         }
-        if self.unready >= UNREADY_LOOKS || self.unready > 0 && self.any_on(Name::NotReady) {
+        if self.unready >= UNREADY_CHECKS || self.unready > 0 && self.any_on(Name::NotReady) {
             wrong.insert((Name::NotReady, None), Wrong::not_ready(&seen.failing));
         }
         if let Some(why) = &seen.degraded
-            && (self.degraded >= UNREADY_LOOKS || self.any_on(Name::Degraded))
+            && (self.degraded >= UNREADY_CHECKS || self.any_on(Name::Degraded))
         {
             wrong.insert((Name::Degraded, None), Wrong::degraded(why));
         }
@@ -261,7 +261,7 @@ impl Watch {
     }
 }
 
-/// Holds some lanes and their tries against thresholds.
+/// Compares some lanes and their attempts with thresholds.
 fn judge(
     rules: &Thresholds,
     lanes: &[&LaneSeen],
@@ -270,7 +270,7 @@ fn judge(
     wrong: &mut BTreeMap<Key, Wrong>,
 ) {
     let mut add = |name, found| wrong.insert((name, scope.map(str::to_owned)), found);
-    // Whoever paused a lane knows that its messages wait.
+    // A paused lane is not overdue: an operator paused it.
     let oldest = lanes.iter().filter(|lane| !lane.paused).max_by_key(|lane| lane.overdue);
     if let (Some(limit), Some(oldest)) = (rules.overdue, oldest)
         && oldest.overdue > limit
@@ -291,7 +291,7 @@ fn judge(
     }
 }
 
-/// Holds the dead letters of some lanes against a threshold.
+/// Compares the dead letters of some lanes with a threshold.
 fn judge_dead<'a>(
     rules: &Thresholds,
     lanes: impl Iterator<Item = &'a &'a LaneSeen>,

@@ -1,4 +1,4 @@
-//! What is exported. Every label is bounded: by the configuration, or by [`Named::MAX`].
+//! The exported metrics. Every label is bounded: by the configuration, or by [`TopicLabels::MAX`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use duly::{
 
 use super::{Telemetry, alerts::Name, text::Text};
 
-/// What has no name of its own is summed up under this one.
+/// The label of everything beyond the bound.
 const OTHER: &str = "other";
 
-/// The queues that have a name in the metrics. Once named, always named: else counters would go back.
-pub(super) struct Named(BTreeSet<String>);
+/// Topics of the queue with a label of their own. A label is never taken away, or counters would decrease.
+pub(super) struct TopicLabels(BTreeSet<String>);
 
-impl Named {
-    /// So many queues are told apart.
+impl TopicLabels {
+    /// Max topics with a label.
     pub(super) const MAX: usize = 100;
 
-    /// Topics with rules of their own have their name for certain.
+    /// Topics with alert rules always have a label.
     pub(super) fn new<'a>(certain: impl Iterator<Item = &'a String>) -> Self {
         Self(certain.cloned().collect())
     }
@@ -38,7 +38,7 @@ impl Named {
     }
 }
 
-/// The lines of one lane, or of several that have no name of their own.
+/// The values of one lane, or of all lanes without a label of their own.
 #[derive(Default)]
 struct Row {
     measured: LaneMetrics,
@@ -77,9 +77,9 @@ impl Telemetry {
     pub(super) async fn metrics(&self) -> String {
         let measures = self.duly.metrics();
         let lanes = self.duly.lanes().await;
-        let books = self.duly.totals().await;
+        let totals = self.duly.totals().await;
         let health = self.duly.health().await;
-        let looks = self.duly.served().await.unwrap_or_default();
+        let snapshots = self.duly.served().await.unwrap_or_default();
         let mut text = Text::default();
         self.process(&mut text);
         let help = "Whether a message could be accepted and delivered now, as /readyz says";
@@ -90,12 +90,12 @@ impl Telemetry {
         text.counter("duly_events_dropped_total", help).value(&[], dropped);
         let rows = self.rows(&measures, lanes.as_deref().unwrap_or_default());
         per_lane(&mut text, &rows);
-        per_sink(&mut text, &rows, &looks);
+        per_sink(&mut text, &rows, &snapshots);
         per_topic(&mut text, &measures);
         store(&mut text, &measures, health.store().is_ok());
-        // Without an answer of the store there is nothing to say about the books.
-        if let Ok(books) = books {
-            balance(&mut text, books);
+        // Without an answer of the store there are no totals.
+        if let Ok(totals) = totals {
+            ledger(&mut text, totals);
         }
         self.alerts_on(&mut text);
         text.finish()
@@ -116,9 +116,11 @@ impl Telemetry {
             rows.entry((sink.to_string(), String::new())).or_default();
         }
         let mut key = |lane: &Lane| match lane {
-            Lane::Queue(topic) => (SinkName::QUEUE.to_owned(), state.named.name(topic.as_str()).to_owned()),
+            Lane::Queue(topic) => {
+                (SinkName::QUEUE.to_owned(), state.topic_labels.name(topic.as_str()).to_owned())
+            }
             Lane::Sink(sink) if sinks.contains(&sink) => (sink.to_string(), String::new()),
-            // It left the configuration, and so the bound that the configuration sets.
+            // The sink left the configuration, which bounds the labels.
             _ => (OTHER.to_owned(), String::new()),
         };
         for (lane, measured) in &measures.lanes {
@@ -137,7 +139,7 @@ impl Telemetry {
         let state = self.state();
         let mut on = text.gauge("duly_alert", "Whether an alert is on");
         for name in Name::ALL {
-            // Sinks that left the configuration have no bound: one line tells of all of them.
+            // Sinks that left the configuration are unbounded: one value for all of them.
             let is_on =
                 if name == Name::Orphan { state.watch.any_on(name) } else { state.watch.is_on(name, None) };
             on.value(&[("name", name.as_str())], u8::from(is_on));
@@ -153,13 +155,18 @@ impl Telemetry {
 
 fn counts(text: &mut Text, measures: &Metrics) {
     let stats = &measures.stats;
+    let mut submitted = text.counter("duly_messages_submitted_total", "Messages sent to this process");
+    submitted.value(&[("outcome", "accepted")], stats.accepted);
+    submitted.value(&[("outcome", "duplicate")], stats.duplicates);
     for (name, help, count) in [
-        ("duly_accepted_total", "Messages accepted", stats.accepted),
-        ("duly_duplicates_total", "Messages sent that were known already", stats.duplicates),
-        ("duly_cancelled_total", "Messages cancelled", stats.cancelled),
-        ("duly_handed_out_total", "Messages given to receivers of the built-in queue", stats.handed_out),
+        ("duly_messages_cancelled_total", "Messages cancelled", stats.cancelled),
+        (
+            "duly_messages_received_total",
+            "Messages given to receivers of the built-in queue",
+            stats.handed_out,
+        ),
         ("duly_leases_lost_total", "Claims that ended before their outcome was recorded", stats.leases_lost),
-        ("duly_leases_ended_total", "Leases that ran out, receivers' too", stats.leases_ended),
+        ("duly_leases_expired_total", "Leases that expired, receivers' too", stats.leases_ended),
         ("duly_clock_jumps_total", "Steps of wall time", stats.clock_jumps),
         ("duly_store_failures_total", "Calls of the store that failed", stats.store_failures),
     ] {
@@ -167,18 +174,23 @@ fn counts(text: &mut Text, measures: &Metrics) {
     }
 }
 
+/// The values of the label `outcome`: `failed` is followed by another attempt, `dead` is not.
+fn outcomes(lane: &LaneMetrics) -> [(&'static str, u64); 3] {
+    [("delivered", lane.delivered), ("failed", lane.failed), ("dead", lane.dead)]
+}
+
 fn per_lane(text: &mut Text, rows: &Rows) {
     type Read = fn(&Row) -> f64;
-    let counters: [(_, _, Read); 3] = [
-        ("duly_delivered_total", "Messages delivered", |row| row.measured.delivered as f64),
-        ("duly_failed_total", "Tries that failed and are followed by another", |row| {
-            row.measured.failed as f64
-        }),
-        ("duly_dead_total", "Messages given up", |row| row.measured.dead as f64),
-    ];
+    let help = "Attempts to deliver, and messages given up without one";
+    let mut attempts = text.counter("duly_attempts_total", help);
+    for ((sink, topic), row) in rows {
+        for (outcome, count) in outcomes(&row.measured) {
+            attempts.value(&[("sink", sink), ("topic", topic), ("outcome", outcome)], count);
+        }
+    }
     let gauges: [(_, _, Read); 6] = [
-        ("duly_pending", "Messages waiting, due or not", |row| row.pending as f64),
-        ("duly_ready", "Messages waiting and due", |row| row.ready as f64),
+        ("duly_pending", "Pending messages, due or not", |row| row.pending as f64),
+        ("duly_ready", "Pending messages that are due", |row| row.ready as f64),
         ("duly_in_flight", "Messages claimed and not yet settled", |row| row.in_flight as f64),
         ("duly_dead_letters", "Dead letters kept", |row| row.dead as f64),
         ("duly_paused", "Whether an operator paused it", |row| f64::from(u8::from(row.paused))),
@@ -191,20 +203,17 @@ fn per_lane(text: &mut Text, rows: &Rows) {
             family.value(&[("sink", sink), ("topic", topic)], read(row));
         }
     };
-    for (name, help, read) in counters {
-        write(text.counter(name, help), read);
-    }
     for (name, help, read) in gauges {
         write(text.gauge(name, help), read);
     }
 }
 
-fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneSnapshot)]) {
+fn per_sink(text: &mut Text, rows: &Rows, snapshots: &[(Lane, LaneSnapshot)]) {
     let mut late: BTreeMap<&str, HistogramSnapshot> = BTreeMap::new();
     for ((sink, _), row) in rows {
         late.entry(sink).or_default().add(&row.measured.lateness);
     }
-    let mut family = text.histogram("duly_lateness_seconds", "How long after it was ready a try began");
+    let mut family = text.histogram("duly_lateness_seconds", "How long after it was ready an attempt began");
     for (sink, spread) in &late {
         family.spans(&[("sink", sink)], spread);
     }
@@ -213,38 +222,30 @@ fn per_sink(text: &mut Text, rows: &Rows, looks: &[(Lane, LaneSnapshot)]) {
     for ((sink, _), row) in push() {
         family.spans(&[("sink", sink)], &row.measured.calls);
     }
-    let mut family =
-        text.gauge("duly_sink_up", "Whether the target of a sink is there, as far as anybody knows");
-    for (lane, look) in looks {
+    let mut family = text.gauge("duly_sink_up", "Whether a sink is reachable, as far as this process knows");
+    for (lane, snapshot) in snapshots {
         if let Lane::Sink(sink) = lane {
-            family.value(&[("sink", sink.as_str())], u8::from(look.target == BreakerState::Closed));
+            family.value(&[("sink", sink.as_str())], u8::from(snapshot.target == BreakerState::Closed));
         }
     }
     let help = "Destinations inside the target of a sink (topics, queues, URL origins) that are silent, full or forbidden";
     let mut family = text.gauge("duly_sink_destinations_unreachable", help);
-    for (lane, look) in looks {
+    for (lane, snapshot) in snapshots {
         if let Lane::Sink(sink) = lane {
-            family.value(&[("sink", sink.as_str())], look.destinations_open as u64);
+            family.value(&[("sink", sink.as_str())], snapshot.destinations_open as u64);
         }
     }
 }
 
 fn per_topic(text: &mut Text, measures: &Metrics) {
-    type Read = fn(&LaneMetrics) -> u64;
-    let counters: [(_, _, Read); 3] = [
-        ("duly_topic_delivered_total", "Messages delivered, of topics with alerts of their own", |t| {
-            t.delivered
-        }),
-        ("duly_topic_failed_total", "Tries that failed, of topics with alerts of their own", |t| t.failed),
-        ("duly_topic_dead_total", "Messages given up, of topics with alerts of their own", |t| t.dead),
-    ];
-    for (name, help, read) in counters {
-        let mut family = text.counter(name, help);
-        for (topic, measured) in &measures.topics {
-            family.value(&[("topic", topic.as_str())], read(measured));
+    let help = "duly_attempts_total of topics with alerts of their own, whichever sinks they go to";
+    let mut family = text.counter("duly_topic_attempts_total", help);
+    for (topic, measured) in &measures.topics {
+        for (outcome, count) in outcomes(measured) {
+            family.value(&[("topic", topic.as_str()), ("outcome", outcome)], count);
         }
     }
-    let help = "How long after it was ready a try began, of topics with alerts of their own";
+    let help = "How long after it was ready an attempt began, of topics with alerts of their own";
     let mut family = text.histogram("duly_topic_lateness_seconds", help);
     for (topic, measured) in &measures.topics {
         family.spans(&[("topic", topic.as_str())], &measured.lateness);
@@ -274,29 +275,30 @@ fn store(text: &mut Text, measures: &Metrics, up: bool) {
             "Whether messages are found by the index in Redis; if not, in MySQL itself, and later than usual";
         text.gauge("duly_index_used", help).value(&[], u8::from(index.is_used));
         let mut family =
-            text.counter("duly_index_repaired_total", "What was found different in the index and mended");
-        family.value(&[("what", "entry_dropped")], index.dropped);
-        family.value(&[("what", "row_restored")], index.restored);
-        text.counter("duly_index_rebuilt_total", "How often the index was built anew")
+            text.counter("duly_index_repairs_total", "Differences found in the index and repaired");
+        family.value(&[("repair", "entry_dropped")], index.dropped);
+        family.value(&[("repair", "row_restored")], index.restored);
+        text.counter("duly_index_rebuilds_total", "How often the index was built anew")
             .value(&[], index.rebuilt);
     }
     let help = "Whether the store answers, takes messages and gives out what is due";
     text.gauge("duly_store_up", help).value(&[], u8::from(up));
 }
 
-fn balance(text: &mut Text, books: Totals) {
-    let mut family = text.gauge("duly_books", "The totals since the store was made");
-    for (term, count) in [
-        ("accepted", books.accepted),
-        ("pending", books.pending),
-        ("in_flight", books.in_flight),
-        ("delivered", books.delivered),
-        ("cancelled", books.cancelled),
-        ("dead", books.dead),
-        ("purged", books.purged),
+fn ledger(text: &mut Text, totals: Totals) {
+    let help = "Messages accepted since the store was made";
+    text.gauge("duly_store_accepted", help).value(&[], totals.accepted);
+    let mut family = text.gauge("duly_store_messages", "What became of them, by state");
+    for (state, count) in [
+        ("pending", totals.pending),
+        ("in_flight", totals.in_flight),
+        ("delivered", totals.delivered),
+        ("cancelled", totals.cancelled),
+        ("dead", totals.dead),
+        ("purged", totals.purged),
     ] {
-        family.value(&[("term", term)], count);
+        family.value(&[("state", state)], count);
     }
-    let help = "Whether accepted = pending + in_flight + delivered + cancelled + dead + purged";
-    text.gauge("duly_books_balanced", help).value(&[], u8::from(books.balance()));
+    let help = "Whether the states add up to what was accepted";
+    text.gauge("duly_ledger_balanced", help).value(&[], u8::from(totals.balance()));
 }

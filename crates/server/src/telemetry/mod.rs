@@ -1,4 +1,4 @@
-//! Metrics, alerts and the check of the books.
+//! Metrics, alerts and the check of the ledger.
 
 mod alerts;
 mod metrics;
@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 
 use self::{
     alerts::{LaneSeen, Name, Seen, Watch},
-    metrics::Named,
+    metrics::TopicLabels,
     rates::{Sample, Samples},
     webhook::Poster,
 };
@@ -31,35 +31,35 @@ use crate::{
 pub use alerts::CALM;
 pub use rates::Rates;
 
-/// How often the server is looked at.
-const LOOK: Duration = Duration::from_secs(2);
-/// A store that others work on, too, is asked at every fifth look only.
-const LOOKS_FAR: u64 = 5;
-/// A store of which any part says this answers nothing else either.
+/// Time between two checks of the server.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// A shared store is queried at every fifth check only.
+const REMOTE_CHECKS_EVERY: u64 = 5;
+/// If any part of a store reports one of these, its other queries fail as well.
 const AWAY: [StoreErrorKind; 3] =
     [StoreErrorKind::Unavailable, StoreErrorKind::Unanswered, StoreErrorKind::Closed];
-/// So many alerts wait for a slow listener; then it loses the oldest.
+/// Alerts buffered for a slow listener; then it loses the oldest.
 const KEPT: usize = 64;
 
-/// What is measured of one server.
+/// Metrics and alerts of one server.
 pub struct Telemetry {
     duly: Duly,
     alerts: broadcast::Sender<Alert>,
     poster: Option<Poster>,
     state: Mutex<State>,
     events_dropped: AtomicU64,
-    looks: AtomicU64,
+    checks: AtomicU64,
     began: Monotonic,
 }
 
 struct State {
     watch: Watch,
     samples: Samples,
-    named: Named,
+    topic_labels: TopicLabels,
 }
 
 impl Telemetry {
-    /// Begins to measure. Ends with the server: the background task holds nothing that keeps it alive.
+    /// Starts the background task. It holds only a weak reference and ends with the server.
     ///
     /// The topics that have rules of their own are to be [watched](duly::Builder::watch_topics) by `duly`.
     pub fn start(duly: Duly, rules: AlertRules) -> Arc<Self> {
@@ -67,11 +67,11 @@ impl Telemetry {
         let began = clock.now().mono();
         let poster = rules.webhook.as_deref().map(|url| Poster::start(url, &clock)).transpose();
         let poster = poster.unwrap_or_else(|fault| {
-            tracing::error!(%fault, "alerts.webhook is unusable; alerts are not posted");
+            tracing::error!(error = %fault, "alert webhook unusable");
             None
         });
         let state = State {
-            named: Named::new(rules.topics.keys()),
+            topic_labels: TopicLabels::new(rules.topics.keys()),
             samples: Samples::default(),
             watch: Watch::new(rules, duly.sinks().into_iter().cloned()),
         };
@@ -81,26 +81,26 @@ impl Telemetry {
             poster,
             state: Mutex::new(state),
             events_dropped: AtomicU64::new(0),
-            looks: AtomicU64::new(0),
+            checks: AtomicU64::new(0),
             began,
         });
         let weak = Arc::downgrade(&telemetry);
         tokio::spawn(async move {
             let mut next = began;
             while let Some(telemetry) = weak.upgrade() {
-                // A look that panics is one that saw nothing: the next ones must come.
-                if let Err(error) = tokio::spawn(async move { telemetry.look().await }).await {
+                // A check that panics must not end the loop.
+                if let Err(error) = tokio::spawn(async move { telemetry.check().await }).await {
                     tracing::error!(%error, "telemetry update failed");
                 }
-                // Counted from the last look: after a standstill there is nothing to catch up with.
-                next = clock.now().mono().max(next).saturating_add(LOOK);
+                // From the last check: missed ones are not made up for.
+                next = clock.now().mono().max(next).saturating_add(CHECK_INTERVAL);
                 clock.sleep_until(next).await;
             }
         });
         telemetry
     }
 
-    /// Everything in Prometheus's text form.
+    /// All metrics in the Prometheus text format.
     pub async fn render(&self) -> String {
         self.metrics().await
     }
@@ -115,12 +115,12 @@ impl Telemetry {
         self.alerts.subscribe()
     }
 
-    /// How fast things go.
+    /// Current rates.
     pub fn rates(&self) -> Rates {
         self.state().samples.rates()
     }
 
-    /// A listener was too slow for so many events.
+    /// Counts events that a slow follower lost.
     pub fn dropped_events(&self, count: u64) {
         self.events_dropped.fetch_add(count, Relaxed);
     }
@@ -129,29 +129,29 @@ impl Telemetry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at everything once, and tells what changed.
-    async fn look(&self) {
+    /// Measures once, evaluates the alert rules and publishes changes.
+    async fn check(&self) {
         let now = self.duly.clock().now();
         let sample = Sample::of(now.mono(), &self.duly.metrics());
         self.state().samples.push(sample);
-        let look = self.looks.fetch_add(1, Relaxed);
+        let check = self.checks.fetch_add(1, Relaxed);
         let health = self.duly.health().await;
         let failing: Vec<_> =
             health.parts().into_iter().filter_map(|(part, wrong)| Some((part, wrong?))).collect();
         let degraded = health.degraded.as_ref().map(ToString::to_string);
-        let is_far = self.duly.durability().is_elsewhere() && !look.is_multiple_of(LOOKS_FAR);
+        let is_far = self.duly.durability().is_remote() && !check.is_multiple_of(REMOTE_CHECKS_EVERY);
         let is_away = AWAY.iter().any(|kind| health.failing_with(*kind).is_some());
-        // A store that does not answer is not waited for: what it held a moment ago still stands.
-        let (lanes, books) = match is_far || is_away {
+        // Do not wait for a store that does not answer: alerts about its content stay as they were.
+        let (lanes, totals) = match is_far || is_away {
             true => (None, None),
             false => (self.lanes_seen(now).await, self.duly.totals().await.ok()),
         };
-        let told = {
+        let changes = {
             let mut state = self.state();
             let (tried, topics) = state.samples.tried();
-            state.watch.look(now, &Seen { lanes, tried, topics, books, failing, degraded })
+            state.watch.evaluate(now, &Seen { lanes, tried, topics, totals, failing, degraded })
         };
-        told.iter().for_each(|alert| self.tell(alert));
+        changes.iter().for_each(|alert| self.publish(alert));
     }
 
     async fn lanes_seen(&self, now: Now) -> Option<Vec<LaneSeen>> {
@@ -169,7 +169,7 @@ impl Telemetry {
         Some(seen.collect())
     }
 
-    fn tell(&self, alert: &Alert) {
+    fn publish(&self, alert: &Alert) {
         let (name, scope, detail) = (&alert.name, alert.scope.as_deref(), &alert.detail);
         match alert.state {
             AlertState::Raised if is_grave(name) => {
@@ -178,7 +178,7 @@ impl Telemetry {
             AlertState::Raised => tracing::warn!(alert = name, scope, detail, "alert raised"),
             AlertState::Cleared => tracing::info!(alert = name, scope, "alert cleared"),
         }
-        // Nobody listening is no fault.
+        // Having no subscriber is no error.
         let _ = self.alerts.send(alert.clone());
         if let Some(poster) = &self.poster {
             poster.post(alert);

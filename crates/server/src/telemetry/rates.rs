@@ -1,4 +1,4 @@
-//! How fast things go: counts of a moment ago, compared with those of now.
+//! Rates: the difference between counters now and a moment ago.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,9 +7,9 @@ use std::{
 
 use duly::{HistogramSnapshot, Lane, Metrics, Monotonic, SinkName};
 
-/// Rates are over this span.
+/// Window of rates.
 pub(super) const RATE_SPAN: Duration = Duration::from_secs(10);
-/// Lateness and failures are judged over this span.
+/// Window of lateness and failures.
 pub(super) const JUDGED_SPAN: Duration = Duration::from_secs(60);
 
 /// Per second, over the last ten seconds.
@@ -23,7 +23,7 @@ pub struct Rates {
     pub delivered_by_sink: BTreeMap<String, f64>,
 }
 
-/// Counts of one moment.
+/// The counters at one time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
     at: Monotonic,
@@ -34,7 +34,7 @@ pub(super) struct Sample {
     topics: BTreeMap<String, Tried>,
 }
 
-/// Tries: how many, how many failed, how late they began.
+/// Attempts: how many, how many failed, how late they began.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tried {
     pub(super) count: u64,
@@ -91,13 +91,13 @@ impl Samples {
     pub(super) fn push(&mut self, sample: Sample) {
         let now = sample.at;
         self.0.push_back(sample);
-        // One from before the span stays: without it the span would be shorter than said.
+        // Keep one sample from before the window, or the window would be shorter.
         while self.0.get(1).is_some_and(|next| now.since(next.at) >= JUDGED_SPAN) {
             self.0.pop_front();
         }
     }
 
-    /// The latest, and the one that was it `span` before.
+    /// The latest sample, and the one `span` earlier.
     fn ends(&self, span: Duration) -> Option<(&Sample, &Sample)> {
         let last = self.0.back()?;
         let first = self.0.iter().rev().find(|sample| last.at.since(sample.at) >= span);
@@ -121,7 +121,7 @@ impl Samples {
         }
     }
 
-    /// The tries of the last minute: all of them, and those of each watched topic.
+    /// Attempts of the last minute: all, and those of each watched topic.
     pub(super) fn tried(&self) -> (Tried, BTreeMap<String, Tried>) {
         let Some((first, last)) = self.ends(JUDGED_SPAN) else { return Default::default() };
         let nothing = Tried::default();

@@ -1,4 +1,4 @@
-//! Alerts, posted to somebody.
+//! Posts alerts to a webhook.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,23 +8,23 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::wire::Alert;
 
-/// So many alerts wait to be posted; more are dropped. They are still in the log, in the metrics and in `/v1/stats`.
+/// Alerts queued for the webhook; more are dropped. They are still in the log, in the metrics and in `/v1/stats`.
 const WAITING_MAX: usize = 64;
-/// To the webhook sink this topic means its address as it stands.
+/// A topic that leaves the URL of the webhook sink as it is.
 const AS_IT_STANDS: &str = "/";
-/// An alert is posted so often until somebody takes it: about two minutes. Then the next one is worth more.
+/// Max attempts of one alert, about two minutes. Then the next alert is more useful.
 const ATTEMPTS_MAX: u32 = 7;
-/// The wait after the first failure; it doubles up to the longest.
+/// Backoff after the first failure; it doubles up to the maximum.
 const WAIT_MIN: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Posts alerts one after the other, beside everything else: a slow receiver holds up nothing.
+/// Posts alerts in order from a task of its own, so that a slow receiver delays nothing else.
 pub(super) struct Poster(mpsc::Sender<Alert>);
 
 impl Poster {
     /// Posts to `url`. Ends with the poster.
     pub(super) fn start(url: &str, clock: &Arc<dyn Clock>) -> Result<Self, Invalid> {
-        // Who may write the configuration may name any address.
+        // The configuration is trusted: any address is allowed.
         let allow_private = AllowPrivate::All;
         let config = WebhookConfig { url: Some(url.into()), allow_private, ..WebhookConfig::default() };
         Self::to(Arc::new(config.build(clock.clone())?), clock.clone())
@@ -39,10 +39,10 @@ impl Poster {
                 serial += 1;
                 let (name, sink, clock, address) =
                     (alert.name.clone(), sink.clone(), clock.clone(), address.clone());
-                // A task of its own: a post that panics is one that failed, and the next ones must go out.
+                // A task of its own: a post that panics must not end the loop.
                 let posted = tokio::spawn(async move {
                     let now = clock.now().wall();
-                    let id = MessageId::made(now, serial);
+                    let id = MessageId::generate(now, serial);
                     let message = duly_core::StoredMessage::new(id, SinkName::queue(), address, now);
                     post(&*sink, &*clock, message, &alert).await
                 });
@@ -64,8 +64,8 @@ impl Poster {
     }
 }
 
-/// Posts until it is taken, refused for good, or tried often enough. Every try has the same id, so that whoever took one
-/// without an answer knows the next.
+/// Posts until the alert is accepted, refused permanently, or out of attempts. Every attempt has the same id, so that the receiver can
+/// recognize a duplicate.
 async fn post(
     sink: &dyn Sink,
     clock: &dyn Clock,
@@ -87,7 +87,7 @@ async fn post(
     Ok(())
 }
 
-/// As long as the receiver asks for, within bounds.
+/// The `Retry-After` of the receiver, within bounds.
 fn pause(wait: Duration, error: &SinkError) -> Duration {
     error.retry_after.unwrap_or_default().clamp(wait, WAIT_MAX)
 }

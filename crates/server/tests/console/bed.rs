@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use duly::Receive;
 use duly_server::{
-    config::Config,
+    config::{Config, StoreSetup},
     serve::{self, Running},
 };
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ impl Bed {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
-            data: folder.path().join("data"),
+            store: StoreSetup::in_folder(folder.path().join("data")),
             ..Config::default()
         };
         set(&mut config);
@@ -68,7 +68,7 @@ impl Bed {
 
     /// The totals that the tests look at.
     pub(crate) async fn totals(&self) -> Value {
-        let books = self.duly().totals().await.unwrap();
-        json!({"pending": books.pending, "cancelled": books.cancelled, "dead": books.dead, "delivered": books.delivered})
+        let totals = self.duly().totals().await.unwrap();
+        json!({"pending": totals.pending, "cancelled": totals.cancelled, "dead": totals.dead, "delivered": totals.delivered})
     }
 }

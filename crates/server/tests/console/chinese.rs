@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use duly::Message;
-use duly_server::{
-    config::{AlertRules, Thresholds},
-    wire::{Alert, AlertState, AlertValues, BooksAnswer},
-};
+use duly_client::wire::{Alert, AlertState, AlertValues, TotalsAnswer};
+use duly_server::config::{AlertRules, Thresholds};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,8 +66,8 @@ async fn every_alert_is_told_in_chinese_from_its_numbers() {
     let Some(bed) = Bed::new(CHINESE).await else { return };
     bed.browser.see("即将到期").await;
     let none = AlertValues::default;
-    let books =
-        BooksAnswer { accepted: 1_003, pending: 2, in_flight: 1, delivered: 999, ..BooksAnswer::default() };
+    let totals =
+        TotalsAnswer { accepted: 1_003, pending: 2, in_flight: 1, delivered: 999, ..TotalsAnswer::default() };
     let parts = [("accepting", "disk full"), ("driver", "panicked")];
     let parts = BTreeMap::from(parts.map(|(part, why)| (part.to_owned(), why.to_owned())));
     let cases = [
@@ -109,8 +107,8 @@ async fn every_alert_is_told_in_chinese_from_its_numbers() {
             "7 条消息在等待目标 gone，但它不在配置中；请重新加入配置，或取消这些消息",
         ),
         (
-            "books",
-            AlertValues { books: Some(books), ..none() },
+            "ledger",
+            AlertValues { totals: Some(totals), ..none() },
             "已接受 1,003 条消息，各状态合计 1,002 条；请保留一份数据副本并报告此问题",
         ),
         (

@@ -112,6 +112,22 @@ async fn names_that_no_url_can_hold_receipts_and_types_are_refused_by_their_plac
         assert_eq!((code.as_str(), path.as_deref()), ("bad_topic", Some("topic")));
         let line = bed.post("/v1/messages/batch", json!({"topic": dots}).to_string()).await.lines();
         assert_eq!(line[0]["error"]["code"], "bad_topic");
+        // What no message can have, nobody can receive, list, settle or pause.
+        let topic = json!({"topic": dots}).to_string();
+        let escaped = dots.replace('.', "%2E");
+        for answer in [
+            bed.post("/v1/receive", json!({"topics": ["a", dots]}).to_string()).await,
+            bed.post(&format!("/v1/queues/{escaped}/receive"), "").await,
+            bed.post(&format!("/v1/queues/{escaped}/ack"), r#"{"receipts":[]}"#).await,
+            bed.post(&format!("/v1/queues/{escaped}/pause"), "").await,
+            bed.get(&format!("/v1/messages?topic={dots}")).await,
+            bed.get(&format!("/v1/dead?topic={dots}")).await,
+            bed.post("/v1/messages/cancel", format!(r#"{{"filter":{topic},"dry_run":true}}"#)).await,
+            bed.post("/v1/dead/purge", format!(r#"{{"filter":{topic}}}"#)).await,
+        ] {
+            assert_eq!((answer.status.as_u16(), answer.code().as_str()), (422, "bad_topic"), "{answer:?}");
+            assert_eq!(answer.json()["path"], "topic", "{answer:?}");
+        }
     }
     for verb in ["ack", "nack", "extend"] {
         let receipts = json!({"receipts": ["1.1.a", "1.1.b", "x"]}).to_string();

@@ -74,10 +74,14 @@ async fn totals_and_forecast_of_a_token_are_of_its_topics() {
         tenants.call("all-admin", "POST", "/v1/messages", &message.to_string()).await;
     }
     let stats = tenants.call("own-read", "GET", "/v1/stats", "").await.json();
-    assert_eq!((&stats["books"]["pending"], &stats["books"]["accepted"]), (&json!(1), &json!(1)), "{stats}");
-    assert_eq!((&stats["limited"], &stats["books"]["balanced"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&stats["totals"]["pending"], &stats["totals"]["accepted"]),
+        (&json!(1), &json!(1)),
+        "{stats}"
+    );
+    assert_eq!((&stats["limited"], &stats["totals"]["balanced"]), (&json!(true), &json!(true)));
     let all = tenants.call("all-read", "GET", "/v1/stats", "").await.json();
-    assert_eq!((&all["books"]["pending"], all.get("limited")), (&json!(5), None));
+    assert_eq!((&all["totals"]["pending"], all.get("limited")), (&json!(5), None));
     let sum = async |token: &str| {
         let path = "/v1/forecast?from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z&buckets=7";
         let forecast = tenants.call(token, "GET", path, "").await.json();

@@ -61,7 +61,7 @@ async fn item_10_001_is_refused_in_its_place_and_the_earlier_ones_stand() {
         }
         assert_eq!(code(&results[10_000]), "batch_too_large");
     }
-    assert_eq!(bed.get("/v1/stats").await.json()["books"]["pending"], 20_000);
+    assert_eq!(bed.get("/v1/stats").await.json()["totals"]["pending"], 20_000);
 }
 
 /// Streamed both ways: the first answer comes while the second line is not yet written.

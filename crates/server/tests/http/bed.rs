@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use duly_server::{
-    config::Config,
+    config::{Config, StoreSetup},
     serve::{self, Running},
 };
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -105,7 +105,7 @@ impl Bed {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
-            data: folder.path().join("data"),
+            store: StoreSetup::in_folder(folder.path().join("data")),
             ..Config::default()
         };
         set(&mut config);
@@ -118,7 +118,7 @@ impl Bed {
     }
 
     pub(crate) fn data(&self) -> &std::path::Path {
-        &self.config.data
+        self.config.data().unwrap()
     }
 
     pub(crate) fn duly(&self) -> &duly::Duly {

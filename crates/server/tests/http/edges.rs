@@ -36,10 +36,10 @@ const EDGES: &[Edge] = &[
     Edge("limits.connections", &["0", "1000001"], "", "1000000"),
     Edge("limits.header_timeout", &["0", "99", "\"61m\""], "", "\"1h\""),
     Edge("limits.body_timeout", &["0", "99", "\"61m\""], "", "\"1h\""),
-    Edge("scan.initial", &["0", "\"61s\""], "\"1ms\"", "\"1m\""),
-    Edge("scan.min", &["0", "\"61s\"", "\"501ms\""], "\"1ms\"", "\"1m\""),
-    Edge("scan.max", &["0", "\"61s\"", "\"3s\""], "\"1ms\"", "\"1m\""),
-    Edge("scan.idle_max", &["0", "\"61s\""], "\"1ms\"", "\"1m\""),
+    Edge("sweep.initial", &["0", "\"61s\""], "\"1ms\"", "\"1m\""),
+    Edge("sweep.min", &["0", "\"61s\"", "\"501ms\""], "\"1ms\"", "\"1m\""),
+    Edge("sweep.max", &["0", "\"61s\"", "\"3s\""], "\"1ms\"", "\"1m\""),
+    Edge("sweep.idle_max", &["0", "\"61s\""], "\"1ms\"", "\"1m\""),
     Edge("cluster.heartbeat", &["0", "99", "\"61s\""], "\"100ms\"", "\"1m\""),
     Edge("retry.attempts", &["0", "1000001"], "1", "1000000"),
     Edge("retry.min", &["\"25h\"", "\"6m\""], "\"0s\"", "\"1d\""),
@@ -130,17 +130,17 @@ async fn what_is_beyond_an_edge_is_refused_by_its_path() {
     // Each within its own range, and together not.
     for (settings, path, words) in [
         (
-            "scan.min = \"3s\"\nscan.max = \"3s\"\nscan.idle_max = \"3s\"",
-            "scan.min",
+            "sweep.min = \"3s\"\nsweep.max = \"3s\"\nsweep.idle_max = \"3s\"",
+            "sweep.min",
             "longer than cluster.heartbeat, which is 2s",
         ),
         (
-            "cluster.heartbeat = \"100ms\"\nscan.min = \"101ms\"",
-            "scan.min",
+            "cluster.heartbeat = \"100ms\"\nsweep.min = \"101ms\"",
+            "sweep.min",
             "longer than cluster.heartbeat, which is 100ms",
         ),
         // What is as usual is not at fault.
-        ("scan.max = \"1ms\"", "scan.max", "shorter than min"),
+        ("sweep.max = \"1ms\"", "sweep.max", "shorter than min"),
         ("retry.max = \"1ms\"", "retry.max", "shorter than min"),
         ("store.lease = \"1s\"", "store.lease", "make it longer"),
         (
@@ -179,8 +179,8 @@ async fn a_server_with_every_setting_at_its_most_delivers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_slow_sweeps_and_quick_heartbeats_or_the_reverse_delivers() {
     for settings in [
-        "cluster.heartbeat = \"100ms\"\nscan.min = \"100ms\"\nscan.max = \"1m\"\nscan.idle_max = \"1m\"\nscan.initial = \"1m\"\n",
-        "cluster.heartbeat = \"1m\"\nscan.min = \"1m\"\nscan.max = \"1m\"\nscan.idle_max = \"1m\"\nstore.lease = \"1s\"\nsinks.hook.request_timeout = \"800ms\"\n",
+        "cluster.heartbeat = \"100ms\"\nsweep.min = \"100ms\"\nsweep.max = \"1m\"\nsweep.idle_max = \"1m\"\nsweep.initial = \"1m\"\n",
+        "cluster.heartbeat = \"1m\"\nsweep.min = \"1m\"\nsweep.max = \"1m\"\nsweep.idle_max = \"1m\"\nstore.lease = \"1s\"\nsinks.hook.request_timeout = \"800ms\"\n",
     ] {
         delivers(settings).await;
     }
@@ -209,6 +209,6 @@ async fn stores_behind_a_network_deliver_with_their_settings_at_their_edges() {
     }
     for store in stores {
         // A heartbeat far longer than the lease: the store asks for what it needs.
-        delivers(&format!("{store}store.lease = \"1s\"\nsinks.hook.request_timeout = \"800ms\"\ncluster.heartbeat = \"1m\"\nscan.min = \"1m\"\nscan.max = \"1m\"\nscan.idle_max = \"1m\"\n")).await;
+        delivers(&format!("{store}store.lease = \"1s\"\nsinks.hook.request_timeout = \"800ms\"\ncluster.heartbeat = \"1m\"\nsweep.min = \"1m\"\nsweep.max = \"1m\"\nsweep.idle_max = \"1m\"\n")).await;
     }
 }

@@ -268,6 +268,28 @@ async fn lists_come_in_pages_and_filters_hold() {
     let fired = bed.post("/v1/messages/fire", r#"{"filter":{}}"#).await.json();
     assert_eq!(fired["done"], 5);
     assert_eq!(bed.receive("rare", 10).await.len(), 5);
-    let books = bed.get("/v1/stats").await.json()["books"].clone();
-    assert_eq!((books["balanced"].clone(), books["cancelled"].clone()), (json!(true), json!(20)));
+    let totals = bed.get("/v1/stats").await.json()["totals"].clone();
+    assert_eq!((totals["balanced"].clone(), totals["cancelled"].clone()), (json!(true), json!(20)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_cancelled_already_is_not_too_late_in_a_change_of_many_either() {
+    let bed = Bed::new().await;
+    for id in ["cancelled", "waits"] {
+        bed.send(json!({"topic": "q", "id": id, "delay": "1h"})).await;
+    }
+    bed.send(json!({"topic": "q", "id": "held"})).await;
+    assert_eq!(bed.receive("q", 1).await[0]["id"], "held");
+    assert_eq!(bed.call(Method::DELETE, "/v1/messages/cancelled", "").await.status, 200);
+    let counts = |answer: &serde_json::Value| {
+        ["matched", "done", "already", "too_late", "unknown"].map(|name| answer[name].as_u64().unwrap())
+    };
+    let ids = json!(["cancelled", "waits", "held", "nobody"]);
+    let dry = bed.post("/v1/messages/cancel", json!({"ids": ids, "dry_run": true}).to_string()).await.json();
+    assert_eq!(counts(&dry), [3, 0, 1, 1, 1], "{dry}");
+    let real = bed.post("/v1/messages/cancel", json!({"ids": ids}).to_string()).await.json();
+    assert_eq!(counts(&real), [3, 1, 1, 1, 1], "{real}");
+    // To fire what is cancelled is too late.
+    let fired = bed.post("/v1/messages/fire", json!({"ids": ["cancelled"]}).to_string()).await.json();
+    assert_eq!(counts(&fired), [1, 0, 0, 1, 0], "{fired}");
 }

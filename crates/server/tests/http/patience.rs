@@ -53,7 +53,7 @@ async fn half_a_body_is_not_taken() {
     let mut answer = String::new();
     let _ = tokio::time::timeout(SOON, stream.read_to_string(&mut answer)).await.expect("it ends");
     assert!(answer.is_empty() || answer.contains("half_a_body"), "{answer}");
-    assert_eq!(bed.get("/v1/stats").await.json()["books"]["accepted"], 0);
+    assert_eq!(bed.get("/v1/stats").await.json()["totals"]["accepted"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use duly_server::{
 use duly_stores::{EmbeddedStore, MemoryStore, embedded};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use testkit::failing::{Call, FailingStore};
+use testkit::fault::{Call, FailingStore};
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::bed::{Answer, call};

@@ -5,15 +5,16 @@ use std::{
     net::TcpStream,
 };
 
-use duly_server::config::{Config, RedisSetup, Secret, SinkSetup, StoreKind, StoreSetup};
+use duly_server::config::{Config, Secret, SinkSetup, StoreSetup};
+use duly_stores::{RedisConfig, StoreConfig};
 use serde_json::json;
 use testkit::servers::redis::{self, Redis};
 
 use crate::bed::Bed;
 
 fn in_redis(server: &Redis, config: &mut Config) {
-    let setup = RedisSetup { url: Secret::new(server.url()), ..RedisSetup::default() };
-    config.store = StoreSetup::of(StoreKind::Redis(setup));
+    let setup = RedisConfig { url: Secret::new(server.url()), ..RedisConfig::default() };
+    config.store = StoreSetup::of(StoreConfig::Redis(setup));
 }
 
 #[tokio::test(flavor = "multi_thread")]

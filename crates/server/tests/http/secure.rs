@@ -9,7 +9,7 @@ use std::{
 
 use duly_server::{
     auth::{Role, Token, Tokens},
-    config::{Config, TlsFiles},
+    config::{Config, StoreSetup, TlsFiles},
     serve,
 };
 use http::Method;
@@ -64,7 +64,7 @@ async fn beyond_loopback_a_token_is_needed() {
     let folder = tempfile::tempdir().unwrap();
     let open = Config {
         listen: "0.0.0.0:0".parse().unwrap(),
-        data: folder.path().join("data"),
+        store: StoreSetup::in_folder(folder.path().join("data")),
         ..Config::default()
     };
     let Err(refused) = serve::start(open.clone()).await else { panic!("it listens without a token") };
@@ -78,12 +78,20 @@ async fn beyond_loopback_a_token_is_needed() {
 async fn a_second_server_on_the_same_folder_or_port_is_told_so() {
     let bed = Bed::new().await;
     let folder = tempfile::tempdir().unwrap();
-    let taken = Config { listen: bed.addr(), data: folder.path().join("data"), ..Config::default() };
+    let taken = Config {
+        listen: bed.addr(),
+        store: StoreSetup::in_folder(folder.path().join("data")),
+        ..Config::default()
+    };
     let Err(refused) = serve::start(taken).await else { panic!("two on one port") };
     assert!(refused.to_string().contains(&bed.addr().to_string()), "{refused}");
     let data = bed.data().to_owned();
-    let Err(refused) =
-        serve::start(Config { listen: "127.0.0.1:0".parse().unwrap(), data, ..Config::default() }).await
+    let Err(refused) = serve::start(Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        store: StoreSetup::in_folder(data),
+        ..Config::default()
+    })
+    .await
     else {
         panic!("two on one folder")
     };

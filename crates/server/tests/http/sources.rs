@@ -192,8 +192,8 @@ async fn a_message_is_acknowledged_only_when_it_is_safe_and_comes_out_once_howev
     let rest = bridge.due(missing.len()).await;
     let rest: Vec<_> = rest.iter().map(|delivery| header(delivery, "duly-id").unwrap()).collect();
     assert!(missing.iter().all(|id| rest.contains(id)), "{missing:?} did not come, {rest:?} did");
-    let books = bridge.bed.duly().totals().await.unwrap();
-    assert_eq!(books.accepted, 300, "each was accepted once");
+    let totals = bridge.bed.duly().totals().await.unwrap();
+    assert_eq!(totals.accepted, 300, "each was accepted once");
 }
 
 /// More than the limits allow.

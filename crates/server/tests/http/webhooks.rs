@@ -1,5 +1,6 @@
 //! Messages that leave by a webhook, from the call to the target.
 
+use duly_server::config::StoreSetup;
 use http::StatusCode;
 use serde_json::json;
 
@@ -57,13 +58,13 @@ async fn messages_of_a_sink_that_left_the_configuration_wait_and_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let mut bed = Bed::with(|config| {
-        config.data = data.clone();
+        config.store = StoreSetup::in_folder(&data);
         target.configure(config, "gone");
     })
     .await;
     bed.send(json!({"sink": "gone", "topic": "t", "id": "waits", "delay": "1h"})).await;
     bed.stop().await;
-    let bed = Bed::with(|config| config.data = data.clone()).await;
+    let bed = Bed::with(|config| config.store = StoreSetup::in_folder(&data)).await;
     let ready = bed.get("/readyz").await.json();
     assert_eq!((ready["ready"].clone(), ready["orphans"][0]["sink"].clone()), (json!(true), json!("gone")));
     assert_eq!(bed.get("/v1/sinks").await.json()["sinks"][0]["state"], "orphan");

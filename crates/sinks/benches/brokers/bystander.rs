@@ -6,7 +6,7 @@ use duly_core::Timestamp;
 use crate::{
     broker::{Broker, Bystander},
     kills::{KILLS, SPAN},
-    whole::{Seen, Whole},
+    whole::{Acknowledged, Whole},
 };
 
 /// Their ids begin with this.
@@ -30,15 +30,17 @@ pub(crate) fn messages(
 
 /// p50, p99 and the most: before the first kill, and while a server was away.
 pub(crate) fn lateness(
-    seen: &[Seen],
+    acknowledged: &[Acknowledged],
     first: Timestamp,
     outages: &[(Timestamp, Timestamp)],
 ) -> Vec<(String, f64)> {
     let calm = first.saturating_add(KILLS[0]);
-    let before = seen.iter().filter(|seen| seen.due < calm);
-    let during = seen.iter().filter(|seen| outages.iter().any(|(from, to)| (*from..*to).contains(&seen.due)));
-    let mut rows = late("before the first kill", before.map(|seen| seen.late).collect());
-    rows.extend(late("while a server is away", during.map(|seen| seen.late).collect()));
+    let before = acknowledged.iter().filter(|acknowledged| acknowledged.due < calm);
+    let during = acknowledged
+        .iter()
+        .filter(|acknowledged| outages.iter().any(|(from, to)| (*from..*to).contains(&acknowledged.due)));
+    let mut rows = late("before the first kill", before.map(|acknowledged| acknowledged.late).collect());
+    rows.extend(late("while a server is away", during.map(|acknowledged| acknowledged.late).collect()));
     rows
 }
 

@@ -88,15 +88,18 @@ async fn one_round(
     }
     // A little longer, so that the last of the others are not helped.
     pause(end.since(whole.duly.now()) + Duration::from_secs(1)).await;
-    let seen: Vec<_> = whole.watched.iter().map(|watched| watched.take()).collect();
+    let acknowledged: Vec<_> = whole.watched.iter().map(|watched| watched.take()).collect();
     if let Some(broker) = hangs {
         aside(broker, |broker| broker.cont()).await;
     }
     whole.drained(PATIENCE).await;
     whole.watched.iter().for_each(|watched| drop(watched.take()));
-    let parts = seen.into_iter().map(|seen| {
-        let (before, during): (Vec<_>, Vec<_>) = seen.into_iter().partition(|seen| seen.due < middle);
-        let late = |seen: Vec<crate::whole::Seen>| seen.into_iter().map(|seen| seen.late).collect();
+    let parts = acknowledged.into_iter().map(|acknowledged| {
+        let (before, during): (Vec<_>, Vec<_>) =
+            acknowledged.into_iter().partition(|acknowledged| acknowledged.due < middle);
+        let late = |acknowledged: Vec<crate::whole::Acknowledged>| {
+            acknowledged.into_iter().map(|acknowledged| acknowledged.late).collect()
+        };
         (late(before), late(during))
     });
     parts.collect()

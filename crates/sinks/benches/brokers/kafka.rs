@@ -71,19 +71,19 @@ impl Producer {
 #[async_trait]
 impl Bare for Producer {
     async fn publish(&mut self, messages: &[Delivery], window: usize) {
-        let mut fates: VecDeque<DeliveryFuture> = VecDeque::with_capacity(window);
+        let mut confirms: VecDeque<DeliveryFuture> = VecDeque::with_capacity(window);
         for Delivery { message, .. } in messages {
-            if fates.len() == window {
-                fates.pop_front().unwrap().await.unwrap().unwrap();
+            if confirms.len() == window {
+                confirms.pop_front().unwrap().await.unwrap().unwrap();
             }
             let id = Header { key: "duly-id", value: Some(message.id.as_str()) };
             let headers = OwnedHeaders::new_with_capacity(1).insert(id);
             let record =
                 FutureRecord::<str, [u8]>::to(TOPIC).payload(message.body.as_bytes()).headers(headers);
-            fates.push_back(self.0.send_result(record).map_err(|(error, _)| error).unwrap());
+            confirms.push_back(self.0.send_result(record).map_err(|(error, _)| error).unwrap());
         }
-        for fate in fates {
-            fate.await.unwrap().unwrap();
+        for confirm in confirms {
+            confirm.await.unwrap().unwrap();
         }
     }
 }

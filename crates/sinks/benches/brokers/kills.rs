@@ -10,7 +10,7 @@ use crate::{
     Arguments,
     broker::Broker,
     bystander,
-    whole::{Seen, Watch, Whole, aside, pause},
+    whole::{Acknowledged, Watch, Whole, aside, pause},
 };
 
 /// All messages are due within this.
@@ -53,21 +53,24 @@ pub(crate) async fn kills(
     }
     whole.drained(PATIENCE).await;
     let after = whole.duly.now().since(first.saturating_add(SPAN));
-    let books = whole.duly.totals().await.unwrap();
+    let totals = whole.duly.totals().await.unwrap();
     let failed = whole.duly.stats().failed;
     whole.duly.shutdown().await.unwrap();
 
-    let (beside, seen): (Vec<Seen>, Vec<Seen>) =
-        whole.watched[0].take().into_iter().partition(|seen| seen.id.starts_with(bystander::PREFIX));
-    let acknowledged: BTreeSet<String> = seen.into_iter().map(|seen| seen.id).collect();
+    let (beside, acknowledged): (Vec<Acknowledged>, Vec<Acknowledged>) = whole.watched[0]
+        .take()
+        .into_iter()
+        .partition(|acknowledged| acknowledged.id.starts_with(bystander::PREFIX));
+    let acknowledged: BTreeSet<String> =
+        acknowledged.into_iter().map(|acknowledged| acknowledged.id).collect();
     let sent_beside = broker.bystander().map_or(0, |_| bystander::COUNT);
-    let delivered = books.delivered.saturating_sub(beside.len() as u64);
+    let delivered = totals.delivered.saturating_sub(beside.len() as u64);
     let found = broker.ids().await;
     let distinct: BTreeSet<&String> = found.iter().collect();
     let duplicates = found.len() - distinct.len();
     let lost = acknowledged.iter().filter(|id| !distinct.contains(id)).count();
     let allowed = if broker.knows_copies() { 0 } else { SinkOptions::default().in_flight * KILLS.len() };
-    let still = books.pending + books.in_flight;
+    let still = totals.pending + totals.in_flight;
     let name = broker.name();
     let mut row = |what: &str, value: f64, unit| report.alone(format!("{name}: {what}"), value, unit);
     row(&format!("killed twice ({})", broker.safety()), arguments.killed as f64, "messages");
@@ -77,7 +80,7 @@ pub(crate) async fn kills(
     row("  acknowledged by the broker", acknowledged.len() as f64, "");
     row("  recorded as delivered", delivered as f64, "");
     row("  still with Duly", still as f64, "");
-    row("  given up", books.dead as f64, "");
+    row("  given up", totals.dead as f64, "");
     row("  found in the broker, by id", distinct.len() as f64, "");
     row(&format!("  duplicates; {allowed} allowed"), duplicates as f64, "");
     row("  lost by the broker after it acknowledged", lost as f64, "");
@@ -96,10 +99,10 @@ pub(crate) async fn kills(
         }
     };
     let accepted = arguments.killed as u64 + sent_beside;
-    check(books.balance() && books.accepted == accepted, format!("unbalanced: {books:?}"));
-    check(books.dead == 0, format!("{} were given up", books.dead));
+    check(totals.balance() && totals.accepted == accepted, format!("unbalanced: {totals:?}"));
+    check(totals.dead == 0, format!("{} were given up", totals.dead));
     check(delivered == acknowledged.len() as u64, "delivered is not what was acknowledged".into());
-    check(books.delivered + still == books.accepted, "some are neither acknowledged nor with Duly".into());
+    check(totals.delivered + still == totals.accepted, "some are neither acknowledged nor with Duly".into());
     check(duplicates <= allowed, format!("{duplicates} duplicates, {allowed} allowed"));
     faults
 }

@@ -26,7 +26,7 @@ pub(crate) struct Watched {
     sink: Arc<dyn Sink>,
     clock: SystemClock,
     watch: Watch,
-    seen: Mutex<Vec<Seen>>,
+    acknowledged: Mutex<Vec<Acknowledged>>,
 }
 
 /// What is written down: nothing where memory is measured.
@@ -37,7 +37,7 @@ pub(crate) enum Watch {
 }
 
 /// One acknowledgement.
-pub(crate) struct Seen {
+pub(crate) struct Acknowledged {
     pub(crate) id: String,
     pub(crate) due: Timestamp,
     /// From the due time to the acknowledgement, in ms.
@@ -51,8 +51,8 @@ impl Whole {
         let mut watched = Vec::new();
         for broker in brokers {
             let (sink, batch) = sink(&**broker);
-            let (clock, seen) = (SystemClock::new().unwrap(), Mutex::default());
-            let sink = Arc::new(Watched { sink, clock, watch, seen });
+            let (clock, acknowledged) = (SystemClock::new().unwrap(), Mutex::default());
+            let sink = Arc::new(Watched { sink, clock, watch, acknowledged });
             watched.push(sink.clone());
             let usual = SinkOptions::default();
             builder =
@@ -104,8 +104,8 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Watched {
     /// All that was seen since this was last asked.
-    pub(crate) fn take(&self) -> Vec<Seen> {
-        std::mem::take(&mut *self.seen.lock().unwrap())
+    pub(crate) fn take(&self) -> Vec<Acknowledged> {
+        std::mem::take(&mut *self.acknowledged.lock().unwrap())
     }
 }
 
@@ -117,8 +117,8 @@ impl Sink for Watched {
                 (&self.watch, &result, batch.get(index))
             {
                 let late = self.clock.now().wall_micros() as f64 / 1e3 - message.due.as_millis() as f64;
-                let seen = Seen { id: message.id.to_string(), due: message.due, late };
-                self.seen.lock().unwrap().push(seen);
+                let acknowledged = Acknowledged { id: message.id.to_string(), due: message.due, late };
+                self.acknowledged.lock().unwrap().push(acknowledged);
             }
             outcomes.report(index, result);
         };

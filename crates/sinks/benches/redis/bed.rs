@@ -122,12 +122,12 @@ pub(crate) async fn node(redis: &Redis, instance: u64) -> Node {
         ..Default::default()
     });
     let sink: Arc<dyn Sink> = sink.build(machine).unwrap();
-    let mover = store.mover(SinkName::parse(SINK).unwrap(), StreamLimits::default()).unwrap();
+    let mover = store.in_store_delivery(SinkName::parse(SINK).unwrap(), StreamLimits::default()).unwrap();
     let duly = Duly::builder()
         .store(store.clone())
         .clock(clock.clone())
         .sink(SINK, sink, SinkOptions::default())
-        .mover(SINK, mover)
+        .in_store_delivery(SINK, mover)
         .start()
         .await
         .unwrap();
@@ -137,7 +137,7 @@ pub(crate) async fn node(redis: &Redis, instance: u64) -> Node {
 /// Message number `n` to `topic` of `sink`.
 pub(crate) fn message(n: usize, (sink, topic): (&str, &str), due: Timestamp, body: usize) -> Insert {
     let random = (n as u128).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    let id = MessageId::made(due, random);
+    let id = MessageId::generate(due, random);
     let mut message = StoredMessage::new(id, SinkName::parse(sink).unwrap(), topic.parse().unwrap(), due);
     message.body = Body::bytes(vec![b'x'; body]);
     Insert { id_is_generated: true, ..Insert::new(message) }

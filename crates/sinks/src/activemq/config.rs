@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{ActivemqSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Finding, OneOrMany, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,8 +17,8 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActivemqConfig {
-    /// `stomp://host`, `stomp+ssl://host`, several hosts after commas or as a list. Hidden, as it may hold a password.
-    pub url: OneOrMany<Hidden>,
+    /// `stomp://host`, `stomp+ssl://host`, several hosts after commas or as a list. Secret, as it may hold a password.
+    pub url: OneOrMany<Secret>,
     /// Whether topics of messages name queues or topics.
     pub destination: ActivemqDestination,
     /// How long one call may take.

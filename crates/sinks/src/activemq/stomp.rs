@@ -11,7 +11,7 @@ use super::{
     frame::{self, Writer},
     message,
 };
-use crate::connection::{self, Address, Flight, Link, Protocol, no_connection, unconnected};
+use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed, no_connection};
 
 /// Messages that wait for their receipts at the same time.
 const WINDOW: usize = 1024;
@@ -67,7 +67,7 @@ impl Protocol for Stomp {
             frame = frame.plain("passcode", password);
         }
         frame.end(&[]);
-        let answer = link.ask(greeting, frame::next).await.map_err(|why| unconnected(&why))?;
+        let answer = link.ask(greeting, frame::next).await.map_err(|why| connect_failed(&why))?;
         if answer.command != "CONNECTED" {
             return Err(failure::not_let_in(words(&answer)));
         }
@@ -103,21 +103,21 @@ impl Protocol for Stomp {
     fn on_read(
         &self,
         session: &Session,
-        flight: &mut Flight<'_>,
+        in_flight: &mut InFlight<'_>,
         read: &mut BytesMut,
         _: &mut BytesMut,
     ) -> io::Result<()> {
         while let Some(frame) = frame::next(read)? {
             let number = frame.header("receipt-id").and_then(|id| id.parse().ok());
-            match (frame.command.as_str(), number.filter(|number| flight.is_sent(*number))) {
+            match (frame.command.as_str(), number.filter(|number| in_flight.is_sent(*number))) {
                 ("RECEIPT", Some(number)) => {
-                    flight.end(number, Ok(format!("{} receipt {number}", session.name)));
+                    in_flight.end(number, Ok(format!("{} receipt {number}", session.name)));
                 }
-                ("ERROR", Some(number)) => flight.end(number, Err(not_taken(words(&frame)))),
+                ("ERROR", Some(number)) => in_flight.end(number, Err(not_taken(words(&frame)))),
                 ("ERROR", None) => {
                     // It no longer knows where it is in what we send, and would take bodies for commands: away from here.
                     let words = words(&frame);
-                    flight.complain(not_taken(words.clone()));
+                    in_flight.complain(not_taken(words.clone()));
                     return Err(io::Error::other(words));
                 }
                 _ => {}
@@ -134,7 +134,7 @@ impl Protocol for Stomp {
             .header("transaction", "probe")
             .header("receipt", "probe")
             .end(&[]);
-        let answer = link.ask(question, frame::next).await.map_err(|why| unconnected(&why))?;
+        let answer = link.ask(question, frame::next).await.map_err(|why| connect_failed(&why))?;
         match answer.command.as_str() {
             "RECEIPT" => Ok(()),
             "ERROR" => Err(failure::not_let_in(words(&answer))),

@@ -5,7 +5,7 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 use duly_core::{ErrorCode, Invalid};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::{Hidden, OneOrMany, tls, written::decoded};
+use crate::{OneOrMany, Secret, tls, written::decoded};
 
 /// The longest that one call may be given.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -15,7 +15,7 @@ pub(crate) type Scheme = (&'static str, bool, u16);
 
 /// What is written, to be checked.
 pub(crate) struct Written<'a> {
-    pub(crate) url: &'a OneOrMany<Hidden>,
+    pub(crate) url: &'a OneOrMany<Secret>,
     pub(crate) ca: Option<&'a Path>,
     pub(crate) client_cert: Option<&'a Path>,
     pub(crate) client_key: Option<&'a Path>,
@@ -53,12 +53,12 @@ impl Address {
     pub(crate) fn read(written: &Written<'_>, faults: &mut Vec<Invalid>) -> Option<Self> {
         let mut fault =
             |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
-        let place = match &written.url.urls()[..] {
+        let authority = match &written.url.urls()[..] {
             [] => Err(format!("set url: {}", written.wanted)),
             urls => parse_all(urls, written),
         };
-        let place = place.map_err(|detail| fault("url", detail)).ok();
-        let is_secure = place.as_ref().is_none_or(|(_, is_secure)| *is_secure);
+        let authority = authority.map_err(|detail| fault("url", detail)).ok();
+        let is_secure = authority.as_ref().is_none_or(|(_, is_secure)| *is_secure);
         let files =
             [("ca", written.ca), ("client_cert", written.client_cert), ("client_key", written.client_key)];
         for (path, _) in files.iter().filter(|(_, file)| file.is_some() && !is_secure) {
@@ -79,7 +79,7 @@ impl Address {
         if written.timeout.is_zero() || written.timeout > REQUEST_TIMEOUT_MAX {
             fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
-        let (address, is_secure) = place?;
+        let (address, is_secure) = authority?;
         Some(Self { tls: tls.filter(|_| is_secure).map(Arc::new), ..address })
     }
 }
@@ -110,9 +110,10 @@ fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
     let (scheme, rest) = url.split_once("://")?;
     let (_, is_secure, port) = schemes.iter().find(|(name, ..)| *name == scheme)?;
     // A password may hold a slash or an @ that somebody forgot to escape.
-    let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
-    let place = place.strip_suffix('/').unwrap_or(place);
-    let hosts = vec![host(place, *port)?];
+    let (who, authority) =
+        rest.rsplit_once('@').map_or((None, rest), |(who, authority)| (Some(who), authority));
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    let hosts = vec![host(authority, *port)?];
     let (user, password) = match who {
         None => (None, None),
         Some(who) => {
@@ -126,13 +127,13 @@ fn parse(url: &str, schemes: &[Scheme]) -> Option<(Address, bool)> {
     is_fit.then_some((Address { hosts, tls: None, user, password }, *is_secure))
 }
 
-fn host(place: &str, port: u16) -> Option<Host> {
-    let (name, port) = match place.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+fn host(authority: &str, port: u16) -> Option<Host> {
+    let (name, port) = match authority.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
         Some((name, "")) => (name, port),
         Some((name, after)) => (name, after.strip_prefix(':')?.parse().ok()?),
-        None => match place.split_once(':') {
+        None => match authority.split_once(':') {
             Some((name, port)) => (name, port.parse().ok()?),
-            None => (place, port),
+            None => (authority, port),
         },
     };
     let is_fit = !name.is_empty() && port != 0 && !name.contains(['/', '?', '#', ' ']);
@@ -149,7 +150,7 @@ mod tests {
     type Read = (Vec<(String, u16)>, bool, Option<String>, Option<String>);
 
     fn read(urls: &[&str]) -> Option<Read> {
-        let url = OneOrMany(urls.iter().map(|url| Hidden::from(*url)).collect());
+        let url = OneOrMany(urls.iter().map(|url| Secret::new(*url)).collect());
         let written = Written {
             url: &url,
             ca: None,

@@ -13,13 +13,13 @@ use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::{
     Connection, Pool, Protocol,
-    exchange::Exchange,
-    flight::{Cut, Flight},
+    in_flight::{Cut, InFlight},
     no_connection,
 };
+use crate::exchange::Exchange;
 
 /// Messages on one connection in one call, at most: packets of MQTT have no more numbers.
-const FLIGHT_MAX: usize = u16::MAX as usize;
+const IN_FLIGHT_MAX: usize = u16::MAX as usize;
 /// No answer for this part of a call's time, although messages wait for one: the connection is held up.
 const STALL_PART: u32 = 4;
 
@@ -48,7 +48,7 @@ struct Round {
     /// Why.
     error: SinkError,
     /// Whether another connection may do better.
-    goes_on: bool,
+    can_retry: bool,
 }
 
 impl<P: Protocol> Pool<P> {
@@ -76,7 +76,7 @@ impl<P: Protocol> Pool<P> {
                 trusted.push(index);
             }
         }
-        let trusted = trusted.chunks(FLIGHT_MAX).map(|part| (part.to_vec(), Group::Trusted));
+        let trusted = trusted.chunks(IN_FLIGHT_MAX).map(|part| (part.to_vec(), Group::Trusted));
         let groups: Vec<_> = trusted.chain(aside.into_values().map(|all| (all, Group::Aside))).collect();
         async move {
             join_all(groups.into_iter().map(|(indices, group)| self.send(call, indices, group))).await;
@@ -89,7 +89,7 @@ impl<P: Protocol> Pool<P> {
         while !left.is_empty() {
             let round = self.round(call, left, group).await;
             left = round.left;
-            if !round.goes_on {
+            if !round.can_retry {
                 left.iter().for_each(|index| call.outcomes.report(*index, Err(round.error.clone())));
                 return;
             }
@@ -115,13 +115,13 @@ impl<P: Protocol> Pool<P> {
         };
         let (permit, mut connection) = match self.within(call.begin_until, begin).await {
             Some((permit, Ok(connection))) => (permit.ok(), connection),
-            Some((_, Err(error))) => return Round { left: indices, error, goes_on: false },
+            Some((_, Err(error))) => return Round { left: indices, error, can_retry: false },
             None => {
                 let error = no_connection("no connection in time");
                 // Other destinations hold all connections: the broker itself may be well.
                 let is_full = turns.available_permits() == 0;
                 let error = if is_full { error.at_destination() } else { error };
-                return Round { left: indices, error, goes_on: false };
+                return Round { left: indices, error, can_retry: false };
             }
         };
         let is_careful = match group {
@@ -133,7 +133,7 @@ impl<P: Protocol> Pool<P> {
         };
         let window = if is_careful { 1 } else { self.protocol.window(&connection.session) };
         let first = self.protocol.number(&mut connection.session, indices.len());
-        let mut flight = Flight::new(call.batch, &indices, call.outcomes, (first, window));
+        let mut in_flight = InFlight::new(call.batch, &indices, call.outcomes, (first, window));
         let (moved, is_moved) = oneshot::channel();
         // What was not sent when a connection is held up need not wait for its end.
         let elsewhere = async {
@@ -142,16 +142,17 @@ impl<P: Protocol> Pool<P> {
             }
         };
         let stalled = Stalled { moved: Some(moved), permit, group };
-        let (done, ()) = tokio::join!(self.converse(call, &mut connection, &mut flight, stalled), elsewhere);
-        self.ended(done, connection, flight, (group, is_careful))
+        let (done, ()) =
+            tokio::join!(self.run_exchange(call, &mut connection, &mut in_flight, stalled), elsewhere);
+        self.ended(done, connection, in_flight, (group, is_careful))
     }
 
     /// Sends and reads until all answers are there or the time is over.
-    async fn converse(
+    async fn run_exchange(
         &self,
         call: Call<'_>,
         connection: &mut Connection<P::Session>,
-        flight: &mut Flight<'_>,
+        in_flight: &mut InFlight<'_>,
         mut stalled: Stalled<'_>,
     ) -> Option<io::Result<()>> {
         let stall = self.timeout / STALL_PART;
@@ -161,8 +162,8 @@ impl<P: Protocol> Pool<P> {
         loop {
             let until = self.now().saturating_add(tick).min(call.end);
             let Connection { link, session, .. } = connection;
-            let mut talk = Talk { protocol: &self.protocol, session, flight };
-            if let Some(done) = self.within(until, link.exchange(&mut talk)).await {
+            let mut exchange = InFlightExchange { protocol: &self.protocol, session, in_flight };
+            if let Some(done) = self.within(until, link.exchange(&mut exchange)).await {
                 return Some(done);
             }
             let now = self.now();
@@ -170,17 +171,17 @@ impl<P: Protocol> Pool<P> {
                 return None;
             }
             link.keep_alive(P::KEEP_ALIVE);
-            if flight.answers() != answers {
-                (answers, since) = (flight.answers(), now);
+            if in_flight.answers() != answers {
+                (answers, since) = (in_flight.answers(), now);
             }
-            let Some(oldest) = flight.oldest().filter(|_| now.since(since) >= stall) else { continue };
+            let Some(oldest) = in_flight.oldest().filter(|_| now.since(since) >= stall) else { continue };
             self.suspects.add(oldest, now);
             if stalled.group == Group::Trusted {
                 // A connection that is held up counts no more: other calls go on.
                 drop(stalled.permit.take());
             }
-            if flight.has_others(oldest) {
-                let unsent = stalled.moved.take().map(|moved| (moved, flight.take_unsent(Some(oldest))));
+            if in_flight.has_others(oldest) {
+                let unsent = stalled.moved.take().map(|moved| (moved, in_flight.take_unsent(Some(oldest))));
                 if let Some((moved, unsent)) = unsent {
                     let _ = moved.send(unsent);
                 }
@@ -192,44 +193,44 @@ impl<P: Protocol> Pool<P> {
         self: &Arc<Self>,
         done: Option<io::Result<()>>,
         connection: Connection<P::Session>,
-        mut flight: Flight<'_>,
+        mut in_flight: InFlight<'_>,
         (group, is_careful): (Group, bool),
     ) -> Round {
         let now = self.now();
-        flight.take_refusing().into_iter().for_each(|destination| self.suspects.add(destination, now));
-        let (why, goes_on, is_late) = match done {
+        in_flight.take_refusing().into_iter().for_each(|destination| self.suspects.add(destination, now));
+        let (why, can_retry, is_late) = match done {
             Some(Ok(())) => {
-                if group == Group::Trusted && is_careful && flight.is_complete() {
+                if group == Group::Trusted && is_careful && in_flight.is_complete() {
                     self.is_careful.store(false, Ordering::Relaxed);
                 }
-                if flight.went_well() {
-                    self.give_back(connection);
+                if in_flight.went_well() {
+                    self.release(connection);
                 }
                 ("the broker refused the one before".to_owned(), true, false)
             }
             Some(Err(why)) => {
                 let why = why.to_string();
-                match (flight.under_way(), flight.oldest()) {
+                match (in_flight.under_way(), in_flight.oldest()) {
                     (1, Some(destination)) => self.suspects.add(destination, now),
                     (0, _) | (_, None) => {}
                     (_, Some(destination)) if group == Group::Aside => self.careful.add(destination, now),
                     _ => self.is_careful.store(true, Ordering::Relaxed),
                 }
-                flight.cut(&Cut::Closed(&why));
-                (why, flight.sent() > 0, false)
+                in_flight.cut(&Cut::Closed(&why));
+                (why, in_flight.sent() > 0, false)
             }
             None => {
                 // Slow, but nothing ended the connection.
-                if group == Group::Trusted && is_careful && flight.answers() > 0 {
+                if group == Group::Trusted && is_careful && in_flight.answers() > 0 {
                     self.is_careful.store(false, Ordering::Relaxed);
                 }
-                flight.cut(&Cut::Late);
+                in_flight.cut(&Cut::Late);
                 ("no answer in time to what was sent before".to_owned(), false, true)
             }
         };
         let error = no_connection(format!("not sent: {why}"));
         let error = if is_late { error.at_destination() } else { error };
-        Round { left: flight.take_unsent(None), error, goes_on }
+        Round { left: in_flight.take_unsent(None), error, can_retry }
     }
 }
 
@@ -242,29 +243,29 @@ struct Stalled<'a> {
 }
 
 /// A flight, as a connection sees it.
-struct Talk<'a, 'f, P: Protocol> {
+struct InFlightExchange<'a, 'f, P: Protocol> {
     protocol: &'a P,
     session: &'a P::Session,
-    flight: &'a mut Flight<'f>,
+    in_flight: &'a mut InFlight<'f>,
 }
 
-impl<P: Protocol> Exchange for Talk<'_, '_, P> {
-    fn write(&mut self, out: &mut BytesMut) {
+impl<P: Protocol> Exchange for InFlightExchange<'_, '_, P> {
+    fn poll_write(&mut self, out: &mut BytesMut) {
         let before = out.len();
         // One that this broker will not take adds nothing: the next one is looked at at once.
         while out.len() == before {
-            let Some((number, delivery)) = self.flight.board() else { return };
+            let Some((number, delivery)) = self.in_flight.next_to_send() else { return };
             if let Err(error) = self.protocol.send(self.session, delivery, number, out) {
-                self.flight.unfit(number, error);
+                self.in_flight.unfit(number, error);
             }
         }
     }
 
     fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
-        self.protocol.on_read(self.session, self.flight, read, out)
+        self.protocol.on_read(self.session, self.in_flight, read, out)
     }
 
     fn is_over(&self) -> bool {
-        self.flight.is_over()
+        self.in_flight.is_over()
     }
 }

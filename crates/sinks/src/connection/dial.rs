@@ -11,8 +11,9 @@ use tokio::net::{TcpStream, lookup_host};
 use super::{
     Protocol,
     address::{Address, Host},
-    exchange::Link,
-    no_connection, unconnected,
+    connect_failed,
+    link::Link,
+    no_connection,
 };
 
 /// Finds a host that lets us in, and remembers it.
@@ -40,12 +41,12 @@ impl Dialer {
         let (first, known) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failures = Vec::new();
         for turn in 0..hosts.len() {
-            let place = (first + turn) % hosts.len();
-            let host = &hosts[place];
+            let position = (first + turn) % hosts.len();
+            let host = &hosts[position];
             let end = share(clock, until, hosts.len() - turn);
             let found = tokio::select! {
                 biased;
-                found = lookup_host((host.name.as_str(), host.port)) => found.map_err(|why| unconnected(&why)),
+                found = lookup_host((host.name.as_str(), host.port)) => found.map_err(|why| connect_failed(&why)),
                 () = clock.sleep_until(end) => Err(no_connection("its name was not found in time")),
             };
             let mut found: Vec<_> = match found {
@@ -67,7 +68,7 @@ impl Dialer {
                 };
                 match made {
                     Ok(made) => {
-                        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (place, Some(at));
+                        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (position, Some(at));
                         return Ok(made);
                     }
                     Err(failure) => failures.push((host, failure)),
@@ -83,9 +84,9 @@ impl Dialer {
         host: &Host,
         at: SocketAddr,
     ) -> Result<(Link, P::Session), SinkError> {
-        let stream = TcpStream::connect(at).await.map_err(|why| unconnected(&why))?;
+        let stream = TcpStream::connect(at).await.map_err(|why| connect_failed(&why))?;
         let mut link =
-            Link::over(stream, &host.name, &self.address).await.map_err(|why| unconnected(&why))?;
+            Link::over(stream, &host.name, &self.address).await.map_err(|why| connect_failed(&why))?;
         let session = protocol.log_in(&mut link, &self.address, &host.name).await?;
         Ok((link, session))
     }

@@ -8,8 +8,8 @@
 mod address;
 mod call;
 mod dial;
-mod exchange;
-mod flight;
+mod in_flight;
+mod link;
 mod suspects;
 
 use std::{
@@ -25,8 +25,8 @@ use tokio::sync::Semaphore;
 
 pub(crate) use address::{Address, Scheme, Written};
 use dial::Dialer;
-pub(crate) use exchange::Link;
-pub(crate) use flight::Flight;
+pub(crate) use in_flight::InFlight;
+pub(crate) use link::Link;
 use suspects::Suspects;
 
 /// Calls that use a connection at the same time, and connections that wait for one, at most. Other calls wait in line.
@@ -76,7 +76,7 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     fn on_read(
         &self,
         session: &Self::Session,
-        flight: &mut Flight<'_>,
+        in_flight: &mut InFlight<'_>,
         read: &mut BytesMut,
         out: &mut BytesMut,
     ) -> io::Result<()>;
@@ -113,7 +113,7 @@ pub(crate) struct Pool<P: Protocol> {
 struct Idle<S> {
     connections: Vec<(Monotonic, Connection<S>)>,
     /// Whether somebody looks after them.
-    has_keeper: bool,
+    has_sweeper: bool,
 }
 
 /// The longest that the far end may hear nothing from us while we live: it may close what is silent for longer.
@@ -129,7 +129,7 @@ impl<P: Protocol> Pool<P> {
             dialer: Dialer::new(address),
             in_use: Semaphore::new(CONNECTIONS_MAX),
             aside: Semaphore::new(ASIDE_MAX),
-            idle: Mutex::new(Idle { connections: Vec::new(), has_keeper: false }),
+            idle: Mutex::new(Idle { connections: Vec::new(), has_sweeper: false }),
             suspects: Suspects::default(),
             careful: Suspects::default(),
             is_careful: AtomicBool::new(false),
@@ -145,7 +145,7 @@ impl<P: Protocol> Pool<P> {
             // Beside those that calls use, all of which may be held up.
             let mut connection = self.connection(begin_until).await?;
             self.protocol.ask(&mut connection.link).await?;
-            self.give_back(connection);
+            self.release(connection);
             Ok(())
         };
         self.within(end, ask).await.unwrap_or_else(|| Err(no_connection("no answer in time")))
@@ -191,7 +191,7 @@ impl<P: Protocol> Pool<P> {
     }
 
     /// Gives back a connection on which nothing is outstanding.
-    fn give_back(self: &Arc<Self>, connection: Connection<P::Session>) {
+    fn release(self: &Arc<Self>, connection: Connection<P::Session>) {
         if !connection.link.is_idle() {
             return;
         }
@@ -199,15 +199,15 @@ impl<P: Protocol> Pool<P> {
         if idle.connections.len() < CONNECTIONS_MAX {
             idle.connections.push((self.now(), connection));
         }
-        if !idle.has_keeper {
-            idle.has_keeper = true;
+        if !idle.has_sweeper {
+            idle.has_sweeper = true;
             drop(idle);
-            self.keep();
+            self.start_sweeper();
         }
     }
 
     /// Closes what nobody uses, as long as there is something.
-    fn keep(self: &Arc<Self>) {
+    fn start_sweeper(self: &Arc<Self>) {
         let (pool, clock) = (Arc::downgrade(self), self.clock.clone());
         tokio::spawn(async move {
             let mut next = IDLE_MAX;
@@ -231,7 +231,7 @@ impl<P: Protocol> Pool<P> {
             connection.link.leave(P::FAREWELL);
         }
         let next = idle.connections.iter().map(|(_, connection)| connection.idle_max).min();
-        idle.has_keeper = next.is_some();
+        idle.has_sweeper = next.is_some();
         next
     }
 
@@ -246,7 +246,7 @@ pub(crate) fn no_connection(detail: impl Into<String>) -> SinkError {
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
-pub(crate) fn unconnected(why: &io::Error) -> SinkError {
+pub(crate) fn connect_failed(why: &io::Error) -> SinkError {
     let kind =
         if is_certificate_io_fault(why) { SinkErrorKind::Misconfigured } else { SinkErrorKind::Unreachable };
     SinkError::new(kind, why.to_string())

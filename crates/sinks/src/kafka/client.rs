@@ -98,7 +98,7 @@ impl Client {
         let mut errors = connection.context.errors().subscribe();
         let (producer, topic) = (connection.producer.clone(), topic.map(str::to_owned));
         // The library has no other way to ask than to wait.
-        let mut asked = tokio::task::spawn_blocking(move || {
+        let mut reply = tokio::task::spawn_blocking(move || {
             let _asking = asking;
             let ask = || producer.client().fetch_metadata(topic.as_deref(), within / ASKED_TIMES);
             let is_silent = |error: &KafkaError| {
@@ -115,11 +115,11 @@ impl Client {
         });
         let answer = tokio::select! {
             biased;
-            answer = &mut asked => answer.unwrap_or(Err(KafkaError::Canceled)),
+            answer = &mut reply => answer.unwrap_or(Err(KafkaError::Canceled)),
             _ = errors.wait_for(|errors| errors.verdict.is_some()) => Err(KafkaError::Canceled),
         };
-        let heard = connection.context.errors().borrow().clone();
-        match (answer, heard) {
+        let state = connection.context.errors().borrow().clone();
+        match (answer, state) {
             (Ok(metadata), _) => {
                 connection.is_well.store(true, Ordering::SeqCst);
                 connection.context.answered();
@@ -255,8 +255,8 @@ mod tests {
                 let _ = self.0.send(thread::current().id());
             }
         }
-        let (told, dropped) = mpsc::channel();
-        let first = Arc::new(DropAside::new(DropProbe(told)));
+        let (client_config, dropped) = mpsc::channel();
+        let first = Arc::new(DropAside::new(DropProbe(client_config)));
         let last = first.clone();
         drop(first);
         assert!(dropped.try_recv().is_err(), "a clone is left");

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{KafkaSink, remarks::remarks, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Finding, OneOrMany, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -22,7 +22,7 @@ pub struct KafkaConfig {
     /// Who we are, where the brokers ask for it.
     pub user: Option<String>,
     /// What proves it.
-    pub password: Option<Hidden>,
+    pub password: Option<Secret>,
     /// How it is proved.
     pub mechanism: Option<Mechanism>,
     /// Whether to speak TLS.

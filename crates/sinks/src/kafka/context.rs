@@ -40,10 +40,10 @@ pub(super) struct Report {
 
 /// Hears what the library says.
 #[derive(Clone, Default)]
-pub(super) struct Context(Arc<Heard>);
+pub(super) struct Context(Arc<ConnectionState>);
 
 #[derive(Default)]
-struct Heard {
+struct ConnectionState {
     errors: watch::Sender<Errors>,
     all_down: AtomicBool,
     returned: Returned,

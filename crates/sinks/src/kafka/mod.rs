@@ -140,8 +140,8 @@ impl KafkaSink {
         }
         let mut known = Vec::new();
         for (topic, messages) in by_topic {
-            let asked = self.client.ask_topic(connection, topic, self.timeout / 2);
-            match self.within(call.half, asked).await {
+            let reply = self.client.ask_topic(connection, topic, self.timeout / 2);
+            match self.within(call.half, reply).await {
                 Some(Ok(count)) => {
                     self.partitions.learn(topic, count);
                     known.extend(messages);
@@ -199,7 +199,7 @@ impl Sink for KafkaSink {
     /// Asks the brokers what topics they have. Nothing is written.
     async fn probe(&self) -> Result<(), SinkError> {
         let end = self.clock.now().mono().saturating_add(self.timeout);
-        let asked = self.within(end, self.client.probe(self.timeout / 2)).await;
-        asked.unwrap_or_else(|| Err(no_connection("no answer in time")))
+        let reply = self.within(end, self.client.probe(self.timeout / 2)).await;
+        reply.unwrap_or_else(|| Err(no_connection("no answer in time")))
     }
 }

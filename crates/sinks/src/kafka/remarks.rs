@@ -40,9 +40,9 @@ pub(super) async fn remarks(mut config: ClientConfig, within: Duration, wanted: 
     config.set_log_level(RDKafkaLogLevel::Critical);
     let Ok(admin) = config.create::<AdminClient<DefaultClientContext>>() else { return Vec::new() };
     let admin = std::sync::Arc::new(admin);
-    let asked = admin.clone();
+    let client = admin.clone();
     // The library has no other way to ask than to wait.
-    let metadata = tokio::task::spawn_blocking(move || asked.inner().fetch_metadata(None, within)).await;
+    let metadata = tokio::task::spawn_blocking(move || client.inner().fetch_metadata(None, within)).await;
     let Ok(Ok(metadata)) = metadata else { return Vec::new() };
     let mut topics = topics_of(&metadata);
     if let Ok(settings) = min_in_sync(&admin, &topics, within).await {
@@ -57,8 +57,8 @@ pub(super) async fn remarks(mut config: ClientConfig, within: Duration, wanted: 
 
 /// Those of the configured topics that are not shown to us. All are listed: to ask for one by its name may make it.
 fn missing(metadata: &Metadata, wanted: &[&str]) -> Option<Finding> {
-    let shown: BTreeSet<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
-    let missing: Vec<&str> = wanted.iter().copied().filter(|name| !shown.contains(name)).collect();
+    let listed: BTreeSet<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
+    let missing: Vec<&str> = wanted.iter().copied().filter(|name| !listed.contains(name)).collect();
     let names = first_of(&missing)?;
     let detail = format!(
         "the brokers do not show this user: {names}. Messages to them are denied, unless the brokers create topics by themselves"

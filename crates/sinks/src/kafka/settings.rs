@@ -77,7 +77,7 @@ impl Settings {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let client = told(config, mechanism);
+        let client = client_config(config, mechanism);
         let mut alone = client.clone();
         alone
             .set("batch.num.messages", "1")
@@ -115,7 +115,7 @@ pub(super) fn alone_time(timeout: Duration) -> Duration {
 }
 
 /// What the library is told.
-fn told(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
+fn client_config(config: &KafkaConfig, mechanism: Mechanism) -> ClientConfig {
     let millis = |span: Duration| span.as_millis().to_string();
     let timeout = config.request_timeout();
     let mut client = ClientConfig::new();

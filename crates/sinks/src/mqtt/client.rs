@@ -11,12 +11,12 @@ use bytes::{Bytes, BytesMut};
 use duly_core::{Delivery, SinkError, SinkErrorKind};
 
 use super::{
-    failure::{self, NOBODY, is_failure, not_taken, refused, said},
+    failure::{self, NOBODY, describe, is_failure, not_taken, refused},
     message,
     packet::{self, Login, Packet, Reason, Step, Welcome},
     settings::{Qos, Settings},
 };
-use crate::connection::{self, Address, Flight, Link, Protocol, no_connection, unconnected};
+use crate::connection::{self, Address, InFlight, Link, Protocol, connect_failed, no_connection};
 
 /// Messages that wait for their acknowledgements at the same time, if the broker allows as many.
 const WINDOW: usize = 1024;
@@ -38,25 +38,32 @@ impl Client {
         Self { settings, names: Names::default() }
     }
 
-    fn answered(&self, flight: &mut Flight<'_>, step: Step, id: u16, reason: &Reason, out: &mut BytesMut) {
+    fn answered(
+        &self,
+        in_flight: &mut InFlight<'_>,
+        step: Step,
+        id: u16,
+        reason: &Reason,
+        out: &mut BytesMut,
+    ) {
         let number = u64::from(id);
         let expected = match step {
-            Step::Taken => self.settings.qos == Qos::AtLeastOnce && flight.is_sent(number),
-            Step::Received => self.settings.qos == Qos::ExactlyOnce && flight.is_sent(number),
-            Step::Complete => flight.is_received(number),
+            Step::Acknowledged => self.settings.qos == Qos::AtLeastOnce && in_flight.is_sent(number),
+            Step::Received => self.settings.qos == Qos::ExactlyOnce && in_flight.is_sent(number),
+            Step::Complete => in_flight.is_received(number),
         };
         if !expected {
             return;
         }
         if is_failure(reason) {
-            flight.end(number, Err(not_taken(reason)));
+            in_flight.end(number, Err(not_taken(reason)));
         } else if step == Step::Received {
-            flight.received(number);
+            in_flight.received(number);
             packet::release(out, id);
         } else {
-            let name = if step == Step::Taken { "PUBACK" } else { "PUBCOMP" };
+            let name = if step == Step::Acknowledged { "PUBACK" } else { "PUBCOMP" };
             let nobody = if reason.code == NOBODY { ", no matching subscribers" } else { "" };
-            flight.end(number, Ok(format!("{name} {id}{nobody}")));
+            in_flight.end(number, Ok(format!("{name} {id}{nobody}")));
         }
     }
 }
@@ -78,7 +85,7 @@ impl Protocol for Client {
             password: address.password.as_deref(),
         });
         let parse = |read: &mut BytesMut| packet::next(read, *version);
-        let welcome = match link.ask(hello, parse).await.map_err(|why| unconnected(&why))? {
+        let welcome = match link.ask(hello, parse).await.map_err(|why| connect_failed(&why))? {
             Packet::Welcome(welcome) if welcome.reason.code == 0 => welcome,
             Packet::Welcome(Welcome { reason, .. }) | Packet::Goodbye(reason) => {
                 return Err(failure::not_let_in(&reason, *version));
@@ -125,16 +132,16 @@ impl Protocol for Client {
     fn on_read(
         &self,
         _: &Session,
-        flight: &mut Flight<'_>,
+        in_flight: &mut InFlight<'_>,
         read: &mut BytesMut,
         out: &mut BytesMut,
     ) -> io::Result<()> {
         while let Some(packet) = packet::next(read, self.settings.version)? {
             match packet {
-                Packet::Answer(step, id, reason) => self.answered(flight, step, id, &reason, out),
+                Packet::Answer(step, id, reason) => self.answered(in_flight, step, id, &reason, out),
                 Packet::Goodbye(reason) => {
-                    flight.complain(not_taken(&reason));
-                    return Err(io::Error::other(said(&reason)));
+                    in_flight.complain(not_taken(&reason));
+                    return Err(io::Error::other(describe(&reason)));
                 }
                 _ => {}
             }
@@ -145,9 +152,9 @@ impl Protocol for Client {
     /// PINGREQ and its answer.
     async fn ask(&self, link: &mut Link) -> Result<(), SinkError> {
         let parse = |read: &mut BytesMut| packet::next(read, self.settings.version);
-        match link.ask(Bytes::from_static(packet::PING), parse).await.map_err(|why| unconnected(&why))? {
+        match link.ask(Bytes::from_static(packet::PING), parse).await.map_err(|why| connect_failed(&why))? {
             Packet::Pong => Ok(()),
-            Packet::Goodbye(reason) => Err(no_connection(said(&reason))),
+            Packet::Goodbye(reason) => Err(no_connection(describe(&reason))),
             _ => Err(no_connection("no answer to a ping that makes sense")),
         }
     }

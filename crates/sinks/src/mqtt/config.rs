@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{MqttSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Finding, OneOrMany, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,8 +17,8 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MqttConfig {
-    /// `mqtt://host`, `mqtts://host`, several hosts after commas or as a list. Hidden, as it may hold a password.
-    pub url: OneOrMany<Hidden>,
+    /// `mqtt://host`, `mqtts://host`, several hosts after commas or as a list. Secret, as it may hold a password.
+    pub url: OneOrMany<Secret>,
     /// The version of the protocol.
     pub version: MqttVersion,
     /// The quality of service: 1 or 2. 1 if not set.

@@ -38,9 +38,9 @@ pub(super) fn not_let_in(reason: &Reason, version: MqttVersion) -> SinkError {
         3 => (Unreachable, "the broker is not available".into()),
         4 => (Misconfigured, "bad user name or password".into()),
         5 => (Misconfigured, "not authorized".into()),
-        0x84 | 0x85 | 0x86 | 0x87 | 0x8a | 0x8c | 0x9c | 0x9d => (Misconfigured, said(reason)),
-        0x89 | 0x97 | 0x9f => (Throttled, said(reason)),
-        _ => (Unreachable, said(reason)),
+        0x84 | 0x85 | 0x86 | 0x87 | 0x8a | 0x8c | 0x9c | 0x9d => (Misconfigured, describe(reason)),
+        0x89 | 0x97 | 0x9f => (Throttled, describe(reason)),
+        _ => (Unreachable, describe(reason)),
     };
     SinkError::new(kind, detail)
 }
@@ -48,7 +48,7 @@ pub(super) fn not_let_in(reason: &Reason, version: MqttVersion) -> SinkError {
 /// An acknowledgement, or a goodbye, that says no to one message.
 pub(super) fn not_taken(reason: &Reason) -> SinkError {
     use SinkErrorKind::{Denied, Refused, Throttled, Unknown};
-    let error = |kind| SinkError::new(kind, said(reason));
+    let error = |kind| SinkError::new(kind, describe(reason));
     match reason.code {
         // Not authorized: rights are those of the topic. Without them the connection would not be there.
         0x87 => error(Denied),
@@ -62,7 +62,7 @@ pub(super) fn not_taken(reason: &Reason) -> SinkError {
 }
 
 /// The reason in words.
-pub(super) fn said(reason: &Reason) -> String {
+pub(super) fn describe(reason: &Reason) -> String {
     let name = match reason.code {
         0x80 => "unspecified error",
         0x81 => "malformed packet",
@@ -124,6 +124,6 @@ mod tests {
         assert_eq!([kind(4), kind(5), kind(0x86), kind(0x87), kind(1)], [SinkErrorKind::Misconfigured; 5]);
         assert_eq!([kind(3), kind(0x88), kind(0x8b)], [SinkErrorKind::Unreachable; 3]);
         assert_eq!(kind(0x89), SinkErrorKind::Throttled);
-        assert_eq!(said(&reason(0x97)), "quota exceeded (0x97): words");
+        assert_eq!(describe(&reason(0x97)), "quota exceeded (0x97): words");
     }
 }

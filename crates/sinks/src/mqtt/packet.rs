@@ -37,7 +37,7 @@ pub(super) enum Packet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// PUBACK.
-    Taken,
+    Acknowledged,
     /// PUBREC.
     Received,
     /// PUBCOMP.
@@ -149,7 +149,7 @@ pub(super) fn next(read: &mut BytesMut, version: MqttVersion) -> io::Result<Opti
         0x20 => Packet::Welcome(welcome(&mut rest, is_five).ok_or_else(strange)?),
         0x40 | 0x50 | 0x70 => {
             let step = match first {
-                0x40 => Step::Taken,
+                0x40 => Step::Acknowledged,
                 0x50 => Step::Received,
                 _ => Step::Complete,
             };
@@ -167,10 +167,10 @@ pub(super) fn next(read: &mut BytesMut, version: MqttVersion) -> io::Result<Opti
 fn header(read: &[u8]) -> io::Result<Option<(u8, usize, usize)>> {
     let Some((first, lengths)) = read.split_first() else { return Ok(None) };
     let mut length = 0;
-    for (place, byte) in lengths.iter().take(4).enumerate() {
-        length |= usize::from(byte & 0x7f) << (7 * place);
+    for (position, byte) in lengths.iter().take(4).enumerate() {
+        length |= usize::from(byte & 0x7f) << (7 * position);
         if byte & 0x80 == 0 {
-            return Ok(Some((*first, place + 2, length)));
+            return Ok(Some((*first, position + 2, length)));
         }
     }
     if lengths.len() >= 4 { Err(strange()) } else { Ok(None) }
@@ -250,9 +250,9 @@ fn properties(rest: &mut Bytes, mut each: impl FnMut(u8, &[u8])) -> Option<()> {
 
 fn variable(rest: &mut Bytes) -> Option<usize> {
     let mut number = 0;
-    for place in 0..4 {
+    for position in 0..4 {
         let byte = rest.try_get_u8().ok()?;
-        number |= usize::from(byte & 0x7f) << (7 * place);
+        number |= usize::from(byte & 0x7f) << (7 * position);
         if byte & 0x80 == 0 {
             return Some(number);
         }
@@ -286,7 +286,7 @@ mod tests {
             keep_alive: Some(7),
         };
         assert_eq!(read(&welcome), Packet::Welcome(wanted));
-        assert_eq!(read(&[0x40, 2, 1, 2]), Packet::Answer(Step::Taken, 258, Reason::default()));
+        assert_eq!(read(&[0x40, 2, 1, 2]), Packet::Answer(Step::Acknowledged, 258, Reason::default()));
         let why = Reason { code: 0x97, words: "no".into() };
         let bytes = [0x50, 9, 0, 7, 0x97, 5, 0x1f, 0, 2, b'n', b'o'];
         assert_eq!(read(&bytes), Packet::Answer(Step::Received, 7, why));

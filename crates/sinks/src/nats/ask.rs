@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::{
     failure::{denied, no_connection, not_stored},
-    link::{News, Wire},
+    link::{Connection, ConnectionEvent},
 };
 use crate::Finding;
 
@@ -33,7 +33,7 @@ const WINDOW_MIN: Duration = Duration::from_secs(120);
 const REPLICAS_MIN: usize = 3;
 
 /// An answer of JetStream.
-enum Said<T> {
+enum ApiReply<T> {
     Yes(T),
     /// The account lets us publish and not ask.
     MayNotAsk,
@@ -70,32 +70,32 @@ struct Group {
 }
 
 /// Whether there is a JetStream that would answer.
-pub(super) async fn is_there(wire: &Wire) -> Result<(), SinkError> {
-    ask::<Anything>(wire, INFO, Bytes::new()).await.map(|_| ())
+pub(super) async fn is_there(connection: &Connection) -> Result<(), SinkError> {
+    ask::<Anything>(connection, INFO, Bytes::new()).await.map(|_| ())
 }
 
 /// Whether the server has read all that we sent before, and we hear its answers. Nobody listens to our question, and it says so,
 /// or it says that we may not ask.
-pub(super) async fn has_read(wire: &Wire) -> Result<(), SinkError> {
-    let inbox = wire.client.new_inbox();
-    match ask_raw(wire, &inbox, Bytes::new()).await? {
+pub(super) async fn has_read(connection: &Connection) -> Result<(), SinkError> {
+    let inbox = connection.client.new_inbox();
+    match ask_raw(connection, &inbox, Bytes::new()).await? {
         Ok(_) | Err(RequestErrorKind::NoResponders) => Ok(()),
         Err(kind) => Err(no_connection(kind.to_string())),
     }
 }
 
 /// Why nobody took what was sent to `subject`: because no stream wants it, or because there is a stream that is away.
-pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
-    match streams_of(wire, subject).await {
-        Ok(Said::Yes(streams)) if streams.is_empty() => {
+pub(super) async fn why_nobody(connection: &Connection, subject: &str) -> SinkError {
+    match streams_of(connection, subject).await {
+        Ok(ApiReply::Yes(streams)) if streams.is_empty() => {
             denied(format!("no stream has the subject {subject:?}: make one, or add it to one that is there"))
         }
-        Ok(Said::Yes(_)) => {
+        Ok(ApiReply::Yes(_)) => {
             no_connection(format!("the stream of the subject {subject:?} is not available now"))
                 .at_destination()
         }
         // It may be without a leader for a moment, and nobody's attempts are to be counted on a guess.
-        Ok(Said::MayNotAsk) => {
+        Ok(ApiReply::MayNotAsk) => {
             let detail = format!(
                 "no stream took the subject {subject:?}, and this user may not ask why: let it publish to {NAMES}"
             );
@@ -110,9 +110,14 @@ pub(super) async fn why_nobody(wire: &Wire, subject: &str) -> SinkError {
 }
 
 /// Streams that would let a second copy pass, or that never acknowledge; and which of `topics` no stream has.
-pub(super) async fn inspect(wire: &Wire, again: Duration, topics: &[&str], findings: &mut Vec<Finding>) {
+pub(super) async fn inspect(
+    connection: &Connection,
+    again: Duration,
+    topics: &[&str],
+    findings: &mut Vec<Finding>,
+) {
     // First what is one question: each topic is one more, and time may run out.
-    if let Ok(Said::Yes(listed)) = ask::<Streams>(wire, LIST, Bytes::new()).await {
+    if let Ok(ApiReply::Yes(listed)) = ask::<Streams>(connection, LIST, Bytes::new()).await {
         let all = listed.streams.unwrap_or_default().into_iter().take(STREAMS_MAX);
         let ours = all.filter(|listed| !BUCKETS.iter().any(|bucket| listed.config.name.starts_with(bucket)));
         let is_clustered =
@@ -120,7 +125,7 @@ pub(super) async fn inspect(wire: &Wire, again: Duration, topics: &[&str], findi
         findings.extend(ours.flat_map(|listed| remarks(&listed.config, is_clustered(&listed), again)));
     }
     for topic in topics {
-        if matches!(streams_of(wire, topic).await, Ok(Said::Yes(streams)) if streams.is_empty()) {
+        if matches!(streams_of(connection, topic).await, Ok(ApiReply::Yes(streams)) if streams.is_empty()) {
             let detail = format!("no stream has the subject {topic:?}: its messages are denied");
             findings.push(Finding { detail, remedy: "make a stream, or add it to one that is there".into() });
         }
@@ -128,11 +133,11 @@ pub(super) async fn inspect(wire: &Wire, again: Duration, topics: &[&str], findi
 }
 
 /// The streams that have a subject.
-async fn streams_of(wire: &Wire, subject: &str) -> Result<Said<Vec<String>>, SinkError> {
+async fn streams_of(connection: &Connection, subject: &str) -> Result<ApiReply<Vec<String>>, SinkError> {
     let question = serde_json::json!({ "subject": subject }).to_string();
-    Ok(match ask::<Names>(wire, NAMES, question.into()).await? {
-        Said::Yes(names) => Said::Yes(names.streams.unwrap_or_default()),
-        Said::MayNotAsk => Said::MayNotAsk,
+    Ok(match ask::<Names>(connection, NAMES, question.into()).await? {
+        ApiReply::Yes(names) => ApiReply::Yes(names.streams.unwrap_or_default()),
+        ApiReply::MayNotAsk => ApiReply::MayNotAsk,
     })
 }
 
@@ -168,17 +173,21 @@ fn remarks(config: &Config, is_clustered: bool, again: Duration) -> Vec<Finding>
     remarks
 }
 
-async fn ask<T: DeserializeOwned>(wire: &Wire, subject: &str, question: Bytes) -> Result<Said<T>, SinkError> {
-    let answer = match ask_raw(wire, subject, question).await? {
+async fn ask<T: DeserializeOwned>(
+    connection: &Connection,
+    subject: &str,
+    question: Bytes,
+) -> Result<ApiReply<T>, SinkError> {
+    let answer = match ask_raw(connection, subject, question).await? {
         Ok(Some(answer)) => answer,
-        Ok(None) => return Ok(Said::MayNotAsk),
+        Ok(None) => return Ok(ApiReply::MayNotAsk),
         Err(RequestErrorKind::NoResponders) => {
             return Err(no_connection("there is no JetStream here, or it is not ready yet"));
         }
         Err(kind) => return Err(no_connection(kind.to_string())),
     };
     match serde_json::from_slice(&answer) {
-        Ok(Response::Ok(said)) => Ok(Said::Yes(said)),
+        Ok(Response::Ok(said)) => Ok(ApiReply::Yes(said)),
         Ok(Response::Err { error }) => Err(not_stored(&error)),
         Err(why) => Err(no_connection(format!("an answer that cannot be read: {why}"))),
     }
@@ -186,19 +195,19 @@ async fn ask<T: DeserializeOwned>(wire: &Wire, subject: &str, question: Bytes) -
 
 /// The answer to a question; `None` if we may not ask it.
 async fn ask_raw(
-    wire: &Wire,
+    connection: &Connection,
     subject: &str,
     question: Bytes,
 ) -> Result<Result<Option<Bytes>, RequestErrorKind>, SinkError> {
-    let mut news = wire.listen();
+    let mut events = connection.listen();
     let request = Request::new().payload(question).timeout(None);
-    let asked = wire.client.send_request(subject.to_owned(), request);
-    let told = async {
+    let reply = connection.client.send_request(subject.to_owned(), request);
+    let event = async {
         loop {
-            match news.recv().await {
-                Ok(News::Denied { subject: own, .. }) if own == subject => return Ok(()),
-                Ok(News::Deaf { words }) => return Err(deaf(&words)),
-                Ok(News::Broken) | Err(RecvError::Closed) => {
+            match events.recv().await {
+                Ok(ConnectionEvent::Denied { subject: own, .. }) if own == subject => return Ok(()),
+                Ok(ConnectionEvent::Deaf { words }) => return Err(deaf(&words)),
+                Ok(ConnectionEvent::Broken) | Err(RecvError::Closed) => {
                     return Err(no_connection("the connection was lost"));
                 }
                 _ => {}
@@ -207,8 +216,8 @@ async fn ask_raw(
     };
     tokio::select! {
         biased;
-        answer = asked => Ok(answer.map(|answer| Some(answer.payload)).map_err(|error| error.kind())),
-        told = told => told.map(|()| Ok(None)),
+        answer = reply => Ok(answer.map(|answer| Some(answer.payload)).map_err(|error| error.kind())),
+        event = event => event.map(|()| Ok(None)),
     }
 }
 

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{NatsSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Finding, OneOrMany, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,12 +17,12 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NatsConfig {
-    /// `nats://host`, `tls://host`, several hosts of one cluster after commas or as a list. Hidden, as it may hold a password.
-    pub url: OneOrMany<Hidden>,
+    /// `nats://host`, `tls://host`, several hosts of one cluster after commas or as a list. Secret, as it may hold a password.
+    pub url: OneOrMany<Secret>,
     /// What takes the messages.
     pub mode: NatsMode,
     /// A token to log in with, where the URL has neither user nor token.
-    pub token: Option<Hidden>,
+    pub token: Option<Secret>,
     /// A `.creds` file to log in with.
     pub creds_file: Option<PathBuf>,
     /// How long one call may take.

@@ -39,7 +39,7 @@ pub(super) fn unsecured(error: &io::Error) -> SinkError {
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
-pub(super) fn unconnected(error: &ConnectError) -> SinkError {
+pub(super) fn connect_failed(error: &ConnectError) -> SinkError {
     let kind = match error.kind() {
         ConnectErrorKind::AuthorizationViolation
         | ConnectErrorKind::Authentication

@@ -12,14 +12,14 @@ use tokio::sync::{Mutex, broadcast};
 use super::{
     ask,
     core::protocol::denied,
-    failure::{no_connection, unconnected},
+    failure::{connect_failed, no_connection},
     settings::{Login, Settings},
 };
 
 /// Commands that wait for the connection, at most; with more, callers wait.
 const COMMANDS_MAX: usize = 1_024;
 /// News that a call may be behind, at most. What it misses it learns by the end of its time.
-const NEWS_MAX: usize = 256;
+const EVENTS_MAX: usize = 256;
 /// Messages without an answer that a connection may remember. The client keeps something of each until the connection ends, so
 /// that a silent stream would cost more and more memory; with more, the next call connects anew.
 const UNANSWERED_MAX: usize = 10_000;
@@ -33,24 +33,24 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Standing {
-    wire: Option<Wire>,
+    connection: Option<Connection>,
     serial: u64,
 }
 
 /// An open connection.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct Connection {
     serial: u64,
     pub(super) client: Client,
     is_broken: Arc<AtomicBool>,
     /// Messages whose answers nobody waits for any more.
     unanswered: Arc<AtomicUsize>,
-    news: broadcast::Sender<News>,
+    events: broadcast::Sender<ConnectionEvent>,
 }
 
 /// What a connection tells besides answers.
 #[derive(Debug, Clone)]
-pub(super) enum News {
+pub(super) enum ConnectionEvent {
     /// What was sent and is not answered may have arrived, and no answer will come.
     Broken,
     /// We may not publish to this subject.
@@ -65,41 +65,43 @@ impl Link {
     }
 
     /// The connection that stands, or a new one.
-    pub(super) async fn wire(&self, settings: &Settings) -> Result<Wire, SinkError> {
+    pub(super) async fn connection(&self, settings: &Settings) -> Result<Connection, SinkError> {
         let mut standing = self.standing.lock().await;
-        if let Some(wire) = standing.wire.as_ref().filter(|wire| !wire.is_broken() && !wire.is_worn()) {
-            return Ok(wire.clone());
+        if let Some(connection) =
+            standing.connection.as_ref().filter(|connection| !connection.is_broken() && !connection.is_worn())
+        {
+            return Ok(connection.clone());
         }
-        standing.wire = None;
+        standing.connection = None;
         standing.serial += 1;
-        let wire = Wire::connect(settings, standing.serial).await?;
+        let connection = Connection::connect(settings, standing.serial).await?;
         // Acknowledgements that nobody may hear would make every message an unknown one.
-        ask::has_read(&wire).await?;
-        standing.wire = Some(wire.clone());
-        Ok(wire)
+        ask::has_read(&connection).await?;
+        standing.connection = Some(connection.clone());
+        Ok(connection)
     }
 
     /// Gives up a connection that broke, unless another has taken its place.
-    pub(super) async fn drop_wire(&self, broken: &Wire) {
+    pub(super) async fn drop_connection(&self, broken: &Connection) {
         let mut standing = self.standing.lock().await;
-        if standing.wire.as_ref().is_some_and(|wire| wire.serial == broken.serial) {
-            standing.wire = None;
+        if standing.connection.as_ref().is_some_and(|connection| connection.serial == broken.serial) {
+            standing.connection = None;
         }
     }
 }
 
-impl Wire {
+impl Connection {
     async fn connect(settings: &Settings, serial: u64) -> Result<Self, SinkError> {
         let is_broken = Arc::new(AtomicBool::new(false));
-        let (news, _) = broadcast::channel(NEWS_MAX);
-        let theirs = (is_broken.clone(), news.clone());
-        let tell = move |event| {
-            let (is_broken, news) = theirs.clone();
-            async move { tell(event, &is_broken, &news) }
+        let (events, _) = broadcast::channel(EVENTS_MAX);
+        let theirs = (is_broken.clone(), events.clone());
+        let on_event = move |event| {
+            let (is_broken, events) = theirs.clone();
+            async move { on_event(event, &is_broken, &events) }
         };
         let options = ConnectOptions::new()
             .name("duly")
-            .event_callback(tell)
+            .event_callback(on_event)
             .client_capacity(COMMANDS_MAX)
             .connection_timeout(settings.connect_share())
             .request_timeout(None)
@@ -117,8 +119,8 @@ impl Wire {
                 options.credentials(text).map_err(|_| no_connection("the credentials cannot be used"))?
             }
         };
-        let client = options.connect(&settings.servers[..]).await.map_err(|error| unconnected(&error))?;
-        Ok(Self { serial, client, is_broken, unanswered: Arc::default(), news })
+        let client = options.connect(&settings.servers[..]).await.map_err(|error| connect_failed(&error))?;
+        Ok(Self { serial, client, is_broken, unanswered: Arc::default(), events })
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -136,27 +138,27 @@ impl Wire {
     }
 
     /// What it tells from now on.
-    pub(super) fn listen(&self) -> broadcast::Receiver<News> {
-        self.news.subscribe()
+    pub(super) fn listen(&self) -> broadcast::Receiver<ConnectionEvent> {
+        self.events.subscribe()
     }
 }
 
-fn tell(event: Event, is_broken: &AtomicBool, news: &broadcast::Sender<News>) {
-    let told = match event {
+fn on_event(event: Event, is_broken: &AtomicBool, events: &broadcast::Sender<ConnectionEvent>) {
+    let event = match event {
         Event::Disconnected | Event::Closed => {
             is_broken.store(true, Ordering::SeqCst);
-            News::Broken
+            ConnectionEvent::Broken
         }
         Event::ServerError(ServerError::Other(words)) if words.starts_with(NO_INBOX) => {
             is_broken.store(true, Ordering::SeqCst);
-            News::Deaf { words }
+            ConnectionEvent::Deaf { words }
         }
         Event::ServerError(ServerError::Other(words)) => {
             let Some(subject) = denied(&words) else { return };
-            News::Denied { subject, words }
+            ConnectionEvent::Denied { subject, words }
         }
         _ => return,
     };
     // Nobody may be listening.
-    let _ = news.send(told);
+    let _ = events.send(event);
 }

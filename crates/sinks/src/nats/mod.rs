@@ -18,8 +18,8 @@ use duly_core::{
 use self::core::Core;
 pub use config::{NatsConfig, NatsMode};
 use failure::{no_answer, no_connection};
-use link::{Link, Wire};
-use publish::{Parcel, Pause, Publication};
+use link::{Connection, Link};
+use publish::{OutgoingMessage, Pause, Publication};
 use settings::Settings;
 
 use crate::Finding;
@@ -58,18 +58,18 @@ impl NatsSink {
         }
     }
 
-    async fn wire(&self, until: Monotonic) -> Result<Wire, SinkError> {
-        let wire = self.within(until, self.link.wire(&self.settings)).await;
-        wire.unwrap_or_else(|| Err(no_connection("no connection in time")))
+    async fn connection(&self, until: Monotonic) -> Result<Connection, SinkError> {
+        let connection = self.within(until, self.link.connection(&self.settings)).await;
+        connection.unwrap_or_else(|| Err(no_connection("no connection in time")))
     }
 
     /// Sends these, which have the form of NATS, into streams.
-    async fn publish(&self, parcels: Vec<(usize, Parcel)>, outcomes: &Outcomes<'_>) {
+    async fn publish(&self, messages: Vec<(usize, OutgoingMessage)>, outcomes: &Outcomes<'_>) {
         let (begin_until, end) = self.ends();
-        let wire = match self.wire(begin_until).await {
-            Ok(wire) => wire,
+        let connection = match self.connection(begin_until).await {
+            Ok(connection) => connection,
             Err(failure) => {
-                parcels.iter().for_each(|(index, _)| outcomes.report(*index, Err(failure.clone())));
+                messages.iter().for_each(|(index, _)| outcomes.report(*index, Err(failure.clone())));
                 return;
             }
         };
@@ -81,18 +81,18 @@ impl NatsSink {
             let (clock, until) = (self.clock.clone(), self.clock.now().mono().saturating_add(margin));
             Box::pin(async move { clock.sleep_until(until).await })
         };
-        let mut publication = Publication::new(&parcels, outcomes, &wire);
-        let in_time = self.within(answers_until, publication.send(parcels, pause)).await;
+        let mut publication = Publication::new(&messages, outcomes, &connection);
+        let in_time = self.within(answers_until, publication.send(messages, pause)).await;
         let silent = no_answer("no acknowledgement in time, or the connection was lost");
         if in_time.is_some() || !publication.has_unanswered() {
             return publication.give_up(&silent);
         }
-        match self.within(end, ask::has_read(&wire)).await {
+        match self.within(end, ask::has_read(&connection)).await {
             Some(Ok(())) => publication.give_up(&no_answer(SILENT).at_destination()),
             _ => {
                 // Told first, as another call may be connecting. Whatever hangs there, the next call does not wait for it.
                 publication.give_up(&silent);
-                self.link.drop_wire(&wire).await;
+                self.link.drop_connection(&connection).await;
             }
         }
     }
@@ -109,9 +109,9 @@ impl NatsSink {
         }
         let (begin_until, end) = self.ends();
         let mut findings = Vec::new();
-        if let Ok(wire) = self.wire(begin_until).await {
+        if let Ok(connection) = self.connection(begin_until).await {
             // What was found until then is worth telling.
-            let _ = self.within(end, ask::inspect(&wire, again, topics, &mut findings)).await;
+            let _ = self.within(end, ask::inspect(&connection, again, topics, &mut findings)).await;
         }
         findings
     }
@@ -120,17 +120,17 @@ impl NatsSink {
 #[async_trait]
 impl Sink for NatsSink {
     async fn deliver_each(&self, batch: &[Delivery], outcomes: &Outcomes<'_>) {
-        let mut parcels = Vec::with_capacity(batch.len());
+        let mut messages = Vec::with_capacity(batch.len());
         for (index, delivery) in batch.iter().enumerate() {
-            match Parcel::of(delivery) {
-                Ok(parcel) => parcels.push((index, parcel)),
+            match OutgoingMessage::of(delivery) {
+                Ok(message) => messages.push((index, message)),
                 Err(fault) => outcomes.report(index, Err(SinkError::never(&fault))),
             }
         }
         match self.settings.mode {
-            _ if parcels.is_empty() => {}
-            NatsMode::Jetstream => self.publish(parcels, outcomes).await,
-            NatsMode::Core => self.core.send(&self.settings, &parcels, outcomes).await,
+            _ if messages.is_empty() => {}
+            NatsMode::Jetstream => self.publish(messages, outcomes).await,
+            NatsMode::Core => self.core.send(&self.settings, &messages, outcomes).await,
         }
     }
 
@@ -144,12 +144,12 @@ impl Sink for NatsSink {
             return self.core.probe(&self.settings).await;
         }
         let (begin_until, end) = self.ends();
-        let wire = self.wire(begin_until).await?;
-        let asked = self.within(end, ask::is_there(&wire)).await;
-        let asked = asked.unwrap_or_else(|| Err(no_connection("no answer in time")));
-        if asked.as_ref().is_err_and(|error| error.kind == SinkErrorKind::Unreachable) {
-            self.link.drop_wire(&wire).await;
+        let connection = self.connection(begin_until).await?;
+        let reply = self.within(end, ask::is_there(&connection)).await;
+        let reply = reply.unwrap_or_else(|| Err(no_connection("no answer in time")));
+        if reply.as_ref().is_err_and(|error| error.kind == SinkErrorKind::Unreachable) {
+            self.link.drop_connection(&connection).await;
         }
-        asked
+        reply
     }
 }

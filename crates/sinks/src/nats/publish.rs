@@ -20,7 +20,7 @@ use super::{
     Outcome,
     ask::why_nobody,
     failure::{denied, no_answer, no_connection, not_stored, unanswered},
-    link::{News, Wire},
+    link::{Connection, ConnectionEvent},
 };
 
 /// Messages of one call that are under way at the same time.
@@ -32,7 +32,7 @@ const THEIRS: &str = "nats-";
 const CONTENT_TYPE: &str = "content-type";
 
 /// A message, ready to be sent.
-pub(super) struct Parcel {
+pub(super) struct OutgoingMessage {
     pub(super) subject: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -56,7 +56,7 @@ pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
     Ok(())
 }
 
-impl Parcel {
+impl OutgoingMessage {
     /// The message in the form of NATS; or why it has none.
     pub(super) fn of(delivery: &Delivery) -> Result<Self, Invalid> {
         let message = &delivery.message;
@@ -131,29 +131,37 @@ pub(super) struct Publication<'a> {
     stages: Vec<Stage>,
     left: usize,
     outcomes: &'a Outcomes<'a>,
-    wire: &'a Wire,
+    connection: &'a Connection,
 }
 
 impl<'a> Publication<'a> {
-    pub(super) fn new(parcels: &[(usize, Parcel)], outcomes: &'a Outcomes<'a>, wire: &'a Wire) -> Self {
-        let indexes: Vec<_> = parcels.iter().map(|(index, _)| *index).collect();
-        let subjects = parcels.iter().map(|(_, parcel)| parcel.subject.clone()).collect();
+    pub(super) fn new(
+        messages: &[(usize, OutgoingMessage)],
+        outcomes: &'a Outcomes<'a>,
+        connection: &'a Connection,
+    ) -> Self {
+        let indexes: Vec<_> = messages.iter().map(|(index, _)| *index).collect();
+        let subjects = messages.iter().map(|(_, message)| message.subject.clone()).collect();
         let (stages, left) = (vec![Stage::Waiting; indexes.len()], indexes.len());
-        Self { indexes, subjects, stages, left, outcomes, wire }
+        Self { indexes, subjects, stages, left, outcomes, connection }
     }
 
     /// Sends all of them and reports the acknowledgements as they come. `why_within` is the time in which JetStream must say why
     /// nobody took a message.
-    pub(super) async fn send(&mut self, parcels: Vec<(usize, Parcel)>, why_within: impl Fn() -> Pause) {
-        let wire = self.wire;
-        let mut news = wire.listen();
-        if wire.is_broken() {
+    pub(super) async fn send(
+        &mut self,
+        messages: Vec<(usize, OutgoingMessage)>,
+        why_within: impl Fn() -> Pause,
+    ) {
+        let connection = self.connection;
+        let mut events = connection.listen();
+        if connection.is_broken() {
             return;
         }
-        let nobody = Nobody { wire, pause: &why_within, known: Mutex::default() };
-        let asking = parcels.into_iter().enumerate().map(|(place, (_, parcel))| {
+        let nobody = Nobody { connection, pause: &why_within, known: Mutex::default() };
+        let asking = messages.into_iter().enumerate().map(|(position, (_, message))| {
             let nobody = &nobody;
-            async move { (place, ask(parcel, nobody).await) }
+            async move { (position, ask(message, nobody).await) }
         });
         let mut answers = stream::iter(asking).buffer_unordered(PIPELINE);
         let mut begun = 0;
@@ -167,30 +175,30 @@ impl<'a> Publication<'a> {
             }
             tokio::select! {
                 biased;
-                Some((place, outcome)) = answers.next() => self.end(place, outcome),
-                told = news.recv() => match told {
-                    Ok(News::Denied { subject, words }) => self.denied(&subject, &words),
-                    Ok(News::Broken | News::Deaf { .. }) | Err(RecvError::Closed) => return,
+                Some((position, outcome)) = answers.next() => self.end(position, outcome),
+                event = events.recv() => match event {
+                    Ok(ConnectionEvent::Denied { subject, words }) => self.denied(&subject, &words),
+                    Ok(ConnectionEvent::Broken | ConnectionEvent::Deaf { .. }) | Err(RecvError::Closed) => return,
                     Err(RecvError::Lagged(_)) => {}
                 }
             }
         }
     }
 
-    fn end(&mut self, place: usize, outcome: Outcome) {
-        if self.stages[place] != Stage::Done {
-            self.stages[place] = Stage::Done;
+    fn end(&mut self, position: usize, outcome: Outcome) {
+        if self.stages[position] != Stage::Done {
+            self.stages[position] = Stage::Done;
             self.left -= 1;
-            self.outcomes.report(self.indexes[place], outcome);
+            self.outcomes.report(self.indexes[position], outcome);
         }
     }
 
     /// Whoever may not publish to a subject may publish nothing to it.
     fn denied(&mut self, subject: &str, words: &str) {
-        for place in 0..self.subjects.len() {
-            if self.stages[place] == Stage::Sent && self.subjects[place] == subject {
-                self.wire.give_up(1);
-                self.end(place, Err(denied(words)));
+        for position in 0..self.subjects.len() {
+            if self.stages[position] == Stage::Sent && self.subjects[position] == subject {
+                self.connection.give_up(1);
+                self.end(position, Err(denied(words)));
             }
         }
     }
@@ -202,14 +210,14 @@ impl<'a> Publication<'a> {
 
     /// No more will be heard. `silent` is what that says of one that was sent.
     pub(super) fn give_up(mut self, silent: &SinkError) {
-        for place in 0..self.stages.len() {
-            match self.stages[place] {
+        for position in 0..self.stages.len() {
+            match self.stages[position] {
                 Stage::Waiting => {
-                    self.end(place, Err(no_connection("the connection was lost before this was sent")));
+                    self.end(position, Err(no_connection("the connection was lost before this was sent")));
                 }
                 Stage::Sent => {
-                    self.wire.give_up(1);
-                    self.end(place, Err(silent.clone()));
+                    self.connection.give_up(1);
+                    self.end(position, Err(silent.clone()));
                 }
                 Stage::Done => {}
             }
@@ -220,7 +228,7 @@ impl<'a> Publication<'a> {
 impl Drop for Publication<'_> {
     /// A call may be given up at any moment.
     fn drop(&mut self) {
-        self.wire.give_up(self.stages.iter().filter(|stage| **stage == Stage::Sent).count());
+        self.connection.give_up(self.stages.iter().filter(|stage| **stage == Stage::Sent).count());
     }
 }
 
@@ -229,7 +237,7 @@ pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Why nobody took what was sent to a subject, asked once for each in a call.
 struct Nobody<'a, P> {
-    wire: &'a Wire,
+    connection: &'a Connection,
     pause: &'a P,
     known: Mutex<HashMap<String, Arc<OnceCell<SinkError>>>>,
 }
@@ -243,7 +251,7 @@ impl<P: Fn() -> Pause> Nobody<'_, P> {
         let why = cell.get_or_init(|| async {
             tokio::select! {
                 biased;
-                why = why_nobody(self.wire, subject) => why,
+                why = why_nobody(self.connection, subject) => why,
                 () = (self.pause)() => {
                     no_connection("no stream took it, and JetStream does not say why").at_destination()
                 }
@@ -253,10 +261,10 @@ impl<P: Fn() -> Pause> Nobody<'_, P> {
     }
 }
 
-async fn ask<P: Fn() -> Pause>(parcel: Parcel, nobody: &Nobody<'_, P>) -> Outcome {
-    let Parcel { subject, headers, body } = parcel;
+async fn ask<P: Fn() -> Pause>(message: OutgoingMessage, nobody: &Nobody<'_, P>) -> Outcome {
+    let OutgoingMessage { subject, headers, body } = message;
     let request = Request::new().headers(headers).payload(body).timeout(None);
-    match nobody.wire.client.send_request(subject.clone(), request).await {
+    match nobody.connection.client.send_request(subject.clone(), request).await {
         Ok(answer) => read(&answer.payload),
         Err(error) => match unanswered(&error) {
             Some(failure) => Err(failure),

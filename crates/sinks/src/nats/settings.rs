@@ -43,7 +43,7 @@ impl fmt::Debug for Login {
     }
 }
 
-struct Place {
+struct Servers {
     servers: Vec<ServerAddr>,
     is_secure: bool,
     login: Login,
@@ -60,12 +60,12 @@ impl Settings {
         let mut faults = Vec::new();
         let mut fault =
             |path: &str, detail: String| faults.push(Invalid::new(ErrorCode::BadSink, path, detail));
-        let place = match &config.url.urls()[..] {
+        let servers = match &config.url.urls()[..] {
             [] => Err(format!("set url: {WANTED}")),
-            urls => place(urls),
+            urls => parse_servers(urls),
         };
-        let place = place.map_err(|detail| fault("url", detail)).ok();
-        let is_plain = place.as_ref().is_some_and(|place| !place.is_secure);
+        let servers = servers.map_err(|detail| fault("url", detail)).ok();
+        let is_plain = servers.as_ref().is_some_and(|servers| !servers.is_secure);
         if config.ca.is_some() && is_plain {
             fault("ca", "a certificate authority is of no use without TLS: write tls:// in url".into());
         }
@@ -75,13 +75,13 @@ impl Settings {
         let own = tls::identity(config.client_cert.as_deref(), config.client_key.as_deref());
         let own = own.map_err(|(path, detail)| fault(path, detail)).ok().flatten();
         let tls = secured(config, own.as_ref()).map_err(|detail| fault("ca", detail)).ok();
-        let login = login(config, place.as_ref()).map_err(|(path, detail)| fault(path, detail)).ok();
+        let login = login(config, servers.as_ref()).map_err(|(path, detail)| fault(path, detail)).ok();
         let timeout = config.request_timeout();
         if timeout.is_zero() || timeout > REQUEST_TIMEOUT_MAX {
             fault("request_timeout", format!("longer than nothing, and at most {REQUEST_TIMEOUT_MAX:?}"));
         }
-        match (place, login, tls) {
-            (Some(Place { servers, is_secure, .. }), Some(login), Some(tls)) if faults.is_empty() => {
+        match (servers, login, tls) {
+            (Some(Servers { servers, is_secure, .. }), Some(login), Some(tls)) if faults.is_empty() => {
                 Ok(Self { servers, is_secure, login, mode: config.mode, timeout, tls })
             }
             _ => Err(faults),
@@ -99,8 +99,8 @@ fn secured(config: &NatsConfig, own: Option<&Identity>) -> Result<ClientConfig, 
 }
 
 /// One way to log in, and no more.
-fn login(config: &NatsConfig, place: Option<&Place>) -> Result<Login, (&'static str, String)> {
-    let in_url = place.map_or(Login::Nobody, |place| place.login.clone());
+fn login(config: &NatsConfig, servers: Option<&Servers>) -> Result<Login, (&'static str, String)> {
+    let in_url = servers.map_or(Login::Nobody, |servers| servers.login.clone());
     let is_in_url = !matches!(in_url, Login::Nobody);
     match (&config.token, &config.creds_file) {
         (Some(_), _) if is_in_url => Err(("token", "the url says who logs in already: choose one".into())),
@@ -122,10 +122,10 @@ fn login(config: &NatsConfig, place: Option<&Place>) -> Result<Login, (&'static 
 }
 
 /// The servers of all of these, which have one scheme and one login.
-fn place(urls: &[String]) -> Result<Place, String> {
-    let mut all: Option<Place> = None;
+fn parse_servers(urls: &[String]) -> Result<Servers, String> {
+    let mut all: Option<Servers> = None;
     for url in urls {
-        let one = place_of(url).ok_or_else(|| format!("it is not {WANTED}"))?;
+        let one = parse_server(url).ok_or_else(|| format!("it is not {WANTED}"))?;
         match &mut all {
             None => all = Some(one),
             Some(all) if all.is_secure == one.is_secure && all.login == one.login => {
@@ -138,7 +138,7 @@ fn place(urls: &[String]) -> Result<Place, String> {
 }
 
 /// `scheme://who@host:port`.
-fn place_of(url: &str) -> Option<Place> {
+fn parse_server(url: &str) -> Option<Servers> {
     let (scheme, rest) = url.split_once("://")?;
     let is_secure = match scheme {
         "nats" => false,
@@ -157,31 +157,31 @@ fn place_of(url: &str) -> Option<Place> {
         Some(None) => Login::Token(decoded(who.unwrap_or_default())?),
         Some(Some((user, password))) => Login::User(decoded(user)?, decoded(password)?),
     };
-    Some(Place { servers: vec![server], is_secure, login })
+    Some(Servers { servers: vec![server], is_secure, login })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn place(url: &str) -> Result<Place, String> {
-        super::place(&crate::OneOrMany(vec![crate::Hidden::from(url)]).urls())
+    fn parse_servers(url: &str) -> Result<Servers, String> {
+        super::parse_servers(&crate::OneOrMany(vec![crate::Secret::new(url)]).urls())
     }
 
     #[test]
     fn an_address_may_have_a_login_and_several_hosts() {
-        let Ok(found) = place("tls://ann:p%40ss@a,b:4333/") else { panic!("it cannot be read") };
+        let Ok(found) = parse_servers("tls://ann:p%40ss@a,b:4333/") else { panic!("it cannot be read") };
         assert!(found.is_secure);
         let servers: Vec<_> = found.servers.iter().map(|server| (server.host(), server.port())).collect();
         assert_eq!(servers, [("a", 4222), ("b", 4333)]);
         assert!(matches!(found.login, Login::User(user, password) if user == "ann" && password == "p@ss"));
-        let Ok(found) = place("nats://t0ken@a") else { panic!("it cannot be read") };
+        let Ok(found) = parse_servers("nats://t0ken@a") else { panic!("it cannot be read") };
         assert!(matches!(found.login, Login::Token(token) if token == "t0ken"));
         for wrong in ["a", "http://a", "nats://", "nats://a,,b", "nats://a:x", "nats://a/b", "nats://%4:x@a"]
         {
-            assert!(place(wrong).is_err(), "{wrong}");
+            assert!(parse_servers(wrong).is_err(), "{wrong}");
         }
-        let both = |one: &str, other: &str| super::place(&[one.to_owned(), other.to_owned()]);
+        let both = |one: &str, other: &str| super::parse_servers(&[one.to_owned(), other.to_owned()]);
         assert_eq!(both("nats://t@a", "nats://t@b:5").map(|found| found.servers.len()), Ok(2));
         assert!(both("nats://a", "tls://b").is_err() && both("nats://t@a", "nats://b").is_err());
     }

@@ -9,17 +9,17 @@ use std::{
 
 use duly_core::{Clock, Monotonic, Outcomes, SinkError};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use lapin::{Confirmation, options::ConfirmSelectOptions};
 use tokio::sync::mpsc;
 
 use super::{
     Outcome,
-    failure::{self, Cause, no_answer, no_connection, unconfirmed_alone},
-    pace::Turn,
-    parcel::Parcel,
-    publisher::{CONFIRMED, Job, News},
+    confirm_pace::Turn,
+    connection::BrokerConnection,
+    failure::{self, no_answer, no_connection},
+    message::OutgoingMessage,
+    publisher::{Job, PublishEvent},
+    trial::try_alone,
     trust::Passage,
-    wire::Wire,
 };
 
 /// Messages of one call that go alone at the same time, each on a channel of its own.
@@ -29,7 +29,7 @@ const AGAIN_MAX: u8 = 16;
 /// What is held is looked at this often, and held no longer than that.
 const HOLD_TICK: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
-const LOST_BEFORE: &str = "the connection was lost before this was sent";
+pub(super) const LOST_BEFORE: &str = "the connection was lost before this was sent";
 
 /// When a call does what.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ enum Stage {
 }
 
 /// How messages were handed over.
-enum Step {
+pub(super) enum Step {
     /// They are under way.
     Shared,
     /// There was no channel for them.
@@ -59,10 +59,12 @@ enum Step {
     Tried(Vec<Job>),
     /// The one that went alone was denied for its exchange: so would be the others.
     Denied(Vec<Job>, SinkError),
+    /// The one that went alone is not answered. It goes on; another, to another destination, tells for the others.
+    Slow(Vec<Job>, BoxFuture<'static, Step>),
 }
 
 pub(super) struct Call<'a> {
-    wire: Wire,
+    connection: BrokerConnection,
     clock: &'a dyn Clock,
     outcomes: &'a Outcomes<'a>,
     /// By place in the batch; those without a form in AMQP are done from the beginning.
@@ -88,12 +90,16 @@ pub(super) enum Broker {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(wire: Wire, clock: &'a dyn Clock, outcomes: &'a Outcomes<'a>) -> Self {
+    pub(super) fn new(
+        connection: BrokerConnection,
+        clock: &'a dyn Clock,
+        outcomes: &'a Outcomes<'a>,
+    ) -> Self {
         let (stages, again, jobs) = (Vec::new(), Vec::new(), Vec::new());
         let (steps, alone) = (FuturesUnordered::new(), VecDeque::new());
         let hold_until = clock.now().mono().saturating_add(HOLD_MAX);
         Self {
-            wire,
+            connection,
             clock,
             outcomes,
             stages,
@@ -110,26 +116,28 @@ impl<'a> Call<'a> {
     }
 
     /// Delivers these, each with its place in the batch.
-    pub(super) async fn run(mut self, parcels: Vec<(usize, Arc<Parcel>)>, times: Times) -> Broker {
-        let (call, mut news) = mpsc::unbounded_channel();
-        let count = parcels.last().map_or(0, |(place, _)| place + 1);
+    pub(super) async fn run(mut self, messages: Vec<(usize, Arc<OutgoingMessage>)>, times: Times) -> Broker {
+        let (call, mut events) = mpsc::unbounded_channel();
+        let count = messages.last().map_or(0, |(position, _)| position + 1);
         self.stages = vec![Stage::Done; count];
         self.again = vec![0; count];
         self.jobs = vec![None; count];
-        self.left = parcels.len();
-        let jobs: Vec<Job> =
-            parcels.into_iter().map(|(place, parcel)| Job { place, parcel, call: call.clone() }).collect();
+        self.left = messages.len();
+        let jobs: Vec<Job> = messages
+            .into_iter()
+            .map(|(position, message)| Job { position, message, call: call.clone() })
+            .collect();
         for job in &jobs {
-            self.stages[job.place] = Stage::Waiting;
-            self.jobs[job.place] = Some(job.clone());
+            self.stages[job.position] = Stage::Waiting;
+            self.jobs[job.position] = Some(job.clone());
         }
         self.route(jobs);
-        let wire = self.wire.clone();
-        let blocked = wire.blocked();
+        let connection = self.connection.clone();
+        let blocked = connection.blocked();
         let clock = self.clock;
         let check = async {
             clock.sleep_until(times.check).await;
-            wire.is_alive().await
+            connection.is_alive().await
         };
         let over = clock.sleep_until(times.end);
         tokio::pin!(blocked, check, over);
@@ -137,7 +145,7 @@ impl<'a> Call<'a> {
         while self.left > 0 {
             tokio::select! {
                 biased;
-                Some(first) = news.recv() => self.hear(first, &mut news),
+                Some(first) = events.recv() => self.on_events(first, &mut events),
                 Some(step) = self.steps.next() => self.step(step),
                 () = clock.sleep_until(self.release_at), if !self.held.is_empty() => self.release(),
                 reason = &mut blocked => self.finish(|_| failure::blocked(&reason)),
@@ -157,23 +165,23 @@ impl<'a> Call<'a> {
         let (mut shared, mut firsts) = (Vec::new(), BTreeMap::<String, Vec<Job>>::new());
         let now = self.clock.now().mono();
         for job in jobs {
-            if self.wire.pace().turn(job.parcel.destination, now) == Turn::Hold {
+            if self.connection.confirm_pace().turn(job.message.destination, now) == Turn::Hold {
                 if self.held.is_empty() {
                     self.release_at = now.saturating_add(HOLD_TICK);
                 }
                 self.held.push(job);
                 continue;
             }
-            match self.wire.trust().passage(&job.parcel) {
+            match self.connection.trust().passage(&job.message) {
                 Passage::Shared => shared.push(job),
-                Passage::First => firsts.entry(job.parcel.exchange.to_string()).or_default().push(job),
+                Passage::First => firsts.entry(job.message.exchange.to_string()).or_default().push(job),
                 Passage::Alone => self.alone.push_back(vec![job]),
             }
         }
         // A few that the broker may be known to refuse do not hold up an exchange that is only new.
         firsts.into_values().for_each(|group| self.alone.push_front(group));
         if !shared.is_empty() {
-            self.steps.push(share(self.wire.clone(), shared).boxed());
+            self.steps.push(share(self.connection.clone(), shared).boxed());
         }
         self.next_alone();
     }
@@ -186,7 +194,7 @@ impl<'a> Call<'a> {
         }
         let detail = "not sent: messages before it wait for the confirm of their queue for long";
         for job in held {
-            self.report(job.place, Err(no_connection(detail).at_destination()));
+            self.report(job.position, Err(no_connection(detail).at_destination()));
         }
     }
 
@@ -195,70 +203,78 @@ impl<'a> Call<'a> {
             && let Some(group) = self.alone.pop_front()
         {
             self.alone_running += 1;
-            self.steps.push(try_alone(self.wire.clone(), group).boxed());
+            self.steps.push(try_alone(self.connection.clone(), group).boxed());
         }
     }
 
     fn step(&mut self, step: Step) {
-        if !matches!(step, Step::Shared | Step::Unshared(..)) {
+        if !matches!(step, Step::Shared | Step::Unshared(..) | Step::Slow(..)) {
             self.alone_running = self.alone_running.saturating_sub(1);
         }
         match step {
             Step::Shared => {}
             Step::Tried(rest) => self.route(rest),
+            Step::Slow(rest, trial) => {
+                self.steps.push(trial);
+                self.route(rest);
+            }
             Step::Unshared(jobs, failure) | Step::Unsent(jobs, failure) | Step::Denied(jobs, failure) => {
-                jobs.iter().for_each(|job| self.report(job.place, Err(failure.clone())));
+                jobs.iter().for_each(|job| self.report(job.position, Err(failure.clone())));
             }
         }
         self.next_alone();
     }
 
-    fn hear(&mut self, first: (usize, News), news: &mut mpsc::UnboundedReceiver<(usize, News)>) {
+    fn on_events(
+        &mut self,
+        first: (usize, PublishEvent),
+        events: &mut mpsc::UnboundedReceiver<(usize, PublishEvent)>,
+    ) {
         let mut again = Vec::new();
         let mut next = Some(first);
-        while let Some((place, heard)) = next {
-            match heard {
-                News::Sent => self.stages[place] = self.stages[place].max_sent(),
-                News::Done(outcome) => self.report(place, outcome),
-                News::Again => again.extend(self.again(place)),
+        while let Some((position, event)) = next {
+            match event {
+                PublishEvent::Sent => self.stages[position] = self.stages[position].max_sent(),
+                PublishEvent::Done(outcome) => self.report(position, outcome),
+                PublishEvent::Again => again.extend(self.again(position)),
             }
-            next = news.try_recv().ok();
+            next = events.try_recv().ok();
         }
         if !again.is_empty() {
             self.route(again);
         }
     }
 
-    fn again(&mut self, place: usize) -> Option<Job> {
-        self.again[place] += 1;
-        if !self.wire.is_connected() {
-            self.report(place, Err(no_connection(LOST_BEFORE)));
+    fn again(&mut self, position: usize) -> Option<Job> {
+        self.again[position] += 1;
+        if !self.connection.is_connected() {
+            self.report(position, Err(no_connection(LOST_BEFORE)));
             return None;
         }
-        if self.again[place] > AGAIN_MAX {
+        if self.again[position] > AGAIN_MAX {
             let detail = "not sent: other messages ended its channel again and again";
-            self.report(place, Err(no_connection(detail).at_destination()));
+            self.report(position, Err(no_connection(detail).at_destination()));
             return None;
         }
-        if self.stages[place] == Stage::Sent {
-            self.stages[place] = Stage::Waiting;
+        if self.stages[position] == Stage::Sent {
+            self.stages[position] = Stage::Waiting;
         }
-        self.jobs[place].clone()
+        self.jobs[position].clone()
     }
 
-    fn report(&mut self, place: usize, outcome: Outcome) {
-        if self.stages[place] != Stage::Done {
-            self.stages[place] = Stage::Done;
-            self.jobs[place] = None;
+    fn report(&mut self, position: usize, outcome: Outcome) {
+        if self.stages[position] != Stage::Done {
+            self.stages[position] = Stage::Done;
+            self.jobs[position] = None;
             self.left -= 1;
-            self.outcomes.report(place, outcome);
+            self.outcomes.report(position, outcome);
         }
     }
 
     /// Reports all that have no outcome.
     fn finish(&mut self, failure: impl Fn(Stage) -> SinkError) {
-        for place in 0..self.stages.len() {
-            self.report(place, Err(failure(self.stages[place])));
+        for position in 0..self.stages.len() {
+            self.report(position, Err(failure(self.stages[position])));
         }
     }
 }
@@ -285,10 +301,10 @@ fn unanswered(stage: Stage, is_alive: bool) -> SinkError {
 }
 
 /// Hands them to channels that others use, too.
-async fn share(wire: Wire, jobs: Vec<Job>) -> Step {
+async fn share(connection: BrokerConnection, jobs: Vec<Job>) -> Step {
     let mut jobs = VecDeque::from(jobs);
     while let Some(job) = jobs.pop_front() {
-        let publisher = match wire.publisher(job.parcel.destination).await {
+        let publisher = match connection.publisher(job.message.destination).await {
             Ok(publisher) => publisher,
             Err(failure) => {
                 jobs.push_front(job);
@@ -296,56 +312,8 @@ async fn share(wire: Wire, jobs: Vec<Job>) -> Step {
             }
         };
         if let Err(unsent) = publisher.publish(job) {
-            unsent.tell(News::Again);
+            unsent.notify(PublishEvent::Again);
         }
     }
     Step::Shared
-}
-
-/// Publishes the first of these on a channel of its own, and asks the broker whether it let it pass: it need not be confirmed for
-/// that.
-async fn try_alone(wire: Wire, mut jobs: Vec<Job>) -> Step {
-    let channel = match wire.channel().await {
-        Ok(channel) => channel,
-        Err(failure) => return Step::Unsent(jobs, failure),
-    };
-    let rest = jobs.split_off(1);
-    let Some(job) = jobs.pop() else { return Step::Tried(rest) };
-    job.tell(News::Sent);
-    let passed = match job.parcel.publish(&channel).await {
-        // Whatever the broker answers, it answers in order: it has looked at the message then.
-        Ok(confirm) => match channel.confirm_select(ConfirmSelectOptions::default()).await {
-            Ok(()) => Ok(confirm),
-            // The channel has ended, and its confirm knows why.
-            Err(error) => match confirm.await {
-                Err(cause) => Err(cause),
-                Ok(Confirmation::Ack(None)) => {
-                    job.tell(News::Done(Ok(CONFIRMED.to_owned())));
-                    return Step::Tried(rest);
-                }
-                Ok(_) => Err(error),
-            },
-        },
-        Err(error) => Err(error),
-    };
-    match passed {
-        Ok(confirm) => {
-            wire.trust().passed(&job.parcel);
-            wire.adopt(channel, job, confirm);
-            Step::Tried(rest)
-        }
-        Err(error) => {
-            let (cause, verdict) = (Cause::of(&error), unconfirmed_alone(&error));
-            wire.trust().ended(&cause);
-            if matches!(cause, Cause::LongKey { .. }) {
-                wire.trust().has_exchange(job.parcel.exchange.as_str());
-            }
-            job.tell(News::Done(Err(verdict.clone())));
-            match cause {
-                Cause::Exchange(_) => Step::Denied(rest, verdict),
-                _ if !wire.is_connected() => Step::Unsent(rest, no_connection(LOST_BEFORE)),
-                _ => Step::Tried(rest),
-            }
-        }
-    }
 }

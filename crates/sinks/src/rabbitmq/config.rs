@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RabbitmqSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Finding, OneOrMany, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,9 +17,9 @@ const BATCH: usize = 256;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RabbitmqConfig {
-    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`; several nodes of a cluster after commas or as a list. Hidden,
+    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`; several nodes of a cluster after commas or as a list. Secret,
     /// as it may hold a password.
-    pub url: OneOrMany<Hidden>,
+    pub url: OneOrMany<Secret>,
     /// The exchange of all messages; the topic is the routing key then. Without it the topic names both.
     pub exchange: Option<String>,
     /// Whether the routing key ends with a dot and the tag of the message, if it has one.

@@ -43,7 +43,7 @@ pub(super) fn rejected() -> SinkError {
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
-pub(super) fn unconnected(error: &Error) -> SinkError {
+pub(super) fn connect_failed(error: &Error) -> SinkError {
     let kind = match code(error) {
         Some(ACCESS_REFUSED | NOT_ALLOWED) => SinkErrorKind::Misconfigured,
         _ if is_bad_certificate(error) => SinkErrorKind::Misconfigured,
@@ -154,7 +154,7 @@ pub(super) fn unconfirmed_alone(error: &Error) -> SinkError {
 }
 
 /// What a question met that delivers nothing.
-pub(super) fn unasked(error: &Error) -> SinkError {
+pub(super) fn query_failed(error: &Error) -> SinkError {
     match code(error) {
         Some(ACCESS_REFUSED | NOT_FOUND | NOT_ALLOWED) => {
             SinkError::new(SinkErrorKind::Misconfigured, error.to_string())
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(kind(403), SinkErrorKind::Denied);
         assert_eq!(kind(406), SinkErrorKind::Unknown, "nothing is dead-lettered on a guess");
         assert_eq!(kind(320), SinkErrorKind::Unknown, "the broker goes away: some may have arrived");
-        assert_eq!(unconnected(&closed(320, "shutdown")).kind, SinkErrorKind::Unreachable);
-        assert_eq!(unconnected(&closed(530, "vhost x not found")).kind, SinkErrorKind::Misconfigured);
+        assert_eq!(connect_failed(&closed(320, "shutdown")).kind, SinkErrorKind::Unreachable);
+        assert_eq!(connect_failed(&closed(530, "vhost x not found")).kind, SinkErrorKind::Misconfigured);
     }
 
     #[test]

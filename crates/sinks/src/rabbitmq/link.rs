@@ -19,9 +19,9 @@ use lapin::{
 use tokio::sync;
 
 use super::{
-    failure::{no_connection, unconnected},
+    connection::BrokerConnection,
+    failure::{connect_failed, no_connection},
     settings::Settings,
-    wire::Wire,
 };
 
 /// One address is given no less than this to accept a connection, however many there are.
@@ -33,7 +33,7 @@ const LOOKUP_SHARE: u32 = 4;
 #[derive(Default)]
 pub(super) struct Link {
     /// Held for a moment only, so that giving up a connection waits for nobody.
-    standing: Mutex<Option<Wire>>,
+    standing: Mutex<Option<BrokerConnection>>,
     /// Held by whoever connects: the others wait for that connection.
     connecting: sync::Mutex<()>,
     /// The address that is tried first, counted through all of them: one that failed is not the first of the next call.
@@ -42,34 +42,35 @@ pub(super) struct Link {
 
 impl Link {
     /// The connection that stands, or a new one.
-    pub(super) async fn wire(
+    pub(super) async fn connection(
         &self,
         settings: &Settings,
         clock: &Arc<dyn Clock>,
         within: Duration,
-    ) -> Result<Wire, SinkError> {
-        if let Some(wire) = self.standing() {
-            return Ok(wire);
+    ) -> Result<BrokerConnection, SinkError> {
+        if let Some(connection) = self.standing() {
+            return Ok(connection);
         }
         let _connecting = self.connecting.lock().await;
-        if let Some(wire) = self.standing() {
-            return Ok(wire);
+        if let Some(connection) = self.standing() {
+            return Ok(connection);
         }
-        let wire = Wire::new(connect(settings, &**clock, within, &self.first).await?, clock.clone());
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire.clone());
-        Ok(wire)
+        let connection =
+            BrokerConnection::new(connect(settings, &**clock, within, &self.first).await?, clock.clone());
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        Ok(connection)
     }
 
-    fn standing(&self) -> Option<Wire> {
+    fn standing(&self) -> Option<BrokerConnection> {
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        standing.take_if(|wire| !wire.is_connected());
+        standing.take_if(|connection| !connection.is_connected());
         standing.clone()
     }
 
     /// Gives up a connection that broke, unless another has taken its place. Whatever hangs there, nobody waits for it.
-    pub(super) fn drop_wire(&self, broken: &Wire) {
+    pub(super) fn drop_connection(&self, broken: &BrokerConnection) {
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        standing.take_if(|wire| wire.is(broken));
+        standing.take_if(|connection| connection.is(broken));
     }
 }
 
@@ -102,7 +103,7 @@ pub(super) async fn connect(
                 return Ok(connection);
             }
             // That a node does not let us in says more than that another is away.
-            Err(failure) if worst.as_ref().is_none_or(|known| known.kind == SinkErrorKind::Unreachable) => {
+            Err(failure) if worst.as_ref().is_none_or(|state| state.kind == SinkErrorKind::Unreachable) => {
                 worst = Some(failure);
             }
             Err(_) => {}
@@ -148,7 +149,7 @@ async fn connect_to(
 ) -> Result<Connection, SinkError> {
     let properties = ConnectionProperties::default().with_connection_name("duly".into());
     let tls = settings.tls.clone().map(RustlsConnector::from);
-    let runtime = lapin::runtime::default_runtime().map_err(|error| unconnected(&error))?;
+    let runtime = lapin::runtime::default_runtime().map_err(|error| connect_failed(&error))?;
     // The way of the client trusts the authorities of the system besides ours.
     let connect = async move |uri: AMQPUri, runtime| {
         let stream = AsyncTcpStream::connect(&runtime, address).await?;
@@ -158,5 +159,5 @@ async fn connect_to(
         }
     };
     let connected = Connection::connector(uri.clone(), runtime, connect, properties).await;
-    connected.map_err(|error| unconnected(&error))
+    connected.map_err(|error| connect_failed(&error))
 }

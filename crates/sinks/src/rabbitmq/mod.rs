@@ -2,16 +2,17 @@
 
 mod call;
 mod config;
+mod confirm_pace;
+mod connection;
 mod failure;
 mod link;
-mod pace;
-mod parcel;
+mod message;
 mod publisher;
 mod rights;
 mod settings;
+mod trial;
 mod trust;
 mod verdict;
-mod wire;
 
 use std::{
     borrow::Cow,
@@ -28,11 +29,11 @@ use lapin::{ExchangeKind, options::ExchangeDeclareOptions, types::FieldTable};
 
 use call::{Broker, Call, Times};
 pub use config::RabbitmqConfig;
+use connection::BrokerConnection;
 use failure::no_connection;
 use link::Link;
-use parcel::Parcel;
+use message::OutgoingMessage;
 use settings::Settings;
-use wire::Wire;
 
 use crate::Finding;
 
@@ -77,14 +78,14 @@ impl RabbitmqSink {
     }
 
     /// The connection, which must stand within half of the time of a call.
-    async fn wire(&self) -> Result<Wire, SinkError> {
+    async fn connection(&self) -> Result<BrokerConnection, SinkError> {
         let within = self.settings.timeout / 2;
-        let wire = self.link.wire(&self.settings, &self.clock, within);
-        let wire = self.within(self.after(within), wire).await;
-        let wire = wire.unwrap_or_else(|| Err(no_connection("no connection in time")))?;
-        match wire.is_blocked() {
+        let connection = self.link.connection(&self.settings, &self.clock, within);
+        let connection = self.within(self.after(within), connection).await;
+        let connection = connection.unwrap_or_else(|| Err(no_connection("no connection in time")))?;
+        match connection.is_blocked() {
             Some(reason) => Err(failure::blocked(&reason)),
-            None => Ok(wire),
+            None => Ok(connection),
         }
     }
 
@@ -92,8 +93,8 @@ impl RabbitmqSink {
     /// be asked by AMQP.
     async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let end = self.after(self.settings.timeout);
-        let Ok(wire) = self.wire().await else { return Vec::new() };
-        let routes = topics.iter().map(|topic| parcel::route(topic, &self.settings));
+        let Ok(connection) = self.connection().await else { return Vec::new() };
+        let routes = topics.iter().map(|topic| message::route(topic, &self.settings));
         let (mut exchanges, mut queues) = (BTreeSet::new(), BTreeSet::new());
         for (exchange, key) in routes {
             exchanges.insert(exchange);
@@ -108,10 +109,10 @@ impl RabbitmqSink {
         let mut findings = Vec::new();
         let work = async {
             for exchange in exchanges {
-                findings.extend(rights::ask(&wire, exchange).await);
+                findings.extend(rights::ask(&connection, exchange).await);
             }
             for queue in queues {
-                findings.extend(rights::ask_queue(&wire, queue).await);
+                findings.extend(rights::ask_queue(&connection, queue).await);
             }
         };
         // What was found until then is worth telling.
@@ -120,16 +121,16 @@ impl RabbitmqSink {
     }
 
     /// Whether we could publish, and whether the exchange is there if there is only one.
-    async fn ask(&self, wire: &Wire) -> Result<(), SinkError> {
-        let channel = wire.channel().await?;
+    async fn ask(&self, connection: &BrokerConnection) -> Result<(), SinkError> {
+        let channel = connection.channel().await?;
         if let Some(exchange) =
             self.settings.exchange.clone().filter(|exchange| !exchange.as_str().is_empty())
         {
             let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-            let asked = channel
+            let reply = channel
                 .exchange_declare(exchange, ExchangeKind::Direct, passive, FieldTable::default())
                 .await;
-            asked.map_err(|error| failure::unasked(&error))?;
+            reply.map_err(|error| failure::query_failed(&error))?;
         }
         Ok(())
     }
@@ -142,46 +143,48 @@ impl Sink for RabbitmqSink {
             check: self.after(self.settings.timeout * 3 / 4),
             end: self.after(self.settings.timeout),
         };
-        let mut parcels = Vec::with_capacity(batch.len());
-        for (place, delivery) in batch.iter().enumerate() {
-            match Parcel::of(delivery, &self.settings) {
-                Ok(parcel) => parcels.push((place, Arc::new(parcel))),
-                Err(fault) => outcomes.report(place, Err(SinkError::never(&fault))),
+        let mut messages = Vec::with_capacity(batch.len());
+        for (position, delivery) in batch.iter().enumerate() {
+            match OutgoingMessage::of(delivery, &self.settings) {
+                Ok(message) => messages.push((position, Arc::new(message))),
+                Err(fault) => outcomes.report(position, Err(SinkError::never(&fault))),
             }
         }
-        if parcels.is_empty() {
+        if messages.is_empty() {
             return;
         }
-        let wire = match self.wire().await {
-            Ok(wire) => wire,
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
             Err(failure) => {
-                return parcels.iter().for_each(|(place, _)| outcomes.report(*place, Err(failure.clone())));
+                return messages
+                    .iter()
+                    .for_each(|(position, _)| outcomes.report(*position, Err(failure.clone())));
             }
         };
-        let call = Call::new(wire.clone(), &*self.clock, outcomes);
-        if call.run(parcels, times).await == Broker::Silent {
+        let call = Call::new(connection.clone(), &*self.clock, outcomes);
+        if call.run(messages, times).await == Broker::Silent {
             // Whatever hangs there, the next call does not wait for it.
-            self.link.drop_wire(&wire);
+            self.link.drop_connection(&connection);
         }
     }
 
     fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
-        parcel::destination(message, &self.settings)
+        message::destination(message, &self.settings)
     }
 
     fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
-        parcel::check(message, &self.settings)
+        message::check(message, &self.settings)
     }
 
     /// Connects, if need be, and opens a channel. Nothing is published.
     async fn probe(&self) -> Result<(), SinkError> {
         let end = self.after(self.settings.timeout);
-        let wire = self.wire().await?;
-        let asked = self.within(end, self.ask(&wire)).await;
-        let Some(asked) = asked else {
-            self.link.drop_wire(&wire);
+        let connection = self.connection().await?;
+        let reply = self.within(end, self.ask(&connection)).await;
+        let Some(reply) = reply else {
+            self.link.drop_connection(&connection);
             return Err(no_connection("no answer in time"));
         };
-        asked
+        reply
     }
 }

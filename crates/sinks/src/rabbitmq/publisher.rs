@@ -20,11 +20,11 @@ use tokio::sync::mpsc;
 
 use super::{
     Outcome,
+    confirm_pace::{ConfirmPace, OVERDUE, Slot},
     failure::{Cause, denied, no_answer, rejected},
-    pace::{OVERDUE, Pace, Slot},
-    parcel::Parcel,
+    message::OutgoingMessage,
     trust::Trust,
-    verdict::{Under, judge},
+    verdict::{Unconfirmed, judge},
 };
 
 /// What the broker's confirmation says: no more than that.
@@ -48,7 +48,7 @@ const STALE: Duration = Duration::from_secs(60);
 
 /// What a call learns of one of its messages.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum PublishEvent {
     /// It was handed to the connection.
     Sent,
     /// What became of it.
@@ -60,15 +60,15 @@ pub(super) enum News {
 /// A message to be published, and where to say what became of it.
 #[derive(Clone)]
 pub(super) struct Job {
-    pub(super) place: usize,
-    pub(super) parcel: Arc<Parcel>,
-    pub(super) call: mpsc::UnboundedSender<(usize, News)>,
+    pub(super) position: usize,
+    pub(super) message: Arc<OutgoingMessage>,
+    pub(super) call: mpsc::UnboundedSender<(usize, PublishEvent)>,
 }
 
 impl Job {
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn notify(&self, event: PublishEvent) {
         // A call that was given up needs no news.
-        let _ = self.call.send((self.place, news));
+        let _ = self.call.send((self.position, event));
     }
 }
 
@@ -89,13 +89,13 @@ pub(super) struct Entry {
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) trust: Arc<Trust>,
-    pub(super) pace: Arc<Pace>,
+    pub(super) confirm_pace: Arc<ConfirmPace>,
 }
 
 impl Shared {
     fn entry(&self, job: Job, answer: BoxFuture<'static, Answer>) -> Entry {
         let sent = self.clock.now().mono();
-        let slot = self.pace.sent(job.parcel.destination, sent);
+        let slot = self.confirm_pace.sent(job.message.destination, sent);
         Entry { job, answer, returned: None, sent, slot }
     }
 
@@ -105,9 +105,9 @@ impl Shared {
     }
 
     fn publish(&self, job: Job, channel: &Channel) -> Entry {
-        let (parcel, channel) = (job.parcel.clone(), channel.clone());
+        let (message, channel) = (job.message.clone(), channel.clone());
         // Its first poll hands the frames over, and so settles its place among the others of the channel.
-        self.entry(job, async move { parcel.publish(&channel).await?.await }.boxed())
+        self.entry(job, async move { message.publish(&channel).await?.await }.boxed())
     }
 }
 
@@ -201,7 +201,7 @@ impl Task {
     /// Until the channel ends, or nobody has messages for it or waits for an answer.
     async fn run(mut self, mut waiting: mpsc::UnboundedReceiver<Job>) {
         for entry in &self.entries {
-            *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
+            *self.under_way.entry(entry.job.message.destination).or_default() += 1;
         }
         let mut jobs = Vec::new();
         let mut is_needed = true;
@@ -225,7 +225,7 @@ impl Task {
     }
 
     /// A call that waits for one of these.
-    fn awaited(&self) -> Option<mpsc::UnboundedSender<(usize, News)>> {
+    fn awaited(&self) -> Option<mpsc::UnboundedSender<(usize, PublishEvent)>> {
         let mut jobs = self.entries.iter().map(|entry| &entry.job).chain(&self.backlog);
         jobs.find(|job| !job.call.is_closed()).map(|job| job.call.clone())
     }
@@ -238,17 +238,17 @@ impl Task {
     /// Hands to the connection what has room, in order. A message that fails here was not sent.
     fn publish(&mut self) -> Result<(), lapin::Error> {
         let silent = self.entries.front().filter(|_| self.behind >= BEHIND_MAX);
-        let silent = silent.map(|entry| entry.job.parcel.destination);
+        let silent = silent.map(|entry| entry.job.message.destination);
         let mut waiting = mem::take(&mut self.backlog);
         while let Some(job) = waiting.pop_front() {
-            let destination = job.parcel.destination;
+            let destination = job.message.destination;
             let under_way = self.under_way.get(&destination).copied().unwrap_or_default();
             if job.call.is_closed() {
                 // Nobody waits for it any more: its call has said that it was not sent.
                 self.unanswered.fetch_sub(1, Ordering::Relaxed);
             } else if silent.is_some_and(|silent| silent != destination) {
                 self.unanswered.fetch_sub(1, Ordering::Relaxed);
-                job.tell(News::Again);
+                job.notify(PublishEvent::Again);
             } else if self.entries.len() >= WINDOW_OF_ALL || under_way >= WINDOW {
                 self.backlog.push_back(job);
             } else if let Err(error) = self.publish_one(job) {
@@ -263,15 +263,15 @@ impl Task {
         let mut entry = self.shared.publish(job, &self.channel);
         match (&mut entry.answer).now_or_never() {
             Some(Err(error)) => {
-                entry.job.tell(News::Again);
+                entry.job.notify(PublishEvent::Again);
                 return Err(error);
             }
             // A quick broker has confirmed it already. It is judged with the others: what was returned may have come with it.
             Some(answer) => entry.answer = ready(answer).boxed(),
             None => {}
         }
-        *self.under_way.entry(entry.job.parcel.destination).or_default() += 1;
-        entry.job.tell(News::Sent);
+        *self.under_way.entry(entry.job.message.destination).or_default() += 1;
+        entry.job.notify(PublishEvent::Sent);
         self.entries.push_back(entry);
         Ok(())
     }
@@ -318,15 +318,15 @@ impl Task {
                 }
             }
         }
-        self.give_back(returned);
+        self.note_returned(returned);
         let mut done = HashSet::with_capacity(confirmed.len());
         for (index, outcome) in confirmed {
             let entry = &self.entries[index];
             let outcome = entry.returned.clone().map_or(outcome, |words| Err(denied(words)));
             if outcome.is_ok() {
-                remember(&mut self.destinations, &entry.job.parcel);
+                remember(&mut self.destinations, &entry.job.message);
             }
-            entry.job.tell(News::Done(outcome));
+            entry.job.notify(PublishEvent::Done(outcome));
             done.insert(index);
         }
         self.unanswered.fetch_sub(done.len(), Ordering::Relaxed);
@@ -335,7 +335,7 @@ impl Task {
         let now = self.shared.clock.now().mono();
         for (index, entry) in mem::take(&mut self.entries).into_iter().enumerate() {
             if done.contains(&index) {
-                self.leave(entry.job.parcel.destination);
+                self.leave(entry.job.message.destination);
                 entry.slot.answered(now);
             } else {
                 self.entries.push_back(entry);
@@ -354,18 +354,18 @@ impl Task {
     }
 
     /// Notes what was returned with the messages that it belongs to: of two with one id, the earlier.
-    fn give_back(&mut self, returned: Vec<BasicReturnMessage>) {
+    fn note_returned(&mut self, returned: Vec<BasicReturnMessage>) {
         if returned.is_empty() {
             return;
         }
         let mut words: HashMap<String, VecDeque<String>> = HashMap::new();
         for message in returned {
             let id = message.delivery.properties.message_id().as_ref().map(ToString::to_string);
-            let said = format!("{} {}: no queue is bound for it", message.reply_code, message.reply_text);
-            words.entry(id.unwrap_or_default()).or_default().push_back(said);
+            let reason = format!("{} {}: no queue is bound for it", message.reply_code, message.reply_text);
+            words.entry(id.unwrap_or_default()).or_default().push_back(reason);
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.returned.is_none()) {
-            entry.returned = words.get_mut(entry.job.parcel.id()).and_then(VecDeque::pop_front);
+            entry.returned = words.get_mut(entry.job.message.id()).and_then(VecDeque::pop_front);
         }
     }
 
@@ -374,36 +374,36 @@ impl Task {
         waiting.close();
         let cause = Cause::of(error);
         self.shared.trust.ended(&cause);
-        let under: Vec<Under<'_>> = self
+        let under: Vec<Unconfirmed<'_>> = self
             .entries
             .iter()
-            .map(|entry| Under {
-                parcel: &entry.job.parcel,
+            .map(|entry| Unconfirmed {
+                message: &entry.job.message,
                 returned: entry.returned.as_deref(),
-                is_known: self.destinations.contains(&entry.job.parcel.destination),
+                is_known: self.destinations.contains(&entry.job.message.destination),
             })
             .collect();
-        for (entry, news) in self.entries.iter().zip(judge(&cause, error, &under)) {
-            entry.job.tell(news);
+        for (entry, event) in self.entries.iter().zip(judge(&cause, error, &under)) {
+            entry.job.notify(event);
         }
-        self.backlog.iter().for_each(|job| job.tell(News::Again));
+        self.backlog.iter().for_each(|job| job.notify(PublishEvent::Again));
         while let Ok(job) = waiting.try_recv() {
-            job.tell(News::Again);
+            job.notify(PublishEvent::Again);
         }
     }
 }
 
 /// Returns when a call is over.
-async fn over(call: Option<mpsc::UnboundedSender<(usize, News)>>) {
+async fn over(call: Option<mpsc::UnboundedSender<(usize, PublishEvent)>>) {
     match call {
         Some(call) => call.closed().await,
         None => std::future::pending().await,
     }
 }
 
-fn remember(destinations: &mut HashSet<u64>, parcel: &Parcel) {
+fn remember(destinations: &mut HashSet<u64>, message: &OutgoingMessage) {
     if destinations.len() >= DESTINATIONS_MAX {
         destinations.clear();
     }
-    destinations.insert(parcel.destination);
+    destinations.insert(message.destination);
 }

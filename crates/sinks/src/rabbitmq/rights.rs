@@ -7,16 +7,16 @@ use lapin::{
 };
 
 use super::{
+    connection::BrokerConnection,
     failure::{Cause, is_not_found},
-    wire::Wire,
 };
 use crate::Finding;
 
 /// A message in a transaction that is rolled back is checked by the broker and reaches no queue.
-pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Finding> {
-    let channel = wire.plain_channel().await.ok()?;
-    let mut errors = wire.channel_errors();
-    let asked = async {
+pub(super) async fn ask(connection: &BrokerConnection, exchange: &str) -> Option<Finding> {
+    let channel = connection.plain_channel().await.ok()?;
+    let mut errors = connection.channel_errors();
+    let reply = async {
         channel.tx_select().await?;
         let options = BasicPublishOptions::default();
         let sent =
@@ -24,7 +24,7 @@ pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Finding> {
         sent.await?;
         channel.tx_rollback().await
     };
-    let mut error = asked.await.err()?;
+    let mut error = reply.await.err()?;
     if Cause::of(&error) == Cause::Other {
         // The channel may only know that it is closed.
         errors.changed().await.ok()?;
@@ -52,8 +52,8 @@ pub(super) async fn ask(wire: &Wire, exchange: &str) -> Option<Finding> {
 }
 
 /// Whether a queue is there that messages go to by its name.
-pub(super) async fn ask_queue(wire: &Wire, queue: &str) -> Option<Finding> {
-    let channel = wire.plain_channel().await.ok()?;
+pub(super) async fn ask_queue(connection: &BrokerConnection, queue: &str) -> Option<Finding> {
+    let channel = connection.plain_channel().await.ok()?;
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let error = channel.queue_declare(queue.into(), passive, FieldTable::default()).await.err()?;
     is_not_found(&error).then(|| Finding {

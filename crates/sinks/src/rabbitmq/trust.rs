@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     failure::{Cause, is_long_key},
-    parcel::Parcel,
+    message::OutgoingMessage,
 };
 
 /// Exchanges that are remembered, at most; then all are forgotten, and one message of each goes alone again.
@@ -22,9 +22,9 @@ const SIZE_SURE: usize = 64 << 10;
 
 /// Forgotten with its connection.
 #[derive(Default)]
-pub(super) struct Trust(Mutex<Known>);
+pub(super) struct Trust(Mutex<TrustState>);
 
-struct Known {
+struct TrustState {
     /// Exchanges that took a message.
     exchanges: HashSet<String>,
     /// Exchange and routing key, where the user may write to others of the exchange.
@@ -35,7 +35,7 @@ struct Known {
     size: usize,
 }
 
-impl Default for Known {
+impl Default for TrustState {
     fn default() -> Self {
         Self { exchanges: HashSet::new(), forbidden: HashSet::new(), long: Vec::new(), size: SIZE_SURE }
     }
@@ -53,13 +53,13 @@ pub(super) enum Passage {
 }
 
 impl Trust {
-    pub(super) fn passage(&self, parcel: &Parcel) -> Passage {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_forbidden = !known.forbidden.is_empty()
-            && known.forbidden.contains(&(parcel.exchange.to_string(), parcel.key.to_string()));
-        if is_forbidden || known.is_long(parcel) || parcel.size() > known.size {
+    pub(super) fn passage(&self, message: &OutgoingMessage) -> Passage {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_forbidden = !state.forbidden.is_empty()
+            && state.forbidden.contains(&(message.exchange.to_string(), message.key.to_string()));
+        if is_forbidden || state.is_long(message) || message.size() > state.size {
             Passage::Alone
-        } else if known.exchanges.contains(parcel.exchange.as_str()) {
+        } else if state.exchanges.contains(message.exchange.as_str()) {
             Passage::Shared
         } else {
             Passage::First
@@ -67,15 +67,15 @@ impl Trust {
     }
 
     /// The broker let it pass.
-    pub(super) fn passed(&self, parcel: &Parcel) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.size = known.size.max(parcel.size());
-        if !known.forbidden.is_empty() {
-            known.forbidden.remove(&(parcel.exchange.to_string(), parcel.key.to_string()));
+    pub(super) fn passed(&self, message: &OutgoingMessage) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.size = state.size.max(message.size());
+        if !state.forbidden.is_empty() {
+            state.forbidden.remove(&(message.exchange.to_string(), message.key.to_string()));
         }
-        let (exchange, key) = (parcel.exchange.as_str(), parcel.key.as_str());
-        known.long.retain(|begin| !is_long_key(begin, exchange, key));
-        known.trust(exchange);
+        let (exchange, key) = (message.exchange.as_str(), message.key.as_str());
+        state.long.retain(|begin| !is_long_key(begin, exchange, key));
+        state.trust(exchange);
     }
 
     /// The broker closed a channel for a key of this exchange: its right to the exchange was asked for before.
@@ -85,36 +85,36 @@ impl Trust {
 
     /// The broker closed a channel for this.
     pub(super) fn ended(&self, cause: &Cause) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match cause {
             Cause::Exchange(exchange) => {
-                known.exchanges.remove(exchange);
+                state.exchanges.remove(exchange);
             }
             Cause::Key { exchange, key } => {
                 // The right to the exchange is asked for before that to the key.
-                known.trust(exchange);
-                if known.forbidden.len() >= KEYS_MAX {
-                    known.forbidden.clear();
+                state.trust(exchange);
+                if state.forbidden.len() >= KEYS_MAX {
+                    state.forbidden.clear();
                 }
-                known.forbidden.insert((exchange.clone(), key.clone()));
+                state.forbidden.insert((exchange.clone(), key.clone()));
             }
             Cause::LongKey { begin } => {
-                if known.long.len() >= LONG_KEYS_MAX {
-                    known.long.clear();
+                if state.long.len() >= LONG_KEYS_MAX {
+                    state.long.clear();
                 }
-                if !known.long.contains(begin) {
-                    known.long.push(begin.clone());
+                if !state.long.contains(begin) {
+                    state.long.push(begin.clone());
                 }
             }
-            Cause::Size { max, .. } => known.size = known.size.min(*max),
+            Cause::Size { max, .. } => state.size = state.size.min(*max),
             Cause::Other => {}
         }
     }
 }
 
-impl Known {
-    fn is_long(&self, parcel: &Parcel) -> bool {
-        self.long.iter().any(|begin| is_long_key(begin, parcel.exchange.as_str(), parcel.key.as_str()))
+impl TrustState {
+    fn is_long(&self, message: &OutgoingMessage) -> bool {
+        self.long.iter().any(|begin| is_long_key(begin, message.exchange.as_str(), message.key.as_str()))
     }
 
     fn trust(&mut self, exchange: &str) {

@@ -4,13 +4,13 @@ use lapin::Error;
 
 use super::{
     failure::{Cause, denied, is_long_key, no_answer, refused},
-    parcel::Parcel,
-    publisher::News,
+    message::OutgoingMessage,
+    publisher::PublishEvent,
 };
 
 /// A message that was published and not confirmed.
-pub(super) struct Under<'a> {
-    pub(super) parcel: &'a Parcel,
+pub(super) struct Unconfirmed<'a> {
+    pub(super) message: &'a OutgoingMessage,
     /// Words of the broker, if it gave the message back.
     pub(super) returned: Option<&'a str>,
     /// Whether its destination has taken a message on this channel.
@@ -23,16 +23,16 @@ pub(super) struct Under<'a> {
 /// taken, those after it were not. It names what was wrong and not the message. If nothing has ever gone to that
 /// destination, the first message to it is the culprit; otherwise the right was lost on the way, and only the last one is sure
 /// not to have been taken.
-pub(super) fn judge(cause: &Cause, error: &Error, under: &[Under<'_>]) -> Vec<News> {
-    let is_candidate = |each: &Under<'_>| match cause {
-        Cause::Exchange(exchange) => each.parcel.exchange.as_str() == exchange,
+pub(super) fn judge(cause: &Cause, error: &Error, under: &[Unconfirmed<'_>]) -> Vec<PublishEvent> {
+    let is_candidate = |each: &Unconfirmed<'_>| match cause {
+        Cause::Exchange(exchange) => each.message.exchange.as_str() == exchange,
         Cause::Key { exchange, key } => {
-            each.parcel.exchange.as_str() == exchange && each.parcel.key.as_str() == key
+            each.message.exchange.as_str() == exchange && each.message.key.as_str() == key
         }
         Cause::LongKey { begin } => {
-            is_long_key(begin, each.parcel.exchange.as_str(), each.parcel.key.as_str())
+            is_long_key(begin, each.message.exchange.as_str(), each.message.key.as_str())
         }
-        Cause::Size { bytes, .. } => each.parcel.size() == *bytes,
+        Cause::Size { bytes, .. } => each.message.size() == *bytes,
         Cause::Other => false,
     };
     let first = under.iter().position(is_candidate);
@@ -40,13 +40,15 @@ pub(super) fn judge(cause: &Cause, error: &Error, under: &[Under<'_>]) -> Vec<Ne
         && first.is_some_and(|first| !under[first].is_known);
     let culprit = if is_new { first } else { under.iter().rposition(is_candidate) };
     let each = under.iter().enumerate().map(|(index, each)| match (each.returned, culprit) {
-        (Some(words), _) => News::Done(Err(denied(words))),
-        (None, Some(culprit)) if index > culprit => News::Again,
-        (None, Some(culprit)) if index == culprit => News::Done(Err(match cause {
+        (Some(words), _) => PublishEvent::Done(Err(denied(words))),
+        (None, Some(culprit)) if index > culprit => PublishEvent::Again,
+        (None, Some(culprit)) if index == culprit => PublishEvent::Done(Err(match cause {
             Cause::Size { .. } => refused(error.to_string()),
             _ => denied(error.to_string()),
         })),
-        _ => News::Done(Err(no_answer(format!("the channel was closed before the confirm: {error}")))),
+        _ => {
+            PublishEvent::Done(Err(no_answer(format!("the channel was closed before the confirm: {error}"))))
+        }
     });
     each.collect()
 }

@@ -6,7 +6,7 @@ use duly_core::{Delivery, ErrorCode, Fence, Invalid, StoredMessage};
 use futures_util::{Stream, stream::FuturesUnordered};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
-use super::{failure::OF_KEY, link::Wire, settings::Settings, slot};
+use super::{failure::OF_KEY, link::Connection, settings::Settings, slot};
 use crate::Finding;
 
 const SCRIPT: &str = include_str!("append.lua");
@@ -81,52 +81,58 @@ impl Append {
     /// Appends all of them. Each item holds some, by their places, as soon as they are answered: the id of an entry, or why not.
     pub(super) fn send<'a>(
         &'a self,
-        wire: &'a Wire,
+        connection: &'a Connection,
         batch: &'a [&'a Delivery],
     ) -> impl Stream<Item = Slice> + 'a {
-        let size = if wire.is_cluster() { 1 } else { SLICE };
-        let places: Vec<usize> = (0..batch.len()).collect();
-        let slices: Vec<Vec<usize>> = places.chunks(size).map(<[usize]>::to_vec).collect();
+        let size = if connection.is_cluster() { 1 } else { SLICE };
+        let positions: Vec<usize> = (0..batch.len()).collect();
+        let slices: Vec<Vec<usize>> = positions.chunks(size).map(<[usize]>::to_vec).collect();
         slices
             .into_iter()
-            .map(|places| self.send_slice(wire.clone(), batch, places))
+            .map(|positions| self.send_slice(connection.clone(), batch, positions))
             .collect::<FuturesUnordered<_>>()
     }
 
-    async fn send_slice(&self, mut wire: Wire, batch: &[&Delivery], places: Vec<usize>) -> Slice {
-        let all = places.iter().map(|place| self.command("EVALSHA", self.sha(), batch[*place])).collect();
-        let mut answers = wire.ask(all).await;
+    async fn send_slice(
+        &self,
+        mut connection: Connection,
+        batch: &[&Delivery],
+        positions: Vec<usize>,
+    ) -> Slice {
+        let all =
+            positions.iter().map(|position| self.command("EVALSHA", self.sha(), batch[*position])).collect();
+        let mut answers = connection.ask(all).await;
         // Redis restarted, or somebody emptied its scripts. These did nothing, and the text brings the script back.
         let unknown: Vec<usize> = (0..answers.len()).filter(|n| is_unknown(&answers[*n])).collect();
         if !unknown.is_empty() {
-            let again = unknown.iter().map(|n| self.command("EVAL", SCRIPT, batch[places[*n]])).collect();
-            for (n, answer) in unknown.iter().zip(wire.ask(again).await) {
+            let again = unknown.iter().map(|n| self.command("EVAL", SCRIPT, batch[positions[*n]])).collect();
+            for (n, answer) in unknown.iter().zip(connection.ask(again).await) {
                 answers[*n] = answer;
             }
         }
         let entries = answers.into_iter().map(|answer| Ok(String::from_redis_value(answer?)?));
-        places.into_iter().zip(entries).collect()
+        positions.into_iter().zip(entries).collect()
     }
 
     /// Whether it is the right to the keys beside the stream that this message lacks, and not that to the stream.
-    pub(super) async fn lacks_keys_beside(&self, mut wire: Wire, delivery: &Delivery) -> bool {
+    pub(super) async fn lacks_keys_beside(&self, mut connection: Connection, delivery: &Delivery) -> bool {
         let (marker, rights) = (marker(delivery), slot::rights(delivery.message.topic.as_str()));
         let (mut both, mut one, mut other) = (redis::cmd("EVAL"), redis::cmd("GETEX"), redis::cmd("HGET"));
         both.arg("return 1").arg(2).arg(&marker).arg(&rights);
         // For a user that may run EVALSHA and not EVAL.
         one.arg(&marker);
         other.arg(&rights).arg("");
-        let answers = wire.ask(vec![both, one, other]).await;
+        let answers = connection.ask(vec![both, one, other]).await;
         answers.iter().any(|answer| answer.as_ref().is_err_and(is_of_keys))
     }
 
     /// Why messages to a stream would not be taken, if it is so and can be asked. Nothing is written.
-    pub(super) async fn inspect(&self, wire: &mut Wire, stream: &str) -> Option<Finding> {
+    pub(super) async fn inspect(&self, connection: &mut Connection, stream: &str) -> Option<Finding> {
         let (marker, rights) = (slot::marker(stream, "duly"), slot::rights(stream));
         let (mut script, mut kind) = (redis::cmd("EVAL"), redis::cmd("TYPE"));
         script.arg("return 1").arg(3).arg(stream).arg(&marker).arg(&rights);
         kind.arg(stream);
-        let [script, kind] = <[_; 2]>::try_from(wire.ask(vec![script, kind]).await).ok()?;
+        let [script, kind] = <[_; 2]>::try_from(connection.ask(vec![script, kind]).await).ok()?;
         let (detail, remedy) = match (script, kind.and_then(|kind| Ok(String::from_redis_value(kind)?))) {
             (Err(error), _) if is_of_keys(&error) => (
                 format!(
@@ -171,7 +177,7 @@ impl Append {
     }
 
     /// Takes the markers away of what will not come again.
-    pub(super) async fn forget(&self, mut wire: Wire, delivered: &[Delivery]) {
+    pub(super) async fn forget(&self, mut connection: Connection, delivered: &[Delivery]) {
         let forget = |delivery: &Delivery| {
             if delivery.attempt == 1 {
                 let mut command = redis::cmd("UNLINK");
@@ -182,7 +188,7 @@ impl Append {
             command.arg(marker(delivery)).arg(LINGER.as_millis() as u64).arg("LT");
             command
         };
-        wire.ask(delivered.iter().map(forget).collect()).await;
+        connection.ask(delivered.iter().map(forget).collect()).await;
     }
 }
 

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RedisStreamsSink, settings::Settings};
-use crate::{Finding, Hidden, Span};
+use crate::{Finding, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -17,9 +17,9 @@ const BATCH: usize = 128;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisStreamsConfig {
-    /// `redis://host`, `rediss://host`, `redis-cluster://a,b,c` or `redis-sentinel://a,b,c/name`. Hidden, as it may hold a
+    /// `redis://host`, `rediss://host`, `redis-cluster://a,b,c` or `redis-sentinel://a,b,c/name`. Secret, as it may hold a
     /// password.
-    pub url: Option<Hidden>,
+    pub url: Option<Secret>,
     /// The most entries of a stream, about. No limit if not set.
     pub max_len: Option<u64>,
     /// How old the oldest entry of a stream may be, about. No limit if not set.

@@ -51,7 +51,7 @@ pub(super) fn sorted(error: &RedisError, is_cluster: bool) -> (SinkError, Option
 }
 
 /// The failure to connect: nothing was sent, whatever it was.
-pub(super) fn unconnected(error: &RedisError) -> SinkError {
+pub(super) fn connect_failed(error: &RedisError) -> SinkError {
     let kind = match sorted(error, false).0.kind {
         SinkErrorKind::Misconfigured => SinkErrorKind::Misconfigured,
         _ if is_bad_certificate(error) => SinkErrorKind::Misconfigured,

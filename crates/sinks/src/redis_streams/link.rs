@@ -1,9 +1,13 @@
 //! The connection: made when it is needed, shared by all calls, made anew when it broke.
 
 use duly_core::{ErrorCode, Invalid, SinkError, SinkErrorKind};
-use futures_util::future::{join_all, select_ok};
+use futures_util::{
+    StreamExt,
+    future::{join_all, select_ok},
+    stream::FuturesUnordered,
+};
 use redis::{
-    AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisError, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
@@ -12,7 +16,7 @@ use redis_link::{Clients, Reach};
 use tokio::sync::Mutex;
 
 use super::{
-    failure::{sorted, unconnected},
+    failure::{connect_failed, sorted},
     settings::Settings,
 };
 
@@ -29,13 +33,15 @@ pub(super) struct Link {
 
 struct Standing {
     clients: Clients,
-    wire: Option<Wire>,
+    /// Servers of a cluster that are asked why it cannot be connected to.
+    seeds: Vec<Client>,
+    connection: Option<Connection>,
     serial: u64,
 }
 
 /// An open connection, to one server or to a cluster.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct Connection {
     serial: u64,
     kind: Kind,
 }
@@ -55,38 +61,67 @@ impl Link {
             authorities: settings.authorities.clone(),
             identity: settings.identity.clone(),
         };
-        let clients = Clients::new(&settings.address, &reach).map_err(|error| {
+        let fault = |error: RedisError| {
             Invalid::new(ErrorCode::BadSink, "url", format!("it cannot be used: {error}"))
-        })?;
-        Ok(Self { standing: Mutex::new(Standing { clients, wire: None, serial: 0 }) })
+        };
+        let clients = Clients::new(&settings.address, &reach).map_err(fault)?;
+        let seeds = reach.tls_seeds(&settings.address).map_err(fault)?;
+        Ok(Self { standing: Mutex::new(Standing { clients, seeds, connection: None, serial: 0 }) })
     }
 
     /// The connection that stands, or a new one.
-    pub(super) async fn wire(&self) -> Result<Wire, SinkError> {
+    pub(super) async fn connection(&self) -> Result<Connection, SinkError> {
         let mut standing = self.standing.lock().await;
-        if let Some(wire) = &standing.wire {
-            return Ok(wire.clone());
+        if let Some(connection) = &standing.connection {
+            return Ok(connection.clone());
         }
-        let kind = connect(&mut standing.clients).await.map_err(|error| unconnected(&error))?;
+        let kind = match connect(&mut standing.clients).await {
+            Ok(kind) => kind,
+            Err(error) => {
+                let refusal = refusal(&standing.seeds).await;
+                return Err(refusal.unwrap_or_else(|| connect_failed(&error)));
+            }
+        };
         standing.serial += 1;
-        let mut wire = Wire { serial: standing.serial, kind };
-        wire.check_version().await?;
-        standing.wire = Some(wire.clone());
-        Ok(wire)
+        let mut connection = Connection { serial: standing.serial, kind };
+        connection.check_version().await?;
+        standing.connection = Some(connection.clone());
+        Ok(connection)
     }
 
     /// Gives up a connection that broke, unless another has taken its place.
-    pub(super) async fn drop_wire(&self, broken: &Wire) {
+    pub(super) async fn drop_connection(&self, broken: &Connection) {
         let mut standing = self.standing.lock().await;
-        if standing.wire.as_ref().is_some_and(|wire| wire.serial == broken.serial) {
-            standing.wire = None;
+        if standing.connection.as_ref().is_some_and(|connection| connection.serial == broken.serial) {
+            standing.connection = None;
         }
     }
 }
 
-/// Takes as long as it takes: the call that waits for it has an end.
+/// The first of the servers that lets nobody in, for a certificate or a password: that is no outage.
+async fn refusal(seeds: &[Client]) -> Option<SinkError> {
+    let config = patient();
+    let ask = |client: &Client| {
+        let (client, config) = (client.clone(), config.clone());
+        async move { client.get_multiplexed_async_connection_with_config(&config).await.err() }
+    };
+    let mut reply: FuturesUnordered<_> = seeds.iter().map(ask).collect();
+    while let Some(error) = reply.next().await {
+        let failure = error.map(|error| connect_failed(&error));
+        if let Some(failure) = failure.filter(|failure| failure.kind == SinkErrorKind::Misconfigured) {
+            return Some(failure);
+        }
+    }
+    None
+}
+
+/// Takes as long as it takes: the call that waits for a connection has an end.
+fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
+}
+
 async fn connect(clients: &mut Clients) -> Result<Kind, RedisError> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let config = patient();
     Ok(match clients {
         Clients::Single(client) => {
             Kind::One(client.get_multiplexed_async_connection_with_config(&config).await?)
@@ -99,7 +134,7 @@ async fn connect(clients: &mut Clients) -> Result<Kind, RedisError> {
     })
 }
 
-impl Wire {
+impl Connection {
     /// Sends the commands together and gives their answers, in order. On one server that is one round trip.
     pub(super) async fn ask(&mut self, commands: Vec<Cmd>) -> Vec<Result<Value, RedisError>> {
         let count = commands.len();
@@ -130,6 +165,15 @@ impl Wire {
 
     /// Asks one server, of a cluster some: the first answer counts, so that one that is away hides no other.
     async fn ask_one(&mut self, command: Cmd) -> Result<Value, RedisError> {
+        self.ask_for(command, |_| true).await
+    }
+
+    /// The same; of a cluster the first answer that is `good`, or an error.
+    async fn ask_for(
+        &mut self,
+        command: Cmd,
+        good: impl Fn(&Value) -> bool + Copy + Send,
+    ) -> Result<Value, RedisError> {
         let answer = match &mut self.kind {
             Kind::One(connection) => connection.req_packed_command(&command).await,
             Kind::Cluster(connection) => {
@@ -137,7 +181,16 @@ impl Wire {
                 let asking = (0..ASKED).map(|_| {
                     let (mut connection, command) = (connection.clone(), command.clone());
                     let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-                    Box::pin(async move { connection.route_command(command, anywhere).await })
+                    Box::pin(async move {
+                        let answer = connection.route_command(command, anywhere).await?;
+                        let is_good = good(&answer);
+                        is_good.then_some(answer).ok_or_else(|| {
+                            RedisError::from((
+                                ErrorKind::ClusterConnectionNotFound,
+                                "the cluster is not whole",
+                            ))
+                        })
+                    })
                 });
                 select_ok(asking).await.map(|(answer, _)| answer)
             }
@@ -153,10 +206,8 @@ impl Wire {
         if self.is_cluster() {
             let mut info = redis::cmd("CLUSTER");
             info.arg("INFO");
-            let info = self.ask_one(info).await.map_err(|error| probed(&error))?;
-            if String::from_redis_value(info).is_ok_and(|info| info.contains("cluster_state:fail")) {
-                return Err(SinkError::new(SinkErrorKind::Unreachable, "the cluster is not whole"));
-            }
+            // A server that has just returned says for seconds that it is not.
+            self.ask_for(info, is_whole).await.map_err(|error| probed(&error))?;
         }
         Ok(())
     }
@@ -168,7 +219,7 @@ impl Wire {
             Ok(value) => String::from_redis_value(value).unwrap_or_default(),
             // Whoever may not ask gets the benefit of the doubt.
             Err(error) if error.code() == Some("NOPERM") => return Ok(()),
-            Err(error) => return Err(unconnected(&error)),
+            Err(error) => return Err(connect_failed(&error)),
         };
         match version(&text) {
             Some(version) if version < VERSION_MIN => {
@@ -181,6 +232,10 @@ impl Wire {
             _ => Ok(()),
         }
     }
+}
+
+fn is_whole(info: &Value) -> bool {
+    !String::from_redis_value_ref(info).is_ok_and(|info| info.contains("cluster_state:fail"))
 }
 
 /// A probe sends nothing that could arrive: no answer to it means that the target is away.

@@ -19,7 +19,7 @@ use redis::RedisError;
 use append::Append;
 pub use config::RedisStreamsConfig;
 use failure::{Doubt, no_answer, no_connection};
-use link::{Link, Wire};
+use link::{Connection, Link};
 use settings::Settings;
 
 use crate::Finding;
@@ -43,11 +43,13 @@ impl RedisStreamsSink {
 
     async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let (begin_until, end) = self.ends();
-        let Some(Ok(mut wire)) = self.within(begin_until, self.link.wire()).await else { return Vec::new() };
+        let Some(Ok(mut connection)) = self.within(begin_until, self.link.connection()).await else {
+            return Vec::new();
+        };
         let mut findings = Vec::new();
         let work = async {
             for topic in topics {
-                findings.extend(self.append.inspect(&mut wire, topic).await);
+                findings.extend(self.append.inspect(&mut connection, topic).await);
             }
         };
         // What was found until then is worth telling.
@@ -75,80 +77,82 @@ impl RedisStreamsSink {
         let all =
             |error: SinkError| indexes.iter().for_each(|index| outcomes.report(*index, Err(error.clone())));
         let (begin_until, end) = self.ends();
-        let wire = match self.within(begin_until, self.link.wire()).await {
-            Some(Ok(wire)) => wire,
+        let connection = match self.within(begin_until, self.link.connection()).await {
+            Some(Ok(connection)) => connection,
             Some(Err(failure)) => return all(failure),
             None => return all(no_connection("no connection in time")),
         };
         let mut open = vec![true; batch.len()];
-        let (mut is_broken, mut known) = (false, Known::default());
+        let (mut is_broken, mut checks) = (false, CallChecks::default());
         // What is left of the time tells a silent server of a cluster from a silent cluster.
         let margin = self.settings.timeout / MARGIN;
         let now = self.clock.now().mono();
         let answers_until = now.saturating_add(end.since(now).saturating_sub(margin));
         let work = async {
-            let mut answers = self.append.send(&wire, batch);
+            let mut answers = self.append.send(&connection, batch);
             while let Some(slice) = answers.next().await {
-                for (place, answer) in slice {
+                for (position, answer) in slice {
                     let outcome = match answer {
                         Ok(entry) => Ok(entry),
                         Err(error) => {
                             is_broken |= failure::is_the_wires(&error);
-                            Err(self.sorted(&error, &wire, batch[place], &mut known).await)
+                            Err(self.sorted(&error, &connection, batch[position], &mut checks).await)
                         }
                     };
-                    open[place] = false;
-                    outcomes.report(indexes[place], outcome);
+                    open[position] = false;
+                    outcomes.report(indexes[position], outcome);
                 }
             }
         };
         let in_time = self.within(answers_until, work).await.is_some();
         let mut silent = no_answer("no answer in time");
-        let is_local = !in_time && wire.is_cluster() && self.is_there(&wire).await;
+        let is_local = !in_time && connection.is_cluster() && self.is_there(&connection).await;
         if is_local {
             silent = silent.at_destination();
         }
         // Told first, as another call may be connecting.
-        for place in (0..open.len()).filter(|place| open[*place]) {
-            outcomes.report(indexes[place], Err(silent.clone()));
+        for position in (0..open.len()).filter(|position| open[*position]) {
+            outcomes.report(indexes[position], Err(silent.clone()));
         }
-        if !is_local && (!in_time || (is_broken && (!wire.is_cluster() || known.is_there == Some(false)))) {
+        if !is_local
+            && (!in_time || (is_broken && (!connection.is_cluster() || checks.is_there == Some(false))))
+        {
             // Whatever hangs there, the next call does not wait for it.
-            self.link.drop_wire(&wire).await;
+            self.link.drop_connection(&connection).await;
         }
     }
 
     /// Whether the target answers, in what is left of a call.
-    async fn is_there(&self, wire: &Wire) -> bool {
+    async fn is_there(&self, connection: &Connection) -> bool {
         let until = self.clock.now().mono().saturating_add(self.settings.timeout / MARGIN);
-        let asked = self.within(until, wire.clone().ask_how_it_is(self.append.sha())).await;
-        asked.is_some_and(|asked| asked.is_ok())
+        let reply = self.within(until, connection.clone().ask_how_it_is(self.append.sha())).await;
+        reply.is_some_and(|reply| reply.is_ok())
     }
 
     /// A failure, and how much of the target it is about. What its words leave open is asked once in a call.
     async fn sorted(
         &self,
         error: &RedisError,
-        wire: &Wire,
+        connection: &Connection,
         delivery: &Delivery,
-        known: &mut Known,
+        checks: &mut CallChecks,
     ) -> SinkError {
-        let (failure, doubt) = failure::sorted(error, wire.is_cluster());
+        let (failure, doubt) = failure::sorted(error, connection.is_cluster());
         let is_all = match doubt {
             None => return failure,
             Some(Doubt::Keys) => {
                 let topic = delivery.message.topic.as_str();
-                if known.keys.as_ref().is_none_or(|(own, _)| own != topic) {
-                    let lacks = self.append.lacks_keys_beside(wire.clone(), delivery).await;
-                    known.keys = Some((topic.to_owned(), lacks));
+                if checks.keys.as_ref().is_none_or(|(own, _)| own != topic) {
+                    let lacks = self.append.lacks_keys_beside(connection.clone(), delivery).await;
+                    checks.keys = Some((topic.to_owned(), lacks));
                 }
-                known.keys.as_ref().is_some_and(|(_, lacks)| *lacks)
+                checks.keys.as_ref().is_some_and(|(_, lacks)| *lacks)
             }
             Some(Doubt::Servers) => {
-                if known.is_there.is_none() {
-                    known.is_there = Some(self.is_there(wire).await);
+                if checks.is_there.is_none() {
+                    checks.is_there = Some(self.is_there(connection).await);
                 }
-                known.is_there == Some(false)
+                checks.is_there == Some(false)
             }
         };
         match doubt {
@@ -164,7 +168,7 @@ impl RedisStreamsSink {
 
 /// What was asked in a call.
 #[derive(Default)]
-struct Known {
+struct CallChecks {
     /// Of the stream asked for last, whether the keys beside it are forbidden.
     keys: Option<(String, bool)>,
     /// Whether the cluster answers.
@@ -192,14 +196,14 @@ impl Sink for RedisStreamsSink {
     /// Connects, if need be, and asks whether scripts may be run. Nothing is written.
     async fn probe(&self) -> Result<(), SinkError> {
         let (begin_until, end) = self.ends();
-        let wire = self.within(begin_until, self.link.wire()).await;
-        let wire = wire.unwrap_or_else(|| Err(no_connection("no connection in time")))?;
-        let asked = self.within(end, wire.clone().ask_how_it_is(self.append.sha())).await;
-        let asked = asked.unwrap_or_else(|| Err(no_connection("no answer to a ping in time")));
-        if asked.is_err() {
-            self.link.drop_wire(&wire).await;
+        let connection = self.within(begin_until, self.link.connection()).await;
+        let connection = connection.unwrap_or_else(|| Err(no_connection("no connection in time")))?;
+        let reply = self.within(end, connection.clone().ask_how_it_is(self.append.sha())).await;
+        let reply = reply.unwrap_or_else(|| Err(no_connection("no answer to a ping in time")));
+        if reply.is_err() {
+            self.link.drop_connection(&connection).await;
         }
-        asked
+        reply
     }
 
     fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
@@ -209,8 +213,8 @@ impl Sink for RedisStreamsSink {
     async fn settled(&self, delivered: &[Delivery]) {
         let (_, end) = self.ends();
         let forget = async {
-            if let Ok(wire) = self.link.wire().await {
-                self.append.forget(wire, delivered).await;
+            if let Ok(connection) = self.link.connection().await {
+                self.append.forget(connection, delivered).await;
             }
         };
         // If it does not work out, the markers go by themselves in time.

@@ -42,9 +42,9 @@ fn stand_in(slot: u16) -> u32 {
         let mut found = vec![None; usize::from(SLOTS)];
         let mut missing = found.len();
         for number in 0u32.. {
-            let place = &mut found[usize::from(crc16(number.to_string().as_bytes()) % SLOTS)];
-            if place.is_none() {
-                *place = Some(number);
+            let entry = &mut found[usize::from(crc16(number.to_string().as_bytes()) % SLOTS)];
+            if entry.is_none() {
+                *entry = Some(number);
                 missing -= 1;
             }
             if missing == 0 {

@@ -128,14 +128,14 @@ impl<'a> Call<'a> {
                 addresses.push(queue.address.clone());
             }
         }
-        let asked = addresses.iter().map(|address| self.sink.heartbeat(address, self.begin_until));
-        let mut asked: FuturesUnordered<_> = asked.collect();
+        let pending = addresses.iter().map(|address| self.sink.heartbeat(address, self.begin_until));
+        let mut pending: FuturesUnordered<_> = pending.collect();
         let mut failed: Option<Failure> = None;
         let mut sending = FuturesUnordered::new();
         loop {
             let answer = tokio::select! {
                 Some(()) = sending.next() => continue,
-                Some(answer) = asked.next() => answer,
+                Some(answer) = pending.next() => answer,
                 else => break,
             };
             match answer {
@@ -164,8 +164,9 @@ impl<'a> Call<'a> {
         let how = |queue: &Queue| self.sink.brokers.of(&queue.address, now);
         let key = each.delivery.message.key.as_ref();
         let turn = key.map_or_else(|| self.sink.turn.fetch_add(1, Ordering::Relaxed), |_| 0);
-        let pick =
-            |count: usize| key.map_or_else(|| turn % count.max(1), |key| message::place(key.as_str(), count));
+        let pick = |count: usize| {
+            key.map_or_else(|| turn % count.max(1), |key| message::queue_index(key.as_str(), count))
+        };
         let first = each.route.get(pick(each.route.len()))?;
         if each.tried.is_empty() && how(first) == Use::Good {
             return Some((Use::Good, first.clone()));

@@ -6,7 +6,7 @@ use duly_core::{Clock, Invalid};
 use serde::Deserialize;
 
 use super::{RocketmqSink, settings::Settings};
-use crate::{Finding, Hidden, OneOrMany, Span};
+use crate::{Finding, OneOrMany, Secret, Span};
 
 /// One call ends within this, unless the configuration says otherwise: a second less than a lane waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -22,7 +22,7 @@ pub struct RocketmqConfig {
     /// Who we are, where brokers ask for it.
     pub access_key: Option<String>,
     /// What proves it.
-    pub secret_key: Option<Hidden>,
+    pub secret_key: Option<Secret>,
     /// Whether to speak TLS.
     pub tls: bool,
     /// A PEM file with certificate authorities that are trusted besides those of the system.

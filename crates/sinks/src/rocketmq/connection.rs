@@ -37,6 +37,9 @@ pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
     /// Received, and not yet understood.
     pub(super) received: BytesMut,
+    /// Whether a request was answered by it: then the broker took our certificate, and what ends the connection later says nothing of
+    /// the messages that are under way.
+    pub(super) is_answered: bool,
 }
 
 /// Where connections come from.
@@ -89,11 +92,11 @@ impl Connections {
                 Box::new(TlsConnector::from(tls.clone()).connect(name, stream).await?)
             }
         };
-        Ok(Connection { address: address.into(), stream, received: BytesMut::new() })
+        Ok(Connection { address: address.into(), stream, received: BytesMut::new(), is_answered: false })
     }
 
     /// Gives back a connection on which nothing is outstanding.
-    pub(super) fn give_back(&self, connection: Connection) {
+    pub(super) fn release(&self, connection: Connection) {
         let now = self.now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = idle.entry(connection.address.clone()).or_default();
@@ -133,7 +136,7 @@ impl Connections {
         let answer = self.within(end, window.next(&mut add)).await;
         let no_answer = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
         let (_, answer) = answer.unwrap_or_else(|| Err(no_answer()))?;
-        self.give_back(connection);
+        self.release(connection);
         Ok(answer)
     }
 }

@@ -19,11 +19,11 @@ impl RocketmqSink {
     pub(super) async fn inspect(&self, topics: &[&str]) -> Vec<Finding> {
         let (begin_until, end) = self.ends();
         let masters = self.routes.masters(begin_until).await.unwrap_or_default();
-        let asked = masters.iter().map(|master| async move {
+        let pending = masters.iter().map(|master| async move {
             let settings = self.settings_of(&master.address, end).await?;
             Some(remarks(master, &settings, self.accept_weaker))
         });
-        let mut findings: Vec<Finding> = join_all(asked).await.into_iter().flatten().flatten().collect();
+        let mut findings: Vec<Finding> = join_all(pending).await.into_iter().flatten().flatten().collect();
         let makes_topics = matches!(self.routes.found(TEMPLATE, end).await, Ok(Found::Queues(_)));
         for topic in topics {
             findings.extend(match self.routes.found(topic, end).await {
@@ -43,8 +43,8 @@ impl RocketmqSink {
 
     /// `GET_BROKER_CONFIG`. Nothing, where only administrators are told.
     async fn settings_of(&self, address: &Arc<str>, end: Monotonic) -> Option<BTreeMap<String, String>> {
-        let told = self.connections.ask(address, end, Code::Config, BTreeMap::new(), &[]).await.ok()?;
-        let text = (told.code == SUCCESS).then(|| String::from_utf8_lossy(&told.body).into_owned())?;
+        let reply = self.connections.ask(address, end, Code::Config, BTreeMap::new(), &[]).await.ok()?;
+        let text = (reply.code == SUCCESS).then(|| String::from_utf8_lossy(&reply.body).into_owned())?;
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         Some(pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
     }

@@ -35,7 +35,7 @@ const NO_RIGHT: [&str; 3] = ["has no permission", "No default permission", "Auth
 const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped file failed"];
 
 /// The answer to a question by which nothing is written: no message can have arrived or been refused by it.
-pub(super) fn unasked(answer: &Answer) -> SinkError {
+pub(super) fn query_failed(answer: &Answer) -> SinkError {
     let failure = classify(answer);
     match failure.kind {
         SinkErrorKind::Unknown | SinkErrorKind::Refused => no_connection(failure.detail),
@@ -94,15 +94,17 @@ pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
 }
 
 /// The failure to connect, or to ask something by which nothing is written.
-pub(super) fn unconnected(what: &str, address: &str, why: &io::Error) -> Failure {
+pub(super) fn connect_failed(what: &str, address: &str, why: &io::Error) -> Failure {
     let detail = format!("{what} at {address}: {why}");
     refused_certificate(why, &detail).unwrap_or_else(|| Failure::unsent(detail))
 }
 
-/// The failure of a connection over which something was sent. A broker that refuses our certificate has acted on none of it.
-pub(super) fn lost(why: &io::Error) -> Failure {
+/// The failure of a connection over which something was sent. A broker that refuses our certificate has acted on none of it; one
+/// that has answered did not refuse it.
+pub(super) fn lost(why: &io::Error, is_answered: bool) -> Failure {
     let detail = format!("the broker: {why}");
-    refused_certificate(why, &detail).unwrap_or_else(|| Failure::no_answer(detail))
+    let refused = if is_answered { None } else { refused_certificate(why, &detail) };
+    refused.unwrap_or_else(|| Failure::no_answer(detail))
 }
 
 fn refused_certificate(why: &io::Error, detail: &str) -> Option<Failure> {
@@ -182,7 +184,15 @@ mod tests {
         for code in [SYSTEM_ERROR, MESSAGE_ILLEGAL, 9_999] {
             let remark = "name server not ready".to_owned();
             let answer = Answer { code, remark, fields: BTreeMap::new(), body: Bytes::new() };
-            assert!(!unasked(&answer).kind.outcome().counts(), "{code}");
+            assert!(!query_failed(&answer).kind.outcome().counts(), "{code}");
         }
+    }
+
+    #[test]
+    fn an_alert_of_a_broker_that_has_answered_refuses_no_message() {
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateExpired);
+        let why = io::Error::other(alert);
+        assert_eq!(lost(&why, false).kind, SinkErrorKind::Misconfigured);
+        assert_eq!(lost(&why, true).kind, SinkErrorKind::Unknown);
     }
 }

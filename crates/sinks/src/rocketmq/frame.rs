@@ -26,7 +26,7 @@ pub(super) enum Code {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a> {
+struct RequestHeader<'a> {
     code: i32,
     ext_fields: &'a BTreeMap<&'static str, String>,
     flag: i32,
@@ -70,7 +70,7 @@ pub(super) fn ask(
     if let Some(signer) = signer {
         signer.sign(&mut fields, body);
     }
-    let header = Asked {
+    let header = RequestHeader {
         code: code as i32,
         ext_fields: &fields,
         flag: 0,

@@ -179,7 +179,7 @@ fn properties(delivery: &Delivery) -> String {
 }
 
 /// The place of a key among `count` queues: the one that RocketMQ's own selector by hash chooses.
-pub(super) fn place(key: &str, count: usize) -> usize {
+pub(super) fn queue_index(key: &str, count: usize) -> usize {
     // Java's hash of a text.
     let hash =
         key.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn a_key_has_the_place_that_java_gives_it() {
         // "customer-7".hashCode() is -1581185528; "polygenelubricants".hashCode() is the least number of all.
-        assert_eq!(place("customer-7", 7), 1_581_185_528 % 7);
-        assert_eq!(place("polygenelubricants", 4), 0);
-        assert_eq!(place("", 4), 0);
+        assert_eq!(queue_index("customer-7", 7), 1_581_185_528 % 7);
+        assert_eq!(queue_index("polygenelubricants", 4), 0);
+        assert_eq!(queue_index("", 4), 0);
     }
 }

@@ -71,13 +71,13 @@ impl RocketmqSink {
     /// Tells a broker that we are here, as who we are. Nothing is written.
     async fn heartbeat(&self, address: &Arc<str>, end: Monotonic) -> Result<(), Failure> {
         let body = message::heartbeat();
-        let told =
+        let reply =
             self.connections.ask(address, end, Code::Heartbeat, BTreeMap::new(), body.as_bytes()).await;
-        let answer = match told {
+        let answer = match reply {
             Ok(answer) => answer,
             Err(why) => {
                 self.brokers.down(address, self.connections.now());
-                return Err(failure::unconnected("the broker", address, &why));
+                return Err(failure::connect_failed("the broker", address, &why));
             }
         };
         self.brokers.answered(address, self.connections.now());
@@ -110,10 +110,10 @@ impl Sink for RocketmqSink {
     async fn probe(&self) -> Result<(), SinkError> {
         let (begin_until, end) = self.ends();
         let masters = self.routes.masters(begin_until).await?;
-        let asked = masters.iter().map(|master| self.heartbeat(&master.address, end));
-        let mut asked: FuturesUnordered<_> = asked.collect();
+        let pending = masters.iter().map(|master| self.heartbeat(&master.address, end));
+        let mut pending: FuturesUnordered<_> = pending.collect();
         let mut failed = no_connection("there is no broker");
-        while let Some(answer) = asked.next().await {
+        while let Some(answer) = pending.next().await {
             match answer {
                 Ok(()) => return Ok(()),
                 // What a broker says tells more than that another is away.

@@ -93,7 +93,7 @@ impl NameServers {
         let read = |answer: &Answer| match answer.code {
             SUCCESS => read(answer).map(found),
             TOPIC_NOT_EXIST => Ok(Found::NoTopic),
-            _ => Err(failure::unasked(answer)),
+            _ => Err(failure::query_failed(answer)),
         };
         let rank = |found: &Found| match found {
             Found::Queues(_) => Rank::Enough,
@@ -107,7 +107,7 @@ impl NameServers {
     pub(super) async fn masters(&self, end: Monotonic) -> Result<Vec<Master>, SinkError> {
         let read = |answer: &Answer| match answer.code {
             SUCCESS => read(answer).map(masters),
-            _ => Err(failure::unasked(answer)),
+            _ => Err(failure::query_failed(answer)),
         };
         let rank = |masters: &Vec<Master>| if masters.is_empty() { Rank::Last } else { Rank::Enough };
         self.ask(Code::Cluster, &BTreeMap::new(), end, read, rank).await
@@ -126,21 +126,21 @@ impl NameServers {
         // Up to three questions follow each other: a silent server leaves time for the next two.
         let now = self.connections.now();
         let end = if has_others { now.saturating_add(LIMIT.min(end.since(now) / 3)) } else { end };
-        let asked = self.addresses.iter().map(|address| async move {
+        let pending = self.addresses.iter().map(|address| async move {
             let answer = self.connections.ask(address, end, code, fields.clone(), &[]).await;
-            answer.map_err(|why| failure::unconnected("the name server", address, &why).error(false))
+            answer.map_err(|why| failure::connect_failed("the name server", address, &why).error(false))
         });
-        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut pending: FuturesUnordered<_> = pending.collect();
         let mut best = Err(no_connection("there is no name server"));
-        while let Some(answer) = asked.next().await {
-            let told = answer.and_then(|answer| read(&answer));
-            let is_better = match (&told, &best) {
-                (Ok(told), Ok(best)) => rank(told) > rank(best),
+        while let Some(answer) = pending.next().await {
+            let reply = answer.and_then(|answer| read(&answer));
+            let is_better = match (&reply, &best) {
+                (Ok(reply), Ok(best)) => rank(reply) > rank(best),
                 (Ok(_), Err(_)) | (Err(_), Err(_)) => true,
                 (Err(_), Ok(_)) => false,
             };
             if is_better {
-                best = told;
+                best = reply;
             }
             if best.as_ref().is_ok_and(|best| rank(best) == Rank::Enough) {
                 break;
@@ -166,13 +166,13 @@ fn masters(cluster: Cluster) -> Vec<Master> {
     brokers.filter_map(master).collect()
 }
 
-fn found(told: TopicRoute) -> Found {
+fn found(reply: TopicRoute) -> Found {
     let mut writable: Vec<_> =
-        told.queue_datas.into_iter().filter(|queues| queues.perm & WRITABLE != 0).collect();
+        reply.queue_datas.into_iter().filter(|queues| queues.perm & WRITABLE != 0).collect();
     writable.sort_by(|one, other| one.broker_name.cmp(&other.broker_name));
     let mut all = Vec::new();
     for queues in writable {
-        let broker = told.broker_datas.iter().find(|broker| broker.broker_name == queues.broker_name);
+        let broker = reply.broker_datas.iter().find(|broker| broker.broker_name == queues.broker_name);
         let Some(address) = broker.and_then(|broker| broker.broker_addrs.get(MASTER)) else { continue };
         let (broker, address): (Arc<str>, Arc<str>) = (queues.broker_name.into(), address.as_str().into());
         let queue = |number| Queue { broker: broker.clone(), address: address.clone(), number };
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn bare_numbers_become_texts_and_nothing_else_changes() {
-        let told: TopicRoute = serde_json::from_slice(&quoted(OLD.as_bytes())).unwrap();
-        let Found::Queues(queues) = found(told) else { panic!("there are queues") };
+        let reply: TopicRoute = serde_json::from_slice(&quoted(OLD.as_bytes())).unwrap();
+        let Found::Queues(queues) = found(reply) else { panic!("there are queues") };
         assert_eq!(queues.len(), 2);
         assert_eq!(
             (&*queues[1].address, &*queues[1].broker, queues[1].number),

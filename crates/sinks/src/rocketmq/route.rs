@@ -30,7 +30,7 @@ const KEPT: usize = 10_000;
 /// All queues of a topic, in an order that is the same for everybody; at least one.
 pub(super) type Route = Arc<Vec<Queue>>;
 
-struct Known {
+struct CachedRoute {
     route: Route,
     fresh_until: Monotonic,
     asked_at: Monotonic,
@@ -52,24 +52,26 @@ pub(super) enum Way {
 pub(super) struct Routes {
     names: NameServers,
     connections: Arc<Connections>,
-    known: Mutex<HashMap<String, Known>>,
+    cached: Mutex<HashMap<String, CachedRoute>>,
 }
 
 impl Routes {
     pub(super) fn new(namesrv: Vec<String>, connections: Arc<Connections>) -> Self {
         let names = NameServers::new(namesrv, connections.clone());
-        Self { names, connections, known: Mutex::default() }
+        Self { names, connections, cached: Mutex::default() }
     }
 
     /// What is known without asking anybody.
     pub(super) fn way(&self, topic: &str) -> Way {
         let now = self.connections.now();
         match self.lock().get_mut(topic) {
-            Some(known) if !known.is_doubted && now < known.fresh_until => Way::Fresh(known.route.clone()),
-            Some(known) if now.since(known.asked_at) < ASK_AGAIN => Way::Fresh(known.route.clone()),
-            Some(known) => {
-                known.asked_at = now;
-                if known.is_doubted { Way::Unknown } else { Way::Old(known.route.clone()) }
+            Some(cached) if !cached.is_doubted && now < cached.fresh_until => {
+                Way::Fresh(cached.route.clone())
+            }
+            Some(cached) if now.since(cached.asked_at) < ASK_AGAIN => Way::Fresh(cached.route.clone()),
+            Some(cached) => {
+                cached.asked_at = now;
+                if cached.is_doubted { Way::Unknown } else { Way::Old(cached.route.clone()) }
             }
             None => Way::Unknown,
         }
@@ -132,8 +134,8 @@ impl Routes {
 
     /// A message was not taken: ask before the next is sent.
     pub(super) fn doubt(&self, topic: &str) {
-        if let Some(known) = self.lock().get_mut(topic) {
-            known.is_doubted = true;
+        if let Some(cached) = self.lock().get_mut(topic) {
+            cached.is_doubted = true;
         }
     }
 
@@ -145,13 +147,13 @@ impl Routes {
             Err(failure) => failure,
         };
         let mut addresses: Vec<Arc<str>> = Vec::new();
-        for queue in self.lock().values().flat_map(|known| known.route.iter()) {
+        for queue in self.lock().values().flat_map(|cached| cached.route.iter()) {
             if !addresses.contains(&queue.address) {
                 addresses.push(queue.address.clone());
             }
         }
-        let known: Vec<_> = addresses.into_iter().map(|address| Master { address, slaves: 0 }).collect();
-        if known.is_empty() { Err(failure) } else { Ok(known) }
+        let cached: Vec<_> = addresses.into_iter().map(|address| Master { address, slaves: 0 }).collect();
+        if cached.is_empty() { Err(failure) } else { Ok(cached) }
     }
 
     fn remember(&self, topic: &str, queues: Vec<Queue>, fresh: Duration) -> Route {
@@ -161,18 +163,18 @@ impl Routes {
             all.clear();
         }
         let fresh_until = now.saturating_add(fresh);
-        let known = Known { route: route.clone(), fresh_until, asked_at: now, is_doubted: false };
-        all.insert(topic.to_owned(), known);
+        let cached = CachedRoute { route: route.clone(), fresh_until, asked_at: now, is_doubted: false };
+        all.insert(topic.to_owned(), cached);
         route
     }
 
     /// The last route that was told of, and whether it is in doubt.
     fn last(&self, topic: &str) -> Option<(Route, bool)> {
-        self.lock().get(topic).map(|known| (known.route.clone(), known.is_doubted))
+        self.lock().get(topic).map(|cached| (cached.route.clone(), cached.is_doubted))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CachedRoute>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

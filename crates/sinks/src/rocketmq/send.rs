@@ -34,7 +34,7 @@ impl<'a> Call<'a> {
             Ok(connection) => self.exchange(address, connection, chosen).await,
             Err(why) => {
                 brokers.down(address, connections.now());
-                let failure = failure::unconnected("the broker", address, &why);
+                let failure = failure::connect_failed("the broker", address, &why);
                 let all = chosen.into_iter().map(|(_, each)| each);
                 all.filter_map(|each| self.turned_away(address, each, failure.clone())).collect()
             }
@@ -63,7 +63,7 @@ impl<'a> Call<'a> {
         let mut end = sink.clock.sleep_until(self.end);
         let why = loop {
             if window.is_done() {
-                sink.connections.give_back(connection);
+                sink.connections.release(connection);
                 return rest;
             }
             tokio::select! {
@@ -79,7 +79,7 @@ impl<'a> Call<'a> {
                     }
                     Err(why) => {
                         sink.brokers.down(address, sink.connections.now());
-                        break failure::lost(&why);
+                        break failure::lost(&why, window.is_answered());
                     }
                 },
                 () = &mut end => {

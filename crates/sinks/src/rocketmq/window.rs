@@ -54,6 +54,11 @@ impl<'a> Window<'a> {
         self.left == 0
     }
 
+    /// Whether the other end has answered anything, now or in a call before.
+    pub(super) fn is_answered(&self) -> bool {
+        self.connection.is_answered
+    }
+
     /// Whether anything of this request may have left us.
     pub(super) fn may_be_sent(&self, index: usize) -> bool {
         self.starts.get(index).is_some_and(|start| *start < self.written)
@@ -67,6 +72,7 @@ impl<'a> Window<'a> {
     ) -> io::Result<(usize, Answer)> {
         loop {
             while let Some((index, answer)) = frame::next(&mut self.connection.received)? {
+                self.connection.is_answered = true;
                 if let Some(is_answered @ false) = self.answered.get_mut(index) {
                     *is_answered = true;
                     self.left -= 1;

@@ -58,10 +58,10 @@ pub(super) fn failure(status: StatusCode, permanent: &Permanent, elsewhere: bool
     })
 }
 
-/// Whether an answer points to another host or scheme than `asked`: then every request would be sent away.
-pub(super) fn is_elsewhere(headers: &HeaderMap, asked: &Uri) -> bool {
+/// Whether an answer points to another host or scheme than `requested`: then every request would be sent away.
+pub(super) fn is_elsewhere(headers: &HeaderMap, requested: &Uri) -> bool {
     let target = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
-    let base = url::Url::parse(&asked.to_string());
+    let base = url::Url::parse(&requested.to_string());
     match (target, base) {
         (Some(target), Ok(base)) => base.join(target).is_ok_and(|target| target.origin() != base.origin()),
         _ => false,

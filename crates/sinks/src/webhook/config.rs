@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::{WebhookSink, settings::Settings};
-use crate::{Hidden, OneOrMany, Span};
+use crate::{OneOrMany, Secret, Span};
 
 /// A request is answered within this, unless the configuration says otherwise: a second less than a lane waits.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
@@ -22,8 +22,8 @@ const PARALLEL_TO_MANY: usize = 128;
 const PER_ORIGIN: usize = 128;
 
 /// Whoever writes the setting means requests to be signed.
-fn at_least_one<'de, D: Deserializer<'de>>(input: D) -> Result<OneOrMany<Hidden>, D::Error> {
-    let secrets = OneOrMany::<Hidden>::deserialize(input)?;
+fn at_least_one<'de, D: Deserializer<'de>>(input: D) -> Result<OneOrMany<Secret>, D::Error> {
+    let secrets = OneOrMany::<Secret>::deserialize(input)?;
     if secrets.0.is_empty() {
         return Err(de::Error::custom(
             "an empty list signs nothing: leave the setting out, or give a secret",
@@ -36,16 +36,16 @@ fn at_least_one<'de, D: Deserializer<'de>>(input: D) -> Result<OneOrMany<Hidden>
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookConfig {
-    /// The base address; a message's topic is the path below it. Hidden, as many such addresses hold a token.
-    pub url: Option<Hidden>,
+    /// The base address; a message's topic is the path below it. Secret, as many such addresses hold a token.
+    pub url: Option<Secret>,
     /// `POST` (the default) or `PUT`.
     pub method: Option<String>,
     /// Headers of every request, such as `authorization`.
-    pub headers: BTreeMap<String, Hidden>,
+    pub headers: BTreeMap<String, Secret>,
     /// What requests are signed with, the Standard-Webhooks way: `whsec_<base64>` or plain text. Several while one
     /// takes the place of another.
     #[serde(deserialize_with = "at_least_one")]
-    pub secret: OneOrMany<Hidden>,
+    pub secret: OneOrMany<Secret>,
     /// Whole addresses that a topic may be, such as `https://*.example.com/hooks/*`.
     pub allow_urls: Vec<String>,
     /// Whether requests may go to addresses that are not public: none, all, or these networks.

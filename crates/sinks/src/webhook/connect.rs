@@ -221,9 +221,9 @@ impl Parts {
         end: Monotonic,
     ) -> Result<TcpStream, ConnectError> {
         let mut failure = unresolved(host, "it has no address");
-        for (place, address) in addresses.iter().enumerate() {
+        for (index, address) in addresses.iter().enumerate() {
             let now = self.clock.now().mono();
-            let others = u32::try_from(addresses.len() - place).unwrap_or(1).max(1);
+            let others = u32::try_from(addresses.len() - index).unwrap_or(1).max(1);
             let turn = now.saturating_add(end.since(now) / others);
             let to = SocketAddr::new(*address, port);
             let why = match self.before(turn, TcpStream::connect(to)).await {

@@ -12,26 +12,30 @@ use hyper_util::client::legacy;
 use super::{
     answer::Failure,
     connect::ConnectError,
-    place::{Place, Whose},
+    endpoint::{Endpoint, UrlSource},
 };
 
 /// A longer wish to be left alone is the path's own: it must not stop the others.
 const WHOLE_WISH_MAX: Duration = Duration::from_secs(30);
 
 /// An answer that is no success. `is_whole` says whether the whole server asks for time.
-pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> SinkError {
-    let Answered { detail, wish, status, is_whole } = error;
-    let new = |kind| SinkError::new(kind, detail).after(wish);
-    match (failure, whose) {
+pub(super) fn answered(source: UrlSource, failure: Failure, error: Answered<'_>) -> SinkError {
+    let Answered { detail, retry_after, status, is_whole } = error;
+    let new = |kind| SinkError::new(kind, detail).after(retry_after);
+    match (failure, source) {
         (Failure::Bad, _) => new(SinkErrorKind::Refused),
-        (Failure::Forbidden, _) | (Failure::Setup, Whose::Messages) => new(SinkErrorKind::Denied),
+        (Failure::Forbidden, _) | (Failure::Setup, UrlSource::Message) => new(SinkErrorKind::Denied),
         // The operator's to mend, and no message's fault: it costs no attempt.
-        (Failure::Setup, Whose::Sinks) => new(SinkErrorKind::Misconfigured).at_destination(),
-        (Failure::Busy, Whose::Sinks) if is_whole && wish.is_none_or(|wish| wish <= WHOLE_WISH_MAX) => {
+        (Failure::Setup, UrlSource::Config) => new(SinkErrorKind::Misconfigured).at_destination(),
+        (Failure::Busy, UrlSource::Config)
+            if is_whole && retry_after.is_none_or(|retry_after| retry_after <= WHOLE_WISH_MAX) =>
+        {
             new(SinkErrorKind::Throttled)
         }
         // What stands in front of an endpoint that is gone for good answers so, too.
-        (Failure::Busy, Whose::Messages) if status == 503 && wish.is_none() => new(SinkErrorKind::Unknown),
+        (Failure::Busy, UrlSource::Message) if status == 503 && retry_after.is_none() => {
+            new(SinkErrorKind::Unknown)
+        }
         (Failure::Busy, _) => new(SinkErrorKind::Throttled).at_destination(),
         (Failure::Open, _) => new(SinkErrorKind::Unknown),
     }
@@ -40,7 +44,7 @@ pub(super) fn answered(whose: Whose, failure: Failure, error: Answered<'_>) -> S
 /// What is known of an answer.
 pub(super) struct Answered<'a> {
     pub(super) detail: &'a str,
-    pub(super) wish: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
     pub(super) status: u16,
     pub(super) is_whole: bool,
 }
@@ -51,11 +55,11 @@ pub(super) fn silent(detail: String) -> SinkError {
 }
 
 /// There was no connection: nothing was sent.
-pub(super) fn unconnected(whose: Whose, kind: SinkErrorKind, detail: String) -> SinkError {
-    match (whose, kind) {
-        (Whose::Messages, SinkErrorKind::Throttled) => SinkError::new(kind, detail).at_destination(),
-        (Whose::Messages, _) => SinkError::new(SinkErrorKind::Denied, detail),
-        (Whose::Sinks, _) => SinkError::new(kind, detail),
+pub(super) fn connect_failed(source: UrlSource, kind: SinkErrorKind, detail: String) -> SinkError {
+    match (source, kind) {
+        (UrlSource::Message, SinkErrorKind::Throttled) => SinkError::new(kind, detail).at_destination(),
+        (UrlSource::Message, _) => SinkError::new(SinkErrorKind::Denied, detail),
+        (UrlSource::Config, _) => SinkError::new(kind, detail),
     }
 }
 
@@ -66,29 +70,33 @@ pub(super) fn crowded(detail: &str) -> SinkError {
 
 /// A request that was given no connection: nothing was sent. Perhaps because the target ended TLS over our certificate.
 pub(super) fn without_connection(
-    place: &Place,
+    endpoint: &Endpoint,
     why: &legacy::Error,
     certificate_fault: Option<String>,
 ) -> SinkError {
     match why.source().and_then(|cause| cause.downcast_ref::<ConnectError>()) {
-        Some(refused @ ConnectError::Forbidden { .. }) if place.whose == Whose::Messages => {
+        Some(refused @ ConnectError::Forbidden { .. }) if endpoint.source == UrlSource::Message => {
             SinkError::new(SinkErrorKind::Refused, refused.to_string())
         }
-        Some(cause) => unconnected(place.whose, cause.kind(), cause.to_string()),
+        Some(cause) => connect_failed(endpoint.source, cause.kind(), cause.to_string()),
         None => match certificate_fault {
-            Some(fault) => about_certificate(place, &fault),
-            None => unconnected(place.whose, SinkErrorKind::Unreachable, chain(why)),
+            Some(fault) => about_certificate(endpoint, &fault),
+            None => connect_failed(endpoint.source, SinkErrorKind::Unreachable, chain(why)),
         },
     }
 }
 
 /// A request that got no answer by its connection.
-pub(super) fn broken(place: &Place, why: &legacy::Error, certificate_fault: Option<String>) -> SinkError {
+pub(super) fn broken(
+    endpoint: &Endpoint,
+    why: &legacy::Error,
+    certificate_fault: Option<String>,
+) -> SinkError {
     if why.is_connect() {
-        return without_connection(place, why, certificate_fault);
+        return without_connection(endpoint, why, certificate_fault);
     }
     if let Some(fault) = certificate_fault {
-        return about_certificate(place, &fault);
+        return about_certificate(endpoint, &fault);
     }
     if was_not_processed(why) {
         let detail = format!("the target did not begin with the request: {}", chain(why));
@@ -98,9 +106,9 @@ pub(super) fn broken(place: &Place, why: &legacy::Error, certificate_fault: Opti
 }
 
 /// The target ended TLS over our certificate. It does so before it reads the request.
-fn about_certificate(place: &Place, fault: &str) -> SinkError {
+fn about_certificate(endpoint: &Endpoint, fault: &str) -> SinkError {
     let detail = format!("the target refuses our certificate or misses one: {fault}");
-    unconnected(place.whose, SinkErrorKind::Misconfigured, detail)
+    connect_failed(endpoint.source, SinkErrorKind::Misconfigured, detail)
 }
 
 /// Whether the target says that it has not acted on the request, and will not: it refused the stream, or went away before it
@@ -138,9 +146,9 @@ mod tests {
     #[test]
     fn a_long_wish_of_three_paths_does_not_stop_the_others() {
         let busy = |seconds| {
-            let wish = Some(Duration::from_secs(seconds));
-            let answered_so = Answered { detail: "busy", wish, status: 429, is_whole: true };
-            answered(Whose::Sinks, Failure::Busy, answered_so).scope
+            let retry_after = Some(Duration::from_secs(seconds));
+            let answered_so = Answered { detail: "busy", retry_after, status: 429, is_whole: true };
+            answered(UrlSource::Config, Failure::Busy, answered_so).scope
         };
         assert_eq!(busy(30), ErrorScope::Target);
         assert_eq!(busy(31), ErrorScope::Destination);

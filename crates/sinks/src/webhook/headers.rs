@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{
-    place::{Place, Whose},
+    endpoint::{Endpoint, UrlSource},
     settings::Settings,
     sign,
 };
@@ -63,11 +63,11 @@ impl<'s> Credentials<'s> {
 
     /// The sink's own headers go to the sink's own address alone: whoever may send to an address of their choice would otherwise
     /// read them there. Requests to such an address are signed with a key of that address, for the same reason.
-    pub(super) fn to(place: &Place, settings: &'s Settings) -> Self {
-        match place.whose {
-            Whose::Sinks => Self::of(&settings.headers, &settings.keys),
-            Whose::Messages => {
-                let keys = sign::keys_of_url(&settings.keys, &place.uri.to_string());
+    pub(super) fn to(endpoint: &Endpoint, settings: &'s Settings) -> Self {
+        match endpoint.source {
+            UrlSource::Config => Self::of(&settings.headers, &settings.keys),
+            UrlSource::Message => {
+                let keys = sign::keys_of_url(&settings.keys, &endpoint.uri.to_string());
                 Self { fixed: Cow::Owned(HeaderMap::new()), keys: Cow::Owned(keys) }
             }
         }
@@ -75,14 +75,14 @@ impl<'s> Credentials<'s> {
 }
 
 /// Why no request can have the properties of this message as its headers, if it is so.
-pub(super) fn check(message: &StoredMessage, whose: Whose, settings: &Settings) -> Result<(), Invalid> {
+pub(super) fn check(message: &StoredMessage, source: UrlSource, settings: &Settings) -> Result<(), Invalid> {
     if message.properties.is_empty() {
         return Ok(());
     }
     let mut map = HeaderMap::with_capacity(message.properties.len());
-    match whose {
-        Whose::Sinks => add_properties(&mut map, message, &settings.headers),
-        Whose::Messages => add_properties(&mut map, message, &HeaderMap::new()),
+    match source {
+        UrlSource::Config => add_properties(&mut map, message, &settings.headers),
+        UrlSource::Message => add_properties(&mut map, message, &HeaderMap::new()),
     }
 }
 

@@ -5,11 +5,11 @@ mod answer;
 mod busy;
 mod config;
 mod connect;
+mod endpoint;
 mod failure;
 mod headers;
 mod origin;
 mod pattern;
-mod place;
 mod send;
 mod settings;
 mod sign;
@@ -36,8 +36,8 @@ use tower::ServiceExt;
 use busy::BusyPaths;
 pub use config::{AllowPrivate, Permanent, WebhookConfig};
 use connect::{Connector, Resolve, SystemResolver};
+use endpoint::UrlSource;
 use origin::Origins;
-use place::Whose;
 use settings::Settings;
 
 use crate::tls::is_certificate_io_fault;
@@ -113,10 +113,10 @@ impl WebhookSink {
         Ok(Self { own, named, settings, origins, busy_paths, clock })
     }
 
-    fn client(&self, whose: Whose) -> &HttpClient {
-        match whose {
-            Whose::Sinks => &self.own,
-            Whose::Messages => &self.named,
+    fn client(&self, source: UrlSource) -> &HttpClient {
+        match source {
+            UrlSource::Config => &self.own,
+            UrlSource::Message => &self.named,
         }
     }
 }
@@ -131,19 +131,20 @@ impl Sink for WebhookSink {
     }
 
     fn destination<'a>(&self, message: &'a StoredMessage) -> Cow<'a, str> {
-        place::destination(message.topic.as_str())
+        endpoint::destination(message.topic.as_str())
     }
 
     fn check(&self, message: &StoredMessage) -> Result<(), Invalid> {
         let settings = &self.settings;
-        let place = place::place(message.topic.as_str(), settings.base.as_ref(), &settings.allowed)?;
-        headers::check(message, place.whose, settings)
+        let endpoint =
+            endpoint::endpoint_of(message.topic.as_str(), settings.base.as_ref(), &settings.allowed)?;
+        headers::check(message, endpoint.source, settings)
     }
 
     /// Connects, with TLS if the address asks for it, and sends nothing. Without a base address there is nothing to ask.
     async fn probe(&self) -> Result<(), SinkError> {
         let Some(base) = &self.settings.base else { return Ok(()) };
-        let uri = place::place("/", Some(base), &[]).map_err(|fault| send::misfit(&fault))?.uri;
+        let uri = endpoint::endpoint_of("/", Some(base), &[]).map_err(|fault| send::misfit(&fault))?.uri;
         let is_tls = uri.scheme_str() == Some("https");
         let connected = tokio::select! {
             biased;

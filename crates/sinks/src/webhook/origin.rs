@@ -39,7 +39,13 @@ struct Origin {
 impl Origins {
     /// Something is to be sent to `path` of the origin `name`, which has so many slots and takes so many paths at a time. `None`,
     /// if it would be one path too many.
-    pub(super) fn enter(&self, name: String, path: &str, slots: usize, paths_max: usize) -> Option<Visit> {
+    pub(super) fn enter(
+        &self,
+        name: String,
+        path: &str,
+        slots: usize,
+        paths_max: usize,
+    ) -> Option<InFlightRequest> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let first = tokio::sync::Mutex::default();
@@ -51,7 +57,12 @@ impl Origins {
             return None;
         }
         *entry.paths.entry(path.to_owned()).or_default() += 1;
-        Some(Visit { name, path: path.to_owned(), origin: entry.origin.clone(), table: self.table.clone() })
+        Some(InFlightRequest {
+            name,
+            path: path.to_owned(),
+            origin: entry.origin.clone(),
+            table: self.table.clone(),
+        })
     }
 
     #[cfg(test)]
@@ -61,14 +72,14 @@ impl Origins {
 }
 
 /// One request's part in its origin.
-pub(super) struct Visit {
+pub(super) struct InFlightRequest {
     name: String,
     path: String,
     origin: Arc<Origin>,
     table: Arc<Mutex<Table>>,
 }
 
-impl Visit {
+impl InFlightRequest {
     /// A slot, in turn.
     pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
         // Nobody closes it.
@@ -100,13 +111,13 @@ impl First<'_> {
     }
 }
 
-impl Drop for Visit {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = table.get_mut(&self.name) else { return };
-        if let Some(visits) = entry.paths.get_mut(&self.path) {
-            *visits -= 1;
-            if *visits == 0 {
+        if let Some(requests) = entry.paths.get_mut(&self.path) {
+            *requests -= 1;
+            if *requests == 0 {
                 entry.paths.remove(&self.path);
             }
         }
@@ -124,10 +135,10 @@ mod tests {
     fn an_origin_without_a_request_is_forgotten() {
         let origins = Origins::default();
         let enter = |name: String| origins.enter(name, "/", 2, PATHS_MAX).unwrap();
-        let visits: Vec<_> = (0..10_000).map(|n| enter(format!("http://{n}"))).collect();
+        let requests: Vec<_> = (0..10_000).map(|n| enter(format!("http://{n}"))).collect();
         assert_eq!(origins.len(), 10_000);
         let again = enter("http://7".into());
-        drop(visits);
+        drop(requests);
         assert_eq!(origins.len(), 1);
         drop(again);
         assert_eq!(origins.len(), 0);

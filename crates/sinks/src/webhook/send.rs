@@ -13,10 +13,10 @@ use tokio::sync::SemaphorePermit;
 use super::{
     WebhookSink,
     answer::{self, is_elsewhere, retry_after},
+    endpoint::{self, Endpoint, UrlSource, endpoint_of},
     failure::{self, Answered},
     headers::{Credentials, headers},
-    origin::{self, Visit},
-    place::{self, Place, Whose, place},
+    origin::{self, InFlightRequest},
     stream::CertificateWatch,
 };
 
@@ -33,49 +33,50 @@ impl WebhookSink {
     pub(super) async fn send(&self, delivery: &Delivery) -> Result<String, SinkError> {
         let settings = &self.settings;
         let topic = delivery.message.topic.as_str();
-        let place =
-            place(topic, settings.base.as_ref(), &settings.allowed).map_err(|fault| misfit(&fault))?;
+        let endpoint =
+            endpoint_of(topic, settings.base.as_ref(), &settings.allowed).map_err(|fault| misfit(&fault))?;
         let begin = self.clock.now().mono();
-        let visit = self.enter(topic, &place)?;
-        let _slot = self.slot(&visit, &place, begin).await?;
+        let in_flight = self.enter(topic, &endpoint)?;
+        let _slot = self.slot(&in_flight, &endpoint, begin).await?;
         let end = begin.saturating_add(settings.timeout);
 
         let seconds = self.clock.now().wall().as_millis() / 1000;
-        let headers =
-            headers(delivery, &Credentials::to(&place, settings), seconds).map_err(|fault| misfit(&fault))?;
+        let headers = headers(delivery, &Credentials::to(&endpoint, settings), seconds)
+            .map_err(|fault| misfit(&fault))?;
         let mut request = Request::new(Full::new(delivery.message.body.to_bytes()));
         *request.method_mut() = settings.method.clone();
-        *request.uri_mut() = place.uri.clone();
+        *request.uri_mut() = endpoint.uri.clone();
         *request.headers_mut() = headers;
-        let answer = self.answer_to(request, &visit, &place, end).await?;
-        self.judge(answer, topic, &place, end).await
+        let answer = self.answer_to(request, &in_flight, &endpoint, end).await?;
+        self.judge(answer, topic, &endpoint, end).await
     }
 
-    fn enter(&self, topic: &str, place: &Place) -> Result<Visit, SinkError> {
-        let paths_max = match place.whose {
-            Whose::Sinks => usize::MAX,
-            Whose::Messages => origin::PATHS_MAX,
+    fn enter(&self, topic: &str, endpoint: &Endpoint) -> Result<InFlightRequest, SinkError> {
+        let paths_max = match endpoint.source {
+            UrlSource::Config => usize::MAX,
+            UrlSource::Message => origin::PATHS_MAX,
         };
-        let path = place::destination(topic);
-        let visit = self.origins.enter(place.origin(), &path, self.settings.per_origin, paths_max);
-        visit.ok_or_else(|| failure::crowded("not sent: too many paths of this origin are without an answer"))
+        let path = endpoint::destination(topic);
+        let in_flight = self.origins.enter(endpoint.origin(), &path, self.settings.per_origin, paths_max);
+        in_flight
+            .ok_or_else(|| failure::crowded("not sent: too many paths of this origin are without an answer"))
     }
 
     /// A slot of the origin. The sink's own is waited for, for half of the time that a request has, so that the other
     /// half is left for the answer. One that messages name is waited for only shortly: those that wait take the room of all others.
     async fn slot<'a>(
         &self,
-        visit: &'a Visit,
-        place: &Place,
+        in_flight: &'a InFlightRequest,
+        endpoint: &Endpoint,
         begin: Monotonic,
     ) -> Result<SemaphorePermit<'a>, SinkError> {
-        let wait = match place.whose {
-            Whose::Sinks => self.settings.timeout / 2,
-            Whose::Messages => NAMED_WAIT_MAX.min(self.settings.timeout / 2),
+        let wait = match endpoint.source {
+            UrlSource::Config => self.settings.timeout / 2,
+            UrlSource::Message => NAMED_WAIT_MAX.min(self.settings.timeout / 2),
         };
         let slot = tokio::select! {
             biased;
-            slot = visit.slot() => slot,
+            slot = in_flight.slot() => slot,
             () = self.clock.sleep_until(begin.saturating_add(wait)) => None,
         };
         slot.ok_or_else(|| failure::crowded("not sent: the target took too long over the messages before it"))
@@ -84,31 +85,35 @@ impl WebhookSink {
     async fn answer_to(
         &self,
         mut request: Request<Full<Bytes>>,
-        visit: &Visit,
-        place: &Place,
+        in_flight: &InFlightRequest,
+        endpoint: &Endpoint,
         end: Monotonic,
     ) -> Result<Response<Incoming>, SinkError> {
         let (connection, begin) = (capture_connection(&mut request), self.clock.now().mono());
         let answer = tokio::select! {
             biased;
-            answer = self.exchange(request, visit, place, connection.clone()) => answer,
+            answer = self.exchange(request, in_flight, endpoint, connection.clone()) => answer,
             () = self.clock.sleep_until(end) => {
                 let timeout = self.settings.timeout;
                 let Some(used) = &*connection.connection_metadata() else {
                     let detail = format!("no connection within {timeout:?}");
-                    return Err(failure::unconnected(place.whose, SinkErrorKind::Unreachable, detail));
+                    return Err(failure::connect_failed(endpoint.source, SinkErrorKind::Unreachable, detail));
                 };
                 // With HTTP/2 the others on it go on, but if it is the connection that is dead, new ones must not join them.
                 used.poison();
                 return Err(failure::silent(format!("no answer within {timeout:?}")));
             }
         };
-        answer.map_err(|why| match CertificateWatch::of(&connection) {
-            Some(certificate_fault) => failure::broken(place, &why, certificate_fault),
+        let watch = CertificateWatch::of(&connection);
+        if let (Ok(_), Some(watch)) = (&answer, &watch) {
+            watch.answered();
+        }
+        answer.map_err(|why| match watch {
+            Some(watch) => failure::broken(endpoint, &why, watch.fault()),
             None => {
-                let authority = place.uri.authority().map_or("", |authority| authority.as_str());
-                let faults = self.client(place.whose).connector.certificate_faults();
-                failure::without_connection(place, &why, faults.since(begin, authority))
+                let authority = endpoint.uri.authority().map_or("", |authority| authority.as_str());
+                let faults = self.client(endpoint.source).connector.certificate_faults();
+                failure::without_connection(endpoint, &why, faults.since(begin, authority))
             }
         })
     }
@@ -116,14 +121,14 @@ impl WebhookSink {
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
-        visit: &Visit,
-        place: &Place,
+        in_flight: &InFlightRequest,
+        endpoint: &Endpoint,
         mut connection: CaptureConnection,
     ) -> Result<Response<Incoming>, legacy::Error> {
         // Only TLS offers HTTP/2, and so a connection worth waiting for.
-        let is_tls = place.uri.scheme_str() == Some("https");
-        let first = if is_tls { visit.first().await } else { None };
-        let mut answer = pin!(self.client(place.whose).pool.request(request));
+        let is_tls = endpoint.uri.scheme_str() == Some("https");
+        let first = if is_tls { in_flight.first().await } else { None };
+        let mut answer = pin!(self.client(endpoint.source).pool.request(request));
         if let Some(first) = first {
             tokio::select! {
                 biased;
@@ -138,23 +143,23 @@ impl WebhookSink {
         &self,
         answer: Response<Incoming>,
         topic: &str,
-        place: &Place,
+        endpoint: &Endpoint,
         end: Monotonic,
     ) -> Result<String, SinkError> {
         let (head, body) = answer.into_parts();
-        let elsewhere = is_elsewhere(&head.headers, &place.uri);
-        let wish = retry_after(&head.headers, self.clock.now().wall());
+        let elsewhere = is_elsewhere(&head.headers, &endpoint.uri);
+        let retry_after = retry_after(&head.headers, self.clock.now().wall());
         // Cut only after the secrets are out: half of one is still worth something.
         let words = self.settings.secrets.hide(&answer::words(body, &*self.clock, end).await);
         let words: String = words.chars().take(answer::WORDS_MAX).collect();
         let status = head.status;
         let failure = answer::failure(status, &self.settings.permanent, elsewhere);
-        let is_whole = match (place.whose, failure) {
-            (Whose::Messages, _) => false,
-            (Whose::Sinks, Some(answer::Failure::Busy)) => {
-                self.busy_paths.is_whole(&place::destination(topic))
+        let is_whole = match (endpoint.source, failure) {
+            (UrlSource::Message, _) => false,
+            (UrlSource::Config, Some(answer::Failure::Busy)) => {
+                self.busy_paths.is_whole(&endpoint::destination(topic))
             }
-            (Whose::Sinks, _) => {
+            (UrlSource::Config, _) => {
                 self.busy_paths.answered();
                 false
             }
@@ -170,7 +175,7 @@ impl WebhookSink {
             detail.push_str(": ");
             detail.push_str(&words);
         }
-        let error = Answered { detail: &detail, wish, status: status.as_u16(), is_whole };
-        Err(failure::answered(place.whose, failure, error))
+        let error = Answered { detail: &detail, retry_after, status: status.as_u16(), is_whole };
+        Err(failure::answered(endpoint.source, failure, error))
     }
 }

@@ -151,7 +151,7 @@ impl Faults {
         read: impl Fn(&T) -> Result<U, E>,
     ) -> Vec<U> {
         let each = list.iter().enumerate();
-        each.filter_map(|(place, item)| self.keep(&format!("{path}[{place}]"), read(item))).collect()
+        each.filter_map(|(index, item)| self.keep(&format!("{path}[{index}]"), read(item))).collect()
     }
 }
 

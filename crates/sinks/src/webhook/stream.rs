@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -97,22 +97,36 @@ pub(super) struct CertificateWatch {
     authority: Arc<str>,
     /// That of this connection.
     fault: Arc<OnceLock<String>>,
+    /// Whether the target answered a request by it: then it took our certificate, and what ends the connection later says nothing of
+    /// the requests that are under way.
+    is_answered: Arc<AtomicBool>,
 }
 
 impl CertificateWatch {
     pub(super) fn new(faults: Arc<CertificateFaults>, authority: &str) -> Self {
-        Self { faults, authority: authority.into(), fault: Arc::default() }
+        Self { faults, authority: authority.into(), fault: Arc::default(), is_answered: Arc::default() }
     }
 
-    /// The fault of the connection that a request was given; `None` if it was given none.
-    pub(super) fn of(connection: &CaptureConnection) -> Option<Option<String>> {
+    /// The watch over the connection that a request was given, if it was given one.
+    pub(super) fn of(connection: &CaptureConnection) -> Option<Self> {
         let mut extras = http::Extensions::new();
         connection.connection_metadata().as_ref()?.get_extras(&mut extras);
-        Some(extras.get::<Self>().and_then(|watch| watch.fault.get().cloned()))
+        extras.remove()
+    }
+
+    /// Why the target ended TLS, if it did over our certificate.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.fault.get().cloned()
+    }
+
+    /// The target answered a request by this connection.
+    pub(super) fn answered(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
     }
 
     fn notice<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(why)) = &done
+            && !self.is_answered.load(Ordering::Relaxed)
             && is_certificate_io_fault(why)
             && self.fault.set(why.to_string()).is_ok()
         {
@@ -239,5 +253,50 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, Error};
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// A target that ends TLS over our certificate.
+    struct Refusing;
+
+    impl AsyncRead for Refusing {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::Error::other(Error::AlertReceived(AlertDescription::CertificateExpired))))
+        }
+    }
+
+    impl AsyncWrite for Refusing {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_alert_of_a_target_that_has_answered_refuses_no_request() {
+        let clock = Arc::new(duly::ManualClock::default());
+        for is_answered in [false, true] {
+            let faults = CertificateFaults::new(clock.clone());
+            let watch = CertificateWatch::new(faults.clone(), "target");
+            if is_answered {
+                watch.answered();
+            }
+            let mut stream = Stream::new(Refusing, true, Count::default().add(), watch.clone());
+            stream.read_u8().await.unwrap_err();
+            assert_eq!(watch.fault().is_none(), is_answered);
+            assert_eq!(faults.since(Monotonic::default(), "target").is_none(), is_answered);
+        }
     }
 }

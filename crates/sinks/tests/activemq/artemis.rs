@@ -35,7 +35,7 @@ async fn a_topic_of_artemis_is_a_topic_if_the_configuration_says_so() {
         return;
     }
     let mut reader = Reader::to(shared().port());
-    reader.say(
+    reader.send(
         "SUBSCRIBE\nid:0\nack:auto\ndestination:orders.topic\nsubscription-type:MULTICAST\nreceipt:r\n\n\0",
     );
     assert_eq!(reader.next().command, "RECEIPT");

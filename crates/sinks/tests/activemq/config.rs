@@ -55,13 +55,13 @@ fn passwords_are_not_shown() {
 
 #[tokio::test]
 async fn the_doctor_names_what_would_be_lost_without_a_word() {
-    let look = async |settings: &str| {
+    let inspect = async |settings: &str| {
         let config = format!("kind = 'activemq'\nurl = 'stomp://127.0.0.1'\n{settings}");
         let config: SinkConfig = toml::from_str(&config).unwrap();
         let clock = std::sync::Arc::new(duly::SystemClock::new().unwrap());
         config.inspect(clock, std::time::Duration::from_secs(60), &[]).await
     };
-    assert_eq!(look("destination = 'queue'").await, []);
-    let remarks = look("destination = 'topic'").await;
+    assert_eq!(inspect("destination = 'queue'").await, []);
+    let remarks = inspect("destination = 'topic'").await;
     assert!(remarks.len() == 1 && remarks[0].remedy.contains("durable"), "{remarks:?}");
 }

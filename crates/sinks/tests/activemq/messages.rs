@@ -14,7 +14,7 @@ async fn a_topic_is_a_topic_if_the_configuration_says_so() {
         return;
     }
     let mut reader = Reader::to(shared().port());
-    reader.say("SUBSCRIBE\nid:0\nack:auto\ndestination:/topic/orders.messages\nreceipt:r\n\n\0");
+    reader.send("SUBSCRIBE\nid:0\nack:auto\ndestination:/topic/orders.messages\nreceipt:r\n\n\0");
     assert_eq!(reader.next().command, "RECEIPT");
     let sink = sink_with(&shared().url(), "destination = 'topic'");
     one(&sink, "orders.messages", "a").await.unwrap();

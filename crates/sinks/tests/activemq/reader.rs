@@ -31,12 +31,12 @@ impl Reader {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut reader = Self { stream: BufReader::new(stream) };
-        reader.say("CONNECT\naccept-version:1.2\nhost:x\nlogin:duly\npasscode:p@ss\n\n\0");
+        reader.send("CONNECT\naccept-version:1.2\nhost:x\nlogin:duly\npasscode:p@ss\n\n\0");
         assert_eq!(reader.next().command, "CONNECTED");
         reader
     }
 
-    pub(crate) fn say(&mut self, frame: &str) {
+    pub(crate) fn send(&mut self, frame: &str) {
         self.stream.get_mut().write_all(frame.as_bytes()).unwrap();
     }
 
@@ -102,7 +102,7 @@ impl Frame {
 /// All messages of a queue, which stay there.
 pub(crate) fn read(port: u16, queue: &str) -> Vec<Arrival> {
     let mut reader = Reader::to(port);
-    reader.say(&format!("SUBSCRIBE\nid:0\nbrowser:true\nack:auto\ndestination:/queue/{queue}\n\n\0"));
+    reader.send(&format!("SUBSCRIBE\nid:0\nbrowser:true\nack:auto\ndestination:/queue/{queue}\n\n\0"));
     let mut arrivals = Vec::new();
     loop {
         let frame = reader.next();
@@ -120,9 +120,9 @@ pub(crate) fn drain(port: u16, queue: &str) -> Vec<Arrival> {
     const MARK: &str = "mark";
     let mut reader = Reader::to(port);
     // What was acknowledged before this is there before it.
-    reader.say(&format!("SEND\ndestination:{queue}\ndestination-type:ANYCAST\n{MARK}:1\nreceipt:m\n\n\0"));
+    reader.send(&format!("SEND\ndestination:{queue}\ndestination-type:ANYCAST\n{MARK}:1\nreceipt:m\n\n\0"));
     assert_eq!(reader.next().command, "RECEIPT");
-    reader.say(&format!("SUBSCRIBE\nid:0\nack:auto\ndestination:{queue}\nsubscription-type:ANYCAST\n\n\0"));
+    reader.send(&format!("SUBSCRIBE\nid:0\nack:auto\ndestination:{queue}\nsubscription-type:ANYCAST\n\n\0"));
     let (mut arrivals, mut is_over) = (Vec::new(), false);
     loop {
         let frame = reader.next();
@@ -133,7 +133,7 @@ pub(crate) fn drain(port: u16, queue: &str) -> Vec<Arrival> {
         if frame.headers.contains_key(MARK) {
             // A subscription that is only left behind may be given the mark of the next reader.
             if !mem::replace(&mut is_over, true) {
-                reader.say("UNSUBSCRIBE\nid:0\nreceipt:u\n\n\0");
+                reader.send("UNSUBSCRIBE\nid:0\nreceipt:u\n\n\0");
             }
             continue;
         }

@@ -195,12 +195,14 @@ async fn the_doctor_names_topics_that_one_broker_can_stop() {
     reader::make_topic(&brokers, "a-sound", 1, &[("min.insync.replicas", "2")]).await;
     let text = format!("kind = 'kafka'\nbrokers = '{brokers}'");
     let config: SinkConfig = toml::from_str(&text).unwrap();
-    let remarks = config.inspect(Arc::new(SystemClock::new().unwrap()), PATIENCE, &[]).await;
+    let clock = Arc::new(SystemClock::new().unwrap());
+    let remarks = config.inspect(clock, PATIENCE, &["a-sound", "a-missing"]).await;
     let remark = |what: &str| {
         let found = remarks.iter().find(|remark| remark.detail.contains(what));
         &found.unwrap_or_else(|| panic!("{what} is not among {remarks:?}")).detail
     };
     assert!(remark("one replica").contains("a-lonely"), "{remarks:?}");
     assert!(remark("is not below").contains("a-strict"), "{remarks:?}");
+    assert!(remark("do not show this user").contains("a-missing"), "{remarks:?}");
     assert!(remarks.iter().all(|remark| !remark.detail.contains("a-sound")), "{remarks:?}");
 }

@@ -28,8 +28,8 @@ async fn a_wrong_password_pauses_the_lane_and_so_does_none() {
 #[tokio::test]
 async fn nobody_there_is_unreachable_and_so_is_somebody_who_does_not_speak_kafka() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for address in [gone, silent.local_addr().unwrap()] {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for address in [closed, silent.local_addr().unwrap()] {
         let sink = sink_with(&address.to_string(), "request_timeout = '2s'");
         let error = one(&sink, "orders", "a").await.unwrap_err();
         assert_eq!(error.kind, SinkErrorKind::Unreachable, "{}", error.detail);

@@ -9,7 +9,7 @@ use duly_core::{ErrorScope, Outcomes, SinkErrorKind};
 
 use crate::{
     one,
-    scripted::{self, Heard, taken, welcome},
+    scripted::{self, ClientPacket, taken, welcome},
     sink_with, to,
 };
 
@@ -40,9 +40,9 @@ async fn each_reason_of_a_broker_is_what_the_table_says() {
     for (code, kind, scope) in rows {
         // As an acknowledgement, and as a goodbye.
         for is_goodbye in [false, true] {
-            let (port, _) = scripted::start(move |heard| match heard {
-                Heard::Connect { .. } => Some(welcome(&[])),
-                Heard::Publish { id, .. } if !is_goodbye => Some(taken(*id, code)),
+            let (port, _) = scripted::start(move |packet| match packet {
+                ClientPacket::Connect { .. } => Some(welcome(&[])),
+                ClientPacket::Publish { id, .. } if !is_goodbye => Some(taken(*id, code)),
                 _ => Some(vec![0xe0, 2, code, 0]),
             });
             let error = one(&sink_with(&url(port), ""), "t", "a").await.unwrap_err();
@@ -54,8 +54,8 @@ async fn each_reason_of_a_broker_is_what_the_table_says() {
 
 #[tokio::test]
 async fn what_nobody_listens_to_is_taken_and_the_receipt_says_so() {
-    let (port, _) = scripted::start(|heard| match heard {
-        Heard::Publish { id, .. } => Some(taken(*id, 0x10)),
+    let (port, _) = scripted::start(|packet| match packet {
+        ClientPacket::Publish { id, .. } => Some(taken(*id, 0x10)),
         _ => Some(welcome(&[])),
     });
     let receipt = one(&sink_with(&url(port), ""), "t", "a").await.unwrap();
@@ -91,11 +91,11 @@ async fn an_outcome_is_reported_when_it_is_known_and_waits_for_no_other() {
     // The slow one is acknowledged once the others are reported, and not before: a call that waited for all would never end.
     let may_go = Arc::new(AtomicBool::new(false));
     let gate = may_go.clone();
-    let (port, _) = scripted::start(move |heard| match heard {
-        Heard::Connect { .. } => Some(welcome(&[])),
-        Heard::Publish { topic, .. } if topic == "slow" => Some(Vec::new()),
-        Heard::Publish { id, .. } => Some(taken(*id, 0)),
-        Heard::Ping if gate.load(Ordering::SeqCst) => Some(taken(1, 0)),
+    let (port, _) = scripted::start(move |packet| match packet {
+        ClientPacket::Connect { .. } => Some(welcome(&[])),
+        ClientPacket::Publish { topic, .. } if topic == "slow" => Some(Vec::new()),
+        ClientPacket::Publish { id, .. } => Some(taken(*id, 0)),
+        ClientPacket::Ping if gate.load(Ordering::SeqCst) => Some(taken(1, 0)),
         _ => Some(vec![0xd0, 0]),
     });
     let sink = sink_with(&url(port), "request_timeout = '4s'");
@@ -115,16 +115,18 @@ async fn a_topic_without_answers_gets_a_connection_of_its_own() {
     // Acknowledgements come in order: behind the silent topic nothing is answered on the same connection.
     let (port, all) = scripted::start({
         let is_silent = Arc::new(Mutex::new(std::collections::HashSet::new()));
-        move |heard| match heard {
-            Heard::Connect { .. } => Some(welcome(&[0x21, 0, 2])),
-            Heard::Publish { topic, .. } if topic == "silent" => {
+        move |packet| match packet {
+            ClientPacket::Connect { .. } => Some(welcome(&[0x21, 0, 2])),
+            ClientPacket::Publish { topic, .. } if topic == "silent" => {
                 is_silent.lock().unwrap().insert(std::thread::current().id());
                 Some(Vec::new())
             }
-            Heard::Publish { .. } if is_silent.lock().unwrap().contains(&std::thread::current().id()) => {
+            ClientPacket::Publish { .. }
+                if is_silent.lock().unwrap().contains(&std::thread::current().id()) =>
+            {
                 Some(Vec::new())
             }
-            Heard::Publish { id, .. } => Some(taken(*id, 0)),
+            ClientPacket::Publish { id, .. } => Some(taken(*id, 0)),
             _ => Some(Vec::new()),
         }
     });
@@ -139,16 +141,16 @@ async fn a_topic_without_answers_gets_a_connection_of_its_own() {
     assert!(outcomes[2].is_ok() && outcomes[3].is_ok(), "they went on another connection: {outcomes:?}");
     let outcomes = sink.deliver(&batch).await;
     assert!(outcomes[0].is_err() && outcomes[1..].iter().all(Result::is_ok), "{outcomes:?}");
-    let connects = all.try_iter().filter(|heard| matches!(heard, Heard::Connect { .. })).count();
+    let connects = all.try_iter().filter(|packet| matches!(packet, ClientPacket::Connect { .. })).count();
     assert_eq!(connects, 3, "the first, one for what it held up, one for the silent topic");
 }
 
 #[tokio::test]
 async fn a_topic_without_answers_leaves_connections_to_the_others_and_to_the_probe() {
-    let (port, _) = scripted::start(|heard| match heard {
-        Heard::Connect { .. } => Some(welcome(&[])),
-        Heard::Publish { topic, .. } if topic == "hung" => Some(Vec::new()),
-        Heard::Publish { id, .. } => Some(taken(*id, 0)),
+    let (port, _) = scripted::start(|packet| match packet {
+        ClientPacket::Connect { .. } => Some(welcome(&[])),
+        ClientPacket::Publish { topic, .. } if topic == "hung" => Some(Vec::new()),
+        ClientPacket::Publish { id, .. } => Some(taken(*id, 0)),
         _ => Some(vec![0xd0, 0]),
     });
     let sink = sink_with(&url(port), "request_timeout = '3s'");

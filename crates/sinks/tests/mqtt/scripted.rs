@@ -8,7 +8,7 @@ use std::{
 
 /// What a client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ClientPacket {
     /// CONNECT: its flags and client id.
     Connect { flags: u8, client_id: String },
     /// PUBLISH: its topic and number.
@@ -33,15 +33,15 @@ pub(crate) fn taken(id: u16, reason: u8) -> Vec<u8> {
 
 /// Starts one on a port of its own. `answer` gets what a client sends; `None` closes the connection. All of it can be received, too.
 pub(crate) fn start(
-    answer: impl Fn(&Heard) -> Option<Vec<u8>> + Clone + Send + 'static,
-) -> (u16, Receiver<Heard>) {
+    answer: impl Fn(&ClientPacket) -> Option<Vec<u8>> + Clone + Send + 'static,
+) -> (u16, Receiver<ClientPacket>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (heard, all) = channel();
+    let (packet, all) = channel();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (answer, heard) = (answer.clone(), heard.clone());
-            std::thread::spawn(move || serve(stream, &answer, &heard));
+            let (answer, packet) = (answer.clone(), packet.clone());
+            std::thread::spawn(move || serve(stream, &answer, &packet));
         }
     });
     (port, all)
@@ -49,17 +49,17 @@ pub(crate) fn start(
 
 fn serve(
     mut stream: TcpStream,
-    answer: &impl Fn(&Heard) -> Option<Vec<u8>>,
-    all: &Sender<Heard>,
+    answer: &impl Fn(&ClientPacket) -> Option<Vec<u8>>,
+    all: &Sender<ClientPacket>,
 ) -> Option<()> {
     loop {
-        let heard = next(&mut stream)?;
-        let _ = all.send(heard.clone());
-        stream.write_all(&answer(&heard)?).ok()?;
+        let packet = next(&mut stream)?;
+        let _ = all.send(packet.clone());
+        stream.write_all(&answer(&packet)?).ok()?;
     }
 }
 
-fn next(stream: &mut TcpStream) -> Option<Heard> {
+fn next(stream: &mut TcpStream) -> Option<ClientPacket> {
     let mut byte = [0];
     stream.read_exact(&mut byte).ok()?;
     let first = byte[0];
@@ -79,12 +79,12 @@ fn next(stream: &mut TcpStream) -> Option<Heard> {
         (String::from_utf8(rest[at + 2..at + 2 + length].to_vec()).unwrap(), at + 2 + length)
     };
     Some(match first >> 4 {
-        1 => Heard::Connect { flags: rest[7], client_id: text(11).0 },
+        1 => ClientPacket::Connect { flags: rest[7], client_id: text(11).0 },
         3 => {
             let (topic, end) = text(0);
-            Heard::Publish { topic, id: u16::from_be_bytes([rest[end], rest[end + 1]]) }
+            ClientPacket::Publish { topic, id: u16::from_be_bytes([rest[end], rest[end + 1]]) }
         }
-        12 => Heard::Ping,
-        other => Heard::Other(other),
+        12 => ClientPacket::Ping,
+        other => ClientPacket::Other(other),
     })
 }

@@ -9,7 +9,7 @@ use testkit::servers::artemis;
 
 use crate::{
     one,
-    scripted::{self, Heard, taken, welcome},
+    scripted::{self, ClientPacket, taken, welcome},
     sink_with, to,
 };
 
@@ -17,10 +17,10 @@ fn url(port: u16) -> String {
     format!("mqtt://127.0.0.1:{port}")
 }
 
-fn acknowledges(heard: &Heard) -> Option<Vec<u8>> {
-    match heard {
-        Heard::Connect { .. } => Some(welcome(&[])),
-        Heard::Publish { id, .. } => Some(taken(*id, 0)),
+fn acknowledges(packet: &ClientPacket) -> Option<Vec<u8>> {
+    match packet {
+        ClientPacket::Connect { .. } => Some(welcome(&[])),
+        ClientPacket::Publish { id, .. } => Some(taken(*id, 0)),
         _ => Some(Vec::new()),
     }
 }
@@ -29,13 +29,13 @@ fn acknowledges(heard: &Heard) -> Option<Vec<u8>> {
 async fn the_keep_alive_of_the_server_is_followed_while_an_answer_is_waited_for() {
     // One second; the acknowledgement comes after two signs of life.
     let waiting = Arc::new(Mutex::new((0, 0)));
-    let (port, _) = scripted::start(move |heard| {
+    let (port, _) = scripted::start(move |packet| {
         let mut waiting = waiting.lock().unwrap();
-        match heard {
-            Heard::Connect { .. } => return Some(welcome(&[0x13, 0, 1])),
-            Heard::Publish { id, .. } => *waiting = (*id, 0),
-            Heard::Ping => waiting.1 += 1,
-            Heard::Other(_) => {}
+        match packet {
+            ClientPacket::Connect { .. } => return Some(welcome(&[0x13, 0, 1])),
+            ClientPacket::Publish { id, .. } => *waiting = (*id, 0),
+            ClientPacket::Ping => waiting.1 += 1,
+            ClientPacket::Other(_) => {}
         }
         Some(if waiting.1 == 2 { taken(waiting.0, 0) } else { Vec::new() })
     });
@@ -44,13 +44,13 @@ async fn the_keep_alive_of_the_server_is_followed_while_an_answer_is_waited_for(
 
 #[tokio::test]
 async fn a_connection_is_left_before_the_server_would_close_it() {
-    let (port, all) = scripted::start(|heard| match heard {
-        Heard::Connect { .. } => Some(welcome(&[0x13, 0, 1])),
+    let (port, all) = scripted::start(|packet| match packet {
+        ClientPacket::Connect { .. } => Some(welcome(&[0x13, 0, 1])),
         other => acknowledges(other),
     });
     let sink = sink_with(&url(port), "request_timeout = '60s'");
     one(&sink, "t", "a").await.unwrap();
-    let is_goodbye = |heard: Heard| heard == Heard::Other(14);
+    let is_goodbye = |packet: ClientPacket| packet == ClientPacket::Other(14);
     tokio::task::spawn_blocking(move || while !is_goodbye(all.recv().unwrap()) {}).await.unwrap();
 }
 
@@ -63,8 +63,8 @@ async fn connections_have_the_client_id_of_the_configuration_and_numbers_where_t
     assert!(one[0].is_ok() && other[0].is_ok());
     let mut names: Vec<_> = all
         .try_iter()
-        .filter_map(|heard| match heard {
-            Heard::Connect { flags, client_id } => Some((client_id, flags & 2)),
+        .filter_map(|packet| match packet {
+            ClientPacket::Connect { flags, client_id } => Some((client_id, flags & 2)),
             _ => None,
         })
         .collect();
@@ -72,7 +72,7 @@ async fn connections_have_the_client_id_of_the_configuration_and_numbers_where_t
     assert_eq!(names, [("duly-a".to_owned(), 0), ("duly-a-1".to_owned(), 0)]);
     let (port, all) = scripted::start(acknowledges);
     crate::one(&sink_with(&url(port), ""), "t", "a").await.unwrap();
-    assert_eq!(all.recv().unwrap(), Heard::Connect { flags: 2, client_id: String::new() });
+    assert_eq!(all.recv().unwrap(), ClientPacket::Connect { flags: 2, client_id: String::new() });
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_host_that_is_dead_or_silent_leaves_time_for_the_next() {
     let batch = [to("t", "b")];
     let (b, c) = tokio::join!(sink.deliver(&batch), sink.deliver(&batch));
     assert!(b[0].is_ok() && c[0].is_ok());
-    let connects = all.try_iter().filter(|heard| matches!(heard, Heard::Connect { .. })).count();
+    let connects = all.try_iter().filter(|packet| matches!(packet, ClientPacket::Connect { .. })).count();
     assert_eq!(connects, 2, "the second connection began with the host that works");
 }
 

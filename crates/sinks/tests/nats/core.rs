@@ -26,15 +26,15 @@ fn url(nats: &Nats, user: &str) -> String {
 async fn listener(nats: &Nats) -> async_nats::Subscriber {
     let options = async_nats::ConnectOptions::with_user_and_password("all".into(), "x".into());
     let client = options.connect(nats.url()).await.unwrap();
-    let mut heard = client.subscribe(">").await.unwrap();
+    let mut subscriber = client.subscribe(">").await.unwrap();
     // Until the server has this one back to us, it may not know that we listen.
     client.publish("ready", "listening".into()).await.unwrap();
-    assert_eq!(heard.next().await.unwrap().payload, "listening");
-    heard
+    assert_eq!(subscriber.next().await.unwrap().payload, "listening");
+    subscriber
 }
 
-async fn next_id(heard: &mut async_nats::Subscriber) -> String {
-    heard.next().await.unwrap().headers.unwrap().get("duly-id").unwrap().to_string()
+async fn next_id(subscriber: &mut async_nats::Subscriber) -> String {
+    subscriber.next().await.unwrap().headers.unwrap().get("duly-id").unwrap().to_string()
 }
 
 #[tokio::test]
@@ -49,15 +49,15 @@ async fn whoever_listens_gets_it_and_nobody_has_to() {
     assert!(receipt.contains("at most once"), "{receipt}");
 
     let client = async_nats::connect(nats.url()).await.unwrap();
-    let mut heard = client.subscribe("orders").await.unwrap();
+    let mut subscriber = client.subscribe("orders").await.unwrap();
     // Until the server has this one back to us, it may not know that we listen.
     client.publish("orders", "listening".into()).await.unwrap();
-    assert_eq!(heard.next().await.unwrap().payload, "listening");
+    assert_eq!(subscriber.next().await.unwrap().payload, "listening");
     let batch: Vec<_> = (0..500).map(|n| to("orders", &format!("m{n}"))).collect();
     let outcomes = sink.deliver(&batch).await;
     assert!(outcomes.iter().all(Result::is_ok));
     for delivery in &batch {
-        let message = heard.next().await.unwrap();
+        let message = subscriber.next().await.unwrap();
         assert_eq!(message.headers.unwrap().get("duly-id").unwrap().as_str(), delivery.message.id.as_str());
     }
     nats.kill();
@@ -70,7 +70,7 @@ async fn a_user_who_may_not_listen_delivers_once_and_is_denied_by_subject() {
         return;
     }
     let nats = Nats::with(USERS);
-    let mut heard = listener(&nats).await;
+    let mut subscriber = listener(&nats).await;
     for user in ["mute", "few"] {
         let sink = sink_with(&url(&nats, user), "mode = 'core'\nrequest_timeout = '10m'");
         sink.probe().await.unwrap();
@@ -82,7 +82,7 @@ async fn a_user_who_may_not_listen_delivers_once_and_is_denied_by_subject() {
             let id = delivery.message.id.as_str();
             if delivery.message.topic.as_str() == "orders.new" {
                 assert!(outcome.is_ok(), "{outcome:?}");
-                assert_eq!(next_id(&mut heard).await, id, "once, and nothing else");
+                assert_eq!(next_id(&mut subscriber).await, id, "once, and nothing else");
                 continue;
             }
             let error = outcome.as_ref().unwrap_err();
@@ -92,7 +92,7 @@ async fn a_user_who_may_not_listen_delivers_once_and_is_denied_by_subject() {
     }
     let sink = sink_with(&url(&nats, "mute"), "mode = 'core'");
     one(&sink, "a\"b", "quoted").await.unwrap();
-    assert_eq!(next_id(&mut heard).await, "quoted");
+    assert_eq!(next_id(&mut subscriber).await, "quoted");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ mod config;
 mod core;
 mod creds;
 mod failures;
-mod look;
+mod inspect;
 mod once;
 mod rights;
 mod tls;

@@ -58,8 +58,8 @@ async fn the_leader_of_a_queue_is_killed_and_nothing_is_lost_or_dead() {
         let all = delivered(2 * MESSAGES);
         wait_until("all are delivered", limit, || all(&duly));
     });
-    let books = duly.totals().await.unwrap();
-    assert_eq!((books.delivered, books.dead), (2 * MESSAGES, 0), "{books:?}");
+    let totals = duly.totals().await.unwrap();
+    assert_eq!((totals.delivered, totals.dead), (2 * MESSAGES, 0), "{totals:?}");
     duly.shutdown().await.unwrap();
     let reader = Reader::new(&cluster.node(1).url()).await;
     let found: BTreeSet<String> = reader.ids(&hit).await.into_iter().collect();

@@ -53,7 +53,7 @@ async fn the_doctor_tells_a_user_that_may_not_publish_and_publishes_nothing() {
     }
     let reader = Reader::shared().await;
     let queue = reader.exchange("allowed", "duly").await;
-    let look = async |user: &str, settings: &str| {
+    let inspect = async |user: &str, settings: &str| {
         let url = format!("amqp://{user}@127.0.0.1:{}", shared().port());
         let config: SinkConfig =
             toml::from_str(&format!("kind = 'rabbitmq'\nurl = '{url}'\n{settings}")).unwrap();
@@ -62,13 +62,13 @@ async fn the_doctor_tells_a_user_that_may_not_publish_and_publishes_nothing() {
     };
     let (user, password) = FEW;
     let few = format!("{user}:{password}");
-    assert_eq!(look("guest:guest", "").await, []);
-    assert_eq!(look("guest:guest", "exchange = 'allowed'").await, []);
-    assert_eq!(look(&few, "exchange = 'allowed'").await, []);
-    let told = look(&few, "").await;
-    assert!(told.len() == 1 && told[0].detail.contains("amq.default"), "{told:?}");
-    let told = look("guest:guest", "exchange = 'amq.rabbitmq.trace'").await;
-    assert!(told.len() == 1 && told[0].remedy.contains("write permission"), "{told:?}");
+    assert_eq!(inspect("guest:guest", "").await, []);
+    assert_eq!(inspect("guest:guest", "exchange = 'allowed'").await, []);
+    assert_eq!(inspect(&few, "exchange = 'allowed'").await, []);
+    let findings = inspect(&few, "").await;
+    assert!(findings.len() == 1 && findings[0].detail.contains("amq.default"), "{findings:?}");
+    let findings = inspect("guest:guest", "exchange = 'amq.rabbitmq.trace'").await;
+    assert!(findings.len() == 1 && findings[0].remedy.contains("write permission"), "{findings:?}");
     assert!(reader.ids(&queue).await.is_empty(), "nothing was published");
 }
 

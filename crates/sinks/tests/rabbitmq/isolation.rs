@@ -18,16 +18,16 @@ const INTERNAL: &str = "amq.rabbitmq.trace/x";
 
 /// The outcomes of a call, each noted when it is reported.
 #[derive(Default)]
-struct Seen {
+struct ReportedOutcomes {
     results: Mutex<Vec<(usize, DeliveryResult)>>,
-    news: Notify,
+    reported: Notify,
 }
 
-impl Seen {
+impl ReportedOutcomes {
     async fn deliver(&self, sink: &Arc<dyn Sink>, batch: &[Delivery]) {
         let report = |index: usize, result: DeliveryResult| {
             self.results.lock().unwrap().push((index, result));
-            self.news.notify_one();
+            self.reported.notify_one();
         };
         sink.deliver_each(batch, &Outcomes::new(&report)).await;
     }
@@ -35,7 +35,7 @@ impl Seen {
     /// Until so many outcomes are there.
     async fn count(&self, count: usize) {
         while self.results.lock().unwrap().len() < count {
-            self.news.notified().await;
+            self.reported.notified().await;
         }
     }
 }
@@ -123,14 +123,6 @@ async fn the_exchange_and_the_routing_key_are_the_destination() {
     assert_eq!(destination("exchange = 'shop'\ntag_in_key = true", "orders"), "orders.paid");
 }
 
-/// Erlang that stops the process of a quorum queue, so that it confirms nothing.
-fn switch(queue: &str, verb: &str) -> String {
-    format!(
-        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
-         {{Name, _}} = amqqueue:get_pid(Q), sys:{verb}(Name)."
-    )
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker() {
     if !installed() {
@@ -144,24 +136,28 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
     let sink = sink_with(&shared().url(), "request_timeout = '6s'");
     one(&sink, &silent, "before").await.unwrap();
     one(&sink, &good, "before").await.unwrap();
-    tokio::task::block_in_place(|| shared().control(&["eval", &switch(&silent, "suspend")]));
+    tokio::task::block_in_place(|| shared().suspend_queues(&[&silent]));
 
     // Far more than it takes for the broker to stop reading from a connection.
     let topic = |n: usize| if n.is_multiple_of(4) { &silent } else { &good };
     let batch: Vec<_> = (0..2_000).map(|n| to(topic(n), &format!("m{n}"))).collect();
-    let seen = Seen::default();
+    let reported_outcomes = ReportedOutcomes::default();
     let others = async {
-        seen.count(1_500).await;
-        let first: Vec<usize> = seen.results.lock().unwrap().iter().map(|(index, _)| *index).collect();
+        reported_outcomes.count(1_500).await;
+        let first: Vec<usize> =
+            reported_outcomes.results.lock().unwrap().iter().map(|(index, _)| *index).collect();
         assert!(first.iter().filter(|index| *index % 4 != 0).count() >= 1_000, "they do not wait");
         for n in 0..20 {
             one(&sink, &good, &format!("beside-{n}")).await.unwrap();
         }
-        assert!(seen.results.lock().unwrap().len() < batch.len(), "calls beside it end before it does");
+        assert!(
+            reported_outcomes.results.lock().unwrap().len() < batch.len(),
+            "calls beside it end before it does"
+        );
     };
-    tokio::join!(seen.deliver(&sink, &batch), others);
+    tokio::join!(reported_outcomes.deliver(&sink, &batch), others);
     let mut unknown = 0;
-    for (index, result) in seen.results.lock().unwrap().iter() {
+    for (index, result) in reported_outcomes.results.lock().unwrap().iter() {
         match result {
             Ok(_) => assert_ne!(index % 4, 0),
             Err(error) => {
@@ -174,7 +170,7 @@ async fn a_silent_queue_holds_up_no_other_and_is_told_apart_from_a_silent_broker
         }
     }
     assert!((3..=600).contains(&unknown), "{unknown} were sent and not confirmed");
-    tokio::task::block_in_place(|| shared().control(&["eval", &switch(&silent, "resume")]));
+    tokio::task::block_in_place(|| shared().resume_queues(&[&silent]));
     let back = async { while one(&sink, &silent, "back").await.is_err() {} };
     tokio::time::timeout(Duration::from_secs(60), back).await.expect("it takes messages again");
 }
@@ -195,19 +191,13 @@ async fn more_silent_queues_than_shared_channels_hold_up_no_other() {
     }
     let sink = sink_with(&shared().url(), "request_timeout = '2s'");
     one(&sink, &good, "before").await.unwrap();
-    let all = |verb: &str| {
-        // A name is bound once in a scope.
-        let scope =
-            |queue: &String| format!("(fun() -> {} end)()", switch(queue, verb).trim_end_matches('.'));
-        let words = format!("{}.", silent.iter().map(scope).collect::<Vec<_>>().join(", "));
-        tokio::task::block_in_place(|| shared().control(&["eval", &words]));
-    };
-    all("suspend");
+    let names: Vec<&str> = silent.iter().map(String::as_str).collect();
+    tokio::task::block_in_place(|| shared().suspend_queues(&names));
     // More than a channel takes before it stands still.
     let batch: Vec<_> = (0..SILENT * 90).map(|n| to(&silent[n % SILENT], &format!("s{n}"))).collect();
     assert!(sink.deliver(&batch).await.iter().all(Result::is_err), "they are silent");
     for n in 0..10 {
         one(&sink, &good, &format!("after-{n}")).await.unwrap();
     }
-    all("resume");
+    tokio::task::block_in_place(|| shared().resume_queues(&names));
 }

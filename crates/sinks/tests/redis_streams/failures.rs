@@ -250,11 +250,11 @@ async fn an_old_redis() -> u16 {
         while let Ok((mut client, _)) = listener.accept().await {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = client.read(&mut bytes).await {
-                let asked = String::from_utf8_lossy(&bytes[..count]).to_uppercase();
-                for _ in asked.matches("SETINFO") {
+                let requested = String::from_utf8_lossy(&bytes[..count]).to_uppercase();
+                for _ in requested.matches("SETINFO") {
                     client.write_all(b"-ERR unknown subcommand\r\n").await.unwrap();
                 }
-                if asked.contains("INFO\r\n$6\r\nSERVER") {
+                if requested.contains("INFO\r\n$6\r\nSERVER") {
                     let info = "# Server\r\nredis_version:6.2.14\r\n";
                     client.write_all(format!("${}\r\n{info}\r\n", info.len()).as_bytes()).await.unwrap();
                 }

@@ -31,7 +31,7 @@ async fn store(redis: &Redis, prefix: &str, now: Now) -> Arc<RedisStore> {
 }
 
 fn mover(store: &Arc<RedisStore>) -> Arc<dyn InStoreDelivery> {
-    store.mover(lane(), StreamLimits::default()).unwrap()
+    store.in_store_delivery(lane(), StreamLimits::default()).unwrap()
 }
 
 /// Duly with its store, its sink and its mover in one Redis.
@@ -42,7 +42,7 @@ async fn engine(redis: &Redis) -> (Duly, Arc<RedisStore>) {
         .store(store.clone())
         .clock(clock)
         .sink("events", sink_to(redis), SinkOptions::default())
-        .mover("events", mover(&store))
+        .in_store_delivery("events", mover(&store))
         .start()
         .await
         .unwrap();
@@ -117,7 +117,7 @@ async fn what_is_moved_is_byte_for_byte_what_the_sink_appends_and_looks_as_if_it
     moved.insert(at(0), inserts()).await.unwrap();
     settled.insert(at(0), inserts()).await.unwrap();
 
-    let done = mover(&moved).move_due(at(20), 1000).await.unwrap();
+    let done = mover(&moved).deliver_due(at(20), 1000).await.unwrap();
     assert_eq!((done.messages.len(), done.next), (variety().len(), None));
     let claim = Claim {
         lane: Lane::Sink(lane()),
@@ -186,12 +186,12 @@ async fn what_duly_moves_is_there_once_counted_and_told_and_there_is_never_a_mar
     }
     wait("all is in the stream", || len(&redis, "orders") >= 300);
     assert_eq!(redis.run::<usize>(&["EXISTS", "duly:{main:0}:claim"]), 0);
-    let mut told = std::collections::BTreeSet::new();
-    while told.len() < 300 {
+    let mut reported = std::collections::BTreeSet::new();
+    while reported.len() < 300 {
         match events.next().await.unwrap() {
             Event::Delivered { id, lane, attempt, .. } => {
                 assert_eq!((lane.to_string().as_str(), attempt), ("events", 1));
-                assert!(told.insert(id), "told once");
+                assert!(reported.insert(id), "told once");
             }
             Event::Accepted { .. } => {}
             other => panic!("{other:?}"),
@@ -205,8 +205,8 @@ async fn what_duly_moves_is_there_once_counted_and_told_and_there_is_never_a_mar
     assert_eq!(duly.metrics().lateness.count(), 300);
     let commands: String = redis.run(&["INFO", "commandstats"]);
     assert!(!commands.contains("cmdstat_getex"), "the sink was not asked: {commands}");
-    let books = store.totals().await.unwrap();
-    assert!(books.balance() && books.delivered == 300, "{books:?}");
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance() && totals.delivered == 300, "{totals:?}");
     duly.shutdown().await.unwrap();
 }
 
@@ -231,8 +231,8 @@ async fn what_cannot_be_moved_goes_by_the_sink_and_holds_nobody_up() {
     assert!(matches!(clash, Err(duly::Error::Invalid(_))), "{clash:?}");
     wait("markers go", || markers(&redis).is_empty());
     assert_eq!(len(&redis, "orders"), 100);
-    let books = store.totals().await.unwrap();
-    assert!(books.balance() && (books.delivered, books.dead) == (100, 0), "{books:?}");
+    let totals = store.totals().await.unwrap();
+    assert!(totals.balance() && (totals.delivered, totals.dead) == (100, 0), "{totals:?}");
     // Once the key is free, what was denied goes out.
     redis.run::<()>(&["DEL", "no-stream"]);
     wait("all is there", || len(&redis, "no-stream") >= 50);
@@ -270,8 +270,8 @@ async fn a_cancel_that_races_with_the_move_is_either_done_or_too_late() {
             }
         }
     }
-    let books = store.totals().await.unwrap();
-    wait("the rest is moved", || len(&redis, "orders") as u64 + books.cancelled >= 2_000);
+    let totals = store.totals().await.unwrap();
+    wait("the rest is moved", || len(&redis, "orders") as u64 + totals.cancelled >= 2_000);
     let ids: Vec<MessageId> = all.iter().map(|id| id.parse().unwrap()).collect();
     let there: std::collections::BTreeSet<_> = crate::ids(&redis, "orders").into_iter().collect();
     assert_eq!(there.len(), len(&redis, "orders"), "none twice");
@@ -319,15 +319,15 @@ async fn a_redis_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
     there.sort_unstable();
     there.dedup();
     assert_eq!((there.len(), len(&redis, "orders")), (count, count));
-    let mut books = store.totals().await;
+    let mut totals = store.totals().await;
     for _ in 0..1_000 {
-        if books.as_ref().is_ok_and(|books| books.delivered == count as u64) {
+        if totals.as_ref().is_ok_and(|totals| totals.delivered == count as u64) {
             break;
         }
-        books = store.totals().await;
+        totals = store.totals().await;
     }
-    let books = books.unwrap();
-    assert!(books.balance() && books.delivered == count as u64, "{books:?}");
+    let totals = totals.unwrap();
+    assert!(totals.balance() && totals.delivered == count as u64, "{totals:?}");
     duly.shutdown().await.unwrap();
 }
 
@@ -347,7 +347,7 @@ async fn out_of_memory_messages_wait_and_go_on_by_themselves() {
     let mut looks = duly.events();
     loop {
         match looks.next().await.unwrap() {
-            Event::TargetAway { lane: away, detail } => {
+            Event::SinkUnreachable { lane: away, detail } => {
                 assert_eq!(away, lane);
                 assert!(detail.contains("OOM"), "{detail}");
                 break;

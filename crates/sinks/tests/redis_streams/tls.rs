@@ -59,14 +59,18 @@ async fn a_server_that_wants_a_certificate_of_ours_gets_it() {
     }
     let (redis, clients) = (Redis::single(), ClientCertificate::new());
     let (port, certificate) = by_tls(&redis, Some(&clients.authority()));
-    let with =
-        |own: &str| sink_with(&format!("rediss://127.0.0.1:{port}"), &format!("ca = '{certificate}'\n{own}"));
-    let known = with(&clients.settings());
+    let with = |scheme: &str, own: &str| {
+        sink_with(&format!("{scheme}://127.0.0.1:{port}"), &format!("ca = '{certificate}'\n{own}"))
+    };
+    let known = with("rediss", &clients.settings());
     known.probe().await.unwrap();
     one(&known, "orders", "a").await.unwrap();
     for own in [String::new(), ClientCertificate::new().settings()] {
-        let error = one(&with(&own), "orders", "b").await.unwrap_err();
-        assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{own}: {}", error.detail);
+        // As for a cluster: who refuses us is no cluster, but that comes later.
+        for scheme in ["rediss", "rediss-cluster"] {
+            let error = one(&with(scheme, &own), "orders", "b").await.unwrap_err();
+            assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{scheme} {own}: {}", error.detail);
+        }
     }
     assert_eq!(ids(&redis, "orders"), ["a"]);
 }

@@ -103,12 +103,12 @@ async fn a_name_server_that_hangs_delays_nobody() {
     // Each has to ask, and is answered by the other name server.
     let sink = || sink_with(&cluster.namesrv(), "request_timeout = '60s'");
     let (one_sink, other) = (sink(), sink());
-    let asked = async {
+    let requested = async {
         one_sink.probe().await.unwrap();
         one(&one_sink, "named", "a").await.unwrap();
         one(&other, "named", "b").await.unwrap();
     };
-    let in_time = tokio::time::timeout(Duration::from_secs(20), asked).await;
+    let in_time = tokio::time::timeout(Duration::from_secs(20), requested).await;
     second.pause();
     // Now none answers, and what is known still counts.
     let known = tokio::time::timeout(Duration::from_secs(20), one(&one_sink, "named", "c")).await;

@@ -8,8 +8,8 @@ use crate::{fresh_topic, ids, one, shared, sink_to, sink_with, to, until_taken};
 #[tokio::test]
 async fn nobody_there_is_unreachable_and_so_is_somebody_who_does_not_speak_it() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for address in [gone, silent.local_addr().unwrap()] {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for address in [closed, silent.local_addr().unwrap()] {
         let sink = sink_with(&address.to_string(), "request_timeout = '1s'");
         let error = one(&sink, "orders", "a").await.unwrap_err();
         assert_eq!(error.kind, SinkErrorKind::Unreachable, "{}", error.detail);
@@ -22,8 +22,8 @@ async fn the_first_name_server_that_answers_will_do() {
     if !installed() {
         return;
     }
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let sink = sink_with(&format!("{gone},{}", shared().namesrv()), "");
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let sink = sink_with(&format!("{closed},{}", shared().namesrv()), "");
     sink.probe().await.unwrap();
     one(&sink, &fresh_topic(), "a").await.unwrap();
 }

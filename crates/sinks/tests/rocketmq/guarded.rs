@@ -1,8 +1,13 @@
 //! A broker that asks who sends and who may, and by TLS if one likes; it makes no topics.
 
-use std::sync::OnceLock;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use duly::SystemClock;
 use duly_core::SinkErrorKind;
+use duly_sinks::SinkConfig;
 use testkit::{
     servers::rocketmq::{Options, Rocketmq, installed},
     tls::ClientCertificate,
@@ -60,6 +65,22 @@ async fn a_wrong_secret_pauses_the_lane_and_a_topic_that_is_not_there_is_denied(
             error.detail
         );
     }
+}
+
+#[tokio::test]
+async fn the_doctor_names_a_broker_that_may_lose_messages_and_a_topic_that_is_not_there() {
+    if !installed() {
+        return;
+    }
+    let keys = "access_key = 'duly'\nsecret_key = 'right-one'";
+    let text = format!("kind = 'rocketmq'\nnamesrv = '{}'\n{keys}", servers().namesrv());
+    let config: SinkConfig = toml::from_str(&text).unwrap();
+    let clock = Arc::new(SystemClock::new().unwrap());
+    let findings = config.inspect(clock, Duration::from_secs(60), &[THERE, "nowhere"]).await;
+    let says = |word: &str| findings.iter().any(|finding| finding.detail.contains(word));
+    assert!(says("flushDiskType = ASYNC_FLUSH"), "{findings:?}");
+    assert!(says("no broker has the topic \"nowhere\""), "{findings:?}");
+    assert_eq!(findings.len(), 2, "{findings:?}");
 }
 
 #[tokio::test]

@@ -43,8 +43,8 @@ impl Reader {
     fn is_behind(&mut self) -> bool {
         let (_, body) = self.ask(RUNTIME, json!({}));
         // It says nothing while it is still coming up.
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        told["table"]["dispatchBehindBytes"] != "0"
+        let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+        status["table"]["dispatchBehindBytes"] != "0"
     }
 
     fn queue(&mut self, topic: &str, queue: u32) -> Vec<Arrival> {

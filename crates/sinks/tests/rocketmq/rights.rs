@@ -61,14 +61,14 @@ fn ask(broker: &str, code: i32, fields: &[(&str, &str)], body: &Value) {
         header["extFields"][name] = Value::from(*value);
     }
     let header = header.to_string();
-    let mut wire = TcpStream::connect(broker).unwrap();
-    wire.write_all(&((4 + header.len() + body.len()) as u32).to_be_bytes()).unwrap();
-    wire.write_all(&(header.len() as u32).to_be_bytes()).unwrap();
-    wire.write_all(format!("{header}{body}").as_bytes()).unwrap();
+    let mut stream = TcpStream::connect(broker).unwrap();
+    stream.write_all(&((4 + header.len() + body.len()) as u32).to_be_bytes()).unwrap();
+    stream.write_all(&(header.len() as u32).to_be_bytes()).unwrap();
+    stream.write_all(format!("{header}{body}").as_bytes()).unwrap();
     let mut length = [0; 4];
-    wire.read_exact(&mut length).unwrap();
+    stream.read_exact(&mut length).unwrap();
     let mut answer = vec![0; u32::from_be_bytes(length) as usize];
-    wire.read_exact(&mut answer).unwrap();
+    stream.read_exact(&mut answer).unwrap();
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.contains("\"code\":0"), "{answer}");
 }

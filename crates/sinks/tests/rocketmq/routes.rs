@@ -151,9 +151,10 @@ async fn one_master_that_answers_is_enough_for_a_probe() {
 
 #[tokio::test]
 async fn queues_of_a_dead_broker_are_skipped() {
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let closed =
+        tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let broker = good().await;
-    let masters = vec![gone, broker.address.clone()];
+    let masters = vec![closed, broker.address.clone()];
     let namesrv = Peer::start(move |request| match request.code {
         ROUTE => Reply::ok(route(&masters, 4)),
         _ => Reply::ok(cluster(&masters)),

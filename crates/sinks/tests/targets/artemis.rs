@@ -1,21 +1,16 @@
 //! The far end of ActiveMQ Artemis: a real broker that all cases share, each with a queue of its own.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
-};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use duly::SystemClock;
-use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
-use duly_sinks::SinkConfig;
+use duly_core::{MessageId, Sink, StoredMessage};
 use testkit::{
     servers::artemis::{Artemis, shared},
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 use tokio::sync::RwLock;
 
-use super::{activemq::reader, turns::Turn};
+use super::{activemq::reader, stomp::StompQueue};
 
 /// Shared by all cases; one that stops the broker has it for itself, until it ends.
 static USERS: RwLock<()> = RwLock::const_new(());
@@ -23,43 +18,36 @@ static USERS: RwLock<()> = RwLock::const_new(());
 /// A queue of one case.
 pub(crate) struct Queue {
     broker: &'static Artemis,
-    name: String,
-    turn: Mutex<Turn>,
+    stomp: StompQueue,
     /// Taken out of the queue so far: nobody can look into it otherwise.
     read: Arc<Mutex<Vec<Arrival>>>,
 }
 
 /// A new queue.
 pub(crate) fn artemis() -> Queue {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    let name = format!("orders.{}", LAST.fetch_add(1, Ordering::SeqCst));
-    Queue { broker: shared(), name, turn: Mutex::new(Turn::with_others(&USERS)), read: Arc::default() }
+    Queue { broker: shared(), stomp: StompQueue::new(&USERS), read: Arc::default() }
 }
 
 #[async_trait]
 impl Target for Queue {
     fn sink(&self) -> Arc<dyn Sink> {
-        let config = format!("kind = 'activemq'\nurl = '{}'\nrequest_timeout = '60s'", self.broker.url());
-        let config: SinkConfig = toml::from_str(&config).unwrap();
-        config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
+        self.stomp.sink(&self.broker.url())
     }
 
     fn good(&self, id: MessageId) -> StoredMessage {
-        let (sink, topic) = ("target".parse().unwrap(), self.name.parse().unwrap());
-        StoredMessage::new(id, sink, topic, Timestamp::from_millis(1))
+        self.stomp.good(id)
     }
 
-    /// It would go to two queues.
     fn bad(&self, id: MessageId) -> StoredMessage {
-        StoredMessage { topic: "orders.a,orders.b".parse().unwrap(), ..self.good(id) }
+        self.stomp.bad(id)
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("activemq", "Artemis"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("activemq", "Artemis"), state)
     }
 
     async fn arrived(&self) -> Vec<Arrival> {
-        let (port, name, read) = (self.broker.port(), self.name.clone(), self.read.clone());
+        let (port, name, read) = (self.broker.port(), self.stomp.name.clone(), self.read.clone());
         let all = move || {
             let mut read = read.lock().unwrap();
             read.extend(reader::drain(port, &name));
@@ -69,9 +57,7 @@ impl Target for Queue {
     }
 
     async fn stop(&self) {
-        let turn = std::mem::take(&mut *self.turn.lock().unwrap());
-        let turn = turn.alone(&USERS).await;
-        *self.turn.lock().unwrap() = turn;
+        self.stomp.lock_broker().await;
         self.broker.kill();
     }
 

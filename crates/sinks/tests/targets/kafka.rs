@@ -14,7 +14,7 @@ use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::kafka::{Kafka, shared},
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 use tokio::sync::RwLock;
 
@@ -72,8 +72,8 @@ impl Target for Topic {
         message
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("kafka", "shown by"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("kafka", "shown by"), state)
     }
 
     /// It is not there.

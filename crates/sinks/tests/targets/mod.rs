@@ -3,13 +3,14 @@
 
 mod activemq;
 mod artemis;
+pub(crate) mod coverage;
 mod kafka;
 mod mqtt;
 mod nats;
 mod rabbitmq;
 mod redis_streams;
 mod rocketmq;
-pub(crate) mod shown;
+mod stomp;
 mod turns;
 mod webhook;
 

@@ -11,7 +11,7 @@ use duly_core::{MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::mosquitto::Mosquitto,
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 
 use reader::{Published, Reader};
@@ -65,8 +65,8 @@ impl Target for Subscribed {
         StoredMessage { topic: "topic/+".parse().unwrap(), ..self.good(id) }
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("mqtt", "shown by"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("mqtt", "shown by"), state)
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

@@ -17,7 +17,7 @@ use duly_sinks::SinkConfig;
 use futures_util::StreamExt;
 use testkit::{
     servers::nats::Nats,
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 use tokio::sync::{Mutex, watch};
 
@@ -109,8 +109,8 @@ impl Target for Stream {
         Some(StoredMessage { body, ..self.good(id) })
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("nats", "JetStream"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("nats", "JetStream"), state)
     }
 
     /// Somebody listens there who is no stream, and answers as one would when told to.
@@ -119,12 +119,12 @@ impl Target for Stream {
         if listeners.slow.is_none() {
             let (release, released) = watch::channel(false);
             let client = async_nats::connect(self.server.url()).await.unwrap();
-            let mut heard = client.subscribe("slow").await.unwrap();
+            let mut subscriber = client.subscribe("slow").await.unwrap();
             client.flush().await.unwrap();
             let taken = listeners.taken.clone();
             tokio::spawn(async move {
                 let mut released = released;
-                while let Some(message) = heard.next().await {
+                while let Some(message) = subscriber.next().await {
                     released.wait_for(|is_released| *is_released).await.unwrap();
                     taken.lock().unwrap().push(core_arrival(&message));
                     let answer = r#"{"stream":"SLOW","seq":1}"#;

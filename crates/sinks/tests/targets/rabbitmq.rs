@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use async_trait::async_trait;
@@ -20,7 +20,7 @@ use testkit::{
         proxy::Proxy,
         rabbitmq::{MESSAGE_BYTES_MAX, shared},
     },
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 use tokio::sync::Mutex;
 
@@ -29,12 +29,16 @@ pub(crate) struct Queue {
     proxy: Proxy,
     /// What was there when somebody looked.
     seen: Mutex<Vec<Arrival>>,
+    /// Whether there is a queue besides that stands still, and whether it goes on by now.
+    is_suspended: AtomicBool,
+    is_released: AtomicBool,
 }
 
 pub(crate) fn rabbitmq() -> Queue {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let name = format!("suite-{}", LAST.fetch_add(1, Ordering::Relaxed));
-    Queue { name, proxy: Proxy::to(shared().port()), seen: Mutex::default() }
+    let (is_suspended, is_released) = (AtomicBool::new(false), AtomicBool::new(false));
+    Queue { name, proxy: Proxy::to(shared().port()), seen: Mutex::default(), is_suspended, is_released }
 }
 
 impl Queue {
@@ -53,6 +57,10 @@ impl Queue {
         }
         channel.queue_declare(name.into(), options, table).await.unwrap();
         channel
+    }
+
+    fn suspended(&self) -> String {
+        format!("{}-suspended", self.name)
     }
 
     fn to(&self, topic: &str, id: MessageId) -> StoredMessage {
@@ -80,7 +88,12 @@ fn arrival(message: &BasicGetMessage) -> Arrival {
         key: get("duly-key"),
         content_type: properties.content_type().as_ref().unwrap().to_string(),
         body: message.delivery.data.clone().into(),
-        properties: headers.inner().keys().map(|name| (name.to_string(), text(name.as_str()))).collect(),
+        // A quorum queue adds numbers of its own.
+        properties: headers
+            .inner()
+            .keys()
+            .filter_map(|name| Some((name.to_string(), get(name.as_str())?)))
+            .collect(),
     }
 }
 
@@ -89,7 +102,10 @@ impl Target for Queue {
     fn sink(&self) -> Arc<dyn Sink> {
         // Made here, as the target itself is made where nothing can be awaited.
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.declare()));
-        let config = format!("kind = 'rabbitmq'\nurl = 'amqp://guest:guest@127.0.0.1:{}'", self.proxy.port());
+        let url = format!("amqp://guest:guest@127.0.0.1:{}", self.proxy.port());
+        // What is slow comes in the end, however slow the machine.
+        let timeout = if self.is_suspended.load(Ordering::SeqCst) { "\nrequest_timeout = '60s'" } else { "" };
+        let config = format!("kind = 'rabbitmq'\nurl = '{url}'{timeout}");
         let config: SinkConfig = toml::from_str(&config).unwrap();
         config.build(Arc::new(SystemClock::new().unwrap())).unwrap()
     }
@@ -112,8 +128,28 @@ impl Target for Queue {
         Some(StoredMessage { body, ..self.good(id) })
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("rabbitmq", "shown by"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("rabbitmq", "shown by"), state)
+    }
+
+    /// A quorum queue that stands still. The connection of the sink is new to it.
+    async fn slow(&self, id: MessageId) -> Option<StoredMessage> {
+        let name = self.suspended();
+        if !self.is_suspended.swap(true, Ordering::SeqCst) {
+            let quorum = [("x-queue-type", AMQPValue::LongString("quorum".into()))];
+            self.declare_as(&name, &quorum).await;
+            tokio::task::block_in_place(|| shared().suspend_queues(&[&name]));
+        }
+        Some(self.to(&name, id))
+    }
+
+    async fn release(&self) {
+        tokio::task::block_in_place(|| shared().resume_queues(&[&self.suspended()]));
+        self.is_released.store(true, Ordering::SeqCst);
+    }
+
+    async fn silent(&self, id: MessageId) -> Option<StoredMessage> {
+        self.slow(id).await
     }
 
     /// Only the broker itself publishes there.
@@ -134,8 +170,12 @@ impl Target for Queue {
         let channel = self.declare().await;
         let mut seen = self.seen.lock().await;
         let options = BasicGetOptions { no_ack: true };
-        while let Some(message) = channel.basic_get(self.name.as_str().into(), options).await.unwrap() {
-            seen.push(arrival(&message));
+        // Nobody reads from a queue that stands still.
+        let suspended = self.is_released.load(Ordering::SeqCst).then(|| self.suspended());
+        for name in [Some(self.name.clone()), suspended].into_iter().flatten() {
+            while let Some(message) = channel.basic_get(name.as_str().into(), options).await.unwrap() {
+                seen.push(arrival(&message));
+            }
         }
         seen.clone()
     }

@@ -17,7 +17,7 @@ use duly_sinks::SinkConfig;
 use redis::streams::StreamRangeReply;
 use testkit::{
     servers::redis::{Cluster, Redis, Sentinels},
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 
 /// Redis in one of its forms; what it has is read from `reader`'s servers.
@@ -166,8 +166,8 @@ impl<S: Servers> Target for Streams<S> {
         sink
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("redis_streams", self.column), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("redis_streams", self.column), state)
     }
 
     /// The server of the stream hangs.

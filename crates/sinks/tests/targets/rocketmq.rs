@@ -14,7 +14,7 @@ use duly_core::{Body, MessageId, Sink, StoredMessage, Timestamp};
 use duly_sinks::SinkConfig;
 use testkit::{
     servers::rocketmq::{Rocketmq, shared},
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 use tokio::sync::RwLock;
 
@@ -60,8 +60,8 @@ impl Target for Topic {
         message
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("rocketmq", "shown by"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("rocketmq", "shown by"), state)
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

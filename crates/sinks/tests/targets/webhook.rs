@@ -10,7 +10,7 @@ use duly_sinks::SinkConfig;
 use http::Response;
 use testkit::{
     http::{HttpServer, Reply, Request},
-    sink::{Arrival, Target},
+    sink::{Arrival, CannotShow, Target},
 };
 use tokio::sync::watch;
 
@@ -24,13 +24,13 @@ pub(crate) struct Webhook {
 const CLOSED: [&str; 3] = ["/hooks/refused", "/hooks/forbidden", "/hooks/full"];
 
 pub(crate) fn webhook() -> Webhook {
-    let (released, told) = watch::channel(false);
+    let (released, release_rx) = watch::channel(false);
     let decide = move |request: &Request| match request.uri.path() {
         "/hooks/refused" => Reply::status(422, "not this one"),
         "/hooks/forbidden" => Reply::status(403, ""),
         "/hooks/full" => Reply::header(429, "retry-after", "5"),
         "/hooks/silent" => Reply::Never,
-        "/hooks/slow" => Reply::Held(Response::new(Bytes::new()), told.clone()),
+        "/hooks/slow" => Reply::Held(Response::new(Bytes::new()), release_rx.clone()),
         _ => Reply::status(204, ""),
     };
     Webhook { server: HttpServer::start(decide), released }
@@ -93,8 +93,8 @@ impl Target for Webhook {
         Some(self.to("full", id))
     }
 
-    fn not_shown(&self, state: &str) -> Option<String> {
-        super::shown::not_shown(("webhook", "shown by"), state)
+    fn cannot_show(&self, state: &str) -> Option<CannotShow> {
+        super::coverage::cannot_show(("webhook", "shown by"), state)
     }
 
     async fn arrived(&self) -> Vec<Arrival> {

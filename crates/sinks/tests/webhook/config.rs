@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duly_sinks::{
-    Hidden, SinkConfig,
+    Secret, SinkConfig,
     webhook::{AllowPrivate, Permanent},
 };
 
@@ -20,12 +20,12 @@ fn every_setting_is_read() {
     assert_eq!((config.kind(), config.check()), ("webhook", vec![]));
     assert_eq!((config.batch(), config.call_timeout()), (8, Duration::from_secs(3)));
     let SinkConfig::Webhook(webhook) = config else { panic!("{config:?}") };
-    assert_eq!(webhook.url, Some(Hidden::from("https://example.com/hooks")));
-    assert_eq!(webhook.secret.0, [Hidden::from("words")]);
+    assert_eq!(webhook.url, Some(Secret::new("https://example.com/hooks")));
+    assert_eq!(webhook.secret.0, [Secret::new("words")]);
     assert_eq!(webhook.allow_private, AllowPrivate::Networks(vec!["10.0.0.0/8".into()]));
     assert_eq!(webhook.permanent, Permanent::These(vec![400, 410]));
     assert_eq!(webhook.per_origin, Some(9));
-    assert_eq!(webhook.headers["x-a"], Hidden::from("b"));
+    assert_eq!(webhook.headers["x-a"], Secret::new("b"));
 }
 
 #[test]

@@ -50,9 +50,9 @@ fn to_path(requests: &[Request], path: &str) -> usize {
 
 #[tokio::test]
 async fn all_fast_messages_arrive_while_the_slow_ones_are_unanswered() {
-    let (release, told) = watch::channel(false);
+    let (release, release_rx) = watch::channel(false);
     let server = HttpServer::start(move |request| match request.uri.path() {
-        "/slow" => Reply::Held(Response::new(Bytes::new()), told.clone()),
+        "/slow" => Reply::Held(Response::new(Bytes::new()), release_rx.clone()),
         _ => Reply::status(204, ""),
     });
     let duly = start(&format!("url = '{}'", server.url())).await;
@@ -81,8 +81,8 @@ async fn a_silent_url_takes_nothing_from_a_good_one() {
     send(&duly, (0..1_000).map(|n| format!("{}/hook?{n}", good.url()))).await;
     delivered(&duly, 1_000).await;
     assert_eq!(to_path(&good.requests(), "/hook"), 1_000);
-    let (asked, open) = (silent.requests().len(), silent.open_max());
-    assert!(asked <= 128 && open <= 128, "{asked} requests and {open} connections to the silent one");
+    let (requested, open) = (silent.requests().len(), silent.open_max());
+    assert!(requested <= 128 && open <= 128, "{requested} requests and {open} connections to the silent one");
     assert_eq!(duly.stats().dead, 0);
 }
 

@@ -63,12 +63,12 @@ async fn a_target_that_repeats_what_it_was_sent_gives_nothing_away() {
 
 #[tokio::test]
 async fn an_address_that_is_not_reached_is_named_without_its_path() {
-    let gone = HttpServer::start(|_| Reply::status(200, ""));
-    gone.stop();
-    let config: SinkConfig = toml::from_str(&settings(&gone.url())).unwrap();
+    let closed = HttpServer::start(|_| Reply::status(200, ""));
+    closed.stop();
+    let config: SinkConfig = toml::from_str(&settings(&closed.url())).unwrap();
     let sink = config.build(std::sync::Arc::new(duly::ManualClock::new())).unwrap();
     let error = failure(&sink, "a").await;
-    assert!(error.detail.contains(&gone.addr().to_string()), "{}", error.detail);
+    assert!(error.detail.contains(&closed.addr().to_string()), "{}", error.detail);
     assert_clean(&error.detail);
     assert_clean(&sink.probe().await.unwrap_err().detail);
 }

@@ -38,18 +38,18 @@ async fn the_outage_of_one_url_is_the_failure_of_its_message_alone() {
         "/cut" => Reply::HangUp,
         _ => Reply::status(410, ""),
     });
-    let gone = by_path();
-    gone.stop();
+    let closed = by_path();
+    closed.stop();
     let settings = format!(
         "url = '{}'\nallow_urls = ['http://127.0.0.1:*', 'https://127.0.0.1:*', 'http://*.invalid']",
-        gone.url()
+        closed.url()
     );
     let (sink, _) = sink_with(&format!("{settings}\nallow_private = true"));
     let own = failure(&sink, "a").await;
     assert_eq!((own.kind, own.scope), (Unreachable, ErrorScope::Target), "the sink's own target");
     let path = |path: &str| format!("{}/{path}", server.url());
     for (topic, kind, scope) in [
-        (format!("{}/a", gone.url()), Denied, ErrorScope::Destination),
+        (format!("{}/a", closed.url()), Denied, ErrorScope::Destination),
         (format!("https://{}/a", server.addr()), Denied, ErrorScope::Destination),
         ("http://no-such-host.invalid/".into(), Denied, ErrorScope::Destination),
         (path("locked"), Denied, ErrorScope::Destination),

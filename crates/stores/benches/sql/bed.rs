@@ -96,7 +96,7 @@ pub(crate) fn lane() -> Lane {
 
 /// The `n`th message, due at `due`, with an id as Duly makes them.
 pub(crate) fn message(n: usize, made: Timestamp, due: Timestamp, body: usize) -> StoredMessage {
-    let id = MessageId::made(made, n as u128);
+    let id = MessageId::generate(made, n as u128);
     let mut message = StoredMessage::new(id, SinkName::queue(), Topic::parse("work").unwrap(), due);
     message.body = Body::text("x".repeat(body));
     message

@@ -1,4 +1,4 @@
-//! How late messages come: the pair beside the Redis store and the commits of the same MySQL.
+//! How late messages come: the redis+mysql store beside the Redis store and the commits of the same MySQL.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,7 +7,7 @@ use std::{
 
 use duly::{Builder, Clock, Duly, SinkOptions};
 use duly_core::{Delivery, Monotonic, Outcomes, Sink, SinkError, Store, Timestamp};
-use duly_stores::{RedisStore, SqlStore, TieredStore, redis, sql, tiered};
+use duly_stores::{RedisAndMysqlStore, RedisStore, SqlStore, redis, redis_and_mysql, sql};
 use testkit::{
     bench::report::{Report, quantile},
     servers::redis::Redis,
@@ -51,9 +51,9 @@ pub(crate) async fn lateness(report: &mut Report, arguments: &Arguments) {
     let by_redis = run(Arc::new(store), Arc::new(clock), arguments).await;
     let (store, clock) = SqlStore::join(&server.database(), sql::Options::new(2), machine()).await.unwrap();
     let by_mysql = run(Arc::new(store), Arc::new(clock), arguments).await;
-    let options = tiered::Options::new(sql::Options::new(3));
+    let options = redis_and_mysql::Options::new(sql::Options::new(3));
     let (store, clock) =
-        TieredStore::join(&redis.url(), &server.database(), options, machine()).await.unwrap();
+        RedisAndMysqlStore::join(&redis.url(), &server.database(), options, machine()).await.unwrap();
     let by_pair = run(Arc::new(store), Arc::new(clock), arguments).await;
     let commit = commits(&server).await;
     let p99 = |times: &[f64]| quantile(times, 0.99);

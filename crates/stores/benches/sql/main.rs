@@ -1,4 +1,4 @@
-//! Messages in MySQL, PostgreSQL and the pair, beside bare statements on the same server: `cargo xtask bench sql`.
+//! Messages in MySQL, PostgreSQL and redis+mysql, beside bare statements on the same server: `cargo xtask bench sql`.
 //!
 //! Real servers with durable settings; everything in one run.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure has nothing else to say")]

@@ -2,7 +2,7 @@
 
 use duly::Clock;
 use duly_core::Store;
-use duly_stores::{TieredStore, sql, tiered};
+use duly_stores::{RedisAndMysqlStore, redis_and_mysql, sql};
 use testkit::{
     bench::report::{Report, quantile},
     servers::redis::Redis,
@@ -82,8 +82,8 @@ async fn claim_times(
 pub(crate) async fn memory(report: &mut Report, arguments: &Arguments) {
     let (server, redis) = (Server::start(Kind::Mysql), Redis::single());
     let database = server.database();
-    let options = tiered::Options::new(sql::Options::new(1));
-    let (store, clock) = TieredStore::join(&redis.url(), &database, options, machine()).await.unwrap();
+    let options = redis_and_mysql::Options::new(sql::Options::new(1));
+    let (store, clock) = RedisAndMysqlStore::join(&redis.url(), &database, options, machine()).await.unwrap();
     let now = clock.now();
     let soon = now.wall().saturating_add(std::time::Duration::from_secs(1800));
     store
@@ -103,7 +103,7 @@ pub(crate) async fn memory(report: &mut Report, arguments: &Arguments) {
             clock.sleep_until(clock.now().mono().saturating_add(std::time::Duration::from_secs(1))).await;
         }
     };
-    // Rows that were accepted by the pair are marked, as these are.
+    // Rows that were accepted by the redis+mysql store are marked, as these are.
     let mark = "UPDATE delay_message SET unindexed_at = queue_at WHERE queue_no > 0 AND message_id LIKE 'fill-%' AND unindexed_at IS NULL";
     fill(&server, &database, 0, FEW, lane_no, first_due);
     server.run(&database, mark);

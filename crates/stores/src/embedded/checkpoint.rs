@@ -1,4 +1,4 @@
-//! Checkpoints: make durable what was moved, say so in the manifest, and let go of what is not needed any more.
+//! Checkpoints: sync what was moved, name it in a new manifest, and delete what that manifest does not need.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 
 use duly_core::{
     Lane,
-    store::{Holder, StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind},
 };
 
 use super::{
@@ -16,43 +16,36 @@ use super::{
     disk::{DiskFile, beyond_repair},
     ended::Slice,
     engine::Engine,
-    flight::{ClaimLog, Note},
+    in_flight::{ClaimLog, ClaimRecord},
     lanes::LaneState,
-    manifest::{FORMAT, LaneLine, Manifest, SliceLine, TableLine},
-    table::{KEY_BYTES, write_gone},
+    manifest::{EverCounts, FORMAT, JournalStart, LaneLine, Manifest, TableLine},
+    table::{GoneRecords, Table},
 };
 
-/// A keys file to be added to, and how it was.
-struct Gone {
-    table: u32,
-    file: Arc<dyn DiskFile>,
-    bytes: Vec<u8>,
-    entries: Vec<u32>,
-    keys_len: u64,
-    keys_crc: u32,
-}
-
-/// What one checkpoint lets go of.
+/// What one checkpoint writes, and what can be deleted afterwards.
 struct Snapshot {
     manifest: Manifest,
-    gone: Vec<Gone>,
-    buried: Vec<u32>,
-    slices: Vec<Slice>,
+    gone: Vec<GoneRecords>,
+    /// Tables that the manifest does not name.
+    obsolete: Vec<u32>,
+    /// Slices that it does not name.
+    expired: Vec<Slice>,
+    /// Claims logs that it does not need.
     old_claims: Vec<u32>,
-    /// Lanes that it does not name any more.
+    /// Lanes that it does not name.
     forgotten: Vec<Lane>,
-    /// Frames before this one must be durable first.
+    /// The manifest is valid only once all frames before this one are durable.
     next_frame: u64,
 }
 
 impl Shared {
-    /// Makes a checkpoint: the journal before it is not needed any more.
+    /// Makes a checkpoint: afterwards the journal before it is not needed.
     pub(super) fn checkpoint(&self) -> io::Result<()> {
         let (segment, added) = {
             let mut engine = self.engine();
             (engine.journal.current(), engine.journal.cut())
         };
-        // What is read back from the journal must be in it: a segment used again holds old entries until then.
+        // Entries are read back from the journal below. A reused segment holds old bytes until the frame is written.
         if !self.wait_durable(added) {
             return Ok(());
         }
@@ -61,25 +54,25 @@ impl Shared {
         self.relocate(segment)?;
         self.write_slices()?;
         self.sync_dirty()?;
-        let claims = self.engine().file_number();
+        let claims = self.engine().sequences.file_number();
         let claims_path = self.dir.join(format!("claims-{claims}"));
         let claims_file = self.disk.open(&claims_path)?;
         let room = ClaimLog::room(self.engine().options.segment_bytes);
         claims_file.allocate(room).inspect_err(|_| {
-            // Half laid down it would only hold the room that is missing.
+            // A file that is allocated in part would only take room that is missing.
             let _ = self.disk.remove(&claims_path);
         })?;
         let mut snapshot = {
             let mut engine = self.engine();
             // Under the lock, so that no claim falls between the two files.
-            self.claims.switch(claims_file, &notes(&engine))?;
+            self.claims.switch(claims_file, &claim_records(&engine))?;
             let snapshot = take_snapshot(&mut engine, segment, claims);
-            engine.claim_files.push(claims);
+            engine.in_flight.add_log(claims);
             snapshot
         };
         self.forget_numbers(&snapshot.forgotten);
         match self.write_snapshot(&mut snapshot) {
-            Ok(true) => self.let_go(snapshot),
+            Ok(true) => self.delete_obsolete(snapshot),
             Ok(false) => Ok(()),
             Err(error) => {
                 self.engine().take_back(snapshot);
@@ -88,7 +81,8 @@ impl Shared {
         }
     }
 
-    /// Whoever took a number from here before is given another when its message is accepted.
+    /// Removes forgotten lanes from the numbers that inserts look up without the engine's lock. An insert that has read such a number
+    /// gets another one when its message is accepted.
     fn forget_numbers(&self, lanes: &[Lane]) {
         if lanes.is_empty() {
             return;
@@ -101,9 +95,9 @@ impl Shared {
 
     /// Makes the snapshot durable; `false` if the store stopped first.
     fn write_snapshot(&self, snapshot: &mut Snapshot) -> io::Result<bool> {
-        for gone in &snapshot.gone {
-            gone.file.write_at(&gone.bytes, gone.keys_len)?;
-            gone.file.sync().map_err(beyond_repair)?;
+        for records in &snapshot.gone {
+            records.file.write_at(&records.bytes, records.at)?;
+            records.file.sync().map_err(beyond_repair)?;
         }
         if !self.wait_durable(snapshot.next_frame) {
             return Ok(false);
@@ -115,13 +109,13 @@ impl Shared {
     /// Waits until every frame before `next` is durable; `false` if the store stopped first.
     fn wait_durable(&self, next: u64) -> bool {
         let mut engine = self.engine();
-        while engine.journal.durable + 1 < next {
-            if engine.stop {
+        while !engine.journal.is_durable_before(next) {
+            if engine.lifecycle.is_stopped() {
                 return false;
             }
-            engine.keeper_waits = true;
+            engine.journal.await_frame();
             self.wake(&mut engine);
-            engine = self.keeper.wait(engine).unwrap_or_else(PoisonError::into_inner);
+            engine = self.background.wait(engine).unwrap_or_else(PoisonError::into_inner);
         }
         true
     }
@@ -129,72 +123,42 @@ impl Shared {
     /// Writes the ends of messages to their slices.
     pub(super) fn write_slices(&self) -> io::Result<()> {
         loop {
-            let found = {
-                let mut engine = self.engine();
-                engine.ended.slices.iter_mut().find(|slice| !slice.buffer.is_empty()).map(|slice| {
-                    // A copy: until the bytes are in the file, they are looked for in the buffer.
-                    (slice.number, slice.file.clone(), slice.file_len, slice.buffer.clone())
-                })
-            };
-            let Some((number, file, at, bytes)) = found else { return Ok(()) };
-            file.write_at(&bytes, at)?;
-            let mut engine = self.engine();
-            let Some(slice) = engine.ended.slices.iter_mut().find(|slice| slice.number == number) else {
-                continue;
-            };
-            slice.buffer.drain(..bytes.len());
-            slice.file_len += bytes.len() as u64;
-            slice.file_crc = crc32c::crc32c_append(slice.file_crc, &bytes);
-            slice.dirty = true;
-            drop(engine);
-            self.note_progress();
+            let Some(unwritten) = self.engine().ended.unwritten() else { return Ok(()) };
+            unwritten.file.write_at(&unwritten.bytes, unwritten.at)?;
+            let is_kept = self.engine().ended.wrote(&unwritten);
+            if is_kept {
+                self.note_progress();
+            }
         }
     }
 
     fn sync_dirty(&self) -> io::Result<()> {
         let files: Vec<Arc<dyn DiskFile>> = {
             let mut engine = self.engine();
-            let tables = engine.tables.values_mut().filter(|table| table.dirty).flat_map(|table| {
-                table.dirty = false;
-                [table.data.clone(), table.keys.clone()]
-            });
-            let mut files: Vec<_> = tables.collect();
-            for slice in engine.ended.slices.iter_mut().filter(|slice| slice.dirty) {
-                slice.dirty = false;
-                files.push(slice.file.clone());
-            }
+            let dirty = engine.tables.iter_mut().filter_map(|table| table.take_dirty().then_some(table));
+            let files = dirty.flat_map(|table| [table.data().clone(), table.keys().file().clone()]);
+            let mut files: Vec<_> = files.collect();
+            files.extend(engine.ended.take_dirty());
             files
         };
         sync_all(&files, Builder::new).map_err(beyond_repair)
     }
 
-    /// Removes what the new manifest no longer names, and uses old segments again.
-    fn let_go(&self, snapshot: Snapshot) -> io::Result<()> {
+    /// Deletes the files that the new manifest does not name, and reuses old segments.
+    fn delete_obsolete(&self, snapshot: Snapshot) -> io::Result<()> {
         let mut names: Vec<String> = snapshot
-            .buried
+            .obsolete
             .iter()
             .flat_map(|number| [format!("table-{number}.data"), format!("table-{number}.keys")])
-            .chain(snapshot.slices.iter().map(|slice| format!("ended-{}", slice.number)))
+            .chain(snapshot.expired.iter().map(|slice| format!("ended-{}", slice.number())))
             .collect();
         names.extend(snapshot.old_claims.iter().map(|number| format!("claims-{number}")));
-        let retired: Vec<u32> = {
+        let unneeded = {
             let mut engine = self.engine();
-            let mut retired = Vec::new();
-            while engine.journal.segments.len() > 1
-                && engine
-                    .journal
-                    .segments
-                    .front()
-                    .is_some_and(|first| first.number < snapshot.manifest.journal_start)
-            {
-                retired.extend(engine.journal.segments.pop_front().map(|segment| segment.number));
-            }
-            // What was added since the snapshot is little; counting it as covered delays the next checkpoint a little.
-            engine.checkpointed_at = engine.journal.appended;
-            engine.claim_files.retain(|number| !snapshot.old_claims.contains(number));
-            retired
+            engine.in_flight.remove_logs(&snapshot.old_claims);
+            engine.journal.checkpointed(snapshot.manifest.journal.segment)
         };
-        for number in retired {
+        for number in unneeded {
             self.reuse(number)?;
         }
         for name in names {
@@ -213,20 +177,20 @@ impl Shared {
         /// Segments kept ready at the most: a burst takes several at once.
         const READY_MAX: usize = 6;
         let path = self.dir.join(format!("journal-{old}"));
-        // One that came with a backup has no room laid down, and one of format 1 no header.
+        // A segment from a backup is not allocated to its full length, and one of format 1 has no header.
         let len = self.disk.open(&path)?.len()?;
         let number = {
             let mut engine = self.engine();
-            let outdated = old < engine.journal.salted_from || len < engine.options.segment_bytes;
-            if engine.journal.spares.len() >= READY_MAX || outdated {
+            let outdated = old < engine.journal.salted_from() || len < engine.options.segment_bytes;
+            if engine.journal.spare_count() >= READY_MAX || outdated {
                 drop(engine);
                 return self.disk.remove(&path);
             }
-            engine.file_number()
+            engine.sequences.file_number()
         };
         let segment = super::segment::reuse(&*self.disk, &self.dir, old, number)?;
         self.disk.sync_dir(&self.dir)?;
-        self.engine().journal.spares.push_back(segment);
+        self.engine().journal.add_spare(segment);
         Ok(())
     }
 
@@ -235,10 +199,10 @@ impl Shared {
         {
             let mut engine = self.engine();
             engine.check_open()?;
-            engine.closed = Some("the store is closed".into());
+            engine.lifecycle.close("the store is closed".into());
         }
-        // The keeper may be in the middle of a round: it goes first.
-        let _keeping = super::locked(&self.keeping);
+        // The background thread finishes its round first.
+        let _round = super::locked(&self.round);
         self.checkpoint().map_err(|error| {
             StoreError::new(
                 StoreErrorKind::Unavailable,
@@ -250,23 +214,22 @@ impl Shared {
 }
 
 impl Engine {
-    /// The snapshot could not be written: everything is as it was, and the next one tries again.
+    /// The snapshot could not be written: everything is as it was before, and the next checkpoint tries again.
     fn take_back(&mut self, snapshot: Snapshot) {
-        for gone in snapshot.gone {
-            if let Some(table) = self.tables.get_mut(&gone.table) {
-                (table.keys_len, table.keys_crc) = (gone.keys_len, gone.keys_crc);
-                table.gone.extend(gone.entries);
+        for records in snapshot.gone {
+            if let Some(table) = self.tables.get_mut(records.table) {
+                table.restore_gone(records);
             }
         }
-        self.graveyard.extend(snapshot.buried);
-        self.ended_over.extend(snapshot.slices);
+        self.tables.put_obsolete_back(snapshot.obsolete);
+        self.ended.put_expired_back(snapshot.expired);
     }
 }
 
-/// Syncs many files a few at a time: the file system then writes its own journal once for several of them.
-/// Where there is no thread to be had, this one does the work: a checkpoint must not depend on a spare thread.
+/// Syncs many files, several at the same time: the file system then writes its own journal once for several of them.
+/// If no thread can be started, the calling one does the work: a checkpoint must not depend on another thread.
 fn sync_all(files: &[Arc<dyn DiskFile>], builder: impl Fn() -> Builder) -> io::Result<()> {
-    /// Threads that sync beside each other.
+    /// Threads that sync at the same time.
     const THREADS: usize = 8;
     if files.len() <= 2 {
         return files.iter().try_for_each(|file| file.sync());
@@ -287,89 +250,64 @@ fn sync_all(files: &[Arc<dyn DiskFile>], builder: impl Fn() -> Builder) -> io::R
     })
 }
 
-/// `segment` was the current one when the checkpoint began: what ended since then is nowhere else.
+/// Takes the state of now for a manifest. `segment` was the current one when the checkpoint began: ends since then are only in the
+/// journal.
 fn take_snapshot(engine: &mut Engine, segment: u32, claims: u32) -> Snapshot {
     let next_frame = engine.journal.cut();
-    let first = engine.journal.segments.iter().find(|known| known.live > 0 || known.number == segment);
-    let (journal_start, first_frame) =
-        first.map_or((segment, next_frame), |known| (known.number, known.first));
-    let buried = std::mem::take(&mut engine.graveyard);
-    for number in &buried {
-        engine.tables.remove(number);
-    }
-    let slices = std::mem::take(&mut engine.ended_over);
-    let mut gone = Vec::new();
-    let mut tables = Vec::new();
-    for table in engine.tables.values_mut() {
-        if !table.gone.is_empty() {
-            let mut bytes = Vec::with_capacity(table.gone.len() / 5 * KEY_BYTES + KEY_BYTES);
-            let entries = std::mem::take(&mut table.gone);
-            write_gone(&entries, &mut bytes);
-            let (keys_len, keys_crc) = (table.keys_len, table.keys_crc);
-            table.added_keys(&bytes);
-            let (table, file) = (table.number, table.keys.clone());
-            gone.push(Gone { table, file, bytes, entries, keys_len, keys_crc });
-        }
-        tables.push(TableLine {
-            number: table.number,
-            kind: table.kind,
-            data_len: table.data_len,
-            keys_len: table.keys_len,
-            keys_crc: table.keys_crc,
-        });
-    }
+    let (first_segment, first_frame) = engine.journal.first_needed(segment).unwrap_or((segment, next_frame));
+    let obsolete = engine.tables.take_obsolete();
+    let expired = engine.ended.take_expired();
+    let gone = engine.tables.iter_mut().filter_map(Table::take_gone).collect();
+    let mut tables: Vec<TableLine> = engine.tables.iter().map(table_line).collect();
     tables.sort_by_key(|table| table.number);
     let Engine { lanes, ended, .. } = &mut *engine;
-    // If the manifest cannot be written, the one before it still names them: a lane may have two numbers then, and keeps the later one.
-    let forgotten = lanes.forget(journal_start, |number| ended.names_lane(number));
+    // If this manifest cannot be written, the one before it still names the forgotten lanes. After a restart a lane may then have two
+    // numbers, and keeps the later one.
+    let forgotten = lanes.forget(first_segment, |number| ended.names_lane(number));
     let mut lanes: Vec<_> = engine.lanes.numbered().map(lane_line).collect();
     lanes.sort_by_key(|line| line.number);
     let manifest = Manifest {
         format: FORMAT,
-        journal_start,
-        first_frame,
-        next_frame,
-        opened: engine.opened.0,
+        journal: JournalStart { segment: first_segment, first_frame, next_frame },
+        opened: engine.buckets.opened().0,
         tables,
-        slices: engine
-            .ended
-            .slices
-            .iter()
-            .map(|slice| SliceLine { number: slice.number, len: slice.file_len, crc: slice.file_crc })
-            .collect(),
+        slices: engine.ended.lines(),
         lanes,
-        accepted: engine.totals.accepted,
-        delivered: engine.totals.delivered,
-        cancelled: engine.totals.cancelled,
-        purged: engine.totals.purged,
-        next_file: engine.next_file,
-        next_version: engine.next_version,
+        ever: EverCounts::of(&engine.ever),
+        next_file: engine.sequences.last_file(),
+        next_version: engine.sequences.next_version(),
         claims,
-        salted_from: engine.journal.salted_from,
+        salted_from: engine.journal.salted_from(),
         next_lane: engine.lanes.next().unwrap_or(u32::MAX),
     };
-    let old_claims = engine.claim_files.clone();
-    Snapshot { manifest, gone, buried, slices, old_claims, forgotten, next_frame }
+    let old_claims = engine.in_flight.logs().to_vec();
+    Snapshot { manifest, gone, obsolete, expired, old_claims, forgotten, next_frame }
+}
+
+fn table_line(table: &Table) -> TableLine {
+    let (number, kind, data_len) = (table.number(), table.kind(), table.data_len());
+    TableLine { number, kind, data_len, keys_len: table.keys().len(), keys_crc: table.keys().crc() }
 }
 
 fn lane_line((number, state): (u32, &LaneState)) -> LaneLine {
-    let (_, name) = state.lane.parts();
-    let queue = state.lane.queue().is_some();
-    LaneLine { queue, name: name.to_owned(), paused: state.paused, number: Some(number) }
+    let (_, name) = state.lane().parts();
+    let queue = state.lane().queue().is_some();
+    LaneLine { queue, name: name.to_owned(), paused: state.is_paused(), number: Some(number) }
 }
 
 /// What is claimed now, for the next claims log.
-fn notes(engine: &Engine) -> Vec<Note> {
+fn claim_records(engine: &Engine) -> Vec<ClaimRecord> {
     engine
-        .flight
+        .in_flight
         .iter()
-        .map(|(token, held)| Note {
+        .map(|(token, held)| ClaimRecord {
             hash: held.hash,
             token,
             version: held.version,
             lease_ms: u32::try_from(held.lease_end.since(engine.now.mono()).as_millis()).unwrap_or(u32::MAX),
-            client: held.holder == Holder::Client,
+            client: held.holder.is_client(),
             alone: held.alone,
+            only: held.only,
             released: false,
         })
         .collect()

@@ -1,4 +1,4 @@
-//! Claims and their ends.
+//! `claim`: takes due messages of a lane under a lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,25 +13,25 @@ use super::{
     disk::DiskFile,
     engine::Engine,
     entry::{self, Peek, Stored},
-    flight::{Held, Loss, Note},
+    in_flight::{ClaimRecord, ClaimedMessage, Loss},
     index::Place,
-    lanes::{Near, NearKey},
-    options::{LANE_IN_FLIGHT_MIN, NEAR_COST},
+    lanes::{HotEntry, ReleaseKey},
+    options::LANE_IN_FLIGHT_MIN,
     table::read_entry,
 };
 
-/// How often a claim waits for the keeper before it answers that there is nothing yet.
+/// How often a claim waits for the background thread before it returns without messages.
 const ROUNDS_MAX: usize = 16;
-/// How long a message is left alone that the disk could not read.
+/// How long until a message is read again that the disk could not read.
 const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
-/// What a claim took, when to look again, and the files of what must be read back.
+/// What a claim took, when to claim again, and the files of entries that must be read back.
 type Taken = (Vec<Popped>, Option<Timestamp>, Vec<Option<Arc<dyn DiskFile>>>);
 
-/// Taken out of its lane, not decoded yet.
+/// A message that was taken out of its lane and is not decoded yet.
 struct Popped {
     token: u64,
-    near: Near,
+    near: HotEntry,
     ready: Timestamp,
 }
 
@@ -41,8 +41,8 @@ impl Engine {
         let now = self.now.wall();
         let end = self.lease_end(claim.lease);
         let limit = claim.limit.min(self.in_flight_room(number));
-        // What is still on its way comes first if it is due first.
-        let before = if patient { self.unopened_soon() } else { None };
+        // Messages on their way to the hot window come first if they are due first.
+        let before = if patient { self.unopened_and_awaited() } else { None };
         let mut popped = Vec::new();
         let mut held = Vec::new();
         let mut budget = ClaimBudget::default();
@@ -56,49 +56,53 @@ impl Engine {
         };
         let mut unread = refill(self);
         while popped.len() < limit {
-            // What lies on disk is brought in only when its turn comes.
-            let first =
-                self.lanes.get(number).and_then(|lane| lane.near.first_key_value()).map(|(key, _)| key);
-            let goes_first =
-                |unread: &NearKey| unread.ready <= now && first.is_none_or(|first| unread < first);
-            if unread.as_ref().is_some_and(goes_first) {
+            // The backlog on disk is read only when its turn comes.
+            if unread.as_ref().is_some_and(|unread| self.goes_first(number, unread, now)) {
                 unread = refill(self);
             }
-            let Some(lane) = self.lanes.get_mut(number) else { break };
-            let Some(first) = lane.near.first_entry().filter(|first| first.key().ready <= now) else { break };
-            let waits = before.is_some_and(|before| first.key().ready >= before);
-            if waits || (patient && lane.limbo.as_ref().is_some_and(|limbo| limbo < first.key())) {
+            let Some(mut lane) = self.lanes.get_mut(number) else { break };
+            let Some((key, first)) = lane.hot().first_key_value().filter(|(key, _)| key.ready <= now) else {
+                break;
+            };
+            let waits = before.is_some_and(|before| key.ready >= before);
+            if waits || (patient && lane.spilling().is_some_and(|spilling| spilling < key)) {
                 break;
             }
-            let alone = first.get().suspect;
+            let alone = first.suspect;
             if alone && !popped.is_empty() {
                 break;
             }
-            if !budget.takes(first.get().data.as_ref().map_or(0, Bytes::len)) {
+            if !budget.takes(first.data.as_ref().map_or(0, Bytes::len)) {
                 break;
             }
-            let (key, near) = first.remove_entry();
-            self.window = self.window.saturating_sub(NEAR_COST + near.data.as_ref().map_or(0, Bytes::len));
+            let Some((key, near)) = lane.pop_hot() else { break };
             if !self.index.claim(near.hash, near.place) {
                 continue;
             }
-            lane.near_count = lane.near_count.saturating_sub(1);
-            lane.pending = lane.pending.saturating_sub(1);
-            lane.in_flight += 1;
-            let token = self.flight.token();
+            lane.claim();
+            let token = self.in_flight.token();
             let ready = key.ready;
-            held.push((token, held_as(key, &near, number, claim.holder, end)));
+            held.push((token, claimed_as(key, &near, number, claim.holder, end)));
             popped.push(Popped { token, near, ready });
             if alone {
                 break;
             }
         }
-        // Whatever failed above, what was taken is claimed from here on: nothing may be in between.
-        self.flight.hold(end, held);
+        if let [(_, held)] = held.as_mut_slice() {
+            held.only = claim.holder.holds_alone(1);
+        }
+        // Whatever failed above, everything that was popped is recorded as claimed.
+        self.in_flight.hold(end, held);
         match failed {
             Some(error) if popped.is_empty() => Err(error),
             _ => Ok(popped),
         }
+    }
+
+    /// Whether the backlog entry with this key is due and goes before the hot window of the lane.
+    fn goes_first(&self, number: u32, unread: &ReleaseKey, now: Timestamp) -> bool {
+        let lane = || self.lanes.get(number).and_then(|lane| lane.hot().first_key_value());
+        unread.ready <= now && lane().is_none_or(|(first, _)| unread < first)
     }
 
     /// Whether something of the lane is in memory or in its backlog, and due.
@@ -109,18 +113,18 @@ impl Engine {
 
     /// How many more messages of a lane may be claimed now.
     pub(super) fn in_flight_room(&self, lane: u32) -> usize {
-        let held = self.lanes.get(lane).map_or(0, |lane| lane.in_flight as usize);
-        let free = self.options.in_flight_max.saturating_sub(self.flight.len());
-        // Each message taken makes one more held and one less free: so half of the difference.
+        let held = self.lanes.get(lane).map_or(0, |lane| lane.in_flight() as usize);
+        let free = self.options.in_flight_max.saturating_sub(self.in_flight.len());
+        // Each claim makes `held` one larger and `free` one smaller: half of the difference can be claimed.
         let share = free.saturating_sub(held).div_ceil(2);
         share.max(LANE_IN_FLIGHT_MIN.saturating_sub(held))
     }
 }
 
-/// What is remembered of a message that is claimed until `end`. What is not in memory is filled in once it is read.
-fn held_as(key: NearKey, near: &Near, lane: u32, holder: Holder, end: Monotonic) -> Held {
+/// What is remembered of a message that is claimed until `end`. Facts of an entry that is not in memory are added once it is read.
+fn claimed_as(key: ReleaseKey, near: &HotEntry, lane: u32, holder: Holder, end: Monotonic) -> ClaimedMessage {
     let peek = near.data.as_deref().and_then(|data| Peek::framed(data).ok());
-    Held {
+    ClaimedMessage {
         id: key.id,
         hash: near.hash,
         place: near.place,
@@ -129,9 +133,10 @@ fn held_as(key: NearKey, near: &Near, lane: u32, holder: Holder, end: Monotonic)
         version: peek.map_or(0, Peek::version),
         holder,
         alone: near.suspect,
+        only: false,
         lease_end: end,
         loss: Loss::Lease,
-        head: peek.map_or_else(Box::default, |peek| Held::remembered(peek.head())),
+        head: peek.map_or_else(Box::default, |peek| ClaimedMessage::remembered(peek.head())),
         bytes: peek.map_or(0, |peek| peek.len() as u32),
         rank: key.rank,
     }
@@ -154,20 +159,21 @@ fn too_many(lane: &Lane) -> StoreError {
 }
 
 fn hash_of(entry: &[u8]) -> Option<u64> {
-    Peek::framed(entry).and_then(NearKey::of).ok().map(|key| key.id.hash64())
+    Peek::framed(entry).and_then(ReleaseKey::of).ok().map(|key| key.id.hash64())
 }
 
 impl Shared {
     pub(super) async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
-        // What keeps a lease from ending concerns that message alone. The sweep tells of it.
+        // A lease that cannot be ended concerns only its own message. The sweep logs the error.
         let _ = self.end_leases(now).await;
         let Some((popped, next, files)) = self.pop(now, &claim).await? else { return Ok(Claimed::default()) };
         let mut messages = Vec::with_capacity(popped.len());
-        let mut notes = Vec::with_capacity(popped.len());
+        let mut records = Vec::with_capacity(popped.len());
         let mut late = Vec::new();
         let mut failed = None;
         let (mut budget, mut over) = (ClaimBudget::default(), Vec::new());
         let lease_ms = u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX);
+        let only = claim.holder.holds_alone(popped.len());
         for (one, file) in popped.into_iter().zip(files) {
             if !over.is_empty() {
                 over.push(one.token);
@@ -185,20 +191,21 @@ impl Shared {
                 }
             };
             if !budget.takes(data.len()) {
-                // How large it is was not known before it was read.
+                // Its size was not known before it was read.
                 over.push(one.token);
                 continue;
             }
             if read {
                 late.push((one.token, stored.version, data));
             }
-            notes.push(Note {
+            records.push(ClaimRecord {
                 hash: one.near.hash,
                 token: one.token,
                 version: stored.version,
                 lease_ms,
-                client: claim.holder == Holder::Client,
+                client: claim.holder.is_client(),
                 alone: one.near.suspect,
+                only,
                 released: false,
             });
             messages.push(LeasedMessage {
@@ -216,10 +223,10 @@ impl Shared {
         }
         let next = if over.is_empty() { next } else { Some(now.wall()) };
         self.take_back(&over);
-        if let Err(error) = self.claims.write(notes) {
+        if let Err(error) = self.claims.write(records) {
             let tokens: Vec<_> = messages.into_iter().map(|leased| leased.receipt.token).collect();
             self.take_back(&tokens);
-            let full = super::keeper::is_full(&error);
+            let full = super::background::is_full(&error);
             let kind = if full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
             let what = format!("the claim could not be recorded: {error}");
             return Err(StoreError::new(kind, what).with_source(error));
@@ -250,20 +257,20 @@ impl Shared {
         Ok(Some((stored, data)))
     }
 
-    /// A claimed message cannot be read, and nobody has it: it is set aside if it is damaged, and otherwise looked at
-    /// again in a while. The others of its lane go on without it.
+    /// A claimed message cannot be read, so that nobody has received it. A damaged one is quarantined; otherwise it is read again in a
+    /// while. Other messages of its lane are not affected.
     pub(super) fn give_up(&self, token: u64, now: Now, error: &StoreError) {
         let mut engine = self.engine();
         if error.kind == StoreErrorKind::Damaged {
-            engine.set_aside_claimed(token);
-        } else if let Some(held) = engine.flight.get_mut(token) {
+            engine.quarantine_claimed(token);
+        } else if let Some(held) = engine.in_flight.get_mut(token) {
             tracing::warn!(id = %held.id, %error, "message unreadable; retried later");
             held.lease_end = now.mono();
-            engine.flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
+            engine.in_flight.look_again(token, now.mono().saturating_add(UNREAD_AFTER));
         }
     }
 
-    /// Takes what is due out of its lane. If the keeper is still bringing it in, waits for it a little.
+    /// Takes what is due out of its lane. Waits a little if the background thread is still loading it.
     async fn pop(&self, now: Now, claim: &Claim) -> Result<Option<Taken>, StoreError> {
         for round in 0.. {
             let moved = self.moved.notified();
@@ -274,22 +281,22 @@ impl Shared {
                 engine.check_open()?;
                 let behind = engine.tick(now);
                 if behind {
-                    self.keeper.notify_one();
+                    self.background.notify_one();
                 }
                 let Some(number) = engine.lanes.number(&claim.lane) else { return Ok(None) };
-                if engine.lanes.get(number).is_none_or(|lane| lane.paused) {
+                if engine.lanes.get(number).is_none_or(|lane| lane.is_paused()) {
                     return Ok(None);
                 }
                 if !engine.may_claim() {
                     let what = "the disk is full and so is its reserve: delivery waits until there is room";
                     return Err(StoreError::new(StoreErrorKind::Full, what));
                 }
-                if engine.lanes.get(number).is_none_or(|lane| lane.pending == 0) {
-                    // Nothing of it is on its way either.
+                if engine.lanes.get(number).is_none_or(|lane| lane.pending() == 0) {
+                    // Nothing of it is being loaded, either.
                     return Ok(None);
                 }
                 let room = engine.in_flight_room(number);
-                if room == 0 && claim.holder == Holder::Client && engine.is_due(number) {
+                if room == 0 && claim.holder.is_client() && engine.is_due(number) {
                     return Err(too_many(&claim.lane));
                 }
                 let popped = engine.pop_due(number, claim, round < ROUNDS_MAX)?;
@@ -308,7 +315,8 @@ impl Shared {
         Ok(None)
     }
 
-    /// Reads the entry of a claimed message that was not in memory; `None` if it is not claimed any more. Its journal frame may still be on its way.
+    /// Reads the entry of a claimed message that was not in memory; `None` if it is not claimed any more. Waits for its journal frame
+    /// if that is not written yet.
     pub(super) async fn read_back(
         &self,
         place: Place,
@@ -321,8 +329,8 @@ impl Shared {
             self.written(place).await?;
             let read = file.as_ref().map(|file| read_entry(&**file, place));
             let engine = self.engine();
-            // Only if it is still there was it this message that was read: the keeper moves messages, and uses old
-            // journal segments again.
+            // The bytes are of this message only if it is still at this place: the background thread moves messages and reuses
+            // journal segments.
             if engine.index.marks(hash, place).is_some() {
                 return match read {
                     Some(Ok(bytes)) if hash_of(&bytes) == Some(hash) => Ok(Some(Bytes::from(bytes))),
@@ -333,7 +341,7 @@ impl Shared {
                     _ => Err(damaged(place)),
                 };
             }
-            // A claimed message has exactly one place. If it has none, its claim ended meanwhile.
+            // A claimed message has exactly one place. Without one, its claim has ended meanwhile.
             let Some((moved, _)) = engine.index.candidates(hash).find(|(_, marks)| marks.claimed) else {
                 return Ok(None);
             };
@@ -342,35 +350,35 @@ impl Shared {
         }
     }
 
-    /// Fills in what was only known once the entry was read.
+    /// Adds the facts of claimed messages that were known only once their entries were read.
     fn complete(&self, late: Vec<(u64, u64, Bytes)>) {
         let mut engine = self.engine();
         for (token, version, data) in late {
-            if let Some(held) = engine.flight.get_mut(token)
+            if let Some(held) = engine.in_flight.get_mut(token)
                 && let Ok(peek) = Peek::framed(&data)
             {
                 held.version = version;
-                held.head = Held::remembered(peek.head());
+                held.head = ClaimedMessage::remembered(peek.head());
                 held.bytes = peek.len() as u32;
             }
         }
     }
 
-    /// Takes claims back that were never given out.
+    /// Releases claims that were never given out.
     fn take_back(&self, tokens: &[u64]) {
         if tokens.is_empty() {
             return;
         }
-        let released: Vec<Note> = {
+        let released: Vec<ClaimRecord> = {
             let mut engine = self.engine();
             let give_back = |token: &u64| {
-                let held = engine.let_go(*token)?;
+                let held = engine.end_claim(*token)?;
                 engine.release(&held);
-                Some(Note::released(*token, &held))
+                Some(ClaimRecord::released(*token, &held))
             };
             tokens.iter().filter_map(give_back).collect()
         };
-        // A checkpoint may have noted them meanwhile, as it notes all claims.
+        // A checkpoint may have written them to its claims log meanwhile.
         if let Err(error) = self.claims.write(released) {
             tracing::warn!(%error, "release of claims failed");
         }

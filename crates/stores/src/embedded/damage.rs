@@ -1,9 +1,8 @@
-//! Messages whose stored bytes cannot be read any more: set aside, so that they stand in nobody's way.
+//! Messages whose stored bytes cannot be read any more: they are quarantined, so that they delay no other message.
 //!
-//! A damaged message is met when its bucket is opened, when it is claimed, or when its lease ends. It is taken out of the claim
-//! path at once, counted and logged, and counted as pending until the next sweep makes a dead letter of it: durable,
-//! listed, with what could be read of it. If not even its id can be read, its bytes stay where they are, and it stays
-//! pending.
+//! Damage is found when a bucket is opened, when a message is claimed, or when its lease ends. The message cannot be claimed from
+//! then on. It is counted, logged, and stays pending until the next sweep makes a dead letter of it with what could be read. If not
+//! even its id can be read, its bytes stay where they are, and it stays pending.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +19,14 @@ use super::{
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
     index::{Marks, Place},
-    lanes::NearKey,
+    lanes::ReleaseKey,
     options::{DAMAGED_MAX, STEP},
     table::{KeyRecord, keys, read_all, read_entry},
 };
 
-/// Bytes kept of an entry whose own length cannot be believed.
+/// Bytes that are kept of an entry whose length cannot be true.
 const UNSURE_BYTES: u64 = 4 << 10;
-/// Bytes kept of a damaged entry: more than the largest body that the server takes.
+/// The most bytes that are kept of a damaged entry: more than the largest body that the server takes.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
 /// A message that cannot be read.
@@ -36,26 +35,37 @@ pub(super) struct Damaged {
     pub(super) hash: u64,
     pub(super) place: Place,
     pub(super) lane: u32,
-    /// When it was to be released.
+    /// Its release time.
     pub(super) ready: Timestamp,
-    /// Unknown if the damage is in the id itself, and nothing in memory tells it.
+    /// Unknown if the damage is in the id itself and the id is not in memory.
     pub(super) id: Option<MessageId>,
 }
 
-/// What is set aside.
+/// All quarantined messages.
+///
+/// Invariants: `named` counts those of `known` that have an id; `total` counts every one that was quarantined since the store was
+/// opened, also those that are dead letters by now and those that did not fit into `known`.
 #[derive(Default)]
-pub(super) struct SetAside {
-    /// Not dead letters yet, because nobody had the time or because their ids are not known.
+pub(super) struct DamagedMessages {
+    /// Not dead letters yet: the next sweep comes to them, or their ids are not known.
     known: BTreeMap<Place, Damaged>,
-    /// How many of them have an id.
     named: usize,
-    /// Ever met since the store was opened.
-    pub(super) total: u64,
+    total: u64,
 }
 
-impl SetAside {
+impl DamagedMessages {
+    /// Quarantined since the store was opened.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn has_room(&self) -> bool {
+        self.known.len() < DAMAGED_MAX
+    }
+
     fn add(&mut self, one: Damaged) {
-        if self.known.len() < DAMAGED_MAX {
+        self.total += 1;
+        if self.has_room() {
             self.named += usize::from(one.id.is_some());
             self.known.insert(one.place, one);
         }
@@ -80,69 +90,62 @@ impl SetAside {
 
 impl Engine {
     /// A claimed message cannot be read. It is no longer claimed, and not claimable.
-    pub(super) fn set_aside_claimed(&mut self, token: u64) {
-        let Some(held) = self.let_go(token) else { return };
-        if let Some(lane) = self.lanes.get_mut(held.lane) {
-            lane.pending += 1;
+    pub(super) fn quarantine_claimed(&mut self, token: u64) {
+        let Some(held) = self.end_claim(token) else { return };
+        if let Some(mut lane) = self.lanes.get_mut(held.lane) {
+            lane.add_pending();
         }
         self.index.set_marks(held.hash, held.place, Marks::default());
         let (hash, place, lane, ready) = (held.hash, held.place, held.lane, held.ready);
         self.note_damaged(Damaged { hash, place, lane, ready, id: Some(held.id) });
     }
 
-    /// A message that waits cannot be read. Whoever holds one that is claimed may still settle it.
-    pub(super) fn set_aside(&mut self, one: Damaged) {
+    /// A pending message cannot be read. One that is claimed stays claimed: its holder may still settle it.
+    pub(super) fn quarantine(&mut self, one: Damaged) {
         let Some(marks) = self.index.marks(one.hash, one.place).filter(|marks| !marks.claimed) else {
             return;
         };
-        if marks.near
-            && let Some(lane) = self.lanes.get_mut(one.lane)
-        {
-            lane.near_count = lane.near_count.saturating_sub(1);
-        }
-        if let Some(slot) = self.counted_in(one.place, one.ready).filter(|_| !marks.near)
-            && let Some(bucket) = self.buckets.get_mut(&slot)
-        {
-            let part = &mut bucket.parts[slot.part(one.ready)];
-            *part = part.saturating_sub(1);
+        if !marks.near {
+            self.uncount_far(one.place, one.ready);
+        } else if let Some(mut lane) = self.lanes.get_mut(one.lane) {
+            lane.remove_near();
         }
         self.note_damaged(one);
     }
 
     fn note_damaged(&mut self, one: Damaged) {
-        // Marked as claimed, so that nobody claims, moves or counts it again.
+        // It is marked as claimed, so that nobody claims, moves or counts it again.
         self.index.set_marks(one.hash, one.place, Marks { claimed: true, near: false });
-        if let Some(table) = self.tables.get_mut(&one.place.file) {
-            table.has_damage = true;
+        if let Some(table) = self.tables.get_mut(one.place.file) {
+            table.set_damage(true);
         }
-        self.damaged.total += 1;
-        if self.damaged.known.len() < DAMAGED_MAX {
+        if self.damaged.has_room() {
             let id = one.id.as_ref().map_or("unknown", MessageId::as_str);
-            let lane = self.lanes.get(one.lane).map(|state| state.lane.to_string());
+            let lane = self.lanes.get(one.lane).map(|state| state.lane().to_string());
             let (file, offset) = (one.place.file, one.place.offset());
             tracing::error!(id, lane, file, offset, "message damaged; set aside");
         }
         self.damaged.add(one);
     }
 
-    /// Sets aside what cannot be read from `from` on. Says where the next entry before `end` is that can be read.
+    /// Quarantines what cannot be read from `from` on. Says where the next entry before `end` is that can be read.
     pub(super) fn pass_over(
         &mut self,
         table: u32,
         from: u64,
         end: u64,
-    ) -> std::io::Result<Option<(u64, NearKey)>> {
-        let Some(known) = self.tables.get(&table) else { return Ok(None) };
-        let (data, bytes) = (known.data.clone(), read_all(&*known.keys, 0, known.keys_len)?);
+    ) -> std::io::Result<Option<(u64, ReleaseKey)>> {
+        let Some(known) = self.tables.get(table) else { return Ok(None) };
+        let (data, bytes) = (known.data().clone(), read_all(&**known.keys().file(), 0, known.keys().len())?);
         let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
-        damaged.into_iter().for_each(|one| self.set_aside(one));
+        damaged.into_iter().for_each(|one| self.quarantine(one));
         Ok(next)
     }
 }
 
-type Survey = (Vec<Damaged>, Option<(u64, NearKey)>);
+type Survey = (Vec<Damaged>, Option<(u64, ReleaseKey)>);
 
-/// Looks for the next entry that can be read, from `from` on and before `end`; also gives those before it, which cannot.
+/// The next entry from `from` on and before `end` that can be read, and the damaged ones before it.
 pub(super) fn survey(
     data: &dyn DiskFile,
     table: u32,
@@ -158,7 +161,7 @@ pub(super) fn survey(
     for key in after {
         let place = Place { file: table, off8: key.off8 };
         let read = read_entry(data, place);
-        match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(NearKey::of)) {
+        match read.as_deref().map(|bytes| Peek::framed(bytes).and_then(ReleaseKey::of)) {
             Ok(Ok(next)) if next.id.hash64() == key.hash => {
                 return Ok((damaged, Some((place.offset(), next))));
             }
@@ -174,38 +177,37 @@ pub(super) fn survey(
     Ok((damaged, None))
 }
 
-/// The id that the bytes at `place` tell, damaged or not.
+/// The id in the bytes at `place`, damaged or not.
 fn id_at(data: &dyn DiskFile, place: Place) -> std::io::Result<Option<MessageId>> {
     let bytes = read_all(data, place.offset(), (entry::FIXED + MessageId::LEN_MAX + 8) as u64)?;
     Ok(Peek::start(&bytes).ok().and_then(|peek| MessageId::parse(peek.id_text()).ok()))
 }
 
 impl Shared {
-    /// Sets aside what cannot be read in a table from `from` on. Says where to go on.
+    /// Quarantines what cannot be read in a table from `from` on. Says where to go on.
     pub(super) fn pass_over(&self, table: u32, from: u64) -> std::io::Result<u64> {
-        let known = self
-            .engine()
-            .tables
-            .get(&table)
-            .map(|known| (known.data.clone(), known.keys.clone(), known.keys_len, known.data_len));
+        let known = self.engine().tables.get(table).map(|known| {
+            let (data, keys) = (known.data().clone(), known.keys().file().clone());
+            (data, keys, known.keys().len(), known.data_len())
+        });
         let Some((data, keys, keys_len, end)) = known else { return Ok(u64::MAX) };
         let bytes = read_all(&*keys, 0, keys_len)?;
         let (damaged, next) = survey(&*data, table, &bytes, from, end)?;
         for some in damaged.chunks(STEP) {
             let mut engine = self.engine();
-            some.iter().for_each(|one| engine.set_aside(one.clone()));
+            some.iter().for_each(|one| engine.quarantine(one.clone()));
         }
         Ok(next.map_or(end, |(at, _)| at))
     }
 
-    /// Makes dead letters of what is set aside.
-    pub(super) async fn bury_damaged(&self, now: Now) -> Result<(), StoreError> {
+    /// Makes dead letters of the quarantined messages whose ids are known.
+    pub(super) async fn dead_letter_damaged(&self, now: Now) -> Result<(), StoreError> {
         let mut last = None;
         loop {
             let found = {
                 let engine = self.engine();
                 let Some(one) = engine.damaged.next_named() else { break };
-                let lane = engine.lanes.get(one.lane).map(|state| state.lane.clone());
+                let lane = engine.lanes.get(one.lane).map(|state| state.lane().clone());
                 (one.clone(), lane, engine.file(one.place))
             };
             let (one, lane, file) = found;
@@ -221,18 +223,18 @@ impl Shared {
             let known = engine.damaged.take(one.place).is_some();
             let alive = engine.index.marks(one.hash, one.place).is_some();
             if let Some(mut entry) = entry.filter(|_| known && alive) {
-                if let Some(lane) = engine.lanes.get_mut(one.lane) {
-                    lane.pending = lane.pending.saturating_sub(1);
+                if let Some(mut lane) = engine.lanes.get_mut(one.lane) {
+                    lane.remove_pending();
                 }
                 engine.change(one.hash, one.place, bytes.len() as u64, &mut entry);
                 self.wake(&mut engine);
                 last = Some(engine.journal.commit());
             }
             if !engine.damaged.has_any_in(one.place.file)
-                && let Some(table) = engine.tables.get_mut(&one.place.file)
+                && let Some(table) = engine.tables.get_mut(one.place.file)
             {
-                // The rest of it can be moved again.
-                table.has_damage = false;
+                // The rest of the table can be moved again.
+                table.set_damage(false);
             }
         }
         match last {
@@ -242,7 +244,7 @@ impl Shared {
     }
 }
 
-/// The bytes of a damaged entry, as far as it is known which they are.
+/// The bytes of a damaged entry: as many as its length says if that can be true, else the first few.
 fn left_of(file: &dyn DiskFile, place: Place) -> std::io::Result<Bytes> {
     let first = read_all(file, place.offset(), UNSURE_BYTES)?;
     let len = Peek::length(&first).map_or(UNSURE_BYTES, |len| len as u64);
@@ -252,7 +254,7 @@ fn left_of(file: &dyn DiskFile, place: Place) -> std::io::Result<Bytes> {
     Ok(Bytes::from(bytes).slice(..len))
 }
 
-/// The dead letter of a damaged message: with what can be read of it, or else with its bytes as its body.
+/// The dead letter of a damaged message: with what can be read of it, or else with its raw bytes as the body.
 fn dead_letter(one: &Damaged, lane: &Lane, bytes: &Bytes, now: Timestamp) -> Option<Vec<u8>> {
     let id = one.id.clone()?;
     let read = entry::decode(bytes, lane).ok().filter(|stored| stored.message.id == id);

@@ -1,7 +1,7 @@
-//! The file layer: the few things the store asks of a file system.
+//! The file layer: what the store needs of a file system.
 //!
-//! Everything goes through these two traits so that tests can put a disk under the store that forgets
-//! unsynced bytes, runs full, or fails a sync.
+//! All file access goes through these two traits, so that tests can use a disk that loses unsynced bytes, is full, or fails a
+//! sync.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,7 +23,7 @@ pub trait Disk: Send + Sync + 'static {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Makes names durable: creations, renames and removals in the folder.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the folder for this process alone; freed when the answer is dropped.
+    /// Locks the folder for this process, until the returned guard is dropped.
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
@@ -44,7 +44,7 @@ pub trait DiskFile: Send + Sync + 'static {
     fn allocate(&self, len: u64) -> io::Result<()>;
 }
 
-/// A failed sync: nobody knows what is on disk, so that trying again, even after room was made, proves nothing.
+/// The error of a failed sync. It is not known what is on disk, and another sync proves nothing, even after room was made.
 pub(super) fn beyond_repair(error: io::Error) -> io::Error {
     io::Error::other(format!("a sync failed: {error}"))
 }
@@ -55,14 +55,14 @@ pub struct RealDisk;
 
 struct RealFile(File);
 
-/// Message bodies are nobody else's to read: files and folders are the user's who runs the process.
+/// Only the user who runs the process may read message bodies.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 /// What the group and all others may do.
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder that nobody else can enter. One that is there is left as it is: its mode, and who is in its group, may be on purpose.
-/// Folders above it get the usual mode. Says whether others can enter it.
+/// Makes a folder that only this user can enter. A folder that exists keeps its mode and group: they may be on purpose.
+/// New folders above it get the usual mode. Says whether other users can enter it.
 pub(super) fn make_private(dir: &Path) -> io::Result<Access> {
     if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
         std::fs::create_dir_all(above)?;
@@ -98,7 +98,7 @@ impl Access {
 fn open_private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
-    // One that was copied here may have come with another mode. If it is not ours to change, the folder still guards it.
+    // A file that was copied here may have another mode. If this user may not change it, the mode of the folder still protects it.
     if file.metadata()?.permissions().mode() & OTHERS != 0 {
         let _ = file.set_permissions(PermissionsExt::from_mode(FILE_MODE));
     }
@@ -134,11 +134,11 @@ impl Disk for RealDisk {
         let is_new = !dir.exists();
         make_private(dir)?.warn(dir);
         if is_new {
-            // The folder's own name must be as durable as what is in it; so must those above it, if they are new.
+            // The name of the folder must be durable as well, and those of new folders above it.
             for above in dir.ancestors().skip(1) {
                 let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
                 if File::open(above).and_then(|folder| folder.sync_all()).is_err() {
-                    // Not ours to read: then it was there before.
+                    // This user may not read it, so it was there before.
                     break;
                 }
             }
@@ -183,7 +183,7 @@ impl DiskFile for RealFile {
         self.0.set_len(len)
     }
 
-    /// Written, not only reserved: a sync into written blocks need not touch the file system's own journal.
+    /// Writes zeros instead of reserving blocks: a later sync into written blocks need not write the file system's own journal.
     fn allocate(&self, len: u64) -> io::Result<()> {
         let mut at = self.len()?;
         while at < len {

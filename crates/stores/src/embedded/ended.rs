@@ -1,4 +1,6 @@
-//! What is kept of finished messages: their heads, in slices that are dropped whole.
+//! What is kept of ended messages: their heads, in slices that expire whole.
+
+mod record;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -6,147 +8,55 @@ use std::{
     sync::Arc,
 };
 
-use duly_core::{Attempt, Lane, MessageId, Outcome, Record, State, Timestamp};
+use duly_core::{Lane, MessageId, Record, Timestamp};
 
+pub(super) use self::record::{EndKind, EndPeek, encode, head_facts};
 use super::{
     disk::DiskFile,
-    entry::{self, ALIGN, Garbled, Peek},
-    numbers::Numbered,
+    entry::{ALIGN, Garbled, Peek},
+    manifest::SliceLine,
+    number_hasher::NumberHasher,
     options::SLICE_BYTES_MAX,
     table::read_all,
 };
 
-/// How many slices the retention is divided in: what is dropped at once is a sixteenth.
+/// Slices that the retention is divided in: a sixteenth of what is kept expires at a time.
 const SLICES: usize = 16;
 
-/// The end of a message, ready to be written: in the journal and in its slice alike.
-///
-/// ```text
-/// state u8, 1 zero byte, receipt length u16, head length u32, ended u64, head, receipt, padding
-/// ```
-pub(super) fn encode(state: State, at: Timestamp, receipt: Option<&str>, head: &[u8], out: &mut Vec<u8>) {
-    let receipt = receipt.unwrap_or_default().as_bytes();
-    let receipt = &receipt[..receipt.len().min(RECEIPT_MAX)];
-    let state = match state {
-        State::Delivered => 0u8,
-        State::Cancelled => 1,
-        _ => 2,
-    };
-    out.extend_from_slice(&[state, 0]);
-    out.extend_from_slice(&(receipt.len() as u16).to_le_bytes());
-    out.extend_from_slice(&(head.len() as u32).to_le_bytes());
-    out.extend_from_slice(&at.as_millis().to_le_bytes());
-    out.extend_from_slice(head);
-    out.extend_from_slice(receipt);
-    let len = out.len().next_multiple_of(ALIGN);
-    out.resize(len, 0);
-}
-
-const FIXED: usize = 16;
-/// The most bytes kept of a target's receipt.
-const RECEIPT_MAX: usize = 1024;
-
-/// A look at a kept end.
-#[derive(Clone, Copy)]
-pub(super) struct EndPeek<'a>(&'a [u8]);
-
-impl<'a> EndPeek<'a> {
-    pub(super) fn at(bytes: &'a [u8]) -> Result<Self, Garbled> {
-        let peek = Self(bytes);
-        if bytes.len() < FIXED || peek.len() > bytes.len() {
-            Err(Garbled)
-        } else {
-            Ok(Self(&bytes[..peek.len()]))
-        }
-    }
-
-    fn receipt_len(self) -> usize {
-        usize::from(u16::from_le_bytes([self.0[2], self.0[3]]))
-    }
-
-    fn head_len(self) -> usize {
-        u32::from_le_bytes([self.0[4], self.0[5], self.0[6], self.0[7]]) as usize
-    }
-
-    pub(super) fn len(self) -> usize {
-        (FIXED + self.receipt_len() + self.head_len()).next_multiple_of(ALIGN)
-    }
-
-    /// `None` for a purged message: nothing of it is kept.
-    pub(super) fn state(self) -> Option<State> {
-        match self.0[0] {
-            0 => Some(State::Delivered),
-            1 => Some(State::Cancelled),
-            _ => None,
-        }
-    }
-
-    pub(super) fn ended(self) -> Timestamp {
-        let mut eight = [0; 8];
-        eight.copy_from_slice(&self.0[8..16]);
-        Timestamp::from_millis(u64::from_le_bytes(eight))
-    }
-
-    pub(super) fn head(self) -> &'a [u8] {
-        &self.0[FIXED..FIXED + self.head_len()]
-    }
-
-    /// What lists are sorted by.
-    pub(super) fn key(self) -> Option<(Timestamp, &'a str)> {
-        let peek = entry::Peek::of_head(self.head()).ok()?;
-        Some((peek.due(), peek.id_text()))
-    }
-
-    fn receipt(self) -> Option<String> {
-        let bytes = &self.0[FIXED + self.head_len()..][..self.receipt_len()];
-        (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
-    }
-
-    /// The record that people ask for.
-    pub(super) fn record(self, lane: &Lane) -> Result<(Record, u64), Garbled> {
-        let (stored, _) = entry::decode_head(self.head(), lane)?;
-        let hash = stored.content_hash;
-        let mut record = stored.into_record(self.state().ok_or(Garbled)?);
-        record.ended = Some(self.ended());
-        record.receipt = self.receipt();
-        if record.state == State::Delivered {
-            record.attempts = record.attempts.saturating_add(1);
-            let detail = record.receipt.clone().unwrap_or_default();
-            Attempt::remember(&mut record.history, Attempt::new(self.ended(), Outcome::Delivered, detail));
-        }
-        Ok((record, hash))
-    }
-}
-
-/// The hash and the lane number in a head.
-pub(super) fn head_facts(head: &[u8]) -> Option<(u64, u32, u64)> {
-    let lane = u32::from_le_bytes(head.get(12..16)?.try_into().ok()?);
-    let version = entry::version_in(head.get(..entry::FIXED)?);
-    let id = head.get(entry::FIXED..entry::FIXED + usize::from(*head.get(33)?))?;
-    let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
-    Some((id.hash64(), lane, version))
-}
-
-/// Some seconds or minutes of finished messages.
-pub(super) struct Slice {
-    pub(super) number: u32,
+/// Ends of one slice that are to be written to its file.
+pub(super) struct UnwrittenEnds {
+    slice: u32,
     pub(super) file: Arc<dyn DiskFile>,
+    /// Where they are written.
+    pub(super) at: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A sixteenth of the retention: ended messages of some seconds or minutes.
+///
+/// Invariants:
+/// - `file_len` and `file_crc` describe the same bytes of the file; `buffer` follows them.
+/// - `offsets` has, for each id, where the latest that is kept of it begins, in the file or in the buffer.
+pub(super) struct Slice {
+    number: u32,
+    file: Arc<dyn DiskFile>,
     /// Bytes in the file.
-    pub(super) file_len: u64,
+    file_len: u64,
     /// Their checksum.
-    pub(super) file_crc: u32,
+    file_crc: u32,
     /// Bytes to be written after them.
-    pub(super) buffer: Vec<u8>,
-    pub(super) first: Timestamp,
-    pub(super) last: Timestamp,
-    pub(super) dirty: bool,
-    offsets: HashMap<u64, u32, Numbered>,
+    buffer: Vec<u8>,
+    first: Timestamp,
+    last: Timestamp,
+    /// Written to since the last sync.
+    dirty: bool,
+    offsets: HashMap<u64, u32, NumberHasher>,
     /// The numbers of the lanes whose messages are in it.
-    lanes: HashSet<u32, Numbered>,
+    lanes: HashSet<u32, NumberHasher>,
 }
 
 impl Slice {
-    pub(super) fn new(number: u32, file: Arc<dyn DiskFile>, first: Timestamp) -> Self {
+    fn new(number: u32, file: Arc<dyn DiskFile>, first: Timestamp) -> Self {
         Self {
             number,
             file,
@@ -176,7 +86,7 @@ impl Slice {
             }
             slice.last = peek.ended();
             slice.offsets.insert(hash, (at / ALIGN) as u32);
-            // Of a purged message nothing is kept, and nobody asks for its lane.
+            // Nothing is kept of a purged message, and nobody asks for its lane.
             if peek.state().is_some() {
                 slice.lanes.insert(lane);
             }
@@ -206,16 +116,26 @@ impl Slice {
         if offset >= self.file_len {
             return Ok(self.buffer[(offset - self.file_len) as usize..].to_vec());
         }
-        // Most are a hundred bytes; one with many properties is read a second time.
+        // Most ends have about a hundred bytes. One with many properties is read a second time.
         let bytes = read_all(&*self.file, offset, 512)?;
-        if bytes.len() < FIXED || EndPeek::at(&bytes).is_ok() {
-            return Ok(bytes);
+        match EndPeek::length(&bytes) {
+            Some(len) if len > bytes.len() => {
+                read_all(&*self.file, offset, (len as u64).min(self.file_len - offset))
+            }
+            _ => Ok(bytes),
         }
-        let len = EndPeek(&bytes).len() as u64;
-        read_all(&*self.file, offset, len.min(self.file_len - offset))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes in the file, and their checksum.
+    pub(super) fn file_state(&self) -> (u64, u32) {
+        (self.file_len, self.file_crc)
+    }
+
+    fn len(&self) -> usize {
         self.offsets.len()
     }
 
@@ -225,22 +145,31 @@ impl Slice {
     }
 
     /// Whether `off8` is the latest that is kept of `hash` in this slice.
-    pub(super) fn is_latest(&self, hash: u64, off8: u32) -> bool {
+    fn is_latest(&self, hash: u64, off8: u32) -> bool {
         self.offsets.get(&hash) == Some(&off8)
     }
 
-    pub(super) fn has(&self, hash: u64) -> bool {
+    fn has(&self, hash: u64) -> bool {
         self.offsets.contains_key(&hash)
     }
 }
 
-/// All slices, oldest first.
+/// What is kept of ended messages: all slices, oldest first.
+///
+/// Invariants:
+/// - Only the last slice is added to.
+/// - A slice past retention is in `expired` until no manifest on disk names it; only then is its file deleted.
 pub(super) struct Ended {
-    pub(super) slices: VecDeque<Slice>,
+    slices: VecDeque<Slice>,
+    expired: Vec<Slice>,
+    /// Files for slices, made ahead by the background thread.
+    spare_files: Vec<(u32, Arc<dyn DiskFile>)>,
     slice_max: usize,
     slice_ms: u64,
     retention_ms: u64,
-    keep: usize,
+    retention_max: usize,
+    /// Filled again for each end, so that it is not allocated for each.
+    scratch: Vec<u8>,
 }
 
 impl Ended {
@@ -248,48 +177,164 @@ impl Ended {
         let retention_ms = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
         Self {
             slices: VecDeque::new(),
+            expired: Vec::new(),
+            spare_files: Vec::new(),
             slice_max: (retention_max / SLICES).max(1),
             slice_ms: (retention_ms / SLICES as u64).max(1),
             retention_ms,
-            keep: retention_max,
+            retention_max,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// An empty buffer to [`encode`] an end in; [`give_back`](Self::give_back) returns it.
+    pub(super) fn take_scratch(&mut self) -> Vec<u8> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch
+    }
+
+    pub(super) fn give_back(&mut self, scratch: Vec<u8>) {
+        self.scratch = scratch;
+    }
+
+    /// Adds a slice that was read from disk.
+    pub(super) fn load(&mut self, slice: Slice) {
+        self.slices.push_back(slice);
+    }
+
+    /// Whether there is no file for the next slice.
+    pub(super) fn wants_file(&self) -> bool {
+        self.spare_files.is_empty()
+    }
+
+    /// Adds an empty file for a later slice.
+    pub(super) fn add_file(&mut self, number: u32, file: Arc<dyn DiskFile>) {
+        self.spare_files.push((number, file));
+    }
+
+    /// Keeps the end of a message, for as long as the retention says.
+    pub(super) fn keep(&mut self, hash: u64, at: Timestamp, kept: &[u8]) {
+        if self.wants_slice(at)
+            && let Some((number, file)) = self.spare_files.pop()
+        {
+            self.slices.push_back(Slice::new(number, file, at));
+        }
+        self.add(hash, at, kept);
+        if self.slices.len() > 2 {
+            self.expire(at);
         }
     }
 
     /// Whether the next end needs a new slice.
-    pub(super) fn wants_slice(&self, at: Timestamp) -> bool {
+    fn wants_slice(&self, at: Timestamp) -> bool {
         self.slices.back().is_none_or(|slice| {
             slice.len() >= self.slice_max
-                // The same id may end again and again, and counts once.
+                // An id that ends many times is counted once by `len`.
                 || slice.bytes() >= SLICE_BYTES_MAX
                 || at.as_millis() > slice.first.as_millis().saturating_add(self.slice_ms)
         })
     }
 
-    pub(super) fn add(&mut self, hash: u64, at: Timestamp, bytes: &[u8]) {
+    fn add(&mut self, hash: u64, at: Timestamp, bytes: &[u8]) {
         if let Some(slice) = self.slices.back_mut() {
             slice.add(hash, at, bytes);
         }
     }
 
-    /// Bytes that wait to be written.
+    /// Bytes that are not in a file yet.
     pub(super) fn waiting(&self) -> usize {
         self.slices.iter().map(|slice| slice.buffer.len()).sum()
     }
 
-    /// Takes out the slices that are past retention at `now`, by age or by count.
-    pub(super) fn expire(&mut self, now: Timestamp) -> Vec<Slice> {
+    /// Expires the slices that are past retention at `now`, by age or by count.
+    pub(super) fn expire(&mut self, now: Timestamp) {
         let mut total: usize = self.slices.iter().map(Slice::len).sum();
-        let mut over = Vec::new();
         while let Some(oldest) = self.slices.front() {
             let old = oldest.last.as_millis().saturating_add(self.retention_ms) < now.as_millis();
-            let many = total > self.keep && self.slices.len() > 1;
+            let many = total > self.retention_max && self.slices.len() > 1;
             if !old && !many {
                 break;
             }
             total -= oldest.len();
-            over.extend(self.slices.pop_front());
+            self.expired.extend(self.slices.pop_front());
         }
-        over
+    }
+
+    /// Takes the expired slices, for a manifest that does not name them.
+    pub(super) fn take_expired(&mut self) -> Vec<Slice> {
+        std::mem::take(&mut self.expired)
+    }
+
+    /// The manifest could not be written: the one on disk still names these.
+    pub(super) fn put_expired_back(&mut self, slices: Vec<Slice>) {
+        self.expired.extend(slices);
+    }
+
+    /// Whether the manifest on disk may name the slice with this number.
+    pub(super) fn has_slice(&self, number: u32) -> bool {
+        self.slices.iter().chain(&self.expired).any(|known| known.number == number)
+    }
+
+    /// The numbers of the slices that are kept, oldest first.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.slices.iter().map(|slice| slice.number).collect()
+    }
+
+    /// The slices that are kept, as the manifest names them.
+    pub(super) fn lines(&self) -> Vec<SliceLine> {
+        let line =
+            |slice: &Slice| SliceLine { number: slice.number, len: slice.file_len, crc: slice.file_crc };
+        self.slices.iter().map(line).collect()
+    }
+
+    /// Bytes of the files of all slices that are kept.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.file_len).sum()
+    }
+
+    /// The file of a slice, how many bytes of it count, and what is to be written after them.
+    pub(super) fn content(&self, number: u32) -> Option<(Arc<dyn DiskFile>, u64, Vec<u8>)> {
+        let slice = self.slices.iter().find(|slice| slice.number == number)?;
+        Some((slice.file.clone(), slice.file_len, slice.buffer.clone()))
+    }
+
+    /// A slice with bytes that are not in its file yet. They stay readable until they are [written](Self::wrote).
+    pub(super) fn unwritten(&self) -> Option<UnwrittenEnds> {
+        let slice = self.slices.iter().find(|slice| !slice.buffer.is_empty())?;
+        let (file, at, bytes) = (slice.file.clone(), slice.file_len, slice.buffer.clone());
+        Some(UnwrittenEnds { slice: slice.number, file, at, bytes })
+    }
+
+    /// The bytes are in the file. Says `false` if their slice has expired meanwhile.
+    pub(super) fn wrote(&mut self, written: &UnwrittenEnds) -> bool {
+        let known = self.slices.iter_mut().find(|slice| slice.number == written.slice);
+        let Some(slice) = known else { return false };
+        slice.buffer.drain(..written.bytes.len());
+        slice.file_len += written.bytes.len() as u64;
+        slice.file_crc = crc32c::crc32c_append(slice.file_crc, &written.bytes);
+        slice.dirty = true;
+        true
+    }
+
+    /// The files that were written to since the last sync. They are being synced now.
+    pub(super) fn take_dirty(&mut self) -> impl Iterator<Item = Arc<dyn DiskFile>> {
+        let dirty = self.slices.iter_mut().filter(|slice| slice.dirty);
+        dirty.map(|slice| {
+            slice.dirty = false;
+            slice.file.clone()
+        })
+    }
+
+    /// Where a slice stands among those that are kept, for [`is_latest`](Self::is_latest).
+    pub(super) fn position(&self, number: u32) -> Option<usize> {
+        self.slices.iter().position(|slice| slice.number == number)
+    }
+
+    /// Whether `off8` of the slice at this position is the latest that is kept of `hash`.
+    pub(super) fn is_latest(&self, position: usize, hash: u64, off8: u32) -> bool {
+        self.slices[position].is_latest(hash, off8)
+            && !self.slices.iter().skip(position + 1).any(|later| later.has(hash))
     }
 
     /// What is kept of the id, if it is within retention at `now`: the record and its content hash.
@@ -317,12 +362,12 @@ impl Ended {
         Ok(None)
     }
 
-    /// Whether something may be kept of the id.
+    /// Whether an end may be kept for the hash of an id.
     pub(super) fn may_know(&self, hash: u64) -> bool {
         self.slices.iter().any(|slice| slice.has(hash))
     }
 
-    /// Whether the last that is kept of `hash` is exactly `kept`.
+    /// Whether the latest end that is kept for `hash` is exactly `kept`.
     pub(super) fn knows(&self, hash: u64, kept: &[u8]) -> bool {
         let latest = self.slices.iter().rev().find_map(|slice| Some((slice, slice.offsets.get(&hash)?)));
         latest.is_some_and(|(slice, off8)| slice.read(*off8).is_ok_and(|bytes| bytes.starts_with(kept)))
@@ -339,22 +384,4 @@ impl Ended {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{
-        super::disk::{Disk, RealDisk},
-        *,
-    };
-
-    #[test]
-    fn a_slice_ends_by_its_bytes_also_where_one_id_ends_again_and_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = RealDisk.open(&dir.path().join("ended-1")).unwrap();
-        let (at, mut ended) =
-            (Timestamp::from_millis(1), Ended::new(std::time::Duration::from_secs(60), 100));
-        ended.slices.push_back(Slice::new(1, file, at));
-        (0..3).for_each(|_| ended.add(7, at, &[0; 64]));
-        assert!(!ended.wants_slice(at));
-        ended.slices[0].file_len = SLICE_BYTES_MAX;
-        assert!(ended.wants_slice(at));
-    }
-}
+mod tests;

@@ -1,189 +1,128 @@
 //! The state of the store in memory. Everything here happens under one lock and does no waiting.
+//!
+//! Each part owns its own invariants; the methods here keep the parts in step: a message that ends leaves the index, its table or
+//! segment, and the counts of its lane and bucket together.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use duly_core::{
-    Lane, Monotonic, Now, State, Timestamp,
+    Lane, Monotonic, Now, Timestamp,
     store::{StoreError, StoreErrorKind, Totals},
 };
 
 use super::{
     Options,
-    damage::SetAside,
+    buckets::Buckets,
+    buffer::Buffer,
+    damage::DamagedMessages,
     disk::DiskFile,
-    ended::{self, Ended, Slice},
+    ended::{self, EndKind, Ended},
     entry::{self, Peek},
-    flight::{Flight, Held},
+    in_flight::{ClaimedMessage, InFlight},
     index::{Index, Marks, Place},
-    journal::{Kind, SPARES_KEPT, Tail},
-    lanes::{Lanes, Near, NearKey},
-    moving::blocked::BlockedTables,
-    numbers::Numbered,
+    journal::{Journal, Kind, SPARES_KEPT},
+    lanes::{HotEntry, Lanes, ReleaseKey},
+    lifecycle::Lifecycle,
     options::{ENDED_BYTES_MAX, WAITING_BYTES_MAX},
-    table::Table,
-    wheel::{FAN, Opened, Route, Slot},
+    sequences::Sequences,
+    tables::Tables,
+    wheel::{Route, Slot},
 };
-
-/// Entries on their way to a bucket's table.
-#[derive(Default)]
-pub(super) struct Buffer {
-    pub(super) bytes: Vec<u8>,
-    /// Per entry: the hash of its id, and where it lies until it is written.
-    pub(super) from: Vec<(u64, Place)>,
-}
-
-impl Buffer {
-    pub(super) fn push(&mut self, hash: u64, place: Place, entry: &[u8]) {
-        // Grown by a quarter, not doubled: hundreds of these stand beside each other.
-        if self.bytes.capacity() - self.bytes.len() < entry.len() {
-            self.bytes.reserve_exact((self.bytes.len() / 4).max(4096).max(entry.len()));
-        }
-        self.bytes.extend_from_slice(entry);
-        self.from.push((hash, place));
-    }
-}
-
-/// A span of future time.
-pub(super) struct Bucket {
-    /// Tables written so far; the last one is added to unless it is sealed.
-    pub(super) tables: Vec<u32>,
-    pub(super) sealed: bool,
-    pub(super) buffer: Buffer,
-    /// Pending messages in each 64th of the span.
-    pub(super) parts: [u32; FAN],
-}
-
-impl Default for Bucket {
-    fn default() -> Self {
-        Self { tables: Vec::new(), sealed: false, buffer: Buffer::default(), parts: [0; FAN] }
-    }
-}
 
 /// What a caller wants room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// New messages: they leave the reserve alone.
     Insert,
-    /// The end of old ones: they may use the reserve, so that a full disk drains.
+    /// Changes and ends of messages: they may use the reserve, so that a full disk drains.
     Change,
 }
 
 /// Whether there is room.
 pub(super) enum Admission {
     Granted,
-    /// Not yet: the writer or the keeper must catch up first.
+    /// Not yet: the writer or the background thread must catch up first.
     Wait,
 }
 
 /// The store in memory.
+///
+/// Invariants over its parts:
+/// - The index has exactly one place for each live message. The entry at that place is whole, and is counted as alive by its table or
+///   by its journal segment.
+/// - A live message is counted by its lane as pending, in flight or dead. A pending one is *near* (its mark in the index), and then its
+///   lane counts it as such, or it is counted by one bucket.
+/// - A message is marked as claimed in the index exactly while `in_flight` has it, or while it is quarantined as damaged.
 pub(super) struct Engine {
     pub(super) options: Options,
+    /// The time of the last call.
     pub(super) now: Now,
-    pub(super) opened: Opened,
+    /// Where each live message is.
     pub(super) index: Index,
+    /// The hot window and the counts of each lane.
     pub(super) lanes: Lanes,
-    pub(super) buckets: BTreeMap<Slot, Bucket>,
-    pub(super) tables: HashMap<u32, Table, Numbered>,
-    pub(super) journal: Tail,
-    pub(super) flight: Flight,
+    /// What is not near.
+    pub(super) buckets: Buckets,
+    pub(super) tables: Tables,
+    pub(super) journal: Journal,
+    pub(super) in_flight: InFlight,
+    /// What is kept of ended messages.
     pub(super) ended: Ended,
     /// Dead letters on their way to their table.
-    pub(super) dead: Buffer,
-    pub(super) dead_count: u64,
-    pub(super) totals: Totals,
-    pub(super) next_file: u32,
-    pub(super) next_version: u64,
-    /// Bytes in the buffers of buckets.
-    pub(super) buffered: usize,
-    /// Bytes of near messages in memory.
-    pub(super) window: usize,
-    /// The disk has no room: new messages are refused.
-    pub(super) full: bool,
-    /// Why the store does nothing any more.
-    pub(super) closed: Option<String>,
-    pub(super) stop: bool,
-    /// Tables with nothing alive, deleted once the next manifest no longer names them.
-    pub(super) graveyard: Vec<u32>,
-    /// The start of the first bucket whose messages are on their way into memory.
-    pub(super) arriving: Option<Timestamp>,
-    /// The start of a wide bucket whose messages are on their way to narrower ones.
-    pub(super) splitting: Option<Timestamp>,
-    /// The same two, unless the bucket is so large that claims do not wait for it.
-    pub(super) arriving_soon: Option<Timestamp>,
-    pub(super) splitting_soon: Option<Timestamp>,
+    pub(super) dead_buffer: Buffer,
     /// Messages that cannot be read.
-    pub(super) damaged: SetAside,
-    /// Tables that cannot be moved on now.
-    pub(super) blocked: BlockedTables,
-    /// Slices whose files go with the next manifest.
-    pub(super) ended_over: Vec<Slice>,
-    /// Files for slices, made ahead by the keeper.
-    pub(super) slice_files: Vec<(u32, Arc<dyn DiskFile>)>,
-    pub(super) checkpointed_at: u64,
-    /// The claims logs that the next manifest no longer needs.
-    pub(super) claim_files: Vec<u32>,
-    /// The writer has nothing to do and waits to be woken.
-    pub(super) writer_waits: bool,
-    /// Bytes that are filled again and again.
-    pub(super) scratch: Vec<u8>,
-    /// The keeper waits for a frame to become durable.
-    pub(super) keeper_waits: bool,
+    pub(super) damaged: DamagedMessages,
+    /// How many messages were ever accepted, delivered, cancelled and purged.
+    pub(super) ever: Totals,
+    pub(super) sequences: Sequences,
+    pub(super) lifecycle: Lifecycle,
 }
 
 impl Engine {
     pub(super) fn check_open(&self) -> Result<(), StoreError> {
-        match &self.closed {
-            None => Ok(()),
-            Some(why) => Err(StoreError::new(StoreErrorKind::Closed, why.clone())),
-        }
+        self.lifecycle.check_open()
     }
 
     /// Whether a caller may add about `bytes` to the journal now.
     pub(super) fn admit(&mut self, bytes: usize, class: Class) -> Result<Admission, StoreError> {
         self.check_open()?;
-        // More than fits is let in all the same, once there is this much: it must get in some time.
+        // A request for more than half a segment is treated as one for half a segment: it must get in some time.
         let bytes = (bytes as u64).min(self.options.segment_bytes / 2);
-        // The rest is for those who were let in at the same time: a frame must not need room that is not there.
+        // The reserve is for callers that are admitted at the same time: each must find the room that it was promised.
         let reserve = self.options.segment_bytes / if class == Class::Insert { 1 } else { 8 };
         if self.journal.room() < bytes + reserve {
-            if self.full {
+            if self.lifecycle.is_full() {
                 let what = "the disk has no room for new messages; free some, and Duly goes on by itself";
                 return Err(StoreError::new(StoreErrorKind::Full, what));
             }
             return Ok(Admission::Wait);
         }
-        if class == Class::Insert && self.full {
+        if class == Class::Insert && self.lifecycle.is_full() {
             let what =
                 "the disk is full; what is stored still goes out; free some room, and Duly goes on by itself";
             return Err(StoreError::new(StoreErrorKind::Full, what));
         }
-        let crowded = class == Class::Insert
-            && (self.buffered > 3 * self.options.buffer_bytes || self.window > 2 * self.options.window_bytes);
-        if crowded || self.journal.waiting() > WAITING_BYTES_MAX {
+        let is_crowded = class == Class::Insert
+            && (self.buckets.buffered() > 3 * self.options.buffer_bytes
+                || self.lanes.hot_bytes() > 2 * self.options.window_bytes);
+        if is_crowded || self.journal.waiting() > WAITING_BYTES_MAX {
             return Ok(Admission::Wait);
         }
         Ok(Admission::Granted)
     }
 
-    /// Notes the time. The keeper must be told if buckets have come near.
+    /// Sets the time. Says whether buckets must be opened now: then the background thread is to be woken.
     pub(super) fn tick(&mut self, now: Now) -> bool {
         self.now = now;
-        let wanted = self.opened.wanted(now.wall());
-        if wanted == self.opened {
+        let wanted = self.buckets.wanted(now.wall());
+        if wanted == *self.buckets.opened() {
             return false;
         }
-        let behind = self.buckets.keys().any(|slot| slot.number < wanted.0[usize::from(slot.level)]);
-        if !behind {
-            self.opened = wanted;
-        }
-        behind || self.blocked.is_behind(&wanted)
+        !self.buckets.try_open_to(wanted) || self.tables.blocked().is_behind(&wanted)
     }
 
-    /// The number of a lane, made known if it is new.
+    /// The number of a lane. A new lane gets one.
     pub(super) fn lane_number(&mut self, lane: &Lane) -> Result<u32, StoreError> {
         if let Some(number) = self.lanes.number(lane) {
             return Ok(number);
@@ -199,7 +138,7 @@ impl Engine {
         Ok(number)
     }
 
-    /// Sees to it that a new entry names its lane by a number that is in use: the one that its caller saw may be forgotten by now.
+    /// Gives a new entry a lane number that is in use: the number that its caller saw may have been forgotten since.
     pub(super) fn renumber(
         &mut self,
         lane: impl FnOnce() -> Lane,
@@ -213,10 +152,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives an entry the next version. Under the lock, so that the order of versions is the order of the journal.
+    /// Gives an entry the next version. This happens under the lock, so that the order of versions is the order of the journal.
     fn stamp(&mut self, entry: &mut [u8]) {
-        entry::stamp(entry, self.next_version);
-        self.next_version += 1;
+        entry::stamp(entry, self.sequences.version());
     }
 
     /// The journal names the lane of this entry at `place`.
@@ -232,9 +170,9 @@ impl Engine {
         let place = self.journal.add(Kind::Accepted, |out| out.extend_from_slice(entry));
         self.note_lane(entry, place);
         self.journal.count(place.file, true);
-        let marks = self.settle_down(hash, place, entry);
+        let marks = self.place_entry(hash, place, entry);
         self.index.insert(hash, place, marks);
-        self.totals.accepted += 1;
+        self.ever.accepted += 1;
     }
 
     /// Replaces the entry of a message. It is not claimed any more.
@@ -243,221 +181,202 @@ impl Engine {
         let place = self.journal.add(Kind::Changed, |out| out.extend_from_slice(entry));
         self.note_lane(entry, place);
         self.journal.count(place.file, true);
-        self.leave(old, old_bytes);
-        let marks = self.settle_down(hash, place, entry);
+        self.forget_place(old, old_bytes);
+        let marks = self.place_entry(hash, place, entry);
         self.index.replace(hash, old, place, Some(marks));
     }
 
-    /// Ends a message. `head` is what is kept of it; `state` `None` keeps nothing.
+    /// Ends a message. `head` is what is kept of it.
     pub(super) fn end(
         &mut self,
         hash: u64,
         place: Place,
         bytes: u64,
-        state: State,
+        kind: EndKind,
         receipt: Option<&str>,
         head: &[u8],
     ) {
         let at = self.now.wall();
-        let mut kept = std::mem::take(&mut self.scratch);
-        kept.clear();
-        ended::encode(state, at, receipt, head, &mut kept);
+        let mut kept = self.ended.take_scratch();
+        ended::encode(kind, at, receipt, head, &mut kept);
         let ended = self.journal.add(Kind::Ended, |out| out.extend_from_slice(&kept));
         if let Ok(peek) = Peek::of_head(head) {
             self.lanes.named_in(peek.lane(), ended.file);
         }
-        self.leave(place, bytes);
-        let gone = self.index.remove(hash, place);
-        debug_assert!(gone.is_some(), "what ends was alive at its place");
-        self.keep(hash, at, &kept);
-        self.scratch = kept;
-        match state {
-            State::Delivered => self.totals.delivered += 1,
-            State::Cancelled => self.totals.cancelled += 1,
-            _ => self.totals.purged += 1,
+        self.forget_place(place, bytes);
+        let removed = self.index.remove(hash, place);
+        debug_assert!(removed.is_some(), "a message that ends was alive at its place");
+        self.ended.keep(hash, at, &kept);
+        self.ended.give_back(kept);
+        self.count_end(kind);
+    }
+
+    pub(super) fn count_end(&mut self, kind: EndKind) {
+        match kind {
+            EndKind::Delivered => self.ever.delivered += 1,
+            EndKind::Cancelled => self.ever.cancelled += 1,
+            EndKind::Purged => self.ever.purged += 1,
         }
     }
 
-    /// Keeps the end of a message for as long as retention says.
-    pub(super) fn keep(&mut self, hash: u64, at: Timestamp, kept: &[u8]) {
-        if self.ended.wants_slice(at)
-            && let Some((number, file)) = self.slice_files.pop()
-        {
-            self.ended.slices.push_back(Slice::new(number, file, at));
-        }
-        self.ended.add(hash, at, kept);
-        if self.ended.slices.len() > 2 {
-            let over = self.ended.expire(at);
-            self.ended_over.extend(over);
-        }
-    }
-
-    /// Puts an entry where its time says: near, into a bucket, or among the dead. Says how it is marked.
-    pub(super) fn settle_down(&mut self, hash: u64, place: Place, entry: &[u8]) -> Marks {
+    /// Puts an entry where its state and its time say: among the dead letters, into the hot window, or into a bucket. Says how it
+    /// is marked.
+    pub(super) fn place_entry(&mut self, hash: u64, place: Place, entry: &[u8]) -> Marks {
         let Ok(peek) = Peek::framed(entry) else { return Marks::default() };
-        let Some(lane) = self.lanes.get_mut(peek.lane()) else { return Marks::default() };
+        let Some(mut lane) = self.lanes.get_mut(peek.lane()) else { return Marks::default() };
         if peek.is_dead() {
-            lane.dead += 1;
-            self.dead_count += 1;
-            self.dead.push(hash, place, entry);
+            lane.add_dead();
+            self.dead_buffer.push(hash, place, entry);
             return Marks::default();
         }
-        lane.pending += 1;
-        self.arrange(hash, place, peek, entry)
+        lane.add_pending();
+        self.place_pending(hash, place, peek)
     }
 
-    /// Puts a pending entry near or into a bucket. Says how it is marked.
-    pub(super) fn arrange(&mut self, hash: u64, place: Place, peek: Peek<'_>, entry: &[u8]) -> Marks {
-        match self.opened.route(peek.ready()) {
+    /// Puts a pending entry into the hot window or into a bucket. Says how it is marked.
+    pub(super) fn place_pending(&mut self, hash: u64, place: Place, peek: Peek<'_>) -> Marks {
+        match self.buckets.route(peek.ready()) {
             Route::Near => {
-                // Beyond the budget only the key stays: the entry is read back when its turn comes.
-                let fits = self.window + entry.len() < self.options.window_bytes;
-                let data = fits.then(|| Bytes::copy_from_slice(entry));
-                self.draw_near(hash, place, peek, data)
+                // Beyond the budget only the key stays in memory: the entry is read back when its turn comes.
+                let fits = self.lanes.hot_bytes() + peek.len() < self.options.window_bytes;
+                let data = fits.then(|| Bytes::copy_from_slice(peek.bytes()));
+                self.place_near(hash, place, peek, data)
             }
             Route::Bucket(slot) => {
-                let bucket = self.buckets.entry(slot).or_default();
-                bucket.parts[slot.part(peek.ready())] += 1;
-                bucket.buffer.push(hash, place, entry);
-                self.buffered += entry.len();
+                self.buckets.push(slot, hash, place, peek, false);
                 Marks::default()
             }
         }
     }
 
-    /// Puts a message into its lane's memory. What had the same key there is out of date, and its memory is free.
-    pub(super) fn add_near(&mut self, number: u32, key: NearKey, near: Near) {
-        let Some(lane) = self.lanes.get_mut(number) else { return };
-        self.window += near.cost();
-        if let Some(known) = lane.near.insert(key, near) {
-            self.window = self.window.saturating_sub(known.cost());
-        }
-    }
-
-    /// Adds a pending message to what its lane has near at hand.
-    pub(super) fn draw_near(
+    /// Puts a pending entry into the hot window of its lane.
+    pub(super) fn place_near(
         &mut self,
         hash: u64,
         place: Place,
         peek: Peek<'_>,
         data: Option<Bytes>,
     ) -> Marks {
-        let (Some(lane), Ok(key)) = (self.lanes.get_mut(peek.lane()), NearKey::of(peek)) else {
+        let (Some(mut lane), Ok(key)) = (self.lanes.get_mut(peek.lane()), ReleaseKey::of(peek)) else {
             return Marks::default();
         };
-        lane.near_count += 1;
-        let number = peek.lane();
-        self.add_near(number, key, Near { hash, place, data, suspect: peek.is_lost() });
+        lane.add_near();
+        lane.insert_hot(key, HotEntry { hash, place, data, suspect: peek.is_lost() });
         Marks { claimed: false, near: true }
     }
 
     /// The entry at `place` is no longer alive there.
-    pub(super) fn leave(&mut self, place: Place, bytes: u64) {
-        if self.journal.count(place.file, false) {
-            return;
-        }
-        if let Some(table) = self.tables.get_mut(&place.file) {
-            table.forget(place.off8, bytes);
-            if table.live == 0 {
-                self.bury(place.file);
-            }
+    pub(super) fn forget_place(&mut self, place: Place, bytes: u64) {
+        if !self.journal.count(place.file, false) && self.tables.forget(place, bytes) {
+            self.retire_if_empty(place.file);
         }
     }
 
-    /// A table with nothing alive goes with the next manifest, unless a bucket still adds to it.
-    pub(super) fn bury(&mut self, number: u32) {
-        let Some(table) = self.tables.get(&number).filter(|table| !table.busy) else { return };
-        if let Some(slot) = table.kind.slot()
-            && let Some(bucket) = self.buckets.get_mut(&slot)
+    /// Lets a table with nothing alive go with the next manifest, unless it is being written to.
+    pub(super) fn retire_if_empty(&mut self, number: u32) {
+        if self.tables.retire(number)
+            && let Some(slot) = self.tables.slot(number)
         {
-            bucket.tables.retain(|known| *known != number);
-            if bucket.tables.is_empty() {
-                bucket.sealed = false;
-            }
-        }
-        if !self.graveyard.contains(&number) {
-            self.graveyard.push(number);
+            self.buckets.remove_table(slot, number);
         }
     }
 
-    /// A pending message is taken out of the counts: cancelled, rescheduled.
+    /// Takes a pending message out of the counts: it was cancelled or changed.
     pub(super) fn uncount(&mut self, place: Place, marks: Marks, peek: Peek<'_>) {
-        let Some(lane) = self.lanes.get_mut(peek.lane()) else { return };
-        lane.pending = lane.pending.saturating_sub(1);
+        let Some(mut lane) = self.lanes.get_mut(peek.lane()) else { return };
+        lane.remove_pending();
         if marks.near {
-            lane.near_count = lane.near_count.saturating_sub(1);
-            if let Ok(key) = NearKey::of(peek)
-                && let Some(near) = lane.near.remove(&key)
-            {
-                self.window = self.window.saturating_sub(near.cost());
+            lane.remove_near();
+            if let Ok(key) = ReleaseKey::of(peek) {
+                lane.remove_hot(&key);
             }
             return;
         }
-        if let Some(slot) = self.counted_in(place, peek.ready())
-            && let Some(bucket) = self.buckets.get_mut(&slot)
-        {
-            let part = &mut bucket.parts[slot.part(peek.ready())];
-            *part = part.saturating_sub(1);
+        self.uncount_far(place, peek.ready());
+    }
+
+    /// Takes a message that is not near out of the counts of its bucket.
+    pub(super) fn uncount_far(&mut self, place: Place, ready: Timestamp) {
+        if let Some(slot) = self.counted_in(place, ready) {
+            self.buckets.uncount(slot, ready);
         }
     }
 
-    /// Takes a claim out of the books of its lane.
-    pub(super) fn let_go(&mut self, token: u64) -> Option<Held> {
-        let held = self.flight.take(token)?;
-        if let Some(lane) = self.lanes.get_mut(held.lane) {
-            lane.in_flight = lane.in_flight.saturating_sub(1);
+    /// The bucket that counts a message that is not near: the bucket of its table, or the one that it is on its way to.
+    fn counted_in(&self, place: Place, ready: Timestamp) -> Option<Slot> {
+        if let Some(slot) = self.tables.slot(place.file) {
+            return Some(slot);
+        }
+        let Route::Bucket(routed) = self.buckets.route(ready) else { return None };
+        // Before the clock stepped back, it may have been on its way to a narrower one.
+        let narrower = (0..routed.level).map(|level| Slot::at(level, ready));
+        std::iter::once(routed).chain(narrower).find(|slot| self.buckets.counts(*slot, ready))
+    }
+
+    /// Takes a dead letter out of the counts: it was replayed or purged.
+    pub(super) fn uncount_dead(&mut self, lane: u32) {
+        if let Some(mut lane) = self.lanes.get_mut(lane) {
+            lane.remove_dead();
+        }
+    }
+
+    /// Ends a claim. What becomes of its message is up to the caller.
+    pub(super) fn end_claim(&mut self, token: u64) -> Option<ClaimedMessage> {
+        let held = self.in_flight.take(token)?;
+        if let Some(mut lane) = self.lanes.get_mut(held.lane) {
+            lane.end_claim();
         }
         Some(held)
     }
 
-    /// Makes a claimed message claimable again, as if it had not been claimed.
-    pub(super) fn release(&mut self, held: &Held) {
+    /// Makes a message claimable again whose claim has [ended](Self::end_claim), as if it had not been claimed.
+    pub(super) fn release(&mut self, held: &ClaimedMessage) {
         self.index.set_marks(held.hash, held.place, Marks { claimed: false, near: true });
-        let Some(lane) = self.lanes.get_mut(held.lane) else { return };
-        lane.pending += 1;
-        lane.near_count += 1;
-        let key = NearKey { ready: held.ready, rank: held.rank, id: held.id.clone() };
-        let near = Near { hash: held.hash, place: held.place, data: None, suspect: held.alone };
-        self.add_near(held.lane, key, near);
+        let Some(mut lane) = self.lanes.get_mut(held.lane) else { return };
+        lane.add_pending();
+        lane.add_near();
+        let key = ReleaseKey { ready: held.ready, rank: held.rank, id: held.id.clone() };
+        let entry = HotEntry { hash: held.hash, place: held.place, data: None, suspect: held.alone };
+        lane.insert_hot(key, entry);
     }
 
     /// The file that holds `place`.
     pub(super) fn file(&self, place: Place) -> Option<Arc<dyn DiskFile>> {
-        if let Some(table) = self.tables.get(&place.file) {
-            return Some(table.data.clone());
+        match self.tables.get(place.file) {
+            Some(table) => Some(table.data().clone()),
+            None => self.journal.file(place.file),
         }
-        self.journal
-            .segments
-            .iter()
-            .find(|segment| segment.number == place.file)
-            .map(|segment| segment.file.clone())
     }
 
     /// Whether `place` can be read back already.
     pub(super) fn is_written(&self, place: Place) -> bool {
-        self.tables.contains_key(&place.file) || self.journal.is_written(place)
+        self.tables.has(place.file) || self.journal.is_written(place)
     }
 
     pub(super) fn totals(&self) -> Totals {
-        let in_flight = self.flight.len() as u64;
-        let pending = (self.index.len() as u64).saturating_sub(in_flight + self.dead_count);
-        self.totals.now(pending, in_flight, self.dead_count)
+        let (in_flight, dead) = (self.in_flight.len() as u64, self.lanes.dead());
+        let pending = (self.index.len() as u64).saturating_sub(in_flight + dead);
+        self.ever.now(pending, in_flight, dead)
     }
 
-    /// The next number for a file of any kind.
-    pub(super) fn file_number(&mut self) -> u32 {
-        self.next_file += 1;
-        self.next_file
-    }
-
-    /// Whether the keeper has something to do that should not wait for its next round.
-    pub(super) fn wants_keeper(&self) -> bool {
-        self.buffered > self.options.buffer_bytes
-            || self.window > self.options.window_bytes
+    /// Whether the background thread has something to do that should not wait for its next round.
+    pub(super) fn wants_background(&self) -> bool {
+        self.wants_flush()
+            || self.is_window_full()
             || self.ended.waiting() > ENDED_BYTES_MAX
-            || self.journal.appended - self.checkpointed_at > self.options.checkpoint_bytes
-            || self.journal.spares.len() < 2 + SPARES_KEPT
-            || self.slice_files.is_empty()
+            || self.journal.uncheckpointed() > self.options.checkpoint_bytes
+            || self.journal.spare_count() < 2 + SPARES_KEPT
+            || self.ended.wants_file()
+    }
+
+    /// Whether the buffers of buckets are to be written.
+    pub(super) fn wants_flush(&self) -> bool {
+        self.buckets.buffered() > self.options.buffer_bytes
+    }
+
+    /// Whether the hot window is larger than its budget.
+    pub(super) fn is_window_full(&self) -> bool {
+        self.lanes.hot_bytes() > self.options.window_bytes
     }
 
     pub(super) fn lease_end(&self, lease: std::time::Duration) -> Monotonic {
@@ -465,7 +384,7 @@ impl Engine {
     }
 }
 
-/// A lane as the journal and the manifest know it.
+/// Writes a lane as the journal has it: number, kind, name.
 pub(super) fn write_lane(number: u32, lane: &Lane, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_le_bytes());
     let (kind, name) = lane.parts();

@@ -169,7 +169,7 @@ fn a_topic_forgotten_by_a_checkpoint_that_fails_loses_nothing() {
             bed.shared.checkpoint().unwrap();
         }
         assert_eq!(bed.claim(20_000, "once", 9).await.messages[0].message.id, id(2));
-        let known = bed.shared.engine().lanes.iter().filter(|state| state.lane == lane("once")).count();
+        let known = bed.shared.engine().lanes.iter().filter(|state| *state.lane() == lane("once")).count();
         assert_eq!(known, 1);
     });
 }

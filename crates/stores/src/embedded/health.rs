@@ -1,4 +1,4 @@
-//! Whether the store works: its threads are watched, so that none of them ends without anybody noticing.
+//! The health of the store, and guards that close it if one of its threads panics.
 
 use std::sync::atomic::Ordering;
 
@@ -6,23 +6,23 @@ use duly_core::store::{Health, StoreError, StoreErrorKind};
 
 use super::{EmbeddedStore, Shared, engine::Engine, locked};
 
-/// Held by a background thread for as long as it runs.
-pub(super) struct Watch<'a> {
+/// Held by a thread of the store while it runs.
+pub(super) struct ThreadGuard<'a> {
     shared: &'a Shared,
     thread: &'static str,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> ThreadGuard<'a> {
     pub(super) fn new(shared: &'a Shared, thread: &'static str) -> Self {
         Self { shared, thread }
     }
 }
 
-/// A thread that ends while the store is open has panicked. Without it messages would wait for ever, so the store closes:
-/// every call fails and says why, and a restart recovers.
-impl Drop for Watch<'_> {
+/// A thread that ends while the store is open has panicked. Without it messages would wait for ever. So the store closes: every
+/// call fails with the reason, and a restart recovers.
+impl Drop for ThreadGuard<'_> {
     fn drop(&mut self) {
-        if self.shared.engine().stop {
+        if self.shared.engine().lifecycle.is_stopped() {
             return;
         }
         let thread = self.thread;
@@ -33,7 +33,7 @@ impl Drop for Watch<'_> {
 }
 
 impl Shared {
-    /// Background work changed something: a round after this one may find more to do.
+    /// Background work changed something: the next round may find more to do.
     pub(super) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
@@ -44,11 +44,11 @@ impl Shared {
 }
 
 impl EmbeddedStore {
-    /// Whether a message could be accepted and delivered now, by part: the store is closed, stopped after a failed sync or the
-    /// panic of a background thread, or its disk is full. A table that the disk cannot read degrades it. Cheap: no I/O.
+    /// Whether a message could be accepted and delivered now. It could not if the store is closed, has stopped after a failed sync or a
+    /// panic of one of its threads, or if its disk is full. A table that the disk cannot read degrades the store. Does no I/O.
     pub(super) fn state_of_health(&self) -> Health {
         let mut health = self.shared.engine().health();
-        // A store that closed itself has ended its threads, and says why it did.
+        // A store that closed itself has ended its threads; its own reason goes first.
         if health.background.is_ok()
             && let Some(thread) = self.dead_thread()
         {
@@ -70,8 +70,8 @@ impl Engine {
         if let Err(closed) = self.check_open() {
             return Health::failing(closed);
         }
-        let mut health = Health::good();
-        if self.full {
+        let mut health = Health::healthy();
+        if self.lifecycle.is_full() {
             let what = "the disk is full: new messages are refused until there is room";
             health.accepting = Err(StoreError::new(StoreErrorKind::Full, what));
         }
@@ -79,16 +79,16 @@ impl Engine {
             let what = "the disk is full and so is its reserve: delivery waits until there is room";
             health.claiming = Err(StoreError::new(StoreErrorKind::Full, what));
         }
-        if let Some(unread) = self.blocked.unread() {
+        if let Some(unread) = self.tables.blocked().unread() {
             let what = format!("{unread}; its messages wait, all others go on; look at the disk");
             health.degraded = Some(StoreError::new(StoreErrorKind::Unavailable, what));
         }
         health
     }
 
-    /// Whether what is given out now could be recorded as delivered: that needs an eighth of a segment beside its own room.
+    /// Whether there is room to record the delivery of what is claimed now: an eighth of a segment besides the room of the claim.
     pub(super) fn may_claim(&mut self) -> bool {
-        !self.full || self.journal.room() >= self.options.segment_bytes / 8 * 3
+        !self.lifecycle.is_full() || self.journal.room() >= self.options.segment_bytes / 8 * 3
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
                 }
                 moved.await;
             }
-            assert_stopped(&store, "duly-keeper").await;
+            assert_stopped(&store, "duly-background").await;
             store.abandon();
             drop(store);
             let store = open(dir.path(), &Arc::default()).await;

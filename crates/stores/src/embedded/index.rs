@@ -1,17 +1,17 @@
 //! From the hash of an id to the place of its entry: 12 bytes a message, grown a few kilobytes at a time.
 //!
-//! The table is divided in many small segments by the low bits of the hash; each is an open-addressed table
-//! that grows by a quarter when it is full, so that no insert ever waits for a large rehash. A segment keeps 32 more
-//! bits of the hash as a fingerprint: a hit is a candidate, confirmed against the full id by reading its place.
+//! The low bits of the hash choose one of many small segments. Each is an open-addressed table that grows by a quarter when it
+//! is full, so that no insert waits for a large rehash. A slot has 32 more bits of the hash as a fingerprint. A hit is only a
+//! candidate: its entry must be read to compare the full id.
 
-/// Where an entry lies: which file, and which eighth byte of it.
+/// Where an entry lies: the number of the file, and the offset divided by 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
     pub(super) file: u32,
     pub(super) off8: u32,
 }
 
-/// No entry may begin here or after: a place counts in 32 bits, and the mark of what is gone needs one more.
+/// No entry may begin here or after: an offset divided by 8 fits 32 bits, and the record of a gone entry stores it plus one.
 pub(super) const PLACE_END: u64 = u32::MAX as u64 * super::entry::ALIGN as u64;
 
 impl Place {
@@ -28,9 +28,9 @@ impl Place {
 /// What is known of a message without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Marks {
-    /// Claimed: not to be claimed again, cancelled or moved in time.
+    /// Claimed or quarantined: it cannot be claimed, cancelled or rescheduled.
     pub(super) claimed: bool,
-    /// Counted among its lane's near messages.
+    /// Counted among the near messages of its lane.
     pub(super) near: bool,
 }
 
@@ -72,6 +72,8 @@ struct Segment {
 }
 
 /// All live messages by the hash of their id.
+///
+/// Invariant: `len` is the number of used slots of all segments. A slot is reached from its home without passing an empty one.
 pub(super) struct Index {
     segments: Vec<Segment>,
     len: usize,
@@ -105,7 +107,7 @@ impl Segment {
     }
 
     fn put(&mut self, slot: Slot) {
-        // Full at seven eighths: longer probes would cost more than the memory saved.
+        // A segment grows when it is seven eighths full: fuller ones have probes that cost more than the memory that they save.
         if (self.used as usize + 1) * 8 > self.slots.len() * 7 {
             let larger = (self.slots.len() + self.slots.len() / 4 + 4).next_multiple_of(4);
             let old = std::mem::replace(&mut self.slots, vec![EMPTY; larger].into_boxed_slice());
@@ -130,7 +132,7 @@ impl Segment {
         let mut at = self.next(hole);
         while self.slots[at].file != 0 {
             let home = self.home(self.slots[at].fingerprint);
-            // Whether `hole` lies on the way from its home to where it is.
+            // Whether a probe from its home to its slot passes `hole`.
             let on_the_way = if home <= at { home <= hole && hole < at } else { hole >= home || hole < at };
             if on_the_way {
                 self.slots[hole] = self.slots[at];
@@ -162,9 +164,9 @@ impl Index {
         self.len += 1;
     }
 
-    /// Makes room for `total` messages, so that opening a large store grows nothing.
+    /// Makes room for `total` messages, so that no segment grows while a large store is opened.
     pub(super) fn reserve(&mut self, total: usize) {
-        // Room for the segments that by chance get more than the mean.
+        // With some room for segments that get more than the mean by chance.
         let mean = total / self.segments.len();
         let slots = (mean + mean / 16 + 8) * 8 / 7;
         for segment in self.segments.iter_mut().filter(|segment| segment.slots.is_empty() && mean > 0) {
@@ -172,8 +174,8 @@ impl Index {
         }
     }
 
-    /// Adds many new messages and leaves `many` empty. Neighbours in the table go in together: most of the time of an
-    /// insert is waiting for memory.
+    /// Adds many new messages and empties `many`. Messages of the same segment are added together: most of the time of an insert is
+    /// spent waiting for memory.
     pub(super) fn insert_many(&mut self, many: &mut Vec<(u64, Place, Marks)>) {
         let mut starts = vec![0u32; self.segments.len() + 1];
         many.iter().for_each(|(hash, _, _)| starts[split(*hash).0 + 1] += 1);
@@ -232,7 +234,7 @@ impl Index {
     }
 
     /// Marks the message at `place` as near; `false` if it is gone, claimed or near already.
-    pub(super) fn draw_near(&mut self, hash: u64, place: Place) -> bool {
+    pub(super) fn mark_near(&mut self, hash: u64, place: Place) -> bool {
         let (segment, fingerprint) = split(hash);
         let segment = &mut self.segments[segment];
         let Some(at) = segment.find(fingerprint, place) else { return false };

@@ -1,9 +1,9 @@
 //! The journal: every change, once, in order, before anybody is answered.
 //!
-//! Callers append records to the pending frame under the engine's lock; one writer thread takes the frame, writes
-//! it, syncs it, and answers all who were in it: group commit. Frame N+1 is written only after N was synced, so a bad
-//! last frame is a torn write and is cut whole, and a bad frame with a valid one after it is damage.
-//! How frames and segments lie on disk is in [`segment`](super::segment).
+//! Group commit: callers append records to the last frame under the engine's lock. One writer thread takes the frame, writes
+//! it, syncs it, and answers every caller with a record in it. Frame N+1 is written only after frame N was synced. So a bad
+//! last frame is a torn write and is cut off, and a bad frame with a valid one after it is damage.
+//! The format of frames and segments on disk is in [`segment`](super::segment).
 
 use std::{
     collections::VecDeque,
@@ -22,19 +22,19 @@ use super::{
     segment::{FRAME_HEADER, RECORD_HEADER, SEGMENT_HEADER, Salt, seal},
 };
 
-/// What a record says.
+/// What a record says. The numbers are written to disk: they never change, and a new kind gets a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A message was accepted: its entry.
-    Accepted,
+    Accepted = 0,
     /// A known message has a new entry: retried, rescheduled, dead, replayed.
-    Changed,
-    /// A message is over: what is kept of it.
-    Ended,
-    /// A lane was seen first: its number and name.
-    Lane,
+    Changed = 1,
+    /// A message has ended: what is kept of it.
+    Ended = 2,
+    /// A lane was seen for the first time: its number and name.
+    Lane = 3,
     /// A lane was paused or resumed.
-    Paused,
+    Paused = 4,
 }
 
 impl Kind {
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Whether a frame is durable; all who are in it wait here.
+/// Whether a frame is durable. Everybody with a record in it waits here.
 #[derive(Default)]
 pub(super) struct Commit {
     state: AtomicU8,
@@ -114,51 +114,73 @@ pub(super) struct Segment {
     pub(super) first: u64,
 }
 
-/// Spare segments that are left alone while the store is open: opening it takes one, also on a disk that has no room for another.
+/// Spare segments that an open store does not use. Opening the store takes one, so that it can be opened on a full disk.
 pub(super) const SPARES_KEPT: usize = 1;
 
 /// The end of the journal, where records are added.
-pub(super) struct Tail {
-    /// Not yet taken by the writer, oldest first; the last one takes records.
+///
+/// Invariants:
+/// - There is always a last frame and a current segment: the last frame takes records, and lies in the current segment.
+/// - Frames are numbered without a gap, and frame N+1 is taken by the writer only after frame N.
+/// - `segments` ascend by number. One is dropped only when no entry in it is alive and a manifest starts behind it.
+/// - `checkpointed` never exceeds `appended`.
+pub(super) struct Journal {
+    /// Not yet taken by the writer, oldest first.
     frames: VecDeque<Frame>,
     /// Segments in use, oldest first; the last one is the current.
-    pub(super) segments: VecDeque<Segment>,
+    segments: VecDeque<Segment>,
     /// Segments ready for use, in the order of their numbers.
-    pub(super) spares: VecDeque<Segment>,
+    spares: VecDeque<Segment>,
     segment_bytes: u64,
     /// Segments from this number on have a header and salted frames; those before were written by format 1.
-    pub(super) salted_from: u32,
-    /// Buffers of frames written, to be filled again.
+    salted_from: u32,
+    /// Buffers of written frames, to be filled again.
     idle: Vec<Vec<u8>>,
-    /// Where the frame begins that the writer has in hand.
+    /// Where the frame begins that the writer has taken.
     in_hand: Option<Place>,
     /// Bytes added since the store was opened.
-    pub(super) appended: u64,
-    /// The frame that the writer has in hand, or had last.
+    appended: u64,
+    /// How many of them the last checkpoint covers.
+    checkpointed: u64,
+    /// The frame that the writer has taken, or had last.
     writing: Arc<Commit>,
     /// The number of the last frame that is durable.
-    pub(super) durable: u64,
+    durable: u64,
+    /// The writer has nothing to do and waits to be woken.
+    is_writer_idle: bool,
+    /// The background thread waits for a frame to become durable.
+    is_awaited: bool,
 }
 
-impl Tail {
-    pub(super) fn new(mut first: Segment, number: u64, segment_bytes: u64) -> Self {
+impl Journal {
+    /// A journal that goes on in segment `first` with frame `number`. `spares` are ready for use.
+    pub(super) fn new(
+        mut first: Segment,
+        spares: VecDeque<Segment>,
+        number: u64,
+        segment_bytes: u64,
+        salted_from: u32,
+    ) -> Self {
         first.first = number;
-        let mut tail = Self {
+        let mut journal = Self {
             frames: VecDeque::new(),
             segments: VecDeque::new(),
-            spares: VecDeque::new(),
+            spares,
             segment_bytes,
-            salted_from: 0,
+            salted_from,
             idle: Vec::new(),
             in_hand: None,
             appended: 0,
+            checkpointed: 0,
             writing: Arc::default(),
             durable: number.saturating_sub(1),
+            is_writer_idle: false,
+            is_awaited: false,
         };
-        tail.writing.finish(true);
-        tail.frames.push_back(tail.frame(&first, SEGMENT_HEADER as u64, number));
-        tail.segments.push_back(first);
-        tail
+        journal.writing.finish(true);
+        journal.frames.push_back(journal.frame(&first, SEGMENT_HEADER as u64, number));
+        journal.segments.push_back(first);
+        journal
     }
 
     fn frame(&self, segment: &Segment, base: u64, number: u64) -> Frame {
@@ -183,12 +205,12 @@ impl Tail {
     }
 
     fn last(&mut self) -> &mut Frame {
-        // There is always one: `new` makes it and `take` puts another before it removes one.
+        // There is always one: `new` makes the first, and `take` adds one before it removes one.
         let last = self.frames.len() - 1;
         &mut self.frames[last]
     }
 
-    /// Bytes that can be added without laying down another segment, and without those that are left alone.
+    /// Bytes that can be added without laying down another segment, and without the spares that are kept for opening.
     pub(super) fn room(&mut self) -> u64 {
         let here = self.segment_bytes.saturating_sub(self.last().end());
         here + self.spares.len().saturating_sub(SPARES_KEPT) as u64 * self.segment_bytes
@@ -270,7 +292,7 @@ impl Tail {
         self.segments.iter().any(|known| known.number == segment)
     }
 
-    /// Nothing more will be written: all who wait are told.
+    /// Nothing more will be written: everybody who waits for a frame is told so.
     pub(super) fn fail(&mut self) {
         if self.in_hand.is_some() {
             self.writing.finish(false);
@@ -306,13 +328,14 @@ impl Tail {
         self.frames.push_back(next);
     }
 
-    /// The frame is durable: it can be read, and its buffer used again.
-    pub(super) fn wrote(&mut self, frame: Frame) {
+    /// The frame is durable: it can be read, and its buffer used again. Says whether the background thread waits for that.
+    pub(super) fn wrote(&mut self, frame: Frame) -> bool {
         self.in_hand = None;
         self.durable = frame.number;
         if self.idle.len() < 2 && frame.bytes.capacity() <= 4 << 20 {
             self.idle.push(frame.bytes);
         }
+        std::mem::take(&mut self.is_awaited)
     }
 
     /// Whether what was added at `place` has been written.
@@ -326,4 +349,105 @@ impl Tail {
     pub(super) fn current(&self) -> u32 {
         self.segments.back().map_or(0, |segment| segment.number)
     }
+
+    /// Whether every frame before `next` is durable.
+    pub(super) fn is_durable_before(&self, next: u64) -> bool {
+        self.durable + 1 >= next
+    }
+
+    pub(super) fn salted_from(&self) -> u32 {
+        self.salted_from
+    }
+
+    /// The file of a segment in use.
+    pub(super) fn file(&self, segment: u32) -> Option<Arc<dyn DiskFile>> {
+        self.segments.iter().find(|known| known.number == segment).map(|known| known.file.clone())
+    }
+
+    /// Segments in use.
+    pub(super) fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    pub(super) fn spare_count(&self) -> usize {
+        self.spares.len()
+    }
+
+    /// Adds a segment that was laid down and not used, with a number larger than all before.
+    pub(super) fn add_spare(&mut self, segment: Segment) {
+        self.spares.push_back(segment);
+    }
+
+    /// Puts a segment of an earlier process before the current one. They come in the order of their numbers.
+    pub(super) fn add_replayed(&mut self, segment: Segment) {
+        let current = self.segments.len() - 1;
+        self.segments.insert(current, segment);
+    }
+
+    /// Replay read so many bytes that no checkpoint covers: they bring the next one nearer, whoever wrote them.
+    pub(super) fn note_replayed(&mut self, bytes: u64) {
+        self.appended += bytes;
+    }
+
+    /// Takes out segments of earlier processes without a whole frame, and gives their numbers.
+    pub(super) fn remove_empty(&mut self) -> Vec<u32> {
+        let current = self.current();
+        let firsts = self.segments.iter().skip(1).map(|segment| segment.first);
+        // If the next segment begins with the same frame, there is none in this one.
+        let empty: Vec<u32> = self
+            .segments
+            .iter()
+            .zip(firsts)
+            .filter(|(segment, next)| segment.first == *next && segment.number != current)
+            .map(|(segment, _)| segment.number)
+            .collect();
+        self.segments.retain(|segment| !empty.contains(&segment.number));
+        empty
+    }
+
+    /// The first segment that is needed if everything before `segment` was moved out of the journal, and its first frame.
+    pub(super) fn first_needed(&self, segment: u32) -> Option<(u32, u64)> {
+        let first = self.segments.iter().find(|known| known.live > 0 || known.number == segment);
+        first.map(|known| (known.number, known.first))
+    }
+
+    /// Drops the segments before `start`, which the manifest does not need any more, and gives their numbers. All that was added so
+    /// far counts as covered by its checkpoint: what came since the snapshot is little, and delays the next one a little.
+    pub(super) fn checkpointed(&mut self, start: u32) -> Vec<u32> {
+        let mut dropped = Vec::new();
+        while self.segments.len() > 1 && self.segments.front().is_some_and(|first| first.number < start) {
+            dropped.extend(self.segments.pop_front().map(|segment| segment.number));
+        }
+        self.checkpointed = self.appended;
+        dropped
+    }
+
+    /// Bytes added since the last checkpoint.
+    pub(super) fn uncheckpointed(&self) -> u64 {
+        self.appended - self.checkpointed
+    }
+
+    /// The writer waits until it is [woken](Self::wake_writer).
+    pub(super) fn idle_writer(&mut self) {
+        self.is_writer_idle = true;
+    }
+
+    /// Whether the writer waits to be woken. From now on it does not.
+    pub(super) fn wake_writer(&mut self) -> bool {
+        std::mem::take(&mut self.is_writer_idle)
+    }
+
+    /// The background thread waits for the next frame to become durable.
+    pub(super) fn await_frame(&mut self) {
+        self.is_awaited = true;
+    }
+
+    /// Empties the spares, so that there is no room.
+    #[cfg(test)]
+    pub(super) fn take_spares(&mut self) -> VecDeque<Segment> {
+        std::mem::take(&mut self.spares)
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,9 @@
-//! Lanes: what each has near at hand, in release order, and what waits on disk for those that nobody drains.
+//! Lanes: the hot window of each in release order, what waits in runs on disk, and how many messages it has.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Deref,
+};
 
 use bytes::Bytes;
 use duly_core::{Lane, MessageId, Timestamp};
@@ -8,19 +11,19 @@ use duly_core::{Lane, MessageId, Timestamp};
 use super::{
     entry::{Garbled, Peek},
     index::Place,
-    numbers::Numbered,
+    number_hasher::NumberHasher,
     options::NEAR_COST,
 };
 
 /// The order in which a lane releases: `(ready, priority descending, id)`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct NearKey {
+pub(super) struct ReleaseKey {
     pub(super) ready: Timestamp,
     pub(super) rank: u8,
     pub(super) id: MessageId,
 }
 
-impl NearKey {
+impl ReleaseKey {
     pub(super) fn of(peek: Peek<'_>) -> Result<Self, Garbled> {
         let id = MessageId::parse(peek.id_text()).map_err(|_| Garbled)?;
         Ok(Self { ready: peek.ready(), rank: peek.rank(), id })
@@ -32,19 +35,19 @@ impl NearKey {
     }
 }
 
-/// A message near at hand.
+/// A message of the hot window.
 #[derive(Debug, Clone)]
-pub(super) struct Near {
+pub(super) struct HotEntry {
     pub(super) hash: u64,
     pub(super) place: Place,
-    /// Its entry, unless it must be read from its place.
+    /// Its entry; `None` if it must be read from its place.
     pub(super) data: Option<Bytes>,
-    /// Its last claim was lost.
+    /// Its last claim was lost: it is claimed alone.
     pub(super) suspect: bool,
 }
 
-impl Near {
-    /// The memory it takes: what counts against the window.
+impl HotEntry {
+    /// The memory it takes: what counts against the budget of the hot window.
     pub(super) fn cost(&self) -> usize {
         NEAR_COST + self.data.as_ref().map_or(0, Bytes::len)
     }
@@ -57,25 +60,28 @@ pub(super) struct Extent {
     pub(super) next: u64,
     pub(super) end: u64,
     /// The key of the entry at `next`.
-    pub(super) key: NearKey,
+    pub(super) key: ReleaseKey,
 }
 
 /// One lane.
+///
+/// Invariants, kept by [`LaneMut`]:
+/// - Each live message of the lane is counted once: in `pending`, `in_flight` or `dead`.
+/// - `near_count` counts the pending messages whose bucket was opened. Their entries are in the hot window, in a run, or on
+///   their way from the one to the other.
 pub(super) struct LaneState {
-    pub(super) lane: Lane,
-    pub(super) paused: bool,
-    /// Near at hand, claimable when their time comes.
-    pub(super) near: BTreeMap<NearKey, Near>,
-    /// Near but on disk.
-    pub(super) extents: Vec<Extent>,
-    /// Waiting, wherever they are.
-    pub(super) pending: u64,
-    /// Of these, how many are near.
-    pub(super) near_count: u64,
-    pub(super) in_flight: u64,
-    pub(super) dead: u64,
+    lane: Lane,
+    paused: bool,
+    /// The hot window: claimable from memory when their time comes. It may hold entries of messages that have ended: the index tells.
+    hot: BTreeMap<ReleaseKey, HotEntry>,
+    /// The backlog: near, but in runs on disk.
+    extents: Vec<Extent>,
+    pending: u64,
+    near_count: u64,
+    in_flight: u64,
+    dead: u64,
     /// The first of those on their way from memory to a run.
-    pub(super) limbo: Option<NearKey>,
+    spilling: Option<ReleaseKey>,
     /// The last journal segment with a record that names this lane.
     segment: u32,
 }
@@ -85,62 +91,240 @@ impl LaneState {
         Self {
             lane,
             paused: false,
-            near: BTreeMap::new(),
+            hot: BTreeMap::new(),
             extents: Vec::new(),
             pending: 0,
             near_count: 0,
             in_flight: 0,
             dead: 0,
-            limbo: None,
+            spilling: None,
             segment: 0,
         }
     }
 
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Messages that wait, wherever they are.
+    pub(super) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Of the pending messages, how many are near.
+    pub(super) fn near_count(&self) -> u64 {
+        self.near_count
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    pub(super) fn dead(&self) -> u64 {
+        self.dead
+    }
+
+    /// The hot window, in release order.
+    pub(super) fn hot(&self) -> &BTreeMap<ReleaseKey, HotEntry> {
+        &self.hot
+    }
+
+    /// The first of the messages on their way from memory to a run.
+    pub(super) fn spilling(&self) -> Option<&ReleaseKey> {
+        self.spilling.as_ref()
+    }
+
     /// The key that goes next, in memory or on disk.
-    pub(super) fn first(&self) -> Option<&NearKey> {
+    pub(super) fn first(&self) -> Option<&ReleaseKey> {
         let disk = self.extents.iter().map(|extent| &extent.key).min();
-        let memory = self.near.first_key_value().map(|(key, _)| key);
+        let memory = self.hot.first_key_value().map(|(key, _)| key);
         match (memory, disk) {
             (Some(memory), Some(disk)) => Some(memory.min(disk)),
             (memory, disk) => memory.or(disk),
         }
     }
 
-    /// Whether it has no message that is alive, and no pause.
+    /// The extent whose next entry goes first, and its position.
+    pub(super) fn first_extent(&self) -> Option<(usize, &Extent)> {
+        self.extents.iter().enumerate().min_by(|a, b| a.1.key.cmp(&b.1.key))
+    }
+
+    /// Whether it has no live message, and no pause.
     fn is_empty(&self) -> bool {
         !self.paused && self.pending == 0 && self.in_flight == 0 && self.dead == 0
     }
 
-    /// Notes that the message with `key` is on its way from memory to a run.
-    pub(super) fn note_limbo(&mut self, key: &NearKey) {
-        if self.limbo.as_ref().is_none_or(|known| key < known) {
-            self.limbo = Some(key.clone());
+    /// Due and waiting at `now`.
+    pub(super) fn ready(&self, now: Timestamp) -> u64 {
+        let after = ReleaseKey::from(Timestamp::from_millis(now.as_millis() + 1));
+        let later = self.hot.range(after..).count() as u64;
+        // Runs hold what is overdue. After a step back of the clock, some messages in them wait again; they count as ready.
+        self.near_count.saturating_sub(later)
+    }
+}
+
+/// One lane, to be changed. Every change of a count or of the hot window goes through here, so that the sums of [`Lanes`] agree.
+pub(super) struct LaneMut<'a> {
+    state: &'a mut LaneState,
+    hot_bytes: &'a mut usize,
+    dead: &'a mut u64,
+}
+
+impl Deref for LaneMut<'_> {
+    type Target = LaneState;
+
+    fn deref(&self) -> &LaneState {
+        self.state
+    }
+}
+
+impl LaneMut<'_> {
+    pub(super) fn set_paused(&mut self, paused: bool) {
+        self.state.paused = paused;
+    }
+
+    /// A message waits in the lane.
+    pub(super) fn add_pending(&mut self) {
+        self.state.pending += 1;
+    }
+
+    /// A pending message was cancelled, changed or ended.
+    pub(super) fn remove_pending(&mut self) {
+        self.state.pending = self.state.pending.saturating_sub(1);
+    }
+
+    /// A pending message has become near.
+    pub(super) fn add_near(&mut self) {
+        self.state.near_count += 1;
+    }
+
+    /// A near message ended, or is not near any more.
+    pub(super) fn remove_near(&mut self) {
+        self.state.near_count = self.state.near_count.saturating_sub(1);
+    }
+
+    /// A near message is claimed.
+    pub(super) fn claim(&mut self) {
+        self.remove_near();
+        self.remove_pending();
+        self.state.in_flight += 1;
+    }
+
+    /// A message is claimed by somebody from before the store was opened. It is not counted as pending.
+    pub(super) fn restore_claim(&mut self) {
+        self.state.in_flight += 1;
+    }
+
+    /// A claim has ended. What becomes of its message is counted by the caller.
+    pub(super) fn end_claim(&mut self) {
+        self.state.in_flight = self.state.in_flight.saturating_sub(1);
+    }
+
+    pub(super) fn add_dead(&mut self) {
+        self.state.dead += 1;
+        *self.dead += 1;
+    }
+
+    /// A dead letter was replayed or purged.
+    pub(super) fn remove_dead(&mut self) {
+        self.state.dead = self.state.dead.saturating_sub(1);
+        *self.dead = self.dead.saturating_sub(1);
+    }
+
+    /// Puts a message into the hot window. An entry that had the same key there is out of date.
+    pub(super) fn insert_hot(&mut self, key: ReleaseKey, entry: HotEntry) {
+        *self.hot_bytes += entry.cost();
+        if let Some(known) = self.state.hot.insert(key, entry) {
+            self.forget_cost(&known);
         }
     }
 
-    /// Due and waiting at `now`.
-    pub(super) fn ready(&self, now: Timestamp) -> u64 {
-        let after = NearKey::from(Timestamp::from_millis(now.as_millis() + 1));
-        let later = self.near.range(after..).count() as u64;
-        // Runs hold what is overdue; after a step back of the clock they may hold some that wait again, counted as ready.
-        self.near_count.saturating_sub(later)
+    pub(super) fn remove_hot(&mut self, key: &ReleaseKey) {
+        if let Some(entry) = self.state.hot.remove(key) {
+            self.forget_cost(&entry);
+        }
+    }
+
+    /// Takes the first message out of the hot window.
+    pub(super) fn pop_hot(&mut self) -> Option<(ReleaseKey, HotEntry)> {
+        let (key, entry) = self.state.hot.pop_first()?;
+        self.forget_cost(&entry);
+        Some((key, entry))
+    }
+
+    /// Takes the last message out of the hot window, if it is not before `cut`: it is on its way to a run.
+    pub(super) fn spill_last(&mut self, cut: &ReleaseKey) -> Option<(ReleaseKey, HotEntry)> {
+        let last = self.state.hot.last_entry().filter(|last| last.key() >= cut)?;
+        let (key, entry) = last.remove_entry();
+        self.note_spilling(&key);
+        self.forget_cost(&entry);
+        Some((key, entry))
+    }
+
+    /// The entry of a message in the hot window lies elsewhere now.
+    pub(super) fn move_hot(&mut self, key: &ReleaseKey, place: Place) {
+        if let Some(entry) = self.state.hot.get_mut(key) {
+            entry.place = place;
+        }
+    }
+
+    fn forget_cost(&mut self, entry: &HotEntry) {
+        *self.hot_bytes = self.hot_bytes.saturating_sub(entry.cost());
+    }
+
+    /// The message with `key` is on its way from memory, or from one run, to another run.
+    pub(super) fn note_spilling(&mut self, key: &ReleaseKey) {
+        if self.state.spilling.as_ref().is_none_or(|known| key < known) {
+            self.state.spilling = Some(key.clone());
+        }
+    }
+
+    /// All messages that were on their way to a run have arrived, or were put back.
+    pub(super) fn end_spilling(&mut self) {
+        self.state.spilling = None;
+    }
+
+    pub(super) fn add_extent(&mut self, extent: Extent) {
+        self.state.extents.push(extent);
+    }
+
+    /// The extent at this position goes on with the entry at `next`; with `None` it is used up.
+    pub(super) fn advance_extent(&mut self, at: usize, next: Option<(u64, ReleaseKey)>) {
+        match next {
+            Some((next, key)) => {
+                let extent = &mut self.state.extents[at];
+                (extent.next, extent.key) = (next, key);
+            }
+            None => {
+                self.state.extents.swap_remove(at);
+            }
+        }
     }
 }
 
 /// The id that sorts before all others of a length of one.
 fn first_id() -> MessageId {
-    MessageId::made(Timestamp::default(), 0)
+    MessageId::generate(Timestamp::default(), 0)
 }
 
-/// All lanes, by number. A number is never used for another lane.
+/// All lanes, by number.
 ///
-/// A topic of the built-in queue is [forgotten](Self::forget) once it holds nothing. If it comes back, it gets another number.
+/// Invariants:
+/// - A number is never used for another lane. A topic of the built-in queue is [forgotten](Self::forget) once it holds nothing; if it
+///   comes back, it gets another number.
+/// - `hot_bytes` is what the hot entries of all lanes cost, and `dead` the sum of their dead letters.
 #[derive(Default)]
 pub(super) struct Lanes {
-    all: HashMap<u32, LaneState, Numbered>,
+    all: HashMap<u32, LaneState, NumberHasher>,
     numbers: HashMap<Lane, u32>,
     /// The number of the next new lane.
     next: u32,
+    hot_bytes: usize,
+    dead: u64,
 }
 
 impl Lanes {
@@ -174,8 +358,33 @@ impl Lanes {
         self.all.get(&number)
     }
 
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut LaneState> {
-        self.all.get_mut(&number)
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<LaneMut<'_>> {
+        let state = self.all.get_mut(&number)?;
+        Some(LaneMut { state, hot_bytes: &mut self.hot_bytes, dead: &mut self.dead })
+    }
+
+    /// Bytes that the hot window of all lanes takes.
+    pub(super) fn hot_bytes(&self) -> usize {
+        self.hot_bytes
+    }
+
+    /// Counts the bytes of the hot window anew: callers wait for it to shrink, and must not wait because of a miscount.
+    pub(super) fn recount_hot_bytes(&mut self) {
+        let entries = self.all.values().flat_map(|lane| lane.hot.values());
+        self.hot_bytes = entries.map(HotEntry::cost).sum();
+    }
+
+    /// Dead letters of all lanes.
+    pub(super) fn dead(&self) -> u64 {
+        self.dead
+    }
+
+    /// The numbers of the lanes that have messages in the hot window, ascending.
+    pub(super) fn with_hot(&self) -> Vec<u32> {
+        let lanes = self.numbered().filter(|(_, lane)| !lane.hot.is_empty());
+        let mut numbers: Vec<u32> = lanes.map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Notes that a record in this journal segment names the lane.
@@ -222,3 +431,6 @@ impl Lanes {
         forgotten
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! Pages of messages, by `(due, id)`.
 //!
-//! Messages lie in the order in which they came, so a page is the smallest of what lies there. A key says when its message is
-//! released and whether that is its due time, and a bucket holds what is released within its span: so most messages need not be
-//! read to know that they are on another page, and of most tables not even the keys.
+//! Entries lie in the order of arrival, so a page is made of the smallest keys of all tables. The key of an entry has its release time
+//! and says whether that is its due time, and a bucket holds what is released within its span. So most entries that are not on the
+//! page are not read, and of most tables not even the keys.
 
 use std::{io, sync::Arc};
 
@@ -13,33 +13,34 @@ use duly_core::{
 
 use super::{
     Shared,
+    buffer::Buffer,
     disk::DiskFile,
     ended::{EndPeek, head_facts},
-    engine::{Buffer, Engine},
+    engine::Engine,
     entry::{self, ALIGN, Peek},
     index::Place,
-    rows::Rows,
+    page::PageBuilder,
     table::{Table, TableKind, live_keys, read_all, read_entry},
 };
 
-/// How many ends are looked at while nobody else can do anything.
+/// How many ends are checked under one hold of the engine's lock.
 const ENDS_AT_ONCE: usize = 256;
 
 /// A message that may be on the page.
 struct Candidate {
-    /// When it was due, or a time that is not before that.
+    /// Its due time if `is_exact`; otherwise a time that is not before it.
     due: Timestamp,
     is_exact: bool,
     hash: u64,
     place: Place,
 }
 
-/// What is needed of a table, without the engine's lock.
+/// What is needed of a table to list it without the engine's lock.
 struct Keys {
     number: u32,
-    /// Nothing in it was due before; `None`: that is not known.
+    /// Nothing in it is due before; `None` if that is not known.
     from: Option<Timestamp>,
-    /// Nothing in it was due after; `None`: that is not known.
+    /// Nothing in it is due after; `None` if that is not known.
     last: Option<Timestamp>,
     file: Arc<dyn DiskFile>,
     len: u64,
@@ -47,13 +48,13 @@ struct Keys {
 
 impl Keys {
     fn of(table: &Table) -> Self {
-        let slot = table.kind.slot();
+        let (slot, keys) = (table.kind().slot(), table.keys());
         Self {
-            number: table.number,
-            from: slot.filter(|_| table.all_on_time).map(|slot| slot.start()),
+            number: table.number(),
+            from: slot.filter(|_| keys.all_on_time()).map(|slot| slot.start()),
             last: slot.map(|slot| slot.last()),
-            file: table.keys.clone(),
-            len: table.keys_len,
+            file: keys.file().clone(),
+            len: keys.len(),
         }
     }
 }
@@ -65,7 +66,7 @@ impl Shared {
             StoreError::new(StoreErrorKind::Unavailable, format!("listing failed: {error}; ask again"))
                 .with_source(error)
         };
-        let mut rows = Rows::new(query);
+        let mut rows = PageBuilder::new(query);
         match query.state {
             State::Delivered | State::Cancelled => self.list_ended(&mut rows).map_err(unavailable)?,
             _ => self.list_live(&mut rows).map_err(unavailable)?,
@@ -73,15 +74,15 @@ impl Shared {
         Ok(rows.into_page())
     }
 
-    fn list_live(&self, rows: &mut Rows<'_>) -> io::Result<()> {
+    fn list_live(&self, rows: &mut PageBuilder<'_>) -> io::Result<()> {
         let asked = lane_asked_for(rows.query);
         let lane = asked.as_ref().and_then(|lane| self.engine().lanes.number(lane));
         if asked.is_some() && lane.is_none() {
             return Ok(());
         }
         let (in_memory, tables) = {
-            // What moves later is followed to where it went.
-            let _still = self.limbo();
+            // No message moves while this is taken. What moves later is followed to its new place.
+            let _still = self.lock_moves();
             let engine = self.engine();
             (engine.in_memory(rows, lane), engine.tables_for(rows.query.state))
         };
@@ -93,7 +94,7 @@ impl Shared {
             let bytes = read_all(&*table.file, 0, table.len)?;
             let candidates = live_keys(&bytes)
                 .filter(|key| lane.is_none_or(|lane| lane == key.lane))
-                // A message is released when it is due or later, never before.
+                // A message is never released before it is due.
                 .filter(|key| rows.may_hold(key.on_time.then_some(key.ready), Some(key.ready)))
                 .map(|key| Candidate {
                     due: key.ready,
@@ -108,7 +109,7 @@ impl Shared {
     }
 
     /// Reads those that may be on the page, the earliest first, and stops where the page ends.
-    fn offer_all(&self, rows: &mut Rows<'_>, mut candidates: Vec<Candidate>) -> io::Result<()> {
+    fn offer_all(&self, rows: &mut PageBuilder<'_>, mut candidates: Vec<Candidate>) -> io::Result<()> {
         candidates.sort_unstable_by_key(|one| (one.is_exact, one.due));
         for one in candidates {
             if one.is_exact && rows.is_past(one.due) {
@@ -120,7 +121,7 @@ impl Shared {
     }
 
     /// Reads one message and puts it on the page if it belongs there.
-    fn offer(&self, rows: &mut Rows<'_>, hash: u64, place: Place) -> io::Result<()> {
+    fn offer(&self, rows: &mut PageBuilder<'_>, hash: u64, place: Place) -> io::Result<()> {
         let found = {
             let engine = self.engine();
             match engine.index.marks(hash, place) {
@@ -132,7 +133,7 @@ impl Shared {
             }
         };
         let read = found.map(|(claimed, file)| (claimed, read_entry(&*file, place)));
-        // Moved before or while it was read: it is offered from its new place. What is gone has none.
+        // If it was moved before or while it was read, it is offered from its new place. If it has ended, it has none.
         let moved: Option<Vec<Place>> = {
             let engine = self.engine();
             let still_there = engine.index.marks(hash, place).is_some();
@@ -143,7 +144,7 @@ impl Shared {
         }
         let Some((claimed, bytes)) = read else { return Ok(()) };
         let bytes = match bytes {
-            // A damaged one is listed once it is a dead letter. It must not hide the others.
+            // A damaged message is listed once it is a dead letter. It must not hide the others.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(()),
             bytes => bytes?,
         };
@@ -156,7 +157,7 @@ impl Shared {
         if state != rows.query.state || !rows.may_take(peek.due(), peek.id_text()) {
             return Ok(());
         }
-        let lane = self.engine().lanes.get(peek.lane()).map(|state| state.lane.clone());
+        let lane = self.engine().lanes.get(peek.lane()).map(|state| state.lane().clone());
         if let Some(lane) = lane
             && let Ok((stored, _)) = entry::decode_head(&bytes, &lane)
         {
@@ -165,16 +166,11 @@ impl Shared {
         Ok(())
     }
 
-    /// The oldest slice first: what ended first was mostly due first, and the page is full early.
-    fn list_ended(&self, rows: &mut Rows<'_>) -> io::Result<()> {
-        let slices: Vec<u32> = self.engine().ended.slices.iter().map(|slice| slice.number).collect();
+    /// The oldest slice goes first: what ended first was mostly due first, so that the page is full early.
+    fn list_ended(&self, rows: &mut PageBuilder<'_>) -> io::Result<()> {
+        let slices = self.engine().ended.numbers();
         for number in slices {
-            let (file, len, buffer) = {
-                let engine = self.engine();
-                let slice = engine.ended.slices.iter().find(|slice| slice.number == number);
-                let Some(slice) = slice else { continue };
-                (slice.file.clone(), slice.file_len, slice.buffer.clone())
-            };
+            let Some((file, len, buffer)) = self.engine().ended.content(number) else { continue };
             let mut bytes = read_all(&*file, 0, len)?;
             bytes.extend_from_slice(&buffer);
             let mut ends = Vec::with_capacity(ENDS_AT_ONCE);
@@ -202,33 +198,33 @@ impl Engine {
     /// The tables in which a message in this state may be, in the order of their times.
     fn tables_for(&self, state: State) -> Vec<Keys> {
         let wanted = |kind: TableKind| match state {
-            // Those are all known in memory.
+            // Claimed messages are all known in memory.
             State::InFlight => false,
             State::Dead => kind == TableKind::Dead,
             _ => kind != TableKind::Dead,
         };
         let mut tables: Vec<_> =
-            self.tables.values().filter(|table| table.live > 0 && wanted(table.kind)).collect();
-        tables.sort_by_key(|table| table.kind.slot().map_or(Timestamp::default(), |slot| slot.start()));
+            self.tables.iter().filter(|table| table.live() > 0 && wanted(table.kind())).collect();
+        tables.sort_by_key(|table| table.kind().slot().map_or(Timestamp::default(), |slot| slot.start()));
         tables.into_iter().map(Keys::of).collect()
     }
 
     /// The messages that are not in a table yet, and those that are claimed.
-    fn in_memory(&self, rows: &Rows<'_>, lane: Option<u32>) -> Vec<Candidate> {
+    fn in_memory(&self, rows: &PageBuilder<'_>, lane: Option<u32>) -> Vec<Candidate> {
         let mut found = Vec::new();
         match rows.query.state {
-            State::InFlight => found.extend(self.flight.iter().map(|(_, held)| Candidate {
+            State::InFlight => found.extend(self.in_flight.iter().map(|(_, held)| Candidate {
                 due: Timestamp::default(),
                 is_exact: false,
                 hash: held.hash,
                 place: held.place,
             })),
-            State::Dead => self.buffered(&self.dead, rows, lane, &mut found),
+            State::Dead => self.buffered(&self.dead_buffer, rows, lane, &mut found),
             _ => {
-                self.near(rows, lane, &mut found);
-                for (slot, bucket) in &self.buckets {
+                self.hot(rows, lane, &mut found);
+                for (slot, bucket) in self.buckets.iter() {
                     if rows.may_hold(None, Some(slot.last())) {
-                        self.buffered(&bucket.buffer, rows, lane, &mut found);
+                        self.buffered(bucket.buffer(), rows, lane, &mut found);
                     }
                 }
             }
@@ -236,10 +232,10 @@ impl Engine {
         found
     }
 
-    /// What is near. What lies in a table is found there.
-    fn near(&self, rows: &Rows<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
+    /// What is in the hot window and not in a table.
+    fn hot(&self, rows: &PageBuilder<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
         let lanes = self.lanes.numbered().filter(|(number, _)| lane.is_none_or(|lane| lane == *number));
-        for (key, near) in lanes.flat_map(|(_, state)| &state.near) {
+        for (key, near) in lanes.flat_map(|(_, state)| state.hot()) {
             let due = near.data.as_ref().and_then(|data| Some(Peek::framed(data).ok()?.due()));
             if self.journal.has(near.place.file) && rows.may_hold(due, Some(due.unwrap_or(key.ready))) {
                 let (hash, place) = (near.hash, near.place);
@@ -248,38 +244,40 @@ impl Engine {
         }
     }
 
-    /// What is on its way to a table, and not in one already.
-    fn buffered(&self, buffer: &Buffer, rows: &Rows<'_>, lane: Option<u32>, found: &mut Vec<Candidate>) {
-        let mut at = 0;
-        for (hash, place) in &buffer.from {
-            let Ok(peek) = Peek::framed(&buffer.bytes[at..]) else { return };
-            at += peek.len();
+    /// What waits in a buffer and is not in a table.
+    fn buffered(
+        &self,
+        buffer: &Buffer,
+        rows: &PageBuilder<'_>,
+        lane: Option<u32>,
+        found: &mut Vec<Candidate>,
+    ) {
+        for (hash, place, peek) in buffer.entries() {
             let due = peek.due();
             if lane.is_none_or(|lane| lane == peek.lane())
                 && self.journal.has(place.file)
                 && rows.may_hold(Some(due), Some(due))
             {
-                found.push(Candidate { due, is_exact: true, hash: *hash, place: *place });
+                found.push(Candidate { due, is_exact: true, hash, place });
             }
         }
     }
 
-    /// Puts ends of the slice with this number on the page: those that are the latest of their messages, and still kept.
-    fn offer_ends(&self, rows: &mut Rows<'_>, number: u32, ends: &[(u32, EndPeek<'_>)]) {
-        let Some(this) = self.ended.slices.iter().position(|slice| slice.number == number) else { return };
+    /// Puts ends of the slice with this number on the page, if they are the latest of their messages and within retention.
+    fn offer_ends(&self, rows: &mut PageBuilder<'_>, number: u32, ends: &[(u32, EndPeek<'_>)]) {
+        let Some(position) = self.ended.position(number) else { return };
         let kept_ms = self.ended.retention_ms();
         let now = self.now.wall().as_millis();
         for (off8, end) in ends {
             let Some((hash, lane, _)) = head_facts(end.head()) else { continue };
-            let latest = self.ended.slices[this].is_latest(hash, *off8)
-                && !self.ended.slices.iter().skip(this + 1).any(|later| later.has(hash));
+            let latest = self.ended.is_latest(position, hash, *off8);
             let kept = end.ended().as_millis().saturating_add(kept_ms) >= now;
             let alive = self.index.candidates(hash).next().is_some();
             if !latest || !kept || alive {
                 continue;
             }
             let Some(lane) = self.lanes.get(lane) else { continue };
-            if let Ok((record, _)) = end.record(&lane.lane) {
+            if let Ok((record, _)) = end.record(lane.lane()) {
                 rows.take(record);
             }
         }

@@ -1,37 +1,46 @@
 #![doc = include_str!("docs.md")]
 
+mod background;
 mod backup;
+mod buckets;
+mod buffer;
 mod change;
 mod checkpoint;
 mod claim;
+mod compaction;
+mod config;
 mod damage;
 pub mod disk;
 mod ended;
 mod engine;
 mod entry;
-mod flight;
+mod find;
 #[cfg(test)]
 mod forget_tests;
 mod health;
 mod horizon;
+mod in_flight;
 mod index;
+mod insert;
 mod journal;
-mod keeper;
 mod lanes;
+mod lifecycle;
 mod list;
-mod look;
 mod manifest;
-mod measure;
-mod moving;
-mod numbers;
+mod metrics;
+mod number_hasher;
 mod options;
+mod page;
+mod query;
 mod read_only;
 mod recover;
 mod refill;
-mod rows;
 mod segment;
+mod sequences;
 mod settle;
+mod sweep;
 mod table;
+mod tables;
 // The test kit's own is made for the library as others see it, and not for its unit tests.
 #[cfg(test)]
 #[path = "../../../testkit/src/disk/hooked.rs"]
@@ -66,16 +75,17 @@ use self::disk::DiskFile;
 use self::{
     disk::Disk,
     engine::{Admission, Class, Engine},
-    flight::ClaimLog,
+    in_flight::ClaimLog,
     index::Place,
     journal::{Commit, Kind},
-    measure::Timing,
+    metrics::Timing,
 };
-pub use backup::{BackupReport, backup, backup_telling};
+pub use backup::{BackupReport, backup, backup_telling, mark_sound, mark_unsound};
+pub use config::EmbeddedConfig;
 pub use options::{FILE_BYTES_MAX, Options};
 pub use verify::{Verified, verify};
 
-/// What the journal needs for a new lane and its pause, about.
+/// About what the journal needs for a new lane and its pause.
 const LANE_GUESS: usize = 512;
 
 /// A store in files of its own: messages synced to disk before they are accepted.
@@ -86,36 +96,37 @@ pub struct EmbeddedStore {
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
-/// What callers, the writer and the keeper share.
+/// What callers, the writer and the background thread share.
 struct Shared {
     engine: Mutex<Engine>,
     /// Wakes the journal's writer.
     committer: Condvar,
-    /// Wakes the keeper.
-    keeper: Condvar,
+    /// Wakes the background thread.
+    background: Condvar,
     /// Wakes callers that wait for room.
     room: Notify,
-    /// Wakes claims that wait for what the keeper brings in.
+    /// Wakes claims that wait for messages that the background thread loads.
     moved: Notify,
     /// Held while background work goes on: closing waits for it.
-    keeping: Mutex<()>,
-    /// Held while messages are on their way from one place to another, and found in neither: lists wait for it.
-    limbo: Mutex<()>,
+    round: Mutex<()>,
+    /// Held while messages move from one place to another. In between they are found in neither place, so lists wait for it.
+    moves: Mutex<()>,
     claims: ClaimLog,
     timing: Timing,
-    /// Counts what background work changed.
+    /// Counts the changes of background work: a round without any is not repeated at once.
     progress: AtomicU64,
+    /// The numbers of lanes, to be read without the engine's lock. A number here may have been forgotten by the engine.
     lanes: RwLock<HashMap<Lane, u32>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
 }
 
-/// The right to move messages, or to count on none being moved.
-struct Limbo<'a> {
+/// Held by whoever moves messages, and by a list that must see each message exactly once.
+struct MoveGuard<'a> {
     _held: MutexGuard<'a, ()>,
 }
 
-/// Locks; a panic elsewhere does not make the data worse than a crash would.
+/// Locks, also after a panic of another holder: that does no more harm to the data than a crash.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -125,9 +136,9 @@ impl Shared {
         locked(&self.engine)
     }
 
-    /// Messages are moved, or looked for where they lie: not both at once.
-    fn limbo(&self) -> Limbo<'_> {
-        Limbo { _held: locked(&self.limbo) }
+    /// Waits until no message is being moved, and lets nobody else begin.
+    fn lock_moves(&self) -> MoveGuard<'_> {
+        MoveGuard { _held: locked(&self.moves) }
     }
 
     /// Waits until there is room for `bytes` more of journal.
@@ -143,7 +154,7 @@ impl Shared {
                     Admission::Wait => self.wake(&mut engine),
                 }
             }
-            self.keeper.notify_one();
+            self.background.notify_one();
             room.await;
         }
     }
@@ -165,19 +176,19 @@ impl Shared {
         }
     }
 
-    /// Wakes the journal's writer, unless it is at work and will look again by itself.
+    /// Wakes the journal's writer if it waits. A writer at work takes the next frame by itself.
     fn wake(&self, engine: &mut Engine) {
-        if std::mem::take(&mut engine.writer_waits) {
+        if engine.journal.wake_writer() {
             self.committer.notify_one();
         }
     }
 
-    /// Waits until a frame that the caller added to is durable. If it does not become so, only a restart finds out whether it is on disk.
+    /// Waits until a frame with a change of the caller is durable. After an error, only a restart finds out whether the change is on disk.
     async fn committed(&self, commit: &Commit) -> Result<(), StoreError> {
         self.synced(commit).await.map_err(StoreError::when_under_way)
     }
 
-    /// Waits until a frame is durable, on behalf of somebody who only read.
+    /// Waits until a frame is durable, for a caller that only read.
     async fn synced(&self, commit: &Commit) -> Result<(), StoreError> {
         if commit.wait().await {
             return Ok(());
@@ -186,7 +197,7 @@ impl Shared {
         Err(StoreError::new(StoreErrorKind::Closed, "the journal could not be synced"))
     }
 
-    /// Waits until everything seen so far is durable. Nobody is told of a change that a power cut could still undo.
+    /// Waits until every change so far is durable: no caller learns of a change that a power cut could undo.
     async fn sync_barrier(&self) -> Result<(), StoreError> {
         let commit = {
             let mut engine = self.engine();
@@ -225,11 +236,10 @@ impl Shared {
     /// Stops everything: nothing after this is acknowledged.
     fn close_because(&self, why: String) {
         let mut engine = self.engine();
-        engine.closed.get_or_insert(why);
-        engine.stop = true;
+        engine.lifecycle.stop(why);
         drop(engine);
         self.committer.notify_all();
-        self.keeper.notify_all();
+        self.background.notify_all();
         self.room.notify_waiters();
         self.moved.notify_waiters();
     }
@@ -245,10 +255,12 @@ impl EmbeddedStore {
                 .with_source(error)
         })??;
         let shared = Arc::new(shared);
-        let (writer, keeper) = (shared.clone(), shared.clone());
+        let (writer, background) = (shared.clone(), shared.clone());
         let threads = vec![
             std::thread::Builder::new().name("duly-journal".into()).spawn(move || writer::run(&writer)),
-            std::thread::Builder::new().name("duly-keeper".into()).spawn(move || keeper::run(&keeper)),
+            std::thread::Builder::new()
+                .name("duly-background".into())
+                .spawn(move || background::run(&background)),
         ];
         let threads = threads.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| {
             shared.close_because("its threads could not be started".into());
@@ -264,7 +276,7 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    /// Ends the claims that the last process had when it ended. What there is no room for now, the next sweep ends.
+    /// Loses the claims of the last process. If there is no room for that now, the next sweep does it.
     async fn lose_claims(&self, now: Now) -> Result<(), StoreError> {
         loop {
             match self.shared.end_leases(now).await {
@@ -288,7 +300,7 @@ impl EmbeddedStore {
     pub fn abandon(&self) {
         self.shared.close_because("the store is closed".into());
         for thread in locked(&self.threads).drain(..) {
-            // A thread that panicked has said so on stderr; there is nothing left to do for it.
+            // The panic of a thread was reported when it happened.
             let _ = thread.join();
         }
         drop(locked(&self.lock).take());
@@ -374,8 +386,8 @@ impl Store for EmbeddedStore {
             let mut engine = self.shared.engine();
             engine.check_open()?;
             let number = engine.lane_number(lane)?;
-            if let Some(state) = engine.lanes.get_mut(number) {
-                state.paused = paused;
+            if let Some(mut state) = engine.lanes.get_mut(number) {
+                state.set_paused(paused);
             }
             let place = engine.journal.add(Kind::Paused, |out| {
                 out.extend_from_slice(&number.to_le_bytes());

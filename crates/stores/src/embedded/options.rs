@@ -1,43 +1,43 @@
-//! What can be set, and the limits that cannot.
+//! Options of the store, and limits that are fixed.
 
 use std::{sync::Arc, time::Duration};
 
 use super::disk::{Disk, RealDisk};
 
-/// Messages that may be claimed at the same time, over all lanes. A lane may hold as many of them as are left to all others:
-/// half of it if it is the only one.
+/// Messages that may be in flight at the same time, over all lanes. A lane may have as many in flight as are left to all others:
+/// half of the limit if it is the only one.
 pub(super) const IN_FLIGHT_MAX: usize = 100_000;
-/// Messages of a lane that may be claimed at the same time whatever the other lanes hold.
+/// Messages of a lane that may be in flight at the same time, however many the other lanes have.
 pub(super) const LANE_IN_FLIGHT_MIN: usize = 64;
-/// Damaged messages that are remembered until they are dead letters. Others are set aside all the same, and found again at
-/// the next start.
+/// Damaged messages that are remembered until they are dead letters. Others are quarantined as well, and found again at the next
+/// start.
 pub(super) const DAMAGED_MAX: usize = 10_000;
-/// Bytes of messages that a batch has in memory at a time: more of it is dealt with in pieces.
+/// Bytes of messages that a batch has in memory at a time. A larger batch is handled in pieces.
 pub(super) const PIECE_BYTES: usize = 4 << 20;
 /// Bytes that may wait for the journal's writer before callers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 8 << 20;
-/// Memory of one message near at hand, besides its entry.
+/// Memory of one message of the hot window besides its entry.
 pub(super) const NEAR_COST: usize = 160;
-/// Entries dealt with under one hold of the lock by background work.
+/// Entries that background work handles under one hold of the lock.
 pub(super) const STEP: usize = 512;
-/// Bytes of a run read at once for a lane that drains its backlog.
+/// Bytes of a run that are read at a time for a lane that drains its backlog.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
-/// Bytes of finished messages that wait in memory to be written.
+/// Bytes of ended messages that may be in memory before they are written.
 pub(super) const ENDED_BYTES_MAX: usize = 4 << 20;
-/// Runs that may stand beside each other before the small ones are merged.
+/// Runs that may exist at the same time before the small ones are merged.
 pub(super) const RUNS_MAX: usize = 24;
 
-/// The most bytes of a segment or a table: half of what a place can name, so that what goes over a little still fits.
+/// The most bytes of a segment or a table: half of what a place can address, so that the last entry may exceed it.
 pub const FILE_BYTES_MAX: u64 = 16 << 30;
-/// Bytes of a slice of finished messages after which another one is begun.
+/// Bytes of a slice of ended messages after which another one is begun.
 pub(super) const SLICE_BYTES_MAX: u64 = 1 << 30;
 
 /// How an embedded store is set up. The defaults suit a server with a few hundred megabytes to spare.
 #[derive(Clone)]
 pub struct Options {
-    /// How long finished messages can be asked for.
+    /// How long ended messages can be asked for.
     pub retention: Duration,
-    /// How many of them at most.
+    /// The most ended messages that are kept.
     pub retention_max: usize,
     /// Messages that may wait at the same time.
     pub pending_max: u64,
@@ -47,11 +47,11 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Bytes of journal after which a checkpoint is made, so that opening stays quick.
     pub checkpoint_bytes: u64,
-    /// Bytes of messages kept in memory because they are near.
+    /// Bytes of the hot window.
     pub window_bytes: usize,
-    /// Bytes gathered for buckets before they are written.
+    /// Bytes in the buffers of all buckets before they are written.
     pub buffer_bytes: usize,
-    /// Bytes of a bucket read at once.
+    /// Bytes of a bucket that are read at a time.
     pub chunk_bytes: u64,
     /// Bytes of a table after which another one is begun. At most [`FILE_BYTES_MAX`].
     pub table_bytes: u64,
@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Within what places can name, however large they were asked for.
+    /// The same, with files not larger than places can address.
     pub(super) fn bounded(self) -> Self {
         Self {
             segment_bytes: self.segment_bytes.min(FILE_BYTES_MAX),

@@ -1,7 +1,7 @@
-//! A look at a data folder that leaves every byte of it as it is.
+//! A disk for reading a data folder without changing a byte of it.
 //!
-//! Opening a store writes: it drops a torn frame, lays down a segment, makes a checkpoint. Over this disk all of that
-//! stays in memory, and is gone with it.
+//! Opening a store writes: it cuts a torn frame, lays down a segment, makes a checkpoint. With this disk all writes stay in
+//! memory and are dropped with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,9 +12,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::disk::{Disk, DiskFile};
+use super::{
+    backup::UNSOUND,
+    disk::{Disk, DiskFile},
+};
 
-/// Bytes that are kept together once one of them was written.
+/// Bytes of a page: a page of which one byte was written is kept in memory.
 const PAGE: u64 = 4096;
 
 /// Reads files and keeps in memory what is written to them.
@@ -38,7 +41,7 @@ struct Overlay {
 struct Over {
     pages: BTreeMap<u64, Box<[u8]>>,
     len: u64,
-    /// Nothing of the file below counts beyond this.
+    /// Bytes of the file below that count.
     under_len: u64,
 }
 
@@ -104,7 +107,8 @@ impl Disk for ReadOnlyDisk {
         let mut found = BTreeSet::new();
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
-            if !names.removed.contains(&entry.path()) {
+            // A check must be able to read a copy that is marked as unsound, to say what is wrong with it.
+            if !names.removed.contains(&entry.path()) && entry.file_name() != UNSOUND {
                 found.insert(entry.file_name().to_string_lossy().into_owned());
             }
         }
@@ -117,7 +121,7 @@ impl Disk for ReadOnlyDisk {
         Ok(())
     }
 
-    /// Takes nothing: whoever looks has made sure that nobody writes, and must not keep a server from starting.
+    /// Takes no lock: the caller makes sure that nobody writes, and a check must not keep a server from starting.
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
         std::fs::metadata(dir)?;
         Ok(Box::new(()))
@@ -174,7 +178,7 @@ impl DiskFile for Overlay {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut over = locked(&self.over);
         if len < over.len {
-            // What is cut off reads as zeros if the file grows again.
+            // Bytes that were cut off read as zeros if the file grows again.
             let last = len / PAGE;
             let mut edge = match over.pages.remove(&last) {
                 Some(kept) => kept,

@@ -6,14 +6,14 @@
 //! frame:   magic u32, segment u32, number u64, payload length u32, crc32c u32, salt u64, then records
 //! record:  kind u8, 3 zero bytes, length u32, then the record, padded to 8
 //! ```
-//! Segments are laid down before they are needed (a sync into written blocks is cheap, and a full disk cannot tear a
-//! frame) and used again under a new number. What an earlier use left in one, bodies among it, is not mistaken for
-//! a frame: frames carry the salt of their segment, which is drawn when the segment gets its number, after all of that was written.
+//! Segments are written with zeros before they are needed: a sync into written blocks is cheap, and a full disk cannot tear a
+//! frame. They are reused under a new number. Bytes of an earlier use, message bodies among them, are not mistaken for a frame:
+//! each frame has the salt of its segment, a random number drawn for each use after those bytes were written.
 //!
-//! The header is durable before the segment has its name, and stands there twice until the first frame is written over the
-//! second copy. So a segment that begins with neither its frame nor its own copy is damaged, never empty.
+//! The header is durable before the segment gets its name. It is written twice, and the first frame overwrites the second copy. So
+//! a segment whose header is followed by neither a frame nor the copy is damaged, never empty.
 //!
-//! Format 1 had no header, no salt, and zeros in its place. Its segments are read, and not used again.
+//! Format 1 has no header, and zeros instead of the salt. Its segments are read, and not reused.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -28,7 +28,7 @@ use super::{
     table::read_all,
 };
 
-/// What the frames of one use of a segment carry.
+/// The random number in all frames of one use of a segment.
 pub(super) type Salt = u64;
 
 /// Bytes of a segment before its frames.
@@ -37,7 +37,7 @@ pub(super) const SEGMENT_HEADER: usize = 32;
 pub(super) const FRAME_HEADER: usize = 32;
 /// Bytes of a record before its body.
 pub(super) const RECORD_HEADER: usize = 8;
-/// A segment that is being laid down and has no number yet.
+/// The name of a segment that is being laid down and has no number yet.
 pub(super) const UNNAMED: &str = "journal.new";
 
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"DLS2");
@@ -52,7 +52,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
-/// How the frames of a segment are told from other bytes.
+/// How frames of a segment are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Format1,
@@ -121,7 +121,7 @@ impl Layout {
     }
 }
 
-/// Fills in the header of a frame: `bytes` are the room for it and the records.
+/// Fills in the header of a frame. `bytes` begins with the room for it, and the records follow.
 pub(super) fn seal(bytes: &mut [u8], segment: u32, number: u64, salt: Salt) {
     let payload = (bytes.len() - FRAME_HEADER) as u32;
     bytes[0..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
@@ -134,7 +134,7 @@ pub(super) fn seal(bytes: &mut [u8], segment: u32, number: u64, salt: Salt) {
     bytes[20..24].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The header of a segment that nothing was written to, twice.
+/// Both copies of the header of an unused segment.
 fn blank(segment: u32, salt: Salt) -> [u8; 2 * SEGMENT_HEADER] {
     let mut bytes = [0; 2 * SEGMENT_HEADER];
     bytes[0..4].copy_from_slice(&SEGMENT_MAGIC.to_le_bytes());
@@ -153,7 +153,7 @@ enum Start {
     Unused,
     /// It has frames, or the beginning of one.
     Used(Layout),
-    /// It cannot be read; the byte from which on.
+    /// It is damaged from this byte on.
     Bad(u64),
 }
 
@@ -168,7 +168,7 @@ fn start(bytes: &[u8], segment: u32, salted: bool) -> Start {
     if *header != blank(own, salt)[..SEGMENT_HEADER] {
         return Start::Bad(0);
     }
-    // It may have got its next number already and not its next name.
+    // A crash may have come between its next header and its next name.
     if rest.starts_with(header) {
         return Start::Unused;
     }
@@ -176,12 +176,12 @@ fn start(bytes: &[u8], segment: u32, salted: bool) -> Start {
     match own == segment {
         false => Start::Bad(0),
         true if layout.begins(rest, segment) => Start::Used(layout),
-        // A torn write leaves the copy of the header or the beginning of the frame: both are in one sector.
+        // A torn write leaves the second copy of the header, or the begin of the frame: both lie in one sector.
         true => Start::Bad(SEGMENT_HEADER as u64),
     }
 }
 
-/// Lays a segment down under its number. It has its name only when it is whole.
+/// Lays down a segment. It gets its name only when it is complete.
 pub(super) fn lay_down(disk: &dyn Disk, dir: &Path, number: u32, bytes: u64) -> io::Result<Segment> {
     let unnamed = dir.join(UNNAMED);
     let salt = draw();
@@ -192,7 +192,7 @@ pub(super) fn lay_down(disk: &dyn Disk, dir: &Path, number: u32, bytes: u64) -> 
         // This syncs all of it.
         .and_then(|()| file.allocate(bytes));
     made.inspect_err(|_| {
-        // A half-laid segment would only hold the room that is missing.
+        // An incomplete segment would only take room that is missing.
         let _ = disk.remove(&unnamed);
     })?;
     disk.rename(&unnamed, &dir.join(format!("journal-{number}")))?;
@@ -205,14 +205,14 @@ pub(super) fn reuse(disk: &dyn Disk, dir: &Path, old: u32, number: u32) -> io::R
     let path = dir.join(format!("journal-{old}"));
     let salt = draw();
     let file = disk.open(&path)?;
-    // Before it has the name, so that no segment with that name is without its header.
+    // The header goes first, so that no segment of that name is without it.
     file.write_at(&blank(number, salt), 0)?;
     file.sync().map_err(beyond_repair)?;
     disk.rename(&path, &dir.join(format!("journal-{number}")))?;
     Ok(Segment { number, file, salt, live: 0, first: 0 })
 }
 
-/// A number that nobody outside can know. Nothing is decided by it.
+/// A number that nobody outside the process can guess. No decision depends on it.
 fn draw() -> Salt {
     RandomState::new().hash_one(0)
 }
@@ -233,7 +233,7 @@ pub(super) fn is_used(file: &dyn DiskFile, segment: u32, salted: bool) -> io::Re
     }
 }
 
-/// The same in format 1: only what begins with a whole frame of an earlier use is not read through.
+/// The same for format 1. A segment that begins with a whole frame of an earlier use is unused.
 fn is_used_1(file: &dyn DiskFile, segment: u32) -> io::Result<bool> {
     let layout = Layout::Format1;
     let header = read_all(file, 0, FRAME_HEADER as u64)?;
@@ -257,9 +257,9 @@ pub(super) enum End {
     Clean(u64),
     /// The last frame is torn; it begins here.
     Torn(u64),
-    /// A frame is bad and valid ones follow it, or what is valid cannot be understood.
+    /// A frame is bad and valid ones follow it, or a valid frame has a record that cannot be understood.
     Damaged(u64),
-    /// It has neither its header nor the beginning of a frame where they must be.
+    /// The header is missing or bad.
     Headless(u64),
 }
 

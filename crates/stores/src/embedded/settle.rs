@@ -1,18 +1,19 @@
-//! The ends of claims: settled, extended, or lost.
+//! `settle` and `extend`, and the loss of claims whose lease ends.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use duly_core::{
-    Attempt, LeaseLoss, Now, Outcome, Receipt, State, Timestamp,
+    Attempt, LeaseLoss, Now, Outcome, Receipt, Timestamp,
     store::{Settle, Settled, Settlement, StoreError, StoreErrorKind},
 };
 
 use super::{
     Shared,
+    ended::EndKind,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
-    flight::{Held, Loss, Note},
+    in_flight::{ClaimRecord, ClaimedMessage, Loss},
     journal::Commit,
     options::PIECE_BYTES,
 };
@@ -26,7 +27,7 @@ const LOST_GUESS: usize = 64;
 
 impl Shared {
     pub(super) async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        // For all of it before any of it: what is settled stays so if there is no room for the rest.
+        // Room for the whole batch is asked for first: a batch must not be settled in part because there is no room for the rest.
         self.admitted(self.bytes_to_settle(&batch), Class::Change).await?;
         let mut answers = Vec::with_capacity(batch.len());
         let mut last = None;
@@ -48,7 +49,7 @@ impl Shared {
         let engine = self.engine();
         let bytes = |settle: &Settle| match settle.settlement {
             Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => engine
-                .flight
+                .in_flight
                 .get(settle.receipt.token, &settle.receipt.id)
                 .map_or(0, |held| held.bytes as usize),
             Settlement::Delivered { .. } | Settlement::Release => 0,
@@ -71,7 +72,7 @@ impl Shared {
             let mut engine = self.engine();
             engine.check_open()?;
             if engine.tick(now) {
-                self.keeper.notify_one();
+                self.background.notify_one();
             }
             answers.extend(batch.iter().zip(&mut rewritten).map(|(settle, entry)| {
                 settle_one(&mut engine, now, settle, entry.as_deref_mut(), &mut released)
@@ -86,13 +87,13 @@ impl Shared {
         Ok(commit)
     }
 
-    /// The new entries of those that stay: retried or dead. Of those that were delivered, the heads that are not in memory. Ends with
-    /// the entry that makes them more than a piece.
+    /// The new entries of messages that are retried, deferred or dead, and the heads of delivered messages that are not in memory.
+    /// Stops after the entry with which a piece is full.
     async fn rewrite(&self, now: Now, batch: &[Settle]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let needs: Vec<bool> = {
             let engine = self.engine();
             let large = |receipt: &Receipt| {
-                let held = engine.flight.get(receipt.token, &receipt.id);
+                let held = engine.in_flight.get(receipt.token, &receipt.id);
                 held.is_some_and(|held| held.head.is_empty())
             };
             let needs = |settle: &Settle| match &settle.settlement {
@@ -112,11 +113,11 @@ impl Shared {
             entries.push(match entry {
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
                 Err(error) if error.kind == StoreErrorKind::Damaged => {
-                    // It ends here, and not the whole batch with it.
+                    // Only this message is given up, not the whole batch.
                     self.give_up(settle.receipt.token, now, &error);
                     None
                 }
-                // Its claim is lost, and it comes again when the lease ends: the others do not wait for the disk.
+                // Its claim is lost, and it is claimable again when the lease ends. The others do not wait for the disk.
                 Err(error) => {
                     tracing::warn!(id = %settle.receipt.id, %error, "message unreadable; claim lost");
                     None
@@ -154,7 +155,7 @@ impl Shared {
                 stored.lost = LeaseLoss::None;
                 stored.dead = Some((*reason, now.wall()));
             }
-            // As it is stored: the end of a message must carry the version that it ends.
+            // The head as it is stored: the end of a message must have the version of the entry that it ends.
             Settlement::Delivered { .. } | Settlement::Release => {
                 return Ok(Peek::framed(&data).ok().map(|peek| peek.head().to_vec()));
             }
@@ -164,7 +165,7 @@ impl Shared {
         Ok(Some(bytes))
     }
 
-    /// The entry of a claimed message and the number of its lane, while the claim is its holder's.
+    /// The entry of a claimed message and the number of its lane, if its lease has not ended.
     async fn held_entry(
         &self,
         receipt: &Receipt,
@@ -172,9 +173,9 @@ impl Shared {
     ) -> Result<Option<(Stored, Bytes, u32)>, StoreError> {
         let found = {
             let engine = self.engine();
-            let held = engine.flight.valid(receipt.token, &receipt.id, now.mono());
+            let held = engine.in_flight.valid(receipt.token, &receipt.id, now.mono());
             held.map(|held| {
-                let lane = engine.lanes.get(held.lane).map(|state| state.lane.clone());
+                let lane = engine.lanes.get(held.lane).map(|state| state.lane().clone());
                 (held.hash, held.place, held.lane, lane, engine.file(held.place))
             })
         };
@@ -195,10 +196,10 @@ impl Shared {
         let end = engine.lease_end(lease);
         let answers = receipts
             .iter()
-            .map(|receipt| match engine.flight.valid(receipt.token, &receipt.id, now.mono()) {
+            .map(|receipt| match engine.in_flight.valid(receipt.token, &receipt.id, now.mono()) {
                 None => Settled::Lost,
                 Some(_) => {
-                    engine.flight.extend(receipt.token, end);
+                    engine.in_flight.extend(receipt.token, end);
                     Settled::Done
                 }
             })
@@ -206,18 +207,18 @@ impl Shared {
         Ok(answers)
     }
 
-    /// Makes claimable what was claimed and not settled in time. Says how many leases had ended.
+    /// Makes messages claimable again whose leases have ended. Says how many there were.
     pub(super) async fn end_leases(&self, now: Now) -> Result<usize, StoreError> {
         let ended: Vec<(u64, Receipt)> = {
             let mut engine = self.engine();
-            if engine.flight.next_end().is_none_or(|end| end > now.mono()) {
+            if engine.in_flight.next_end().is_none_or(|end| end > now.mono()) {
                 return Ok(0);
             }
-            let tokens = engine.flight.ended(now.mono(), LEASES_PER_SWEEP);
+            let tokens = engine.in_flight.ended(now.mono(), LEASES_PER_SWEEP);
             tokens
                 .into_iter()
                 .filter_map(|token| {
-                    let id = engine.flight.get_mut(token)?.id.clone();
+                    let id = engine.in_flight.get_mut(token)?.id.clone();
                     Some((token, Receipt { shard: 0, token, id }))
                 })
                 .collect()
@@ -225,12 +226,12 @@ impl Shared {
         self.lose_or_wait(now, &ended).await.map(|()| ended.len())
     }
 
-    /// Loses claims that have ended. If that fails, the next sweep meets them again.
+    /// Loses claims whose leases have ended. If that fails, the next sweep tries again.
     async fn lose_or_wait(&self, now: Now, ended: &[(u64, Receipt)]) -> Result<(), StoreError> {
         let outcome = self.lose(now, ended).await;
         if outcome.is_err() {
             let mut engine = self.engine();
-            ended.iter().for_each(|(token, _)| engine.flight.meet_again(*token, now.mono()));
+            ended.iter().for_each(|(token, _)| engine.in_flight.meet_again(*token, now.mono()));
         }
         outcome
     }
@@ -265,14 +266,14 @@ impl Shared {
             seen += 1;
             let found = {
                 let engine = self.engine();
-                engine.flight.get(*token, &receipt.id).map(|held| {
-                    let lane = engine.lanes.get(held.lane).map(|state| state.lane.clone());
+                engine.in_flight.get(*token, &receipt.id).map(|held| {
+                    let lane = engine.lanes.get(held.lane).map(|state| state.lane().clone());
                     (held.clone(), lane, engine.file(held.place))
                 })
             };
             let Some((held, Some(lane), file)) = found else { continue };
             match self.load(None, held.place, held.hash, file, &lane).await {
-                // Never read, so nobody ever had it.
+                // Its entry was never read, so nobody ever received it.
                 Ok(Some(_)) if held.version == 0 => unsent.push(*token),
                 Ok(Some((stored, _))) => {
                     let entry = lost_entry(stored, now.wall(), &held);
@@ -282,8 +283,8 @@ impl Shared {
                 Ok(None) => {}
                 Err(error) if error.kind == StoreErrorKind::Closed => return Err(error),
                 Err(error) => {
-                    let over = |held: &mut Held| held.lease_end <= now.mono();
-                    let is_over = self.engine().flight.get_mut(*token).is_some_and(over);
+                    let over = |held: &mut ClaimedMessage| held.lease_end <= now.mono();
+                    let is_over = self.engine().in_flight.get_mut(*token).is_some_and(over);
                     if is_over {
                         self.give_up(*token, now, &error);
                     }
@@ -294,17 +295,17 @@ impl Shared {
         let mut engine = self.engine();
         engine.check_open()?;
         for token in unsent {
-            if let Some(held) = engine.let_go(token) {
+            if let Some(held) = engine.end_claim(token) {
                 engine.release(&held);
             }
         }
         for (token, mut entry) in entries {
-            // It may have been settled or extended while its entry was read.
-            if engine.flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
-                engine.flight.meet_again(token, now.mono());
+            // It was perhaps settled or extended while its entry was read.
+            if engine.in_flight.get_mut(token).is_none_or(|held| held.lease_end > now.mono()) {
+                engine.in_flight.meet_again(token, now.mono());
                 continue;
             }
-            if let Some(held) = engine.let_go(token) {
+            if let Some(held) = engine.end_claim(token) {
                 engine.change(held.hash, held.place, u64::from(held.bytes), &mut entry);
             }
         }
@@ -314,7 +315,7 @@ impl Shared {
 }
 
 /// The entry of a message whose claim was lost.
-fn lost_entry(mut stored: Stored, at: Timestamp, held: &Held) -> Vec<u8> {
+fn lost_entry(mut stored: Stored, at: Timestamp, held: &ClaimedMessage) -> Vec<u8> {
     let why = match held.loss {
         Loss::Lease => Some("its lease ended"),
         Loss::Process => Some("the process ended with the message in hand"),
@@ -325,7 +326,7 @@ fn lost_entry(mut stored: Stored, at: Timestamp, held: &Held) -> Vec<u8> {
         stored.remember(Attempt::new(at, Outcome::Lost, why));
     }
     stored.maybe_delivered = true;
-    stored.lost = if held.alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
+    stored.lost = if held.alone || held.only { LeaseLoss::Alone } else { LeaseLoss::InBatch };
     let mut bytes = Vec::with_capacity(512 + stored.message.body.len());
     entry::encode(&stored, held.lane, &mut bytes);
     bytes
@@ -336,34 +337,34 @@ fn settle_one(
     now: Now,
     settle: &Settle,
     entry: Option<&mut [u8]>,
-    released: &mut Vec<Note>,
+    released: &mut Vec<ClaimRecord>,
 ) -> Settled {
     let receipt = &settle.receipt;
-    if engine.flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
+    if engine.in_flight.valid(receipt.token, &receipt.id, now.mono()).is_none() {
         return Settled::Lost;
     }
     let is_rewritten = matches!(
         settle.settlement,
         Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. }
     );
-    let is_large = engine.flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
+    let is_large = engine.in_flight.get(receipt.token, &receipt.id).is_some_and(|held| held.head.is_empty());
     let is_delivered = matches!(settle.settlement, Settlement::Delivered { .. });
     if entry.is_none() && (is_rewritten || (is_delivered && is_large)) {
         return Settled::Lost;
     }
-    let Some(held) = engine.let_go(receipt.token) else { return Settled::Lost };
+    let Some(held) = engine.end_claim(receipt.token) else { return Settled::Lost };
     match &settle.settlement {
         Settlement::Delivered { receipt } => {
             let head = if held.head.is_empty() { entry.as_deref().unwrap_or_default() } else { &held.head };
             let bytes = u64::from(held.bytes);
-            engine.end(held.hash, held.place, bytes, State::Delivered, receipt.as_deref(), head);
+            engine.end(held.hash, held.place, bytes, EndKind::Delivered, receipt.as_deref(), head);
         }
         Settlement::Retry { .. } | Settlement::Defer { .. } | Settlement::Dead { .. } => {
             engine.change(held.hash, held.place, u64::from(held.bytes), entry.unwrap_or_default());
         }
         Settlement::Release => {
             engine.release(&held);
-            released.push(Note::released(receipt.token, &held));
+            released.push(ClaimRecord::released(receipt.token, &held));
         }
     }
     Settled::Done

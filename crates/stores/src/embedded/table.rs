@@ -1,8 +1,8 @@
 //! A table: a file of entries with a file of keys beside it, so that opening the store does not read bodies.
 //!
-//! Three kinds share the shape: buckets (in the order of arrival), runs (by lane and release order: what was due and
-//! nobody took) and dead letters. The keys file holds 24-byte records: a key, or up to five entries that are gone. The
-//! highest bit of a key's time says that it is the due time, too, so that lists need not read the entry to know it.
+//! There are three kinds: buckets (in the order of arrival), runs (sorted by lane and release: the backlog that nobody claimed)
+//! and dead letters. The keys file holds 24-byte records: a key, or up to five entries that are gone. The highest bit of a
+//! key's time says that this is the due time as well, so that lists know it without reading the entry.
 
 use std::{io, sync::Arc};
 
@@ -21,7 +21,7 @@ pub(super) const KEY_BYTES: usize = 24;
 const GONE: u32 = u32::MAX;
 /// How many of them fit in one record.
 const GONE_PER_RECORD: usize = 5;
-/// In the time of a key: the message was due then, and did not only wait until then for another try.
+/// In the time of a key: it is the due time of the message, not the time of a later attempt.
 const ON_TIME: u64 = 1 << 63;
 
 /// What a table holds.
@@ -53,7 +53,7 @@ impl TableKind {
 pub(super) struct KeyRecord {
     pub(super) hash: u64,
     pub(super) ready: Timestamp,
-    /// Whether that is its due time; if not, it was due before that.
+    /// Whether `ready` is the due time. If not, the message was due before.
     pub(super) on_time: bool,
     pub(super) off8: u32,
     pub(super) lane: u32,
@@ -74,41 +74,92 @@ impl KeyRecord {
     }
 }
 
-/// One open table.
-pub(super) struct Table {
-    pub(super) number: u32,
-    pub(super) kind: TableKind,
-    pub(super) data: Arc<dyn DiskFile>,
-    pub(super) keys: Arc<dyn DiskFile>,
-    pub(super) data_len: u64,
-    pub(super) keys_len: u64,
-    /// The checksum of the keys file up to there.
-    pub(super) keys_crc: u32,
-    /// Whether each entry here was due in the table's span: none waited for another try.
-    pub(super) all_on_time: bool,
-    /// Entries that are alive here.
-    pub(super) live: u64,
-    /// Their bytes.
-    pub(super) live_bytes: u64,
-    /// Gone since the keys file was last written.
-    pub(super) gone: Vec<u32>,
-    /// Written to since the last sync.
-    pub(super) dirty: bool,
-    /// How many of `gone` there were at the last look: a table that still changes is not rewritten yet.
-    pub(super) gone_seen: u64,
+/// The file of keys of a table.
+///
+/// Invariant: `len` and `crc` describe the same bytes, those that the next manifest names. What lies behind them does not count.
+pub(super) struct KeysFile {
+    file: Arc<dyn DiskFile>,
+    len: u64,
+    crc: u32,
+    /// Whether each entry was due in the span of its table: none waited for another attempt.
+    all_on_time: bool,
+}
+
+impl KeysFile {
+    pub(super) fn file(&self) -> &Arc<dyn DiskFile> {
+        &self.file
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    pub(super) fn all_on_time(&self) -> bool {
+        self.all_on_time
+    }
+
+    /// These bytes were added to the file, or are going to be.
+    fn add(&mut self, bytes: &[u8]) {
+        self.all_on_time &= keys(bytes).all(|key| key.on_time);
+        self.len += bytes.len() as u64;
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+    }
+}
+
+/// Entries of a table that are not alive any more.
+#[derive(Default)]
+struct GoneEntries {
+    /// Not yet written to the keys file.
+    unwritten: Vec<u32>,
     /// Ever gone, on disk or not.
-    pub(super) gone_total: u64,
+    total: u64,
+    /// How many there were at the last [check](Table::is_quiet).
+    seen: u64,
+}
+
+/// Records of gone entries that are to be written to a keys file, and how the file was before.
+pub(super) struct GoneRecords {
+    pub(super) table: u32,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) bytes: Vec<u8>,
+    /// Where they are written.
+    pub(super) at: u64,
+    crc_before: u32,
+    entries: Vec<u32>,
+}
+
+/// One open table.
+///
+/// Invariants:
+/// - `live` and `live_bytes` count the entries whose place in the index is in this table.
+/// - A gone entry is in `gone.unwritten` until its record is part of the keys file that the next manifest names.
+/// - While the table is `busy`, the background thread writes to it, and nobody else adds to it or retires it.
+pub(super) struct Table {
+    number: u32,
+    kind: TableKind,
+    data: Arc<dyn DiskFile>,
+    data_len: u64,
+    keys: KeysFile,
+    live: u64,
+    live_bytes: u64,
+    gone: GoneEntries,
+    /// Written to since the last sync.
+    dirty: bool,
     /// Nothing more is added to it.
-    pub(super) sealed: bool,
+    sealed: bool,
     /// What lies before this byte was moved on, or is on its way: it is not moved again.
-    pub(super) split_to: u64,
-    /// The keeper is writing to it: it stays, even with nothing alive.
-    pub(super) busy: bool,
+    split_to: u64,
+    busy: bool,
     /// Something in it cannot be read, and so cannot be moved: rewriting it would not empty it.
-    pub(super) has_damage: bool,
+    has_damage: bool,
 }
 
 impl Table {
+    /// A table without entries that the background thread is about to write.
     pub(super) fn new(
         number: u32,
         kind: TableKind,
@@ -119,42 +170,168 @@ impl Table {
             number,
             kind,
             data,
-            keys,
             data_len: 0,
-            keys_len: 0,
-            keys_crc: 0,
-            all_on_time: true,
+            keys: KeysFile { file: keys, len: 0, crc: 0, all_on_time: true },
             live: 0,
             live_bytes: 0,
-            gone: Vec::new(),
+            gone: GoneEntries::default(),
             dirty: false,
-            gone_seen: 0,
-            gone_total: 0,
             sealed: false,
             split_to: 0,
-            busy: false,
+            busy: true,
             has_damage: false,
         }
     }
 
-    /// The entry at `place` is no longer alive here.
-    pub(super) fn forget(&mut self, off8: u32, bytes: u64) {
-        self.live = self.live.saturating_sub(1);
-        self.live_bytes = self.live_bytes.saturating_sub(bytes);
-        self.gone_total += 1;
-        self.gone.push(off8);
+    /// A table from disk: its file of entries and how long it is, its keys file and the bytes of that, and how many of its entries
+    /// are alive.
+    pub(super) fn load(
+        number: u32,
+        kind: TableKind,
+        (data, data_len): (Arc<dyn DiskFile>, u64),
+        (keys, key_bytes): (Arc<dyn DiskFile>, &[u8]),
+        live: u64,
+    ) -> Self {
+        let mut table = Self { data_len, busy: false, ..Self::new(number, kind, data, keys) };
+        table.keys.add(key_bytes);
+        table.live = live;
+        // Entry sizes are not in the keys: waste is estimated until the table is rewritten.
+        let all = (key_bytes.len() / KEY_BYTES) as u64;
+        table.live_bytes = data_len * live / all.max(1);
+        table
     }
 
-    /// The keys file was added to.
-    pub(super) fn added_keys(&mut self, bytes: &[u8]) {
-        self.all_on_time &= keys(bytes).all(|key| key.on_time);
-        self.keys_len += bytes.len() as u64;
-        self.keys_crc = crc32c::crc32c_append(self.keys_crc, bytes);
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn kind(&self) -> TableKind {
+        self.kind
+    }
+
+    /// The file of entries.
+    pub(super) fn data(&self) -> &Arc<dyn DiskFile> {
+        &self.data
+    }
+
+    pub(super) fn data_len(&self) -> u64 {
+        self.data_len
+    }
+
+    pub(super) fn keys(&self) -> &KeysFile {
+        &self.keys
+    }
+
+    /// Entries that are alive here.
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// Their bytes.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    pub(super) fn has_damage(&self) -> bool {
+        self.has_damage
+    }
+
+    /// What lies before this byte was moved on.
+    pub(super) fn split_to(&self) -> u64 {
+        self.split_to
     }
 
     /// Bytes that belong to nothing alive.
     pub(super) fn waste(&self) -> u64 {
         self.data_len.saturating_sub(self.live_bytes)
+    }
+
+    /// An entry of so many bytes is alive here.
+    pub(super) fn add_live(&mut self, bytes: u64) {
+        self.live += 1;
+        self.live_bytes += bytes;
+    }
+
+    /// The entry at `off8` is no longer alive here.
+    pub(super) fn forget(&mut self, off8: u32, bytes: u64) {
+        self.live = self.live.saturating_sub(1);
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+        self.add_gone(off8);
+    }
+
+    /// The entry at `off8` was written and never came alive here.
+    pub(super) fn add_gone(&mut self, off8: u32) {
+        self.gone.total += 1;
+        self.gone.unwritten.push(off8);
+    }
+
+    /// Whether no entry has gone since the last check: a table that still changes is not rewritten yet.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        std::mem::replace(&mut self.gone.seen, self.gone.total) == self.gone.total
+    }
+
+    /// The background thread begins to write to it: it stays, even with nothing alive.
+    pub(super) fn begin_write(&mut self) {
+        self.busy = true;
+    }
+
+    /// So many bytes of entries and these keys were written.
+    pub(super) fn finish_write(&mut self, data: u64, keys: &[u8]) {
+        self.data_len += data;
+        self.keys.add(keys);
+        self.dirty = true;
+        self.busy = false;
+    }
+
+    /// The write failed: what it wrote does not count.
+    pub(super) fn abort_write(&mut self) {
+        self.busy = false;
+    }
+
+    /// Whether it was written to since the last sync. It is being synced now.
+    pub(super) fn take_dirty(&mut self) -> bool {
+        std::mem::take(&mut self.dirty)
+    }
+
+    pub(super) fn seal(&mut self) {
+        self.sealed = true;
+    }
+
+    pub(super) fn note_split(&mut self, to: u64) {
+        self.split_to = to;
+    }
+
+    pub(super) fn set_damage(&mut self, has_damage: bool) {
+        self.has_damage = has_damage;
+    }
+
+    /// The records that tell the keys file of gone entries; `None` if it knows them all. They count as written: if they cannot
+    /// be, [`restore_gone`](Self::restore_gone) takes that back.
+    pub(super) fn take_gone(&mut self) -> Option<GoneRecords> {
+        if self.gone.unwritten.is_empty() {
+            return None;
+        }
+        let entries = std::mem::take(&mut self.gone.unwritten);
+        let mut bytes = Vec::with_capacity(entries.len() / GONE_PER_RECORD * KEY_BYTES + KEY_BYTES);
+        write_gone(&entries, &mut bytes);
+        let (table, file) = (self.number, self.keys.file.clone());
+        let (at, crc_before) = (self.keys.len, self.keys.crc);
+        self.keys.add(&bytes);
+        Some(GoneRecords { table, file, bytes, at, crc_before, entries })
+    }
+
+    /// The records could not be written.
+    pub(super) fn restore_gone(&mut self, records: GoneRecords) {
+        (self.keys.len, self.keys.crc) = (records.at, records.crc_before);
+        self.gone.unwritten.extend(records.entries);
     }
 }
 
@@ -167,7 +344,7 @@ pub(super) fn check_len(number: u32, len: u64) -> io::Result<()> {
 }
 
 /// Appends `gone` to the bytes of a keys file.
-pub(super) fn write_gone(gone: &[u32], out: &mut Vec<u8>) {
+fn write_gone(gone: &[u32], out: &mut Vec<u8>) {
     for some in gone.chunks(GONE_PER_RECORD) {
         let start = out.len();
         for off8 in some {
@@ -197,7 +374,7 @@ pub(super) fn live_keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
     keys(bytes).filter(move |key| gone.is_empty() || gone.binary_search(&key.off8).is_err())
 }
 
-/// The keys in the bytes of a keys file, of what is gone, too.
+/// All keys in the bytes of a keys file, also those of entries that are gone.
 pub(super) fn keys(bytes: &[u8]) -> impl Iterator<Item = KeyRecord> + '_ {
     bytes.chunks_exact(KEY_BYTES).filter(|record| word(record, 20) != GONE).map(key_of)
 }
@@ -225,7 +402,7 @@ pub(super) fn read_all(file: &dyn DiskFile, from: u64, len: u64) -> io::Result<V
     Ok(bytes)
 }
 
-/// How much of an entry is read at first: most are no longer.
+/// Bytes of an entry that are read at first. Most entries are not longer.
 const FIRST_READ: usize = 1024;
 
 /// Reads the entry at `place` of its file, checksum verified.
@@ -235,7 +412,7 @@ pub(super) fn read_entry(file: &dyn DiskFile, place: Place) -> io::Result<Vec<u8
     let n = file.read_at(&mut bytes, place.offset())?;
     let len = Peek::length(&bytes[..n]).map_err(garbled)?;
     if len > n {
-        // A length that the file does not back is garbled, and must not be believed with an allocation.
+        // A length beyond the end of the file is damage. Nothing is allocated for it.
         if place.offset() + len as u64 > file.len()? {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
@@ -251,17 +428,4 @@ pub(super) fn read_entry(file: &dyn DiskFile, place: Place) -> io::Result<Vec<u8
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_that_places_cannot_name_is_refused() {
-        assert!(check_len(7, PLACE_END).is_ok());
-        let error = check_len(7, PLACE_END + 1).unwrap_err();
-        assert!(error.to_string().contains("table 7"), "{error}");
-        let mut gone = Vec::new();
-        let last = Place::new(7, PLACE_END - 8);
-        write_gone(&[last.off8], &mut gone);
-        assert_eq!(word(&gone, 0), u32::MAX, "the last place can be marked as gone");
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use duly_core::{
     store::{Claim, Claimed, Holder, Insert, Inserted},
 };
 
-use super::{Options, Shared, keeper, lanes::Near, recover, writer};
+use super::{Options, Shared, background, lanes::HotEntry, recover, writer};
 
 const START_MS: u64 = 1_800_000_000_000;
 
@@ -39,10 +39,10 @@ pub(super) fn tiny() -> Options {
     }
 }
 
-/// A store with a journal's writer and no keeper.
+/// A store with a journal's writer and no background thread.
 pub(super) struct Bed {
     pub(super) shared: Arc<Shared>,
-    rounds: keeper::Rounds,
+    rounds: background::Rounds,
     writer: Option<JoinHandle<()>>,
     _lock: Box<dyn Send + Sync>,
 }
@@ -53,7 +53,8 @@ impl Bed {
         let shared = Arc::new(shared);
         let journal = shared.clone();
         let writer = std::thread::spawn(move || writer::run(&journal));
-        let mut bed = Self { shared, rounds: keeper::Rounds::default(), writer: Some(writer), _lock: lock };
+        let mut bed =
+            Self { shared, rounds: background::Rounds::default(), writer: Some(writer), _lock: lock };
         bed.round();
         bed
     }
@@ -78,32 +79,32 @@ impl Bed {
 
     /// The same where the disk may have no room.
     pub(super) fn try_round(&mut self) -> std::io::Result<()> {
-        keeper::keep(&self.shared, &mut self.rounds)
+        background::run_round(&self.shared, &mut self.rounds)
     }
 
     /// Does background work until none is asked for, and says how many rounds that took.
     pub(super) fn rounds_until_rest(&mut self) -> usize {
         const ROUNDS_MAX: usize = 20;
         for round in 0..ROUNDS_MAX {
-            if !self.shared.engine().wants_keeper() {
+            if !self.shared.engine().wants_background() {
                 return round;
             }
             self.round();
         }
-        panic!("background work without end: {} bytes near", self.shared.engine().window);
+        panic!("background work without end: {} hot bytes", self.shared.engine().lanes.hot_bytes());
     }
 
     /// Whether each near message in memory has memory of its own.
     pub(super) fn near_stands_alone(&self) -> bool {
         let engine = self.shared.engine();
-        let alone = |near: &Near| near.data.as_ref().is_none_or(|data| data.is_unique());
-        engine.lanes.iter().flat_map(|lane| lane.near.values()).all(alone)
+        let alone = |near: &HotEntry| near.data.as_ref().is_none_or(|data| data.is_unique());
+        engine.lanes.iter().flat_map(|lane| lane.hot().values()).all(alone)
     }
 
     /// How many near messages have their entry in memory.
     pub(super) fn near_in_memory(&self) -> usize {
         let engine = self.shared.engine();
-        engine.lanes.iter().flat_map(|lane| lane.near.values()).filter(|near| near.data.is_some()).count()
+        engine.lanes.iter().flat_map(|lane| lane.hot().values()).filter(|near| near.data.is_some()).count()
     }
 }
 

@@ -7,15 +7,16 @@ use duly_core::{
     store::{Claim, ClaimBudget, Claimed, Holder, LeasedMessage, Settle, Settled, Settlement},
 };
 
-use super::shelf::{Entry, Lease, Shelf};
+use super::state::{Entry, Lease, StoreState};
 
 /// The store is one shard.
 const SHARD: u16 = 0;
 
-impl Shelf {
+impl StoreState {
     pub(super) fn claim(&mut self, now: Now, claim: &Claim) -> Claimed {
-        let messages =
-            self.chosen(now, claim).into_iter().filter_map(|id| self.lease(now, claim, &id)).collect();
+        let ids = self.chosen(now, claim);
+        let alone = claim.holder.holds_alone(ids.len());
+        let messages = ids.iter().filter_map(|id| self.lease(now, claim, id, alone)).collect();
         Claimed { messages, next: self.next_of(&claim.lane) }
     }
 
@@ -39,12 +40,12 @@ impl Shelf {
         }
     }
 
-    fn lease(&mut self, now: Now, claim: &Claim, id: &MessageId) -> Option<LeasedMessage> {
+    fn lease(&mut self, now: Now, claim: &Claim, id: &MessageId, alone: bool) -> Option<LeasedMessage> {
         let mut entry = self.take(id)?;
         self.last_token += 1;
         let token = self.last_token;
         entry.record.state = State::InFlight;
-        entry.lease = Some(lease_from(now, claim.lease, token, claim.holder));
+        entry.lease = Some(lease_from(now, claim.lease, token, claim.holder, alone));
         let leased = LeasedMessage {
             message: entry.record.message.clone(),
             receipt: Receipt { shard: SHARD, token, id: id.clone() },
@@ -103,7 +104,7 @@ impl Shelf {
 
     pub(super) fn extend(&mut self, now: Now, receipt: &Receipt, span: Duration) -> Settled {
         let Some((mut entry, lease)) = self.take_held(receipt) else { return Settled::Lost };
-        entry.lease = Some(lease_from(now, span, lease.token, lease.holder));
+        entry.lease = Some(lease_from(now, span, lease.token, lease.holder, lease.alone));
         self.put(entry);
         Settled::Done
     }
@@ -122,11 +123,11 @@ impl Shelf {
     /// A claim that nobody settled: counted, and under suspicion.
     fn lose(&mut self, now: Now, id: &MessageId, why: &str) {
         let Some(mut entry) = self.take(id) else { return };
-        entry.lease = None;
+        let alone = entry.lease.take().is_some_and(|lease| lease.alone) || entry.lost != LeaseLoss::None;
         entry.record.state = State::Pending;
         note(&mut entry.record, Attempt::new(now.wall(), Outcome::Lost, why));
         // What was lost before had been claimed alone.
-        entry.lost = if entry.lost == LeaseLoss::None { LeaseLoss::InBatch } else { LeaseLoss::Alone };
+        entry.lost = if alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
         self.put(entry);
     }
 
@@ -177,9 +178,9 @@ impl Shelf {
     }
 }
 
-fn lease_from(now: Now, span: Duration, token: u64, holder: Holder) -> Lease {
+fn lease_from(now: Now, span: Duration, token: u64, holder: Holder, alone: bool) -> Lease {
     let (end, end_wall) = (now.mono().saturating_add(span), now.wall().saturating_add(span));
-    Lease { token, holder, end, end_wall, span }
+    Lease { token, holder, alone, end, end_wall, span }
 }
 
 /// Writes a try into the message's life.

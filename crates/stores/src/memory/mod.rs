@@ -1,8 +1,8 @@
 //! Messages in the memory of this process: for tests, and the reference that other stores are measured by.
 
 mod claims;
-mod looks;
-mod shelf;
+mod query;
+mod state;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +18,7 @@ use duly_core::{
     },
 };
 
-use shelf::Shelf;
+use state::StoreState;
 
 /// What a [`MemoryStore`] keeps, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Default for Options {
 /// It is the reference of the [`Store`] port: plain maps, nothing clever, every line of the contract.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
-    shelf: Arc<Mutex<Shelf>>,
+    state: Arc<Mutex<StoreState>>,
 }
 
 impl MemoryStore {
@@ -57,7 +57,7 @@ impl MemoryStore {
 
     /// An empty store with these options.
     pub fn with(options: Options) -> Self {
-        Self { shelf: Arc::new(Mutex::new(Shelf::new(options))) }
+        Self { state: Arc::new(Mutex::new(StoreState::new(options))) }
     }
 
     /// What a restart of the process would find, if memory survived it.
@@ -65,20 +65,20 @@ impl MemoryStore {
     /// Claims of [`Holder::Process`](duly_core::store::Holder::Process) are lost; those of clients go on until
     /// their lease ends, also if the monotonic clock started anew.
     pub fn restart(&self, now: Now) {
-        self.shelf().restart(now);
+        self.state().restart(now);
     }
 
-    /// Every change is made under the lock and leaves the shelf whole, so a panic elsewhere does no harm to it.
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Every change is made under the lock and leaves the state whole, so a panic elsewhere does no harm to it.
+    fn state(&self) -> MutexGuard<'_, StoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shelf as it is at `now`: ended leases are lost, old records forgotten.
-    fn shelf_at(&self, now: Now) -> MutexGuard<'_, Shelf> {
-        let mut shelf = self.shelf();
-        shelf.end_leases(now);
-        shelf.forget_old(now);
-        shelf
+    /// The state as it is at `now`: ended leases are lost, old records forgotten.
+    fn state_at(&self, now: Now) -> MutexGuard<'_, StoreState> {
+        let mut state = self.state();
+        state.end_leases(now);
+        state.forget_old(now);
+        state
     }
 }
 
@@ -89,17 +89,17 @@ impl Store for MemoryStore {
     }
 
     async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
-        self.shelf_at(now).insert(now, batch)
+        self.state_at(now).insert(now, batch)
     }
 
     async fn claim(&self, now: Now, claim: Claim) -> Result<Claimed, StoreError> {
-        Ok(self.shelf_at(now).claim(now, &claim))
+        Ok(self.state_at(now).claim(now, &claim))
     }
 
     async fn settle(&self, now: Now, batch: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        let settled = batch.into_iter().map(|settle| shelf.settle(now, settle)).collect();
-        shelf.forget_old(now);
+        let mut state = self.state_at(now);
+        let settled = batch.into_iter().map(|settle| state.settle(now, settle)).collect();
+        state.forget_old(now);
         Ok(settled)
     }
 
@@ -109,14 +109,14 @@ impl Store for MemoryStore {
         receipts: &[Receipt],
         lease: Duration,
     ) -> Result<Vec<Settled>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        Ok(receipts.iter().map(|receipt| shelf.extend(now, receipt, lease)).collect())
+        let mut state = self.state_at(now);
+        Ok(receipts.iter().map(|receipt| state.extend(now, receipt, lease)).collect())
     }
 
     async fn cancel(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        let changed = ids.iter().map(|id| shelf.cancel(now, id)).collect();
-        shelf.forget_old(now);
+        let mut state = self.state_at(now);
+        let changed = ids.iter().map(|id| state.cancel(now, id)).collect();
+        state.forget_old(now);
         Ok(changed)
     }
 
@@ -125,62 +125,62 @@ impl Store for MemoryStore {
         now: Now,
         batch: &[(MessageId, Timestamp)],
     ) -> Result<Vec<Changed>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        Ok(batch.iter().map(|(id, due)| shelf.reschedule(id, *due)).collect())
+        let mut state = self.state_at(now);
+        Ok(batch.iter().map(|(id, due)| state.reschedule(id, *due)).collect())
     }
 
     async fn expire(&self, now: Now, batch: &[(MessageId, Timestamp)]) -> Result<Vec<Changed>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        Ok(batch.iter().map(|(id, due)| shelf.expire(now, id, *due)).collect())
+        let mut state = self.state_at(now);
+        Ok(batch.iter().map(|(id, due)| state.expire(now, id, *due)).collect())
     }
 
     async fn replay(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        Ok(ids.iter().map(|id| shelf.replay(now, id)).collect())
+        let mut state = self.state_at(now);
+        Ok(ids.iter().map(|id| state.replay(now, id)).collect())
     }
 
     async fn purge(&self, now: Now, ids: &[MessageId]) -> Result<Vec<Changed>, StoreError> {
-        let mut shelf = self.shelf_at(now);
-        Ok(ids.iter().map(|id| shelf.purge(id)).collect())
+        let mut state = self.state_at(now);
+        Ok(ids.iter().map(|id| state.purge(id)).collect())
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        let shelf = self.shelf();
-        Ok(ids.iter().map(|id| shelf.get(id)).collect())
+        let state = self.state();
+        Ok(ids.iter().map(|id| state.get(id)).collect())
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        Ok(self.shelf().list(query))
+        Ok(self.state().list(query))
     }
 
     async fn set_paused(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
-        self.shelf().set_paused(lane, paused);
+        self.state().set_paused(lane, paused);
         Ok(())
     }
 
     fn metrics(&self) -> StoreMetrics {
         let mut metrics = StoreMetrics::default();
-        metrics.lanes = self.shelf().lanes.len() as u64;
+        metrics.lanes = self.state().lanes.len() as u64;
         metrics
     }
 
     async fn lanes(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
-        Ok(self.shelf_at(now).lanes(now))
+        Ok(self.state_at(now).lanes(now))
     }
 
     async fn totals(&self) -> Result<Totals, StoreError> {
-        Ok(self.shelf().totals())
+        Ok(self.state().totals())
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
-        Ok(self.shelf().forecast(from, to, buckets))
+        Ok(self.state().forecast(from, to, buckets))
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
-        let mut shelf = self.shelf();
-        let leases_ended = shelf.end_leases(now);
-        shelf.forget_old(now);
-        Ok(Sweep { leases_ended, ..shelf.sweep(lanes) })
+        let mut state = self.state();
+        let leases_ended = state.end_leases(now);
+        state.forget_old(now);
+        Ok(Sweep { leases_ended, ..state.sweep(lanes) })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

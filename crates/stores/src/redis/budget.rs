@@ -9,53 +9,54 @@ use duly_core::{
 use futures_util::future::join_all;
 
 use super::RedisStore;
-use crate::server::turn::{Turn, within};
+use crate::shared::claim_order::{ClaimOrder, within};
 
 /// Those whose turn it is, by the place of their shard, with their members of `wait`.
-type Chosen<'s> = BTreeMap<usize, Vec<&'s (Turn, Vec<u8>)>>;
+type Chosen<'s> = BTreeMap<usize, Vec<&'s (ClaimOrder, Vec<u8>)>>;
 
 impl RedisStore {
     /// As many of those whose turn it is as fit into one claim, in their order; and why shards were left out, if any were.
     pub(super) async fn within_budget<'s>(
         &self,
         shards: &[(u16, Option<u64>)],
-        mut chosen: Chosen<'s>,
+        mut selected: Chosen<'s>,
     ) -> (Chosen<'s>, Option<StoreError>) {
-        if chosen.values().map(Vec::len).sum::<usize>() <= 1 {
-            return (chosen, None);
+        if selected.values().map(Vec::len).sum::<usize>() <= 1 {
+            return (selected, None);
         }
-        let of_shard = |place: usize, turns: Vec<&'s (Turn, Vec<u8>)>| async move {
-            (place, self.lengths(shards[place].0, &turns).await)
+        let of_shard = |place: usize, candidates: Vec<&'s (ClaimOrder, Vec<u8>)>| async move {
+            (place, self.lengths(shards[place].0, &candidates).await)
         };
-        let asked = join_all(chosen.iter().map(|(place, turns)| of_shard(*place, turns.clone()))).await;
+        let replies =
+            join_all(selected.iter().map(|(place, candidates)| of_shard(*place, candidates.clone()))).await;
         let (mut lengths, mut fault) = (HashMap::<MessageId, usize>::new(), None);
-        for (place, said) in asked {
-            match said {
-                Ok(said) => lengths.extend(said),
+        for (place, reply) in replies {
+            match reply {
+                Ok(reply) => lengths.extend(reply),
                 // What is due there has no known length, and would be given without a bound. It does not hold up the others.
                 Err(error) => {
                     let _ = self.faults.note(shards[place].0, error.clone());
-                    chosen.remove(&place);
+                    selected.remove(&place);
                     fault = Some(error);
                 }
             }
         }
         let mut budget = ClaimBudget::default();
-        (within(chosen, |id| budget.takes(lengths.get(id).copied().unwrap_or_default())), fault)
+        (within(selected, |id| budget.takes(lengths.get(id).copied().unwrap_or_default())), fault)
     }
 
     /// How many bytes each of these has. Redis knows that without reading them.
     async fn lengths(
         &self,
         shard: u16,
-        turns: &[&(Turn, Vec<u8>)],
+        candidates: &[&(ClaimOrder, Vec<u8>)],
     ) -> Result<Vec<(MessageId, usize)>, StoreError> {
         let key = self.keys.one(shard, "msg");
         let mut commands = redis::pipe();
-        for (turn, _) in turns {
-            commands.cmd("HSTRLEN").arg(key).arg(turn.id.as_str());
+        for (candidate, _) in candidates {
+            commands.cmd("HSTRLEN").arg(key).arg(candidate.id.as_str());
         }
         let lengths: Vec<usize> = self.ask_all(&commands).await?;
-        Ok(turns.iter().map(|(turn, _)| turn.id.clone()).zip(lengths).collect())
+        Ok(candidates.iter().map(|(candidate, _)| candidate.id.clone()).zip(lengths).collect())
     }
 }

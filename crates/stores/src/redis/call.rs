@@ -11,7 +11,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, Value, ai
 
 use super::{
     RedisStore,
-    fault::{garbled, gone, repeated, sorted},
+    fault::{data_lost, garbled, repeated, sorted},
     keys::Keys,
     scripts::Script,
 };
@@ -102,8 +102,8 @@ impl RedisStore {
         let forgotten = now.wall().saturating_sub(self.options.retention);
         let mut cmd = Cmd::new();
         cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys.len() + more.len()).arg(keys).arg(more);
-        cmd.arg(&self.generation).arg(now.wall().as_millis()).arg(self.time.tick(now));
-        cmd.arg(forgotten.as_millis()).arg(self.ended_max);
+        cmd.arg(&self.generation.name).arg(now.wall().as_millis()).arg(self.time.tick(now));
+        cmd.arg(forgotten.as_millis()).arg(self.options.ended_max_per_shard());
         let horizon = now.wall().saturating_add(HINT_WITHIN);
         let mut teller = [0; 10];
         teller[..8].copy_from_slice(&self.options.instance.to_be_bytes());
@@ -113,7 +113,7 @@ impl RedisStore {
     }
 
     /// The same for a look, which needs no time.
-    pub(super) fn look(&self, script: &Script, shard: u16) -> Cmd {
+    pub(super) fn read_call(&self, script: &Script, shard: u16) -> Cmd {
         self.call(script, shard, Now::new(0, duly_core::Monotonic::default()))
     }
 
@@ -212,8 +212,8 @@ impl RedisStore {
         let of_shard = |of: OfShard<T>| async move {
             let (shard, mut answers) = (of.shard, Vec::new());
             let asking = self.run_parts(&self.link, ask, of, &mut answers);
-            let asked = if self.faults.is_failing(shard) { self.soon(asking).await } else { asking.await };
-            ShardAnswers { shard, answers, error: asked.err() }
+            let result = if self.faults.is_failing(shard) { self.soon(asking).await } else { asking.await };
+            ShardAnswers { shard, answers, error: result.err() }
         };
         join_all(shards.into_iter().map(of_shard)).await
     }
@@ -230,12 +230,12 @@ impl RedisStore {
             let mut cmd = self.call(ask.script, shard, ask.now);
             (ask.begin)(&mut cmd);
             part.items.iter().for_each(|(_, item)| (ask.put)(&mut cmd, item));
-            let said = self.run_over(link.clone(), ask.script, &cmd).await?;
-            if said.len() != part.items.len() {
+            let reply = self.run_over(link.clone(), ask.script, &cmd).await?;
+            if reply.len() != part.items.len() {
                 return Err(garbled("an answer"));
             }
-            for ((place, _), said) in part.items.iter().zip(&said) {
-                answers.push((*place, (ask.read)(said).ok_or_else(|| garbled("an answer"))?));
+            for ((place, _), reply) in part.items.iter().zip(&reply) {
+                answers.push((*place, (ask.read)(reply).ok_or_else(|| garbled("an answer"))?));
             }
         }
         Ok(())
@@ -248,13 +248,13 @@ impl RedisStore {
     }
 
     /// The data of this store is not there.
-    pub(super) fn gone(&self) -> StoreError {
-        self.shouting(gone("another generation, or none"))
+    pub(super) fn data_lost(&self) -> StoreError {
+        self.shouting(data_lost("another generation, or none"))
     }
 
     fn shouting(&self, fault: StoreError) -> StoreError {
         if fault.kind == StoreErrorKind::Damaged
-            && !self.shouted.swap(true, std::sync::atomic::Ordering::Relaxed)
+            && !self.generation.is_loss_told.swap(true, std::sync::atomic::Ordering::Relaxed)
         {
             tracing::error!(prefix = self.options.prefix, "{fault}");
         }

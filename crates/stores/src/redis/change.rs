@@ -43,8 +43,8 @@ impl RedisStore {
     }
 }
 
-fn changed(said: &[u8]) -> Option<Changed> {
-    match said {
+fn changed(reply: &[u8]) -> Option<Changed> {
+    match reply {
         [b'd', maybe] => Some(Changed::Done { maybe_delivered: *maybe == 1 }),
         [b't', state] => packed::state_of(*state).map(Changed::TooLate),
         b"u" => Some(Changed::Unknown),

@@ -16,21 +16,25 @@ use super::{
     keys::{read_turn, tag},
     packed, scripts,
 };
-use crate::server::{
+use crate::shared::{
+    claim_order::{self, ClaimOrder, each, next_beside, select_claims},
     lane::lane_text,
-    turn::{self, Turn, chosen, each, next_beside},
+    shard_leases::Owned,
 };
 
 /// The first of one lane in one shard, with their members of `wait`.
-type Seen = turn::Seen<Vec<u8>>;
+type ShardCandidates = claim_order::ShardCandidates<Vec<u8>>;
 
-/// A shard, and the token by which this node may claim from it, where that takes one.
-type Owned = (u16, Option<u64>);
+/// Who holds a claim, as `prelude.lua` packs it.
+const HELD_BY_PROCESS: u8 = 0;
+const HELD_BY_CLIENT: u8 = 1;
+/// The only message that a client was given: nothing else can be why it is lost.
+const HELD_BY_CLIENT_ALONE: u8 = 2;
 
 /// What one shard gave.
 #[derive(Default)]
-struct Given {
-    leased: Vec<(Turn, LeasedMessage)>,
+struct ShardClaims {
+    leased: Vec<(ClaimOrder, LeasedMessage)>,
     next: Option<Timestamp>,
     /// Why it gave no more.
     fault: Option<StoreError>,
@@ -46,29 +50,34 @@ impl RedisStore {
             return Ok(Claimed::default());
         }
         let (shards, seen): (Vec<_>, Vec<_>) = seen.into_iter().unzip();
-        let (chosen, left_out) = self.within_budget(&shards, chosen(&seen, now.wall(), claim.limit)).await;
-        let next = next_beside(&seen, &chosen);
-        let given =
-            chosen.into_iter().map(|(shard, turns)| self.lease_in(now, claim, &lane, shards[shard], turns));
+        let (selected, left_out) =
+            self.within_budget(&shards, select_claims(&seen, now.wall(), claim.limit)).await;
+        let next = next_beside(&seen, &selected);
+        let holder = match claim.holder {
+            Holder::Process => HELD_BY_PROCESS,
+            holder if holder.holds_alone(selected.values().map(Vec::len).sum()) => HELD_BY_CLIENT_ALONE,
+            Holder::Client | Holder::ClientOfMany => HELD_BY_CLIENT,
+        };
+        let by = (claim, holder);
+        let claims = selected
+            .into_iter()
+            .map(|(shard, candidates)| self.lease_in(now, by, &lane, shards[shard], candidates));
         // What one shard gave is in this process's hands, also if another shard cannot be asked.
-        let given = join_all(given).await;
-        if given.iter().all(|given| given.leased.is_empty())
-            && let Some(fault) = given.iter().find_map(|given| given.fault.clone()).or(left_out)
+        let claims = join_all(claims).await;
+        if claims.iter().all(|claims| claims.leased.is_empty())
+            && let Some(fault) = claims.iter().find_map(|claims| claims.fault.clone()).or(left_out)
         {
             return Err(fault);
         }
-        let next = given.iter().filter_map(|given| given.next).chain(next).min();
-        let mut leased: Vec<_> = given.into_iter().flat_map(|given| given.leased).collect();
+        let next = claims.iter().filter_map(|claims| claims.next).chain(next).min();
+        let mut leased: Vec<_> = claims.into_iter().flat_map(|claims| claims.leased).collect();
         leased.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(Claimed { messages: leased.into_iter().map(|(_, leased)| leased).collect(), next })
     }
 
     /// The shards of a lane that this node may claim from, and by which right.
     pub(super) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
-        if lane.queue().is_some() {
-            return (0..self.keys.shards()).map(|shard| (shard, None)).collect();
-        }
-        self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
+        self.nodes.claimable(lane, name, self.keys.shards())
     }
 
     /// The first of a lane in each of the shards that answer, and one more to know what comes next.
@@ -77,7 +86,7 @@ impl RedisStore {
         lane: &str,
         limit: usize,
         shards: &[Owned],
-    ) -> Result<Vec<(Owned, Seen)>, StoreError> {
+    ) -> Result<Vec<(Owned, ShardCandidates)>, StoreError> {
         let tag = tag(lane);
         let (from, to) = ([b"[", tag.as_slice()].concat(), [b"(", tag.as_slice(), b"\xff"].concat());
         let count = each(limit, shards.len().max(1)) + 1;
@@ -87,69 +96,68 @@ impl RedisStore {
             cmd.arg(self.keys.one(shard, "wait")).arg(from).arg(to).arg("LIMIT").arg(0).arg(count);
             let members: Vec<Vec<u8>> = self.ask(&cmd).await?;
             let cut = members.len() == count;
-            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|turn| (turn, member));
-            let turns = members.into_iter().map(read).collect::<Option<_>>();
-            Ok::<_, StoreError>(Seen { turns: turns.ok_or_else(|| garbled("a place in a lane"))?, cut })
+            let read = |member: Vec<u8>| read_turn(&member, tag.len()).map(|candidate| (candidate, member));
+            let candidates = members.into_iter().map(read).collect::<Option<_>>();
+            Ok::<_, StoreError>(ShardCandidates {
+                candidates: candidates.ok_or_else(|| garbled("a place in a lane"))?,
+                cut,
+            })
         };
         let of_shard = |owned: Owned| async move { (owned, in_shard(owned.0).await) };
-        let said = join_all(shards.iter().map(|owned| of_shard(*owned))).await;
-        self.faults.answered(said, |(shard, _)| *shard)
+        let reply = join_all(shards.iter().map(|owned| of_shard(*owned))).await;
+        self.faults.answered(reply, |(shard, _)| *shard)
     }
 
     async fn lease_in(
         &self,
         now: Now,
-        claim: &Claim,
+        by: (&Claim, u8),
         lane: &str,
         owned: Owned,
-        turns: Vec<&(Turn, Vec<u8>)>,
-    ) -> Given {
-        let (shard, mut given) = (owned.0, Given::default());
-        if let Err(fault) = self.lease_parts(now, claim, lane, owned, &turns, &mut given).await {
+        candidates: Vec<&(ClaimOrder, Vec<u8>)>,
+    ) -> ShardClaims {
+        let (shard, mut claims) = (owned.0, ShardClaims::default());
+        if let Err(fault) = self.lease_parts(now, by, lane, owned, &candidates, &mut claims).await {
             // Its messages wait until a sweep has reached it. If it is not this shard's fault alone, the next claim says so.
             let _ = self.faults.note(shard, fault.clone());
-            given = Given { next: Some(now.wall()), fault: Some(fault), ..given };
+            claims = ShardClaims { next: Some(now.wall()), fault: Some(fault), ..claims };
         }
-        given
+        claims
     }
 
     async fn lease_parts(
         &self,
         now: Now,
-        claim: &Claim,
+        (claim, holder): (&Claim, u8),
         lane: &str,
         (shard, right): Owned,
-        turns: &[&(Turn, Vec<u8>)],
-        given: &mut Given,
+        candidates: &[&(ClaimOrder, Vec<u8>)],
+        claims: &mut ShardClaims,
     ) -> Result<(), StoreError> {
         let fence = right.map(|token| Fence { scope: self.scope(lane, shard), token });
         let (end, span) = self.lease_end(now, claim.lease);
-        let holder = match claim.holder {
-            Holder::Process => 0,
-            Holder::Client => 1,
-        };
-        for part in turns.chunks(ITEMS_MAX) {
+        for part in candidates.chunks(ITEMS_MAX) {
             let mut cmd = self.call(&scripts::CLAIM, shard, now);
-            let call = self.doubts.number();
+            let call = self.unconfirmed.number();
             cmd.arg(lane).arg(end).arg(span).arg(holder);
             cmd.arg(&self.options.instance.to_be_bytes()).arg(&call.to_be_bytes());
             cmd.arg(right.map_or_else(String::new, |token| token.to_string()));
             part.iter().for_each(|(_, member)| {
                 cmd.arg(member.as_slice());
             });
-            let said = self.run(&scripts::CLAIM, &cmd).await.inspect_err(|error| {
-                let ids = part.iter().map(|(turn, _)| turn.id.clone());
-                self.doubts.doubt(error, shard, call, ids);
+            let reply = self.run(&scripts::CLAIM, &cmd).await.inspect_err(|error| {
+                let ids = part.iter().map(|(candidate, _)| candidate.id.clone());
+                self.unconfirmed.unconfirmed_call(error, shard, call, ids);
             })?;
-            if said.is_empty() {
+            if reply.is_empty() {
                 self.nodes.lost(lane, shard, right.unwrap_or_default());
                 return Ok(());
             }
-            let [token, next, packed @ ..] = said.as_slice() else { return Err(garbled("an answer")) };
+            let [token, next, packed @ ..] = reply.as_slice() else { return Err(garbled("an answer")) };
             let token = number(token).ok_or_else(|| garbled("an answer"))?;
-            given.next = time_in(next)?;
-            for ((turn, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
-                given.leased.extend(read_leased(turn, shard, token, packed, fence.as_ref()));
+            claims.next = time_in(next)?;
+            for ((candidate, _), packed) in part.iter().zip(packed).filter(|(_, packed)| !packed.is_empty()) {
+                claims.leased.extend(read_leased(candidate, shard, token, packed, fence.as_ref()));
             }
         }
         Ok(())
@@ -157,25 +165,25 @@ impl RedisStore {
 
     /// What a right to deliver is for, told to targets.
     fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
-        format!("{}/{}/{shard}", self.generation, lane).into()
+        format!("{}/{}/{shard}", self.generation.name, lane).into()
     }
 }
 
 /// What a claim gave, unless it is no message: then it stays claimed, and is told.
 fn read_leased(
-    turn: &Turn,
+    candidate: &ClaimOrder,
     shard: u16,
     token: u64,
     packed: &[u8],
     fence: Option<&Fence>,
-) -> Option<(Turn, LeasedMessage)> {
-    let Ok(unpacked) = packed::unpack(turn.id.clone(), &Bytes::copy_from_slice(packed)) else {
-        tracing::error!(id = turn.id.as_str(), "stored message unreadable");
+) -> Option<(ClaimOrder, LeasedMessage)> {
+    let Ok(unpacked) = packed::unpack(candidate.id.clone(), &Bytes::copy_from_slice(packed)) else {
+        tracing::error!(id = candidate.id.as_str(), "stored message unreadable");
         return None;
     };
     let packed::Unpacked { record, lost } = unpacked;
-    let receipt = Receipt { shard, token, id: turn.id.clone() };
+    let receipt = Receipt { shard, token, id: candidate.id.clone() };
     let (attempt, lost_at) = (record.attempts.saturating_add(1), Attempt::lost_at(&record.history));
     let (message, ready, fence) = (record.message, record.ready, fence.cloned());
-    Some((turn.clone(), LeasedMessage { message, receipt, ready, attempt, lost, lost_at, fence }))
+    Some((candidate.clone(), LeasedMessage { message, receipt, ready, attempt, lost, lost_at, fence }))
 }

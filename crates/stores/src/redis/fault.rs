@@ -12,7 +12,7 @@ pub(super) fn sorted(error: &RedisError) -> StoreError {
             Full,
             "Redis is out of memory and takes no new messages; raise its maxmemory, or wait until some are delivered",
         ),
-        (Some("DULYGONE"), _) => return gone(error).with_source(error.clone()),
+        (Some("DULYGONE"), _) => return data_lost(error).with_source(error.clone()),
         (Some("WRONGTYPE"), _) => (
             Damaged,
             "a key of this store holds something of another type: something else wrote to it; find it by TYPE and remove it",
@@ -69,7 +69,7 @@ pub(super) fn repeated(error: &RedisError) -> StoreError {
 }
 
 /// The same for a connection that is not made yet, over which nothing was asked.
-pub(super) fn unconnected(error: &RedisError) -> StoreError {
+pub(super) fn connect_failed(error: &RedisError) -> StoreError {
     let fault = sorted(error);
     match fault.kind {
         StoreErrorKind::Unanswered => {
@@ -84,7 +84,7 @@ const GONE: &str = "Duly's data is gone from Redis, by FLUSHALL or the like; wha
                     Restore it, or restart this process to begin with an empty store";
 
 /// Somebody emptied Redis.
-pub(super) fn gone(seen: impl std::fmt::Display) -> StoreError {
+pub(super) fn data_lost(seen: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Damaged, format!("{GONE} ({seen})"))
 }
 
@@ -124,13 +124,15 @@ mod tests {
         for kind in [std::io::ErrorKind::TimedOut, std::io::ErrorKind::BrokenPipe] {
             let lost = RedisError::from(std::io::Error::from(kind));
             assert_eq!(sorted(&lost).kind, StoreErrorKind::Unanswered, "{lost}");
-            assert_eq!(unconnected(&lost).kind, StoreErrorKind::Unavailable, "{lost}");
+            assert_eq!(connect_failed(&lost).kind, StoreErrorKind::Unavailable, "{lost}");
         }
         assert_eq!(sorted(&io).in_part().kind, StoreErrorKind::Unanswered);
         assert_eq!(repeated(&io).kind, StoreErrorKind::Unanswered, "the try before it may have been done");
-        let gone = sorted(&server("DULYGONE gone")).in_part();
-        assert!(gone.kind == StoreErrorKind::Damaged && gone.is_maybe_done() && is_gone(&gone));
-        for error in [sorted(&io), unconnected(&io), repeated(&io), gone] {
+        let data_lost = sorted(&server("DULYGONE gone")).in_part();
+        assert!(
+            data_lost.kind == StoreErrorKind::Damaged && data_lost.is_maybe_done() && is_gone(&data_lost)
+        );
+        for error in [sorted(&io), connect_failed(&io), repeated(&io), data_lost] {
             assert!(error.cause::<RedisError>().is_some(), "{error}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 use futures_util::future::try_join_all;
 
-use super::{RedisStore, call::number, link::Link, scripts};
+use super::{RedisStore, call::number, connection::Link, scripts};
 
 /// What came of the last sweep, and of the small write that goes with it: out of memory, without its master or its disk, Redis answers
 /// questions as ever and refuses changes.
@@ -70,7 +70,7 @@ impl RedisStore {
         let wrong = match self.run(&scripts::CHECK, &cmd).await {
             // The key of the store is damaged, and its part says so. Redis takes changes.
             Err(error) if error.kind == StoreErrorKind::Damaged => return Ok(()),
-            said => said?,
+            reply => reply?,
         };
         let first = wrong.first().and_then(|place| shards().nth(usize::try_from(number(place)?).ok()?));
         first.map_or(Ok(()), |(shard, key)| {
@@ -86,7 +86,7 @@ impl RedisStore {
         if let Err(error) = self.check_open() {
             return Health::failing(error);
         }
-        let mut health = Health::good();
+        let mut health = Health::healthy();
         // Without the nodes or the set of paused lanes, messages are accepted and delivered as before: the log tells of those.
         let fault = match self.faults.first_shard().or_else(|| self.last_sweep.fault()) {
             Some(fault) => Some(fault),

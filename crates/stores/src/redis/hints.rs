@@ -6,9 +6,9 @@ use redis::{Msg, aio::PubSubStream};
 use tokio::sync::{Mutex, Notify};
 
 use super::{RedisStore, keys::time};
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
-/// The ear of this process.
+/// The subscription of this process to hints of others.
 #[derive(Default)]
 pub(super) struct Hints {
     listening: Mutex<Option<PubSubStream>>,
@@ -24,7 +24,7 @@ impl Hints {
 
 impl RedisStore {
     /// The next hint of another process.
-    pub(super) async fn hear(&self) -> Hint {
+    pub(super) async fn next_hint(&self) -> Hint {
         loop {
             let mut listening = self.hints.listening.lock().await;
             if listening.is_none() {
@@ -33,7 +33,7 @@ impl RedisStore {
             while let Some(stream) = listening.as_mut() {
                 match stream.next().await {
                     Some(message) => {
-                        if let Some(hint) = self.heard(&message) {
+                        if let Some(hint) = self.parse_hint(&message) {
                             return hint;
                         }
                     }
@@ -53,9 +53,9 @@ impl RedisStore {
 
     /// As `prelude.lua` tells it: who sends it and from which shard, when, and the lane. What this process sent it knows, and what
     /// another node delivers is of no use here.
-    fn heard(&self, message: &Msg) -> Option<Hint> {
-        let told = message.get_payload_bytes();
-        let (sender, rest) = told.split_at_checked(8)?;
+    fn parse_hint(&self, message: &Msg) -> Option<Hint> {
+        let payload = message.get_payload_bytes();
+        let (sender, rest) = payload.split_at_checked(8)?;
         let (shard, rest) = rest.split_at_checked(2)?;
         let due: Timestamp = time(rest)?;
         let name = rest.get(6..)?;

@@ -4,9 +4,9 @@ use duly_core::store::StoreError;
 use redis::{InfoDict, Value};
 
 use super::{
+    connection::{Link, connect},
     fault::{garbled, sorted},
     keys::Keys,
-    link::{Link, connect},
     nodes::names_in,
     options::Options,
 };

@@ -2,7 +2,7 @@
 
 use duly_core::{MessageId, Timestamp};
 
-use crate::server::turn::Turn;
+use crate::shared::claim_order::ClaimOrder;
 
 /// The keys of one shard, in the order in which `prelude.lua` takes them.
 const OF_SHARD: [&str; 13] = [
@@ -92,7 +92,7 @@ pub(super) fn time(bytes: &[u8]) -> Option<Timestamp> {
 }
 
 /// Reads a member of `wait` of a lane whose tag has `tag_len` bytes.
-pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<Turn> {
+pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<ClaimOrder> {
     let rest = member.get(tag_len..)?;
     let (rank, id) = rest.get(6..)?.split_first()?;
     let (marks, id) = match id.split_last()? {
@@ -100,22 +100,22 @@ pub(super) fn read_turn(member: &[u8], tag_len: usize) -> Option<Turn> {
         _ => (0, id),
     };
     let id = MessageId::parse(std::str::from_utf8(id).ok()?).ok()?;
-    Some(Turn { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
+    Some(ClaimOrder { ready: time(rest)?, rank: *rank, id, lost: marks & 1 == 1 })
 }
 
 /// What `move.lua` tells of those it moved: the number of the stream from 1, and the member of `wait`.
-pub(super) fn told(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
-    let mut told = Vec::new();
+pub(super) fn stream_members(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
+    let mut members = Vec::new();
     while let [stream, len, rest @ ..] = bytes {
         let (member, rest) = rest.split_at_checked(usize::from(*len))?;
-        told.push((usize::from(*stream), member));
+        members.push((usize::from(*stream), member));
         bytes = rest;
     }
-    bytes.is_empty().then_some(told)
+    bytes.is_empty().then_some(members)
 }
 
 /// What a member of `ended` stands for, as far as it is in that state: due time and id.
-pub(super) fn ended_places(member: &[u8], state: u8) -> Vec<Vec<u8>> {
+pub(super) fn ended_positions(member: &[u8], state: u8) -> Vec<Vec<u8>> {
     /// As `prelude.lua` marks those that were moved together.
     const TOGETHER: u8 = 16;
     match member {
@@ -126,7 +126,7 @@ pub(super) fn ended_places(member: &[u8], state: u8) -> Vec<Vec<u8>> {
                 let (due, id) = member.get(usize::from(*tag_len)..)?.split_at_checked(6)?;
                 Some([due, id.get(1..)?].concat())
             };
-            told(rest).unwrap_or_default().into_iter().filter_map(place).collect()
+            stream_members(rest).unwrap_or_default().into_iter().filter_map(place).collect()
         }
         _ => Vec::new(),
     }
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn turns_read_back_with_their_marks() {
         let member = [&b"qwork\0"[..], &[0, 0, 0, 0, 1, 2], &[5], b"a-1", &[3]].concat();
-        let turn = read_turn(&member, 6).unwrap();
-        assert_eq!((turn.ready.as_millis(), turn.rank, turn.id.as_str()), (258, 5, "a-1"));
-        assert!(turn.lost);
+        let candidate = read_turn(&member, 6).unwrap();
+        assert_eq!((candidate.ready.as_millis(), candidate.rank, candidate.id.as_str()), (258, 5, "a-1"));
+        assert!(candidate.lost);
         assert!(!read_turn(&member[..member.len() - 1], 6).unwrap().lost);
     }
 }

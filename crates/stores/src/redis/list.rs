@@ -13,9 +13,9 @@ use futures_util::future::try_join_all;
 use super::{
     RedisStore,
     fault::garbled,
-    keys::{ended_places, six, time},
-    look::{Bodies, STEP},
+    keys::{ended_positions, six, time},
     packed::state_number,
+    query::{Bodies, STEP},
     scripts,
 };
 
@@ -25,20 +25,20 @@ const READ_MAX: usize = 5000;
 const LANES_MAX: usize = 50;
 
 /// A due time, as it sorts, and an id.
-type Place = Vec<u8>;
+type Position = Vec<u8>;
 
 /// What a source told.
 #[derive(Debug, Default)]
-struct Told {
-    places: Vec<Place>,
+struct SourcePage {
+    positions: Vec<Position>,
     /// Nothing is missing up to there, if it stopped anywhere.
-    horizon: Option<Place>,
+    horizon: Option<Position>,
 }
 
-impl Told {
+impl SourcePage {
     /// Both, as far as both looked.
     fn and(mut self, other: Self) -> Self {
-        self.places.extend(other.places);
+        self.positions.extend(other.positions);
         self.horizon = [self.horizon, other.horizon].into_iter().flatten().min();
         self
     }
@@ -49,17 +49,19 @@ impl RedisStore {
         let from = beginning(query);
         let limit = query.limit.clamp(1, READ_MAX);
         let sources = (0..self.keys.shards()).map(|shard| self.source(shard, query, &from, limit));
-        let told = try_join_all(sources).await?.into_iter().fold(Told::default(), Told::and);
-        let within = |place: &Place| {
-            let due = time(place).unwrap_or_default();
-            place > &from
-                && told.horizon.as_ref().is_none_or(|horizon| place <= horizon)
+        let source_page =
+            try_join_all(sources).await?.into_iter().fold(SourcePage::default(), SourcePage::and);
+        let within = |position: &Position| {
+            let due = time(position).unwrap_or_default();
+            position > &from
+                && source_page.horizon.as_ref().is_none_or(|horizon| position <= horizon)
                 && query.due_to.is_none_or(|to| due < to)
         };
-        let mut places: Vec<_> = told.places.iter().filter(|place| within(place)).collect();
-        places.sort_unstable();
-        places.dedup();
-        let mut ids = places.iter().map(|place| id_in(place)).collect::<Result<Vec<_>, _>>()?;
+        let mut positions: Vec<_> =
+            source_page.positions.iter().filter(|position| within(position)).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        let mut ids = positions.iter().map(|position| id_in(position)).collect::<Result<Vec<_>, _>>()?;
         let beyond = ids.get(READ_MAX).is_some();
         ids.truncate(READ_MAX);
         let page = self.fill(query, &ids).await?;
@@ -68,11 +70,11 @@ impl RedisStore {
         }
         // Not full: the sources looked no further, or there were too many that do not match.
         let last_read =
-            places.get(ids.len().saturating_sub(1)).filter(|_| beyond).map(|place| place.to_vec());
+            positions.get(ids.len().saturating_sub(1)).filter(|_| beyond).map(|position| position.to_vec());
         let next = last_read
-            .or(told.horizon)
-            .filter(|place| query.due_to.is_none_or(|to| time(place).is_some_and(|due| due < to)));
-        Ok(Page::new(page.records, next.map(|place| cursor(&place)).transpose()?))
+            .or(source_page.horizon)
+            .filter(|position| query.due_to.is_none_or(|to| time(position).is_some_and(|due| due < to)));
+        Ok(Page::new(page.records, next.map(|position| cursor(&position)).transpose()?))
     }
 
     /// Reads messages in order until the page is full.
@@ -99,37 +101,38 @@ impl RedisStore {
         &self,
         shard: u16,
         query: &Query,
-        from: &Place,
+        from: &Position,
         limit: usize,
-    ) -> Result<Told, StoreError> {
+    ) -> Result<SourcePage, StoreError> {
         match query.state {
             State::Pending => {
-                let told = self.pending(shard, query, from, limit).await?;
-                Ok(told.and(self.sorted_places(self.keys.one(shard, "retried"), query, from, limit).await?))
+                let source_page = self.pending(shard, query, from, limit).await?;
+                Ok(source_page
+                    .and(self.sorted_positions(self.keys.one(shard, "retried"), query, from, limit).await?))
             }
-            State::Dead => self.sorted_places(self.keys.one(shard, "dead"), query, from, limit).await,
+            State::Dead => self.sorted_positions(self.keys.one(shard, "dead"), query, from, limit).await,
             State::InFlight => {
                 let claims = self.scan("HSCAN", self.keys.one(shard, "claim")).await?;
                 // Where `prelude.lua` packs the due time.
-                let place = |(id, claim): (Vec<u8>, Vec<u8>)| Some([claim.get(34..40)?, &id].concat());
-                Ok(Told { places: claims.into_iter().filter_map(place).collect(), horizon: None })
+                let position = |(id, claim): (Vec<u8>, Vec<u8>)| Some([claim.get(34..40)?, &id].concat());
+                Ok(SourcePage { positions: claims.into_iter().filter_map(position).collect(), horizon: None })
             }
             _ => {
                 let ended = self.scan("ZSCAN", self.keys.one(shard, "ended")).await?;
-                let in_state = |member: Vec<u8>| ended_places(&member, state_number(query.state));
-                Ok(Told { places: ended.into_keys().flat_map(in_state).collect(), horizon: None })
+                let in_state = |member: Vec<u8>| ended_positions(&member, state_number(query.state));
+                Ok(SourcePage { positions: ended.into_keys().flat_map(in_state).collect(), horizon: None })
             }
         }
     }
 
     /// Places that lie sorted, behind `from`.
-    async fn sorted_places(
+    async fn sorted_positions(
         &self,
         key: &str,
         query: &Query,
-        from: &Place,
+        from: &Position,
         limit: usize,
-    ) -> Result<Told, StoreError> {
+    ) -> Result<SourcePage, StoreError> {
         let from = [b"(", from.as_slice()].concat();
         let to = end(query).map_or_else(|| b"+".to_vec(), |to| [b"(", to.as_slice()].concat());
         let cmd = redis::cmd("ZRANGEBYLEX")
@@ -140,9 +143,9 @@ impl RedisStore {
             .arg(0)
             .arg(limit + 1)
             .to_owned();
-        let places: Vec<Place> = self.ask(&cmd).await?;
-        let horizon = places.last().filter(|_| places.len() > limit).cloned();
-        Ok(Told { places, horizon })
+        let positions: Vec<Position> = self.ask(&cmd).await?;
+        let horizon = positions.last().filter(|_| positions.len() > limit).cloned();
+        Ok(SourcePage { positions, horizon })
     }
 
     /// What waits for its due time, lane by lane.
@@ -150,19 +153,19 @@ impl RedisStore {
         &self,
         shard: u16,
         query: &Query,
-        from: &Place,
+        from: &Position,
         limit: usize,
-    ) -> Result<Told, StoreError> {
+    ) -> Result<SourcePage, StoreError> {
         let lanes = self.lanes_listed(shard, query).await?;
-        let mut told = Told::default();
+        let mut source_page = SourcePage::default();
         for part in lanes.chunks(LANES_MAX) {
-            let mut cmd = self.look(&scripts::PENDING, shard);
+            let mut cmd = self.read_call(&scripts::PENDING, shard);
             cmd.arg(limit + 1).arg(&from[..6]).arg(&from[6..]).arg(end(query).unwrap_or_default()).arg(part);
-            let mut said = self.run(&scripts::PENDING, &cmd).await?.into_iter();
-            let horizon = said.next().filter(|horizon| !horizon.is_empty());
-            told = told.and(Told { places: said.collect(), horizon });
+            let mut reply = self.run(&scripts::PENDING, &cmd).await?.into_iter();
+            let horizon = reply.next().filter(|horizon| !horizon.is_empty());
+            source_page = source_page.and(SourcePage { positions: reply.collect(), horizon });
         }
-        Ok(told)
+        Ok(source_page)
     }
 
     /// The lanes of one shard in which there may be something that was asked for.
@@ -185,7 +188,7 @@ impl RedisStore {
 }
 
 /// Behind which place the page begins.
-fn beginning(query: &Query) -> Place {
+fn beginning(query: &Query) -> Position {
     let after = query.after.as_ref().map(|(due, id)| [&six(*due), id.as_str().as_bytes()].concat());
     let due_from = six(query.due_from.unwrap_or_default()).to_vec();
     after.map_or(due_from.clone(), |after| after.max(due_from))
@@ -196,18 +199,18 @@ fn end(query: &Query) -> Option<Vec<u8>> {
     query.due_to.map(|to| six(to).to_vec())
 }
 
-fn id_in(place: &[u8]) -> Result<MessageId, StoreError> {
-    let id = place.get(6..).and_then(|id| std::str::from_utf8(id).ok());
+fn id_in(position: &[u8]) -> Result<MessageId, StoreError> {
+    let id = position.get(6..).and_then(|id| std::str::from_utf8(id).ok());
     id.and_then(|id| MessageId::parse(id).ok()).ok_or_else(|| garbled("a place"))
 }
 
 /// A place as a cursor. A horizon may be no id's place but lie before or behind all ids of a millisecond.
-fn cursor(place: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
-    let due = time(place).ok_or_else(|| garbled("a place"))?;
+fn cursor(position: &[u8]) -> Result<(Timestamp, MessageId), StoreError> {
+    let due = time(position).ok_or_else(|| garbled("a place"))?;
     let last_id = || MessageId::parse(&"z".repeat(MessageId::LEN_MAX)).map_err(|_| garbled("a place"));
-    match place.get(6..) {
+    match position.get(6..) {
         None | Some([]) => Ok((due.saturating_sub(std::time::Duration::from_millis(1)), last_id()?)),
         Some([255, ..]) => Ok((due, last_id()?)),
-        Some(_) => Ok((due, id_in(place)?)),
+        Some(_) => Ok((due, id_in(position)?)),
     }
 }

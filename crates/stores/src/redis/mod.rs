@@ -1,84 +1,85 @@
 #![doc = include_str!("docs.md")]
 
-mod accept;
 mod budget;
 mod call;
 mod change;
 mod claim;
-mod doubts;
+mod config;
+mod connection;
 mod fault;
 mod health;
 mod hints;
+mod in_store_delivery;
+mod insert;
 mod inspect;
 mod keys;
-mod link;
 mod list;
-mod look;
-mod mover;
 mod nodes;
 mod open;
 mod options;
 mod outcomes;
 mod packed;
 mod paused;
+mod query;
 mod replicas;
 mod scripts;
 mod settle;
 mod shard_faults;
 mod shards;
 mod sweep;
+mod unconfirmed;
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::atomic::AtomicBool, time::Duration};
 
 use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
         Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
+        Settled, StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
-use self::{
-    doubts::Doubts, health::LastSweep, hints::Hints, keys::Keys, link::Link, outcomes::Outcomes,
-    paused::Paused, replicas::Replicas, shard_faults::ShardFaults,
-};
 pub use self::{
+    config::RedisConfig,
+    connection::{check_address, same_server},
     fault::is_gone,
+    in_store_delivery::StreamLimits,
     inspect::{Finding, Inspection, inspect},
-    link::{check_address, same_place},
-    mover::StreamLimits,
     options::Options,
 };
-use crate::server::{rights::Nodes, room::Room, time::StoreTime};
+use self::{
+    connection::Link, health::LastSweep, hints::Hints, keys::Keys, outcomes::Outcomes, paused::Paused,
+    replicas::Replicas, shard_faults::ShardFaults, unconfirmed::UnconfirmedCalls,
+};
+use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
 
 /// Messages in Redis 7.0 or newer.
 pub struct RedisStore {
     link: Link,
     keys: Keys,
     options: Options,
-    /// Made with the store and kept in every shard: whoever flushes Redis removes it too.
-    generation: String,
-    /// How many ended messages a shard keeps.
-    ended_max: usize,
+    generation: Generation,
     time: StoreTime,
     nodes: Nodes,
     room: Room,
-    doubts: Doubts,
+    unconfirmed: UnconfirmedCalls,
     outcomes: Outcomes,
     hints: Hints,
     paused: Paused,
     faults: ShardFaults,
     replicas: Replicas,
     last_sweep: LastSweep,
-    /// This node was let in. Until then it comes as one that has just started.
-    joined: AtomicBool,
-    closed: AtomicBool,
-    shouted: AtomicBool,
+    membership: Membership,
+}
+
+/// The name of this store's data.
+#[derive(Debug)]
+struct Generation {
+    /// Made with the store and kept in every shard: whoever flushes Redis removes it too.
+    name: String,
+    /// It was said that the data is damaged or gone. Once is enough.
+    is_loss_told: AtomicBool,
 }
 
 impl fmt::Debug for RedisStore {
@@ -93,10 +94,7 @@ impl fmt::Debug for RedisStore {
 
 impl RedisStore {
     fn check_open(&self) -> Result<(), StoreError> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Closed, "the store is closed"));
-        }
-        Ok(())
+        self.membership.check_open()
     }
 }
 
@@ -152,11 +150,11 @@ impl Store for RedisStore {
     }
 
     async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records(ids, look::Bodies::With).await
+        self.records(ids, query::Bodies::With).await
     }
 
     async fn get_without_bodies(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
-        self.records(ids, look::Bodies::Without).await
+        self.records(ids, query::Bodies::Without).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
@@ -172,11 +170,11 @@ impl Store for RedisStore {
     }
 
     async fn totals(&self) -> Result<Totals, StoreError> {
-        self.all_books().await
+        self.all_totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
-        self.coming(from, to, buckets).await
+        self.upcoming(from, to, buckets).await
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
@@ -188,7 +186,7 @@ impl Store for RedisStore {
     }
 
     async fn hint(&self) -> Hint {
-        self.hear().await
+        self.next_hint().await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
@@ -210,7 +208,7 @@ impl Store for RedisStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        if !self.closed.swap(true, Ordering::Relaxed) {
+        if self.membership.close() {
             self.leave().await;
         }
         Ok(())

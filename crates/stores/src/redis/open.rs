@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use duly_core::{
@@ -16,28 +13,31 @@ use duly_core::{
 use redis::RedisError;
 
 use super::{
-    Options, RedisStore,
+    Generation, Options, RedisStore,
     call::{ITEMS_MAX, number},
-    doubts::Doubts,
+    connection::{Link, connect},
     fault::{garbled, sorted},
     health::LastSweep,
     hints::Hints,
     inspect::findings,
     keys::Keys,
-    link::{Link, connect},
-    nodes::Coming,
     outcomes::Outcomes,
     paused::Paused,
     replicas::Replicas,
     scripts,
     shard_faults::{Part, ShardFaults},
+    unconfirmed::UnconfirmedCalls,
 };
-use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{
+    ServerClock,
+    membership::{CLOCK_QUESTIONS, JoinKind, Membership},
+    room::Room,
+    shard_leases::Nodes,
+    time::StoreTime,
+};
 
 /// The layout of the data. Another number is another Duly's.
 const FORMAT: &str = "1";
-/// How often Redis is asked for its time before anything goes by it: one answer may be slow.
-const QUESTIONS: usize = 5;
 /// What two nodes may know of the same time differently.
 const CLOCKS_APART_US: u64 = 1_000_000;
 
@@ -66,11 +66,11 @@ impl RedisStore {
     ) -> Result<(Self, ServerClock), StoreError> {
         let mut link = connect(url).await?;
         let clock = ServerClock::new(machine);
-        for _ in 0..QUESTIONS {
-            let asked = clock.machine().mono();
+        for _ in 0..CLOCK_QUESTIONS {
+            let sent_at = clock.machine().mono();
             let (seconds, micros): (u64, u64) =
                 redis::cmd("TIME").query_async(&mut link).await.map_err(|error| sorted(&error))?;
-            clock.hear(asked, seconds * 1_000_000 + micros);
+            clock.record_reply(sent_at, seconds * 1_000_000 + micros);
         }
         let store = Self::on(link, options, Some(clock.clone()), clock.now()).await?;
         Ok((store, clock))
@@ -99,40 +99,36 @@ impl RedisStore {
         let keys = Keys::new(&options.prefix, options.shards);
         let generation = generation(&mut link, &keys, &options).await?;
         let faults = ShardFaults::new(matches!(link, Link::Cluster(..)));
-        let ended_max = options.retention_max.div_ceil(usize::from(options.shards));
         let store = Self {
             link,
             keys,
-            generation,
-            ended_max,
+            generation: Generation { name: generation, is_loss_told: AtomicBool::new(false) },
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             room: Room::default(),
-            doubts: Doubts::default(),
+            unconfirmed: UnconfirmedCalls::default(),
             outcomes: Outcomes::default(),
             hints: Hints::default(),
             paused: Paused::default(),
             faults,
             replicas: Replicas::default(),
             last_sweep: LastSweep::default(),
-            joined: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            shouted: AtomicBool::new(false),
+            membership: Membership::default(),
             options,
         };
         store.begin_paused().await?;
         let there = store.join_anew(now).await?;
         store.recover(now, there.as_ref()).await?;
-        let totals = store.known_books().await?;
-        store.room.tell(store.room.ask(), totals.pending + totals.in_flight);
+        let totals = store.reachable_totals().await?;
+        store.room.update(store.room.ask(), totals.pending + totals.in_flight);
         Ok(store)
     }
 
     /// Becomes a node. Gives the instances of all; `None` if the key of the nodes is damaged: a sweep joins once it is repaired.
     async fn join_anew(&self, now: Now) -> Result<Option<HashSet<u64>>, StoreError> {
-        match self.be_there(now, Coming::New, &BTreeSet::new()).await {
+        match self.be_there(now, JoinKind::New, &BTreeSet::new()).await {
             Ok(there) => {
-                self.joined.store(true, Relaxed);
+                self.membership.joined();
                 Ok(Some(there.into_iter().map(|member| member.instance).collect()))
             }
             Err(error) => self.faults.note(Part::Nodes, error).map(|()| None),
@@ -141,12 +137,12 @@ impl RedisStore {
 
     /// The claims of all shards that answer.
     async fn all_claims(&self) -> Result<Vec<Found>, StoreError> {
-        let mut said = Vec::with_capacity(usize::from(self.keys.shards()));
+        let mut reply = Vec::with_capacity(usize::from(self.keys.shards()));
         for shard in 0..self.keys.shards() {
-            said.push((shard, self.scan("HSCAN", self.keys.one(shard, "claim")).await));
+            reply.push((shard, self.scan("HSCAN", self.keys.one(shard, "claim")).await));
         }
         let mut found = Vec::new();
-        for (shard, claims) in self.faults.answered(said, |shard| *shard)? {
+        for (shard, claims) in self.faults.answered(reply, |shard| *shard)? {
             for (id, claim) in claims {
                 found.push(read_claim(shard, id, &claim).ok_or_else(|| garbled("a claim"))?);
             }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::shared::membership::{SHARDS_MAX, options_fault};
+
 /// What a [`RedisStore`](super::RedisStore) keeps, where, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -30,7 +32,7 @@ pub struct Options {
 
 impl Options {
     /// The most shards of a store.
-    pub const SHARDS_MAX: u16 = 256;
+    pub const SHARDS_MAX: u16 = SHARDS_MAX;
 
     /// What fits most, for a process that drew this number at random.
     pub fn new(instance: u64) -> Self {
@@ -48,11 +50,13 @@ impl Options {
         }
     }
 
+    /// How many ended messages a shard keeps.
+    pub(super) fn ended_max_per_shard(&self) -> usize {
+        self.retention_max.div_ceil(usize::from(self.shards))
+    }
+
     /// Why these options cannot be used.
     pub(super) fn fault(&self) -> Option<String> {
-        if self.shards == 0 || self.shards > Self::SHARDS_MAX {
-            return Some(format!("a store has 1 to {} shards, not {}", Self::SHARDS_MAX, self.shards));
-        }
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.prefix.is_empty() || self.prefix.len() > 64 || !self.prefix.chars().all(good) {
             return Some(format!(
@@ -60,12 +64,6 @@ impl Options {
                 self.prefix
             ));
         }
-        if self.node.is_empty() || self.node.len() > 255 || self.node.chars().any(char::is_control) {
-            return Some(format!(
-                "the name of a node has 1 to 255 bytes and no control characters; {:?} does not",
-                self.node
-            ));
-        }
-        None
+        options_fault(self.shards, &self.node)
     }
 }

@@ -12,7 +12,7 @@ use duly_core::{
 };
 
 use super::keys::{six, time};
-use crate::server::turn::rank;
+use crate::shared::claim_order::rank;
 
 const FIXED: usize = 17;
 /// Beside the state. Messages of the first versions do not say when they were accepted.

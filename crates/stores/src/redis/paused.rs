@@ -14,7 +14,7 @@ use duly_core::{
 };
 
 use super::{RedisStore, shard_faults::Part};
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// The lanes that were paused when Redis last said so.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct Paused {
 }
 
 impl Paused {
-    fn tell(&self, lane: &[u8], is_paused: bool) {
+    fn set(&self, lane: &[u8], is_paused: bool) {
         let mut lanes = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if is_paused {
             lanes.insert(lane.to_vec());
@@ -34,11 +34,11 @@ impl Paused {
         }
     }
 
-    fn tell_all(&self, all: &HashSet<Vec<u8>>) {
+    fn set_all(&self, all: &HashSet<Vec<u8>>) {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(all);
     }
 
-    fn known(&self) -> HashSet<Vec<u8>> {
+    fn names(&self) -> HashSet<Vec<u8>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -54,9 +54,9 @@ impl RedisStore {
     pub(super) async fn pause(&self, lane: &Lane, paused: bool) -> Result<(), StoreError> {
         let word = if paused { "SADD" } else { "SREM" };
         let name = lane_text(lane);
-        let asked = self.ask::<()>(redis::cmd(word).arg(&self.keys.paused).arg(&name)).await;
-        asked.map_err(|error| self.of_paused(error))?;
-        self.paused.tell(name.as_bytes(), paused);
+        let reply = self.ask::<()>(redis::cmd(word).arg(&self.keys.paused).arg(&name)).await;
+        reply.map_err(|error| self.of_paused(error))?;
+        self.paused.set(name.as_bytes(), paused);
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl RedisStore {
     /// Reads which lanes are paused when nothing is known of it yet: without an answer, all of them would be delivered.
     pub(super) async fn begin_paused(&self) -> Result<(), StoreError> {
         let all = self.ask(redis::cmd("SMEMBERS").arg(&self.keys.paused)).await;
-        self.paused.tell_all(&all.map_err(|error| {
+        self.paused.set_all(&all.map_err(|error| {
             self.of_paused(error).in_words(|what| {
                 format!("it cannot be read which lanes are paused, so none is delivered: {what}")
             })
@@ -92,28 +92,28 @@ impl RedisStore {
         if !self.faults.is_failing(Part::Paused) {
             match self.ask(redis::cmd("SISMEMBER").arg(&self.keys.paused).arg(lane)).await {
                 Ok(is_paused) => {
-                    self.paused.tell(lane.as_bytes(), is_paused);
+                    self.paused.set(lane.as_bytes(), is_paused);
                     return Ok(is_paused);
                 }
                 Err(error) => self.note_paused(error)?,
             }
         }
-        Ok(self.paused.known().contains(lane.as_bytes()))
+        Ok(self.paused.names().contains(lane.as_bytes()))
     }
 
     /// The names of all that are paused; as they were known before, if that key alone cannot be read.
     pub(super) async fn paused_lanes(&self) -> Result<(HashSet<Vec<u8>>, ReadState), StoreError> {
-        let asked = self.ask_paused();
-        let asked = if self.faults.is_failing(Part::Paused) { self.soon(asked).await } else { asked.await };
-        match asked {
+        let reply = self.ask_paused();
+        let reply = if self.faults.is_failing(Part::Paused) { self.soon(reply).await } else { reply.await };
+        match reply {
             Ok(all) => {
                 self.faults.works(Part::Paused);
-                self.paused.tell_all(&all);
+                self.paused.set_all(&all);
                 Ok((all, ReadState::Current))
             }
             Err(error) => {
                 self.note_paused(error)?;
-                Ok((self.paused.known(), ReadState::Cached))
+                Ok((self.paused.names(), ReadState::Cached))
             }
         }
     }
@@ -121,7 +121,7 @@ impl RedisStore {
     /// Asks for all names. Whoever repairs a damaged key removes it, and with it what it held: that is written back first. Were it not, every
     /// lane that an operator paused would go on.
     async fn ask_paused(&self) -> Result<HashSet<Vec<u8>>, StoreError> {
-        let known = if self.paused.was_damaged.load(Relaxed) { self.paused.known() } else { HashSet::new() };
+        let known = if self.paused.was_damaged.load(Relaxed) { self.paused.names() } else { HashSet::new() };
         if !known.is_empty() {
             let names: Vec<_> = known.into_iter().collect();
             self.ask::<()>(redis::cmd("SADD").arg(&self.keys.paused).arg(names)).await?;

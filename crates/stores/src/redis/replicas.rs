@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     RedisStore,
-    fault::{sorted, unconnected},
+    fault::{connect_failed, sorted},
 };
 
 /// How many batches wait for replicas at the same time, each on a connection of its own.
@@ -29,7 +29,7 @@ const CHECK_WITHIN: Duration = Duration::from_millis(500);
 /// The connections over which messages go that replicas must have.
 #[derive(Debug)]
 pub(super) struct Replicas {
-    turns: Semaphore,
+    permits: Semaphore,
     idle: Mutex<Vec<MultiplexedConnection>>,
     /// What the last batch came to.
     last: Mutex<Option<StoreError>>,
@@ -37,7 +37,7 @@ pub(super) struct Replicas {
 
 impl Default for Replicas {
     fn default() -> Self {
-        Self { turns: Semaphore::new(CONNECTIONS_MAX), idle: Mutex::default(), last: Mutex::default() }
+        Self { permits: Semaphore::new(CONNECTIONS_MAX), idle: Mutex::default(), last: Mutex::default() }
     }
 }
 
@@ -55,7 +55,7 @@ impl Replicas {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn tell(&self, outcome: &Result<(), StoreError>) {
+    fn record(&self, outcome: &Result<(), StoreError>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = outcome.as_ref().err().cloned();
     }
 
@@ -77,7 +77,7 @@ impl RedisStore {
             let what = "replicas are slow to say that they have messages, and as many as may wait for them do; try again";
             StoreError::new(StoreErrorKind::Unavailable, what)
         };
-        let permit = tokio::time::timeout(TURN_WITHIN, self.replicas.turns.acquire()).await;
+        let permit = tokio::time::timeout(TURN_WITHIN, self.replicas.permits.acquire()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or_else(busy)?;
         self.replicated_by(permit).await
     }
@@ -88,21 +88,24 @@ impl RedisStore {
     ) -> Result<ReplicatedConnection<'a>, StoreError> {
         let connection = match self.replicas.take() {
             Some(connection) => connection,
-            None => self.link.dedicated().await.map_err(|error| unconnected(&error))?,
+            None => self.link.dedicated().await.map_err(|error| connect_failed(&error))?,
         };
         Ok(ReplicatedConnection { connection, _permit: permit })
     }
 
     /// Waits until as many replicas as the options ask for have what was written over this connection.
-    pub(super) async fn await_replicas(&self, turn: ReplicatedConnection<'_>) -> Result<(), StoreError> {
-        let outcome = self.replicas_have_it(turn, WITHIN).await;
-        self.replicas.tell(&outcome);
+    pub(super) async fn await_replicas(
+        &self,
+        replicated: ReplicatedConnection<'_>,
+    ) -> Result<(), StoreError> {
+        let outcome = self.replicas_have_it(replicated, WITHIN).await;
+        self.replicas.record(&outcome);
         outcome
     }
 
     async fn replicas_have_it(
         &self,
-        mut turn: ReplicatedConnection<'_>,
+        mut replicated: ReplicatedConnection<'_>,
         within: Duration,
     ) -> Result<(), StoreError> {
         let wanted = u64::from(self.options.wait_replicas);
@@ -111,12 +114,12 @@ impl RedisStore {
         let mut commands = redis::pipe();
         commands.cmd("SET").arg(&self.keys.mark).arg(1).ignore();
         commands.cmd("WAIT").arg(wanted).arg(within.as_millis() as u64);
-        let have = commands.query_async::<(u64,)>(&mut turn.connection).await;
+        let have = commands.query_async::<(u64,)>(&mut replicated.connection).await;
         // A connection that failed is not put back.
         let (have,) =
             have.inspect_err(|_| self.replicas.forget_idle()).map_err(|error| sorted(&error).in_part())?;
         if have >= wanted {
-            self.replicas.put_back(turn.connection);
+            self.replicas.put_back(replicated.connection);
             return Ok(());
         }
         // It may lead to a master whose replicas follow another one by now, as may those that stood beside it. New ones go by the address.
@@ -134,8 +137,8 @@ impl RedisStore {
             return Ok(());
         }
         // Others wait already: what came of the last is as good an answer.
-        let Ok(permit) = self.replicas.turns.try_acquire() else { return self.replicas.last() };
-        let turn = self.replicated_by(permit).await?;
-        self.replicas_have_it(turn, CHECK_WITHIN).await
+        let Ok(permit) = self.replicas.permits.try_acquire() else { return self.replicas.last() };
+        let replicated = self.replicated_by(permit).await?;
+        self.replicas_have_it(replicated, CHECK_WITHIN).await
     }
 }

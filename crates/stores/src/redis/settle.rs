@@ -40,10 +40,10 @@ impl RedisStore {
         let done = self.run_by_shard((&scripts::SETTLE, now), shards, |_| (), put, settled).await;
         let failed =
             self.take_answers(done, Patience::Once, |place, settled| answers[open[place]] = Some(settled));
-        let told = batch.iter().zip(answers);
+        let replies = batch.iter().zip(answers);
         if let Err(error) = failed {
             // All of it is asked about again.
-            told.for_each(|(settle, answer)| {
+            replies.for_each(|(settle, answer)| {
                 answer.inspect(|settled| {
                     self.outcomes.recorded(&settle.receipt, letter(&settle.settlement), *settled);
                 });
@@ -56,7 +56,7 @@ impl RedisStore {
                 Settled::Unknown
             })
         };
-        Ok(told.map(answer).collect())
+        Ok(replies.map(answer).collect())
     }
 
     pub(super) async fn extend_all(
@@ -151,8 +151,8 @@ fn packed_verdict(now: Now, settlement: &Settlement) -> Vec<u8> {
     out
 }
 
-fn settled(said: &[u8]) -> Option<Settled> {
-    match said {
+fn settled(reply: &[u8]) -> Option<Settled> {
+    match reply {
         b"d" => Some(Settled::Done),
         b"l" => Some(Settled::Lost),
         _ => None,

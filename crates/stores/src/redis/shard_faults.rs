@@ -116,15 +116,15 @@ impl ShardFaults {
     /// What shards said, of those that answered. An error if none did, or if the error is not a shard's alone.
     pub(super) fn answered<S, T>(
         &self,
-        said: Vec<(S, Result<T, StoreError>)>,
+        reply: Vec<(S, Result<T, StoreError>)>,
         shard: impl Fn(&S) -> u16,
     ) -> Result<Vec<(S, T)>, StoreError> {
-        let (mut answers, mut failed) = (Vec::with_capacity(said.len()), None);
-        for (of, said) in said {
-            match said {
-                Ok(said) => {
+        let (mut answers, mut failed) = (Vec::with_capacity(reply.len()), None);
+        for (of, reply) in reply {
+            match reply {
+                Ok(reply) => {
                     self.works(shard(&of));
-                    answers.push((of, said));
+                    answers.push((of, reply));
                 }
                 Err(error) => {
                     self.note(shard(&of), error.clone())?;
@@ -146,7 +146,7 @@ impl ShardFaults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::fault::gone;
+    use crate::redis::fault::data_lost;
 
     fn error(kind: StoreErrorKind) -> StoreError {
         StoreError::new(kind, "it")
@@ -168,16 +168,16 @@ mod tests {
     fn a_damaged_key_is_of_its_part_alone_and_data_that_is_gone_is_not() {
         let faults = ShardFaults::new(false);
         faults.note(Part::Paused, error(StoreErrorKind::Damaged)).unwrap();
-        faults.note(Part::Nodes, gone("x")).unwrap_err();
+        faults.note(Part::Nodes, data_lost("x")).unwrap_err();
         assert_eq!((faults.any(), faults.first_shard()), (true, None));
-        faults.note(0, gone("x")).unwrap();
+        faults.note(0, data_lost("x")).unwrap();
         assert!(
             faults.first_shard().is_some_and(|error| is_gone(&error)),
             "also with the part named before it"
         );
-        let said = vec![(0u16, Err(gone("x"))), (1, Ok(7))];
-        assert_eq!(faults.answered(said, |shard| *shard).unwrap(), [(1, 7)]);
-        let said = vec![(0u16, Err::<u8, _>(gone("x"))), (1, Err(gone("x")))];
-        assert!(is_gone(&faults.answered(said, |shard| *shard).unwrap_err()), "all of them");
+        let reply = vec![(0u16, Err(data_lost("x"))), (1, Ok(7))];
+        assert_eq!(faults.answered(reply, |shard| *shard).unwrap(), [(1, 7)]);
+        let reply = vec![(0u16, Err::<u8, _>(data_lost("x"))), (1, Err(data_lost("x")))];
+        assert!(is_gone(&faults.answered(reply, |shard| *shard).unwrap_err()), "all of them");
     }
 }

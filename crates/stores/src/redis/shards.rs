@@ -6,7 +6,7 @@ use duly_core::{Now, ShardOwner, ShardStatus, Timestamp, store::StoreError};
 use futures_util::future::{try_join, try_join_all};
 
 use super::{RedisStore, nodes::read_member};
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// So many paused lanes are passed over in search of one that is not.
 const PAUSED_MAX: usize = 1000;
@@ -23,12 +23,12 @@ impl RedisStore {
         commands.cmd("HGETALL").arg(&self.keys.nodes);
         let after = format!("({}", self.time.tick(now));
         commands.cmd("ZRANGEBYSCORE").arg(&self.keys.alive).arg(after).arg("+inf");
-        let asked = self.ask_all::<(Fields, Members)>(&commands);
-        let ((told, alive), (paused, _)) = try_join(asked, self.paused_lanes()).await?;
-        let there = told.into_iter().filter(|(instance, _)| alive.contains(instance));
+        let reply = self.ask_all::<(Fields, Members)>(&commands);
+        let ((status, alive), (paused, _)) = try_join(reply, self.paused_lanes()).await?;
+        let there = status.into_iter().filter(|(instance, _)| alive.contains(instance));
         let names: HashMap<_, _> = there
-            .filter_map(|(instance, told)| {
-                let name = read_member(&instance, &told, 0)?.status.name;
+            .filter_map(|(instance, status)| {
+                let name = read_member(&instance, &status, 0)?.status.name;
                 Some((instance, name))
             })
             .collect();
@@ -50,8 +50,8 @@ impl RedisStore {
         commands.arg("-inf").arg(now.wall().as_millis());
         commands.arg("WITHSCORES").arg("LIMIT").arg(0).arg(paused.len().min(PAUSED_MAX) + 1);
         let (generation, rights, due): (Option<String>, Fields, Scores) = self.ask_all(&commands).await?;
-        if generation.as_ref() != Some(&self.generation) {
-            return Err(self.gone());
+        if generation.as_ref() != Some(&self.generation.name) {
+            return Err(self.data_lost());
         }
         // The instance, then the fencing token.
         let owner = |(lane, right): (Vec<u8>, Vec<u8>)| {

@@ -19,7 +19,7 @@ use super::{
     scripts,
     shard_faults::Part,
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// How many leases a sweep ends in a shard; if there are more, it asks to be called again at once.
 const LEASES_MAX: usize = 200;
@@ -28,7 +28,7 @@ const LANES_MAX: usize = 500;
 
 /// What one shard said.
 #[derive(Debug, Default)]
-struct Said {
+struct ShardReply {
     ended: usize,
     next_end: Option<u64>,
     held: u64,
@@ -41,51 +41,51 @@ struct Said {
 
 impl RedisStore {
     pub(super) async fn sweep_all(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
-        let asked = self.room.ask();
+        let answered_before = self.room.ask();
         self.clear_doubts(now).await?;
         self.settle_deferred(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
-        let again_within = self.say_to_be_there(now, names.iter().cloned().collect()).await?;
+        let again_within = self.announce_node(now, names.iter().cloned().collect()).await?;
         let sweeping = (self.paused_lanes(), self.sweep_shards(now, &names), self.check_writes());
-        let (paused, said, writes) = join3(sweeping.0, sweeping.1, sweeping.2).await;
-        let ((paused, told), said) = (paused?, said?);
+        let (paused, reply, writes) = join3(sweeping.0, sweeping.1, sweeping.2).await;
+        let ((paused, read_state), reply) = (paused?, reply?);
         self.last_sweep.record(writes);
         self.hints.swept();
-        if said.len() == usize::from(self.keys.shards()) {
-            self.room.tell(asked, said.iter().map(|(_, said)| said.held).sum());
+        if reply.len() == usize::from(self.keys.shards()) {
+            self.room.update(answered_before, reply.iter().map(|(_, reply)| reply.held).sum());
         }
-        for (shard, said) in &said {
-            self.nodes.lock().compare(*shard, &said.owned, self.keys.shards());
+        for (shard, reply) in &reply {
+            self.nodes.lock().compare(*shard, &reply.owned, self.keys.shards());
         }
         let is_paused = |name: &String| paused.contains(name.as_bytes());
         let next = |(lane, name): (&Lane, &String)| {
-            let of = |said: &Said| said.next.get(name.as_bytes()).copied().or(said.bound);
+            let of = |reply: &ShardReply| reply.next.get(name.as_bytes()).copied().or(reply.bound);
             // What other nodes deliver is theirs to look at.
             let own = |shard: u16| matches!(lane, Lane::Queue(_)) || self.nodes.may_claim(name, shard);
-            let times = said.iter().filter(|(shard, _)| own(*shard)).filter_map(|(_, said)| of(said));
+            let times = reply.iter().filter(|(shard, _)| own(*shard)).filter_map(|(_, reply)| of(reply));
             times.min().filter(|_| !is_paused(name)).map(|next| (lane.clone(), next))
         };
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
             next: all().filter_map(next).collect(),
-            leases_ended: said.iter().map(|(_, said)| said.ended).sum(),
-            next_lease_end: said
+            leases_ended: reply.iter().map(|(_, reply)| reply.ended).sum(),
+            next_lease_end: reply
                 .iter()
-                .filter_map(|(_, said)| said.next_end)
+                .filter_map(|(_, reply)| reply.next_end)
                 .min()
                 .map(|end| self.time.mono(now, end)),
-            again_within: Some(if said.iter().any(|(_, said)| said.ended == LEASES_MAX) {
+            again_within: Some(if reply.iter().any(|(_, reply)| reply.ended == LEASES_MAX) {
                 Duration::ZERO
             } else {
                 again_within
             }),
-            paused: (told == ReadState::Current)
+            paused: (read_state == ReadState::Current)
                 .then(|| all().filter(|(_, name)| is_paused(name)).map(|(lane, _)| lane.clone()).collect()),
         })
     }
 
     /// Says that this node is there. If only that fails, it goes on with the shards that it has.
-    async fn say_to_be_there(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
+    async fn announce_node(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
         let announcing = self.announce(now, serves);
         let announced =
             if self.faults.is_failing(Part::Nodes) { self.soon(announcing).await } else { announcing.await };
@@ -102,7 +102,7 @@ impl RedisStore {
     }
 
     /// What the shards say that answer.
-    async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<(u16, Said)>, StoreError> {
+    async fn sweep_shards(&self, now: Now, names: &[String]) -> Result<Vec<(u16, ShardReply)>, StoreError> {
         let of_shard = |shard| async move {
             let sweeping = async {
                 if names.len() <= LANES_MAX {
@@ -117,51 +117,51 @@ impl RedisStore {
                 (shard, sweeping.await)
             }
         };
-        let said = join_all((0..self.keys.shards()).map(of_shard)).await;
-        self.faults.answered(said, |shard| *shard)
+        let reply = join_all((0..self.keys.shards()).map(of_shard)).await;
+        self.faults.answered(reply, |shard| *shard)
     }
 
-    async fn sweep_named(&self, now: Now, shard: u16, names: &[String]) -> Result<Said, StoreError> {
+    async fn sweep_named(&self, now: Now, shard: u16, names: &[String]) -> Result<ShardReply, StoreError> {
         let mut cmd = self.call(&scripts::SWEEP, shard, now);
         cmd.arg(LEASES_MAX).arg(0).arg(names);
         let answer = self.run(&scripts::SWEEP, &cmd).await?;
-        let (mut said, times) = read(&answer)?;
+        let (mut reply, times) = read(&answer)?;
         for (name, time) in names.iter().zip(times) {
-            said.next.extend(time_in(time)?.map(|time| (name.clone().into_bytes(), time)));
+            reply.next.extend(time_in(time)?.map(|time| (name.clone().into_bytes(), time)));
         }
-        Ok(said)
+        Ok(reply)
     }
 
     /// However many lanes there are, only those next in turn are named. If all of those are overdue, and so may be
     /// lanes that nobody serves, the lanes asked for are looked up after all.
-    async fn sweep_soonest(&self, now: Now, shard: u16, names: &[String]) -> Result<Said, StoreError> {
+    async fn sweep_soonest(&self, now: Now, shard: u16, names: &[String]) -> Result<ShardReply, StoreError> {
         let mut cmd = self.call(&scripts::SWEEP, shard, now);
         cmd.arg(LEASES_MAX).arg(LANES_MAX);
         let answer = self.run(&scripts::SWEEP, &cmd).await?;
-        let (mut said, pairs) = read(&answer)?;
+        let (mut reply, pairs) = read(&answer)?;
         let mut last = None;
         for pair in pairs.chunks_exact(2) {
             last = time_in(&pair[1])?;
-            said.next.extend(last.map(|time| (pair[0].clone(), time)));
+            reply.next.extend(last.map(|time| (pair[0].clone(), time)));
         }
-        if said.next.len() < LANES_MAX {
-            return Ok(said);
+        if reply.next.len() < LANES_MAX {
+            return Ok(reply);
         }
-        said.bound = last;
+        reply.bound = last;
         if last.is_some_and(|last| last <= now.wall()) {
-            said.bound = None;
+            reply.bound = None;
             for part in names.chunks(LANES_MAX) {
                 let part = self.sweep_named(now, shard, part).await?;
-                said.ended += part.ended;
-                said.next.extend(part.next);
+                reply.ended += part.ended;
+                reply.next.extend(part.next);
             }
         }
-        Ok(said)
+        Ok(reply)
     }
 }
 
 /// What every shard says, and what follows it.
-fn read(answer: &[Vec<u8>]) -> Result<(Said, &[Vec<u8>]), StoreError> {
+fn read(answer: &[Vec<u8>]) -> Result<(ShardReply, &[Vec<u8>]), StoreError> {
     let [ended, next_end, pending, in_flight, lanes, rest @ ..] = answer else {
         return Err(garbled("an answer"));
     };
@@ -172,12 +172,12 @@ fn read(answer: &[Vec<u8>]) -> Result<(Said, &[Vec<u8>]), StoreError> {
         let lane = String::from_utf8(pair[0].clone()).map_err(|_| garbled("a lane"))?;
         Ok((lane, count(&pair[1])?))
     });
-    let said = Said {
+    let reply = ShardReply {
         ended: count(ended)? as usize,
         next_end: if next_end.is_empty() { None } else { Some(count(next_end)?) },
         held: count(pending)? + count(in_flight)?,
         owned: owned.collect::<Result<_, StoreError>>()?,
-        ..Said::default()
+        ..ShardReply::default()
     };
-    Ok((said, rest))
+    Ok((reply, rest))
 }

@@ -101,8 +101,8 @@ mod tests {
             ("mysql://u:planted?x@h/d", "no address of a database"),
             ("mysql://u:planted@h/d?ssl-mode=maybe", "no address of a database"),
         ] {
-            let told = check_address(url).unwrap_err();
-            assert!(told.contains(words) && !told.contains("planted"), "{url}: {told}");
+            let error = check_address(url).unwrap_err();
+            assert!(error.contains(words) && !error.contains("planted"), "{url}: {error}");
         }
     }
 }

@@ -6,15 +6,15 @@ use duly_core::{Fence, MessageId, Now, SinkName, StoredMessage, store::Claim};
 
 use super::{
     SqlStore,
-    claim::{Given, Owned, Taking, leased},
-    count::{Slot, Tally},
+    claim::{ClaimOutcome, ClaimRequest, Owned, leased},
+    connection::{Session, Statement},
+    count::{CounterDeltas, Slot},
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, Row},
     text::{kind_word, properties_text, retry_text},
     write::{Found, INSERTED},
 };
-use crate::server::turn::Turn;
+use crate::shared::claim_order::ClaimOrder;
 
 impl SqlStore {
     /// Claims those of the rows that still wait as they were seen and that nobody works on, reads them and counts them.
@@ -22,73 +22,76 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        taking: &Taking<'_>,
-        turns: &BTreeMap<&MessageId, (&Turn, Owned)>,
-        mut given: Given,
-    ) -> Result<Given, Fault> {
+        request: &ClaimRequest<'_>,
+        candidates: &BTreeMap<&MessageId, (&ClaimOrder, Owned)>,
+        mut claims: ClaimOutcome,
+    ) -> Result<ClaimOutcome, Fault> {
         let slot = self.slots.take();
-        let token = self.tokens.next(self.time.tick(now));
+        let token = self.calls.next_token(self.time.tick(now));
         let mut take =
             Statement::new(self.dialect(), "WITH due AS (SELECT message.ctid AS place, turn.number, ");
         // Known without reading the body.
         take.push("COALESCE(octet_length(message.body), 0)::BIGINT + COALESCE(octet_length(message.properties), 0) AS bytes FROM unnest(");
-        let mut in_order: Vec<_> = turns.values().map(|(turn, _)| *turn).collect();
+        let mut in_order: Vec<_> = candidates.values().map(|(candidate, _)| *candidate).collect();
         in_order.sort_unstable();
-        take.bind_array(in_order.iter().map(|turn| turn.id.as_str()).collect::<Vec<_>>()).push(", ");
-        take.bind_array(in_order.iter().map(|turn| turn.ready.as_millis() as i64 * 1000).collect::<Vec<_>>());
+        take.bind_array(in_order.iter().map(|candidate| candidate.id.as_str()).collect::<Vec<_>>())
+            .push(", ");
+        take.bind_array(
+            in_order.iter().map(|candidate| candidate.ready.as_millis() as i64 * 1000).collect::<Vec<_>>(),
+        );
         // Found by their ids: the index of places has many entries of rows that have left.
         take.push(
             ") WITH ORDINALITY AS turn (id, at, number) JOIN delay_message AS message ON message.message_id = turn.id AND \
              message.queue_at + 0 = turn.at WHERE message.queue_no + 0 > 0 AND message.lane_no = ",
         );
-        take.bind(taking.lane_no);
+        take.bind(request.lane_no);
         // A number that this node knows from before a failover may be another lane's by now.
-        match taking.claim.lane.queue() {
+        match request.claim.lane.queue() {
             Some(topic) => {
                 take.push(" AND message.sink = ").bind(SinkName::QUEUE);
                 take.push(" AND message.topic = ").bind(topic.as_str())
             }
-            None => take.push(" AND message.sink = ").bind(taking.claim.lane.parts().1),
+            None => take.push(" AND message.sink = ").bind(request.claim.lane.parts().1),
         };
         take.push(" FOR UPDATE OF message SKIP LOCKED), ");
         // As many as one claim gives, in their order, and at least one.
         take.push("fits AS (SELECT place FROM (SELECT place, SUM(bytes) OVER (ORDER BY number) AS total, ");
         take.push("ROW_NUMBER() OVER (ORDER BY number) AS nth FROM due) AS sums WHERE nth = 1 OR total <= ");
         take.bind(Claim::BYTES_MAX as i64).push("), taken AS (UPDATE delay_message SET ");
-        self.claimed_by(&mut take, now, taking, token);
+        self.claimed_by(&mut take, now, request, token);
         take.push(" FROM fits WHERE ctid = fits.place RETURNING ").push(&Bodies::With.columns());
         take.push("), counted AS (");
         self.count_taken(&mut take, session, &slot);
         take.push(") SELECT * FROM taken");
         let mut found = Found::default();
         found.read(session.rows(take).await?)?;
-        given.missed = found.rows.len() < turns.len();
-        let mut tally = Tally::default();
+        claims.missed = found.rows.len() < candidates.len();
+        let mut deltas = CounterDeltas::default();
         for bad in &found.bad {
-            self.bury(session, now, bad, &mut tally).await?;
+            self.bury(session, now, bad, &mut deltas).await?;
         }
-        self.count(session, &slot, tally).await?;
+        self.count(session, &slot, deltas).await?;
         for row in found.rows {
-            let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
-            let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
-            given.leased.push((turn.clone(), leased(row, shard, fence)));
+            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
+            let fence = right.map(|token| Fence { scope: self.scope(request.lane, shard), token });
+            claims.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
-        Ok(given)
+        Ok(claims)
     }
 
-    /// Puts new rows there and counts them. If one of the ids is known, that is a [`Fault::Known`].
+    /// Puts new rows there and counts them. If one of the ids is known, that is a [`Fault::DuplicateId`].
     pub(super) async fn put_at_once(
         &self,
         session: &mut Session,
         now: Now,
         slot: &Slot<'_>,
         rows: &[&Row],
-        tally: Tally,
+        deltas: CounterDeltas,
     ) -> Result<(), Fault> {
-        let mut insert = self.with_counts(session, slot, tally);
+        let mut insert = self.with_counts(session, slot, deltas);
         self.put_arrays(&mut insert, now, rows);
         if session.run(insert).await? < rows.len() as u64 {
-            return Err(Fault::Known);
+            return Err(Fault::DuplicateId);
         }
         Ok(())
     }

@@ -9,18 +9,18 @@ use duly_core::{Body, MessageId, store::ClaimBudget};
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
     row::{COLUMNS, Row},
     text::kind_of,
     write::{Found, lists},
 };
-use crate::server::turn::Turn;
+use crate::shared::claim_order::ClaimOrder;
 
 /// A body of up to so many bytes comes along with its row: of all that one transaction claims, they fit into memory.
 const SMALL_MAX: i64 = 16 * 1024;
 /// The column behind those of a row that has the length of its body.
-const LENGTH: usize = 30;
+const LENGTH: usize = 31;
 
 impl SqlStore {
     /// Reads rows with their bodies and keeps others from changing them until the end of the transaction, except those that somebody
@@ -29,7 +29,7 @@ impl SqlStore {
         &self,
         session: &mut Session,
         ids: &[&MessageId],
-        turn: impl Fn(&MessageId) -> Option<&'t Turn>,
+        candidate: impl Fn(&MessageId) -> Option<&'t ClaimOrder>,
     ) -> Result<Found, Fault> {
         let mut found = Found::default();
         let mut sized = Vec::with_capacity(ids.len());
@@ -42,7 +42,7 @@ impl SqlStore {
                 }
             }
         }
-        sized.sort_by(|(a, _), (b, _)| turn(a.id()).cmp(&turn(b.id())));
+        sized.sort_by(|(a, _), (b, _)| candidate(a.id()).cmp(&candidate(b.id())));
         let (mut budget, mut large) = (ClaimBudget::default(), BTreeSet::new());
         for (row, bytes) in sized {
             // A small body is counted with the message.

@@ -6,20 +6,21 @@
 
 use std::sync::{
     Mutex, PoisonError,
-    atomic::{AtomicI64, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::CALLS,
     fault::Fault,
-    link::{Session, Statement},
 };
 
-/// Numbers of calls, no two alike, of whichever process.
+/// Numbers of calls, no two alike, of whichever process; and the fencing tokens that they give.
 #[derive(Debug)]
 pub(super) struct Calls {
     last: AtomicI64,
+    last_token: AtomicU64,
     places: Mutex<Places>,
 }
 
@@ -34,11 +35,19 @@ impl Calls {
     pub(super) fn new(instance: u64) -> Self {
         // Where another process begins is so far away that it is not reached, and if it were, no call would meet another.
         let first = ((instance & 0x3f_ffff_ffff) << 25) as i64 + 1;
-        Self { last: AtomicI64::new(first), places: Mutex::default() }
+        Self { last: AtomicI64::new(first), last_token: AtomicU64::default(), places: Mutex::default() }
     }
 
     pub(super) fn next(&self) -> i64 {
         self.last.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The next fencing token: they grow with the time of the store, and from call to call.
+    pub(super) fn next_token(&self, tick: u64) -> u64 {
+        let next = |last: u64| tick.max(last + 1);
+        let last =
+            self.last_token.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        next(last.unwrap_or_default())
     }
 
     /// Begins a call. There are as many places as calls that are at work at the same time.
@@ -99,9 +108,9 @@ impl SqlStore {
 
     /// Forgets the calls of processes that are not there any more. Should one be, it does what it does not know of again, and
     /// finds that done.
-    pub(super) async fn forget_calls(&self, session: &mut Session, gone: &[i64]) -> Result<(), Fault> {
+    pub(super) async fn forget_calls(&self, session: &mut Session, instances: &[i64]) -> Result<(), Fault> {
         let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_count WHERE kind = ");
-        delete.bind(CALLS).push(" AND what IN (").bind_all(gone.iter().copied()).push(")");
+        delete.bind(CALLS).push(" AND what IN (").bind_all(instances.iter().copied()).push(")");
         session.run(delete).await?;
         Ok(())
     }

@@ -13,15 +13,14 @@ use duly_core::{
 
 use super::{
     SqlStore,
-    count::Tally,
+    connection::{Dialect, Session, Statement},
+    count::CounterDeltas,
     fault::Fault,
-    link::{Dialect, Session, Statement},
-    row::{Row, queue_no},
-    work::{look, transact},
+    row::{ONLY_CLAIMED, Row, queue_no},
 };
-use crate::server::{
+use crate::shared::{
+    claim_order::{self, ClaimOrder, each, next_behind, next_beside, select_claims},
     lane::lane_text,
-    turn::{self, Turn, chosen, each, next_behind, next_beside},
 };
 
 /// So many are claimed in one transaction.
@@ -31,27 +30,27 @@ pub(crate) const TOGETHER_MAX: usize = 500;
 const MISSED_WAIT: Duration = Duration::from_millis(10);
 
 /// The first of one lane in one shard.
-type Seen = turn::Seen<()>;
+type ShardCandidates = claim_order::ShardCandidates<()>;
 
 /// A shard, and the token by which this node delivers the lane from it, if somebody must.
 pub(crate) type Owned = (u16, Option<u64>);
 
 /// A claim that is being made.
-pub(crate) struct Taking<'c> {
+pub(crate) struct ClaimRequest<'c> {
     pub(crate) claim: &'c Claim,
     pub(crate) lane: &'c str,
     pub(crate) lane_no: i64,
     pub(crate) call: i64,
     /// Per shard whose turn it is.
-    pub(crate) shards: Vec<(Owned, Vec<Turn>)>,
+    pub(crate) shards: Vec<(Owned, Vec<ClaimOrder>)>,
     /// In which version each of them is known, and that whether the lane is paused was not asked, if an index chose them.
     pub(crate) versions: Option<HashMap<MessageId, i64>>,
 }
 
 /// What a claim gave.
 #[derive(Default)]
-pub(crate) struct Given {
-    pub(crate) leased: Vec<(Turn, LeasedMessage)>,
+pub(crate) struct ClaimOutcome {
+    pub(crate) leased: Vec<(ClaimOrder, LeasedMessage)>,
     /// Shards that are another node's by now.
     lost: Vec<(u16, u64)>,
     /// Somebody else was at work on some of them, or they are not as they were.
@@ -59,7 +58,7 @@ pub(crate) struct Given {
     pub(crate) paused: bool,
 }
 
-impl Given {
+impl ClaimOutcome {
     /// When to look at what was missed again. Whoever was faster, or keeps a row locked, is given a moment: to ask at once
     /// would be to ask without end.
     pub(crate) fn again(&self, now: Now) -> Option<Timestamp> {
@@ -75,64 +74,69 @@ impl SqlStore {
         let lane_no = self.claim_number(&claim.lane, &lane).await?;
         self.serve(now, &lane).await?;
         let shards = self.shards_of(&claim.lane, &lane);
-        let (seen, session) = look!(self, |session| async {
-            session.begin_early();
-            let seen = self.peek(&mut session, lane_no, claim.limit, &shards).await?;
-            Ok((seen, session))
-        })?;
+        let (seen, session) = self
+            .read_and_keep(|borrowed| {
+                borrowed.session.begin_early();
+                Box::pin(self.peek(borrowed.session, lane_no, claim.limit, &shards))
+            })
+            .await?;
         let Some(seen) = seen else {
             session.end().await;
             return Ok(Claimed::default());
         };
-        let mut chosen = chosen(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
-        let beside = next_beside(&seen, &chosen);
-        let behind = next_behind(&seen, &chosen);
-        if chosen.is_empty() {
+        let mut selected = select_claims(&seen, now.wall(), claim.limit.min(TOGETHER_MAX));
+        let beside = next_beside(&seen, &selected);
+        let behind = next_behind(&seen, &selected);
+        if selected.is_empty() {
             session.end().await;
             return Ok(Claimed { messages: Vec::new(), next: beside });
         }
-        let take = |(place, turns): (usize, Vec<&(Turn, ())>)| {
-            (shards[place], turns.into_iter().map(|(turn, ())| turn.clone()).collect())
+        let take = |(place, candidates): (usize, Vec<&(ClaimOrder, ())>)| {
+            (shards[place], candidates.into_iter().map(|(candidate, ())| candidate.clone()).collect())
         };
-        let shards = std::mem::take(&mut chosen).into_iter().map(take).collect();
-        let taking = Taking { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
-        let given = self.take_from(Some(session), now, &taking).await?;
-        let missed = given.again(now);
-        let messages = given.leased.into_iter().map(|(_, leased)| leased).collect();
+        let shards = std::mem::take(&mut selected).into_iter().map(take).collect();
+        let request =
+            ClaimRequest { claim, lane: &lane, lane_no, call: self.calls.next(), shards, versions: None };
+        let claims = self.take_from(Some(session), now, &request).await?;
+        let missed = claims.again(now);
+        let messages = claims.leased.into_iter().map(|(_, leased)| leased).collect();
         Ok(Claimed { messages, next: [beside, behind, missed].into_iter().flatten().min() })
     }
 
     /// Leases those whose turn it is, as far as nobody was faster.
-    pub(crate) async fn take(&self, now: Now, taking: &Taking<'_>) -> Result<Given, StoreError> {
-        self.take_from(None, now, taking).await
+    pub(crate) async fn take(
+        &self,
+        now: Now,
+        request: &ClaimRequest<'_>,
+    ) -> Result<ClaimOutcome, StoreError> {
+        self.take_from(None, now, request).await
     }
 
     async fn take_from(
         &self,
         session: Option<Session>,
         now: Now,
-        taking: &Taking<'_>,
-    ) -> Result<Given, StoreError> {
-        let ids = taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| &turn.id);
-        let doubt = self.doubts.unless_answered(taking.call, ids.collect());
-        let taken = transact!(self, from session, |session| self.take_in_one(&mut session, now, taking));
-        let mut given = doubt.answered(taken)?;
-        for (shard, token) in &given.lost {
-            self.nodes.lost(taking.lane, *shard, *token);
+        request: &ClaimRequest<'_>,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let ids = request.shards.iter().flat_map(|(_, candidates)| candidates).map(|candidate| &candidate.id);
+        let unconfirmed_call = self.unconfirmed.unless_answered(request.call, ids.collect());
+        let taken = self
+            .transact_from(session, |borrowed| Box::pin(self.take_in_one(borrowed.session, now, request)))
+            .await;
+        let mut claims = unconfirmed_call.answered(taken)?;
+        for (shard, token) in &claims.lost {
+            self.nodes.lost(request.lane, *shard, *token);
         }
-        if given.missed && given.leased.is_empty() {
-            self.move_strays(now, taking).await?;
+        if claims.missed && claims.leased.is_empty() {
+            self.move_strays(now, request).await?;
         }
-        given.leased.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(given)
+        claims.leased.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(claims)
     }
 
     /// The shards of a lane that this node may claim from, and by which right.
     pub(crate) fn shards_of(&self, lane: &Lane, name: &str) -> Vec<Owned> {
-        if lane.queue().is_some() {
-            return (0..self.options.shards).map(|shard| (shard, None)).collect();
-        }
-        self.nodes.rights(name).into_iter().map(|(shard, token)| (shard, Some(token))).collect()
+        self.nodes.claimable(lane, name, self.options.shards)
     }
 
     /// The first of a lane in each of the shards, and one more to know what comes next; nothing if the lane is paused.
@@ -142,12 +146,12 @@ impl SqlStore {
         lane_no: i64,
         limit: usize,
         shards: &[Owned],
-    ) -> Result<Option<Vec<Seen>>, Fault> {
+    ) -> Result<Option<Vec<ShardCandidates>>, Fault> {
         let limit = limit.min(TOGETHER_MAX);
         let count = each(limit, shards.len().max(1)) + 1;
         let queues: Vec<_> = shards.iter().map(|(shard, _)| queue_no(lane_no, *shard)).collect();
         let looked = session.script(vec![first_of(self.dialect(), lane_no, &queues, count)]).await?;
-        let mut seen: HashMap<i64, Vec<(Turn, ())>> = HashMap::new();
+        let mut seen: HashMap<i64, Vec<(ClaimOrder, ())>> = HashMap::new();
         for row in looked.into_iter().flat_map(|reply| reply.rows) {
             let (queue, at) = (row.int(0)?, row.int(1)?);
             if queue < 0 {
@@ -156,18 +160,18 @@ impl SqlStore {
                 }
                 continue;
             }
-            let turn = Turn {
+            let candidate = ClaimOrder {
                 ready: Timestamp::from_millis(at as u64 / 1000),
                 rank: row.int(2)? as u8,
                 id: MessageId::parse(&row.text(3)?).map_err(|_| Fault::garbled("an id"))?,
                 lost: row.int(4)? != 0,
             };
-            seen.entry(queue).or_default().push((turn, ()));
+            seen.entry(queue).or_default().push((candidate, ()));
         }
         let of_shard = |(shard, _): &Owned| {
-            let mut turns = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
-            turns.sort_by(|(a, ()), (b, ())| a.cmp(b));
-            Seen { cut: turns.len() == count, turns }
+            let mut candidates = seen.remove(&queue_no(lane_no, *shard)).unwrap_or_default();
+            candidates.sort_by(|(a, ()), (b, ())| a.cmp(b));
+            ShardCandidates { cut: candidates.len() == count, candidates }
         };
         Ok(Some(shards.iter().map(of_shard).collect()))
     }
@@ -176,81 +180,84 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        taking: &Taking<'_>,
-    ) -> Result<Given, Fault> {
-        let mut given = Given::default();
-        if taking.versions.is_some() && self.is_paused(session, taking.lane_no).await? {
-            return Ok(Given { paused: true, ..given });
+        request: &ClaimRequest<'_>,
+    ) -> Result<ClaimOutcome, Fault> {
+        let mut claims = ClaimOutcome::default();
+        if request.versions.is_some() && self.is_paused(session, request.lane_no).await? {
+            return Ok(ClaimOutcome { paused: true, ..claims });
         }
-        let shards = self.still_owned(session, taking, &mut given).await?;
-        let mut turns: BTreeMap<&MessageId, (&Turn, Owned)> = BTreeMap::new();
+        let shards = self.still_owned(session, request, &mut claims).await?;
+        let mut candidates: BTreeMap<&MessageId, (&ClaimOrder, Owned)> = BTreeMap::new();
         for (owned, part) in &shards {
-            turns.extend(part.iter().map(|turn| (&turn.id, (turn, *owned))));
+            candidates.extend(part.iter().map(|candidate| (&candidate.id, (candidate, *owned))));
         }
-        if self.dialect() == Dialect::Postgres && taking.versions.is_none() {
-            return self.take_at_once(session, now, taking, &turns, given).await;
+        if self.dialect() == Dialect::Postgres && request.versions.is_none() {
+            return self.take_at_once(session, now, request, &candidates, claims).await;
         }
         let slot = self.slots.take();
-        let ids: Vec<_> = turns.keys().copied().collect();
-        let found = self.lock_within_budget(session, &ids, |id| turns.get(id).map(|(turn, _)| *turn)).await?;
-        given.missed = found.rows.len() < ids.len();
-        let mut tally = Tally::default();
+        let ids: Vec<_> = candidates.keys().copied().collect();
+        let found = self
+            .lock_within_budget(session, &ids, |id| candidates.get(id).map(|(candidate, _)| *candidate))
+            .await?;
+        claims.missed = found.rows.len() < ids.len();
+        let mut deltas = CounterDeltas::default();
         for bad in found.bad.iter().filter(|bad| bad.queue_no.is_some_and(|queue| queue > 0)) {
-            self.bury(session, now, bad, &mut tally).await?;
+            self.bury(session, now, bad, &mut deltas).await?;
         }
-        let token = self.tokens.next(self.time.tick(now));
+        let token = self.calls.next_token(self.time.tick(now));
         let mut claimed = Vec::new();
         for mut row in found.rows {
-            let Some((turn, (shard, right))) = turns.get(row.id()).copied() else { continue };
+            let Some((candidate, (shard, right))) = candidates.get(row.id()).copied() else { continue };
             let is_known = |versions: &HashMap<_, _>| versions.get(row.id()) == Some(&row.version);
             let waits = row.record.state == State::Pending
                 && !row.is_raw
-                && row.record.ready == turn.ready
-                && taking.versions.as_ref().is_none_or(is_known);
+                && row.record.ready == candidate.ready
+                && request.versions.as_ref().is_none_or(is_known);
             // A number that this node knows from before a failover may be another lane's by now.
-            let is_of_lane = row.lane_no == taking.lane_no && row.record.message.lane() == taking.claim.lane;
+            let is_of_lane =
+                row.lane_no == request.lane_no && row.record.message.lane() == request.claim.lane;
             if !waits || !is_of_lane {
-                given.missed = true;
+                claims.missed = true;
                 continue;
             }
             row.token = token.max(row.token + 1);
-            tally.pending(row.lane_no, row.record.ready, -1);
+            deltas.pending(row.lane_no, row.record.ready, -1);
             claimed.push(row.id().clone());
-            let fence = right.map(|token| Fence { scope: self.scope(taking.lane, shard), token });
-            given.leased.push((turn.clone(), leased(row, shard, fence)));
+            let fence = right.map(|token| Fence { scope: self.scope(request.lane, shard), token });
+            claims.leased.push((candidate.clone(), leased(row, shard, fence)));
         }
-        let mut script = self.mark_claimed(now, taking, token, &claimed);
-        script.extend(self.counting(session, &slot, tally));
+        let mut script = self.mark_claimed(now, request, token, &claimed);
+        script.extend(self.counting(session, &slot, deltas));
         if !script.is_empty() {
             session.script(script).await?;
         }
-        Ok(given)
+        Ok(claims)
     }
 
     /// The shards that this node may still claim from; others cannot take them before this transaction is over.
     async fn still_owned<'t>(
         &self,
         session: &mut Session,
-        taking: &'t Taking<'_>,
-        given: &mut Given,
-    ) -> Result<Vec<&'t (Owned, Vec<Turn>)>, Fault> {
-        if matches!(taking.claim.lane, Lane::Queue(_)) {
-            return Ok(taking.shards.iter().collect());
+        request: &'t ClaimRequest<'_>,
+        claims: &mut ClaimOutcome,
+    ) -> Result<Vec<&'t (Owned, Vec<ClaimOrder>)>, Fault> {
+        if matches!(request.claim.lane, Lane::Queue(_)) {
+            return Ok(request.shards.iter().collect());
         }
         let mut select =
             Statement::new(self.dialect(), "SELECT shard, token FROM duly_right WHERE lane_no = ");
-        select.bind(taking.lane_no).push(" AND instance = ").bind(self.options.instance as i64);
+        select.bind(request.lane_no).push(" AND instance = ").bind(self.options.instance as i64);
         select.push(" AND shard IN (");
-        select.bind_all(taking.shards.iter().map(|((shard, _), _)| i64::from(*shard))).push(")");
+        select.bind_all(request.shards.iter().map(|((shard, _), _)| i64::from(*shard))).push(")");
         select.push_as(" LOCK IN SHARE MODE", " FOR SHARE");
         let mut owned = HashMap::new();
         for row in session.rows(select).await? {
             owned.insert(row.int(0)?, row.int(1)? as u64);
         }
         let is_owned =
-            |((shard, right), _): &(Owned, Vec<Turn>)| owned.get(&i64::from(*shard)).copied() == *right;
-        let (kept, lost): (Vec<_>, Vec<_>) = taking.shards.iter().partition(|part| is_owned(part));
-        given.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
+            |((shard, right), _): &(Owned, Vec<ClaimOrder>)| owned.get(&i64::from(*shard)).copied() == *right;
+        let (kept, lost): (Vec<_>, Vec<_>) = request.shards.iter().partition(|part| is_owned(part));
+        claims.lost = lost.iter().map(|((shard, right), _)| (*shard, right.unwrap_or_default())).collect();
         Ok(kept)
     }
 
@@ -265,11 +272,17 @@ impl SqlStore {
         self.calls.next()
     }
 
-    fn mark_claimed(&self, now: Now, taking: &Taking<'_>, token: u64, ids: &[MessageId]) -> Vec<Statement> {
+    fn mark_claimed(
+        &self,
+        now: Now,
+        request: &ClaimRequest<'_>,
+        token: u64,
+        ids: &[MessageId],
+    ) -> Vec<Statement> {
         let mark = |ids: &[MessageId]| {
             let mut update = Statement::written(self.dialect(), "UPDATE delay_message ");
             update.push_as("FORCE INDEX (PRIMARY) ", "").push("SET ");
-            self.claimed_by(&mut update, now, taking, token);
+            self.claimed_by(&mut update, now, request, token);
             update.push(" WHERE message_id IN (").bind_all(ids.iter().map(MessageId::as_str)).push(")");
             update
         };
@@ -277,22 +290,33 @@ impl SqlStore {
     }
 
     /// What a claim writes into a row.
-    pub(super) fn claimed_by(&self, update: &mut Statement, now: Now, taking: &Taking<'_>, token: u64) {
-        let (end, span) = self.lease_end(now, taking.claim.lease);
-        let holder = match taking.claim.holder {
+    pub(super) fn claimed_by(
+        &self,
+        update: &mut Statement,
+        now: Now,
+        request: &ClaimRequest<'_>,
+        token: u64,
+    ) {
+        let (end, span) = self.lease_end(now, request.claim.lease);
+        let holder = match request.claim.holder {
             Holder::Process => self.options.instance as i64,
-            Holder::Client => 0,
+            Holder::Client | Holder::ClientOfMany => 0,
         };
+        let count = request.shards.iter().map(|(_, candidates)| candidates.len()).sum();
+        let rank = if request.claim.holder.holds_alone(count) { ONLY_CLAIMED } else { 0 };
         update.push("queue_no = -1, queue_at = ").bind(end as i64);
-        update.push(", queue_rank = 0, version = version + 1, token = GREATEST(token + 1, ");
+        update
+            .push(", queue_rank = ")
+            .bind(rank)
+            .push(", version = version + 1, token = GREATEST(token + 1, ");
         update.bind(token as i64).push("), lease_span_us = ").bind(span as i64);
-        update.push(", holder = ").bind(holder).push(", claim_call = ").bind(taking.call);
+        update.push(", holder = ").bind(holder).push(", claim_call = ").bind(request.call);
         update.push(", unindexed_at = NULL").push_as("", ", update_time = CURRENT_TIMESTAMP(3)");
     }
 
     /// What a right to deliver is for, told to targets.
     pub(super) fn scope(&self, lane: &str, shard: u16) -> Arc<str> {
-        format!("{}/{lane}/{shard}", self.generation).into()
+        format!("{}/{lane}/{shard}", self.database.generation).into()
     }
 }
 

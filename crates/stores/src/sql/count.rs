@@ -12,8 +12,8 @@ use duly_core::Timestamp;
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
 };
 
 /// So many counters are written with one statement. There is a statement for every number of them up to this.
@@ -23,9 +23,9 @@ const SLOTS: u64 = 64;
 /// So far from each other are the slots of two tries: no other call of this process is likely to be there.
 const APART: u64 = 23;
 
-/// The totals since the store was made.
+/// The totals since the store was made. The numbers are in the database: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Book {
+pub(super) enum Counter {
     Accepted = 0,
     Delivered = 1,
     Cancelled = 2,
@@ -35,7 +35,7 @@ pub(super) enum Book {
     Kept = 5,
 }
 
-pub(super) const BOOKS: i64 = 0;
+pub(super) const TOTALS: i64 = 0;
 pub(super) const PENDING_OF_LANE: i64 = 1;
 pub(super) const DEAD_OF_LANE: i64 = 2;
 pub(super) const MINUTES: i64 = 3;
@@ -46,7 +46,7 @@ pub(super) const CALLS: i64 = 5;
 pub(super) const MINUTE_MS: u64 = 60_000;
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
-/// What is counted of rows that stop to wait, as [`Tally::pending`] does.
+/// What is counted of rows that stop to wait, as [`CounterDeltas::pending`] does.
 const TAKEN: [(i64, &str); 3] = [
     (PENDING_OF_LANE, "lane_no"),
     (MINUTES, "COALESCE(ready_time_ms, deliver_time_ms) / 60000"),
@@ -55,11 +55,11 @@ const TAKEN: [(i64, &str); 3] = [
 
 /// What a change counts.
 #[derive(Debug, Default)]
-pub(super) struct Tally(BTreeMap<(i64, i64), i64>);
+pub(super) struct CounterDeltas(BTreeMap<(i64, i64), i64>);
 
-impl Tally {
-    pub(super) fn book(&mut self, book: Book, by: i64) {
-        self.add(BOOKS, book as i64, by);
+impl CounterDeltas {
+    pub(super) fn total(&mut self, counter: Counter, by: i64) {
+        self.add(TOTALS, counter as i64, by);
     }
 
     /// So many more wait in a lane until `ready`.
@@ -70,7 +70,7 @@ impl Tally {
     }
 
     pub(super) fn dead(&mut self, lane_no: i64, by: i64) {
-        self.book(Book::Dead, by);
+        self.total(Counter::Dead, by);
         self.add(DEAD_OF_LANE, lane_no, by);
     }
 
@@ -127,9 +127,9 @@ impl SqlStore {
         &self,
         session: &mut Session,
         slot: &Slot<'_>,
-        tally: Tally,
+        deltas: CounterDeltas,
     ) -> Result<(), Fault> {
-        let counts = self.counts(session, slot, tally);
+        let counts = self.counts(session, slot, deltas);
         for part in counts.chunks(TOGETHER_MAX) {
             session.run(add(Statement::new(self.dialect(), ""), part)).await?;
         }
@@ -137,15 +137,20 @@ impl SqlStore {
     }
 
     /// The same, as statements that go to the server with others.
-    pub(super) fn counting(&self, session: &Session, slot: &Slot<'_>, tally: Tally) -> Option<Statement> {
-        let counts = self.counts(session, slot, tally);
+    pub(super) fn counting(
+        &self,
+        session: &Session,
+        slot: &Slot<'_>,
+        deltas: CounterDeltas,
+    ) -> Option<Statement> {
+        let counts = self.counts(session, slot, deltas);
         (!counts.is_empty()).then(|| add(Statement::written(self.dialect(), ""), &counts))
     }
 
     /// The same, as the part of a statement that does something else: PostgreSQL only.
-    pub(super) fn with_counts(&self, session: &Session, slot: &Slot<'_>, tally: Tally) -> Statement {
+    pub(super) fn with_counts(&self, session: &Session, slot: &Slot<'_>, deltas: CounterDeltas) -> Statement {
         let with = Statement::new(self.dialect(), "WITH counted AS (");
-        let mut with = add(with, &self.counts(session, slot, tally));
+        let mut with = add(with, &self.counts(session, slot, deltas));
         with.push(") ");
         with
     }
@@ -175,11 +180,11 @@ impl SqlStore {
     }
 
     /// The rows that a change adds to the counters: kind, what, slot, number.
-    fn counts(&self, session: &Session, slot: &Slot<'_>, tally: Tally) -> Vec<[i64; 4]> {
+    fn counts(&self, session: &Session, slot: &Slot<'_>, deltas: CounterDeltas) -> Vec<[i64; 4]> {
         // What came to nothing has changed something nevertheless.
-        let own = session.call().filter(|_| !tally.0.is_empty());
+        let own = session.call().filter(|_| !deltas.0.is_empty());
         let (slot, counted) =
-            (slot.number(own.map_or(0, |(_, tries)| tries)), tally.0.into_iter().filter(|(_, by)| *by != 0));
+            (slot.number(own.map_or(0, |(_, tries)| tries)), deltas.0.into_iter().filter(|(_, by)| *by != 0));
         let mut counts: Vec<_> = counted.map(|((kind, what), by)| [kind, what, slot, by]).collect();
         let me = self.options.instance as i64;
         counts.extend(own.map(|(call, _)| [CALLS, me, call.place, call.number]));
@@ -216,4 +221,23 @@ fn add_up(to: &mut Statement) {
         " ON CONFLICT (kind, what, slot) DO UPDATE SET n = CASE WHEN EXCLUDED.kind = 5 THEN EXCLUDED.n \
          ELSE duly_count.n + EXCLUDED.n END",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_counters_in_the_database_never_change() {
+        let counters = [
+            Counter::Accepted,
+            Counter::Delivered,
+            Counter::Cancelled,
+            Counter::Dead,
+            Counter::Purged,
+            Counter::Kept,
+        ];
+        assert_eq!(counters.map(|counter| counter as i64), [0, 1, 2, 3, 4, 5]);
+        assert_eq!([TOTALS, PENDING_OF_LANE, DEAD_OF_LANE, MINUTES, HOURS, CALLS], [0, 1, 2, 3, 4, 5]);
+    }
 }

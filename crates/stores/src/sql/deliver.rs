@@ -7,9 +7,9 @@ use duly_core::{
 
 use super::{
     SqlStore,
-    count::{Book, Slot, Tally},
+    connection::{Dialect, Session, Statement},
+    count::{Counter, CounterDeltas, Slot},
     fault::Fault,
-    link::{Dialect, Session, Statement},
 };
 
 /// What one statement can end: claims of one call that were all delivered.
@@ -47,18 +47,18 @@ impl SqlStore {
         if delivered.ends.iter().any(|(receipt, _)| receipt.shard != self.shard_of(&receipt.id)) {
             return Ok(false);
         }
-        let mut tally = Tally::default();
-        tally.book(Book::Delivered, count as i64);
-        tally.book(Book::Kept, count as i64);
+        let mut deltas = CounterDeltas::default();
+        deltas.total(Counter::Delivered, count as i64);
+        deltas.total(Counter::Kept, count as i64);
         if self.dialect() == Dialect::Postgres {
-            let mut update = self.with_counts(session, slot, tally);
+            let mut update = self.with_counts(session, slot, deltas);
             self.end_arrays(&mut update, now, delivered);
             return Ok(session.run(update).await? == count as u64);
         }
         let parts = delivered.ends.chunks(100);
         let mut script: Vec<_> = parts.map(|ends| self.end_of(now, delivered.token, ends)).collect();
         let updates = script.len();
-        script.extend(self.counting(session, slot, tally));
+        script.extend(self.counting(session, slot, deltas));
         let replies = session.script(script).await?;
         let ended: u64 = replies[..updates].iter().map(|reply| reply.touched).sum();
         Ok(ended == count as u64)

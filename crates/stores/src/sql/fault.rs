@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     /// The server took it back: a deadlock, a lock that did not come free, a serialization failure. Nothing happened.
     TakenBack(sqlx::Error),
     /// An id that was to be new is known. Nothing happened.
-    Known,
+    DuplicateId,
     /// The connection is gone. What was committed last may stand or not.
     Lost(sqlx::Error),
     /// The server lets itself only be read. After a failover the address may lead to another one.
@@ -35,9 +35,9 @@ impl Fault {
 
     /// A look had no answer in time.
     pub(super) fn late(waited: Duration) -> Self {
-        Self::Other(unavailable(format!(
-            "the database gave no answer within {waited:?}: see whether it is up, and try again"
-        )))
+        let what =
+            format!("the database gave no answer within {waited:?}: see whether it is up, and try again");
+        Self::Other(unavailable(what).with_source(timed_out()))
     }
 
     /// A change had no answer in time.
@@ -45,7 +45,7 @@ impl Fault {
         let what = format!(
             "the database gave no answer within {waited:?}; what was asked of it may have been done or not: see whether it is up, and try again"
         );
-        Self::Other(StoreError::new(StoreErrorKind::Unanswered, what))
+        Self::Other(StoreError::new(StoreErrorKind::Unanswered, what).with_source(timed_out()))
     }
 
     /// The same fault, when an earlier commit had no answer: the change may stand.
@@ -69,7 +69,7 @@ impl Fault {
     pub(super) fn wait(&self, tries: u32, number: u64) -> Option<Duration> {
         let may = match self {
             // After the server was started anew, every connection that there is must be found broken once.
-            Self::TakenBack(_) | Self::Known | Self::Lost(_) => tries < TRIES_MAX,
+            Self::TakenBack(_) | Self::DuplicateId | Self::Lost(_) => tries < TRIES_MAX,
             Self::ReadOnly(_) | Self::Other(_) => false,
         };
         let top = WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX);
@@ -91,7 +91,7 @@ impl From<sqlx::Error> for Fault {
                     .map(sqlx::mysql::MySqlDatabaseError::number);
                 match (number, code.as_str()) {
                     (Some(1205 | 1213), _) | (None, "40001" | "40P01" | "55P03") => Self::TakenBack(error),
-                    (Some(1062), _) | (None, "23505") => Self::Known,
+                    (Some(1062), _) | (None, "23505") => Self::DuplicateId,
                     // The server goes down, is coming up, or has ended a session that was idle (4031, 25P03, 57P05).
                     (Some(1053 | 1077 | 1079 | 1927 | 1152 | 4031), _)
                     | (None, "57P01" | "57P02" | "57P03" | "57P05" | "08000" | "08003" | "08006" | "25P03") => {
@@ -106,7 +106,7 @@ impl From<sqlx::Error> for Fault {
             Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed | Error::BeginFailed => Self::Lost(error),
             Error::PoolTimedOut => Self::Other(unavailable(
                 "no connection to the database came free in time; see whether it is up, or give Duly more connections".into(),
-            )),
+            ).with_source(error)),
             Error::PoolClosed => Self::Other(StoreError::new(StoreErrorKind::Closed, "the store is closed")),
             Error::ColumnDecode { .. } | Error::Decode(_) => {
                 Self::Other(garbled(&format!("a row of the database ({error})")).with_source(error))
@@ -132,7 +132,7 @@ impl From<Fault> for StoreError {
                 "the database took the change back again and again, as others held the same rows: {error}; nothing happened, try again"
             ))
             .with_source(error),
-            Fault::Known => unavailable(
+            Fault::DuplicateId => unavailable(
                 "others put the same ids there again and again; nothing happened, try again".into(),
             ),
             Fault::Lost(error) => {
@@ -145,37 +145,42 @@ impl From<Fault> for StoreError {
 
 /// The server refused, and would again.
 fn refusal(number: Option<u16>, code: &str, error: sqlx::Error) -> StoreError {
-    let said = error.to_string();
+    let reason = error.to_string();
     let refused = match (number, code) {
         (Some(1114 | 1021 | 1041 | 1037 | 3675), _) | (None, "53100" | "53200") => StoreError::new(
             StoreErrorKind::Full,
-            format!("the database has no room for new messages: {said}; make room on its disk"),
+            format!("the database has no room for new messages: {reason}; make room on its disk"),
         ),
         (Some(1045 | 1130 | 1698), _) | (None, "28P01" | "28000") => unavailable(format!(
-            "the database does not let this user in: {said}; check the user and the password in the address, and whether \
+            "the database does not let this user in: {reason}; check the user and the password in the address, and whether \
              the user may come from this machine"
         )),
         (Some(1044 | 1142 | 1143 | 1227 | 1370), _) | (None, "42501") => unavailable(format!(
-            "the database does not let this user do what Duly needs: {said}; grant it all rights on its database"
+            "the database does not let this user do what Duly needs: {reason}; grant it all rights on its database"
         )),
         (Some(1040 | 1203 | 1226), _) | (None, "53300") => unavailable(format!(
-            "the database takes no more connections: {said}; let it take more (max_connections), or have Duly use fewer"
+            "the database takes no more connections: {reason}; let it take more (max_connections), or have Duly use fewer"
         )),
         (Some(1049), _) | (None, "3D000") => {
-            unavailable(format!("there is no such database: {said}; create it, it may be empty"))
+            unavailable(format!("there is no such database: {reason}; create it, it may be empty"))
         }
         (Some(1146 | 1054), _) | (None, "42P01" | "42703") => StoreError::new(
             StoreErrorKind::Damaged,
             format!(
-                "a table of Duly's is gone or was changed: {said}; restore it from a backup, or start with an empty database"
+                "a table of Duly's is gone or was changed: {reason}; restore it from a backup, or start with an empty database"
             ),
         ),
         (Some(1290 | 1792 | 1836), _) | (None, "25006") => {
-            unavailable(format!("{READ_ONLY}: {said}; point Duly at the one that is written to"))
+            unavailable(format!("{READ_ONLY}: {reason}; point Duly at the one that is written to"))
         }
-        _ => unavailable(format!("the database refused: {said}")),
+        _ => unavailable(format!("the database refused: {reason}")),
     };
     refused.with_source(error)
+}
+
+/// The cause of an error that is only an absent answer: whoever opens a store may wait for it.
+fn timed_out() -> std::io::Error {
+    std::io::ErrorKind::TimedOut.into()
 }
 
 fn unavailable(what: String) -> StoreError {

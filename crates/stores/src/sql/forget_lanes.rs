@@ -14,12 +14,11 @@ use duly_core::store::StoreError;
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::{DEAD_OF_LANE, PENDING_OF_LANE},
     fault::Fault,
     lanes::{HASHED, is_of_its_name},
-    link::{Session, Statement},
     row::{DEAD, IN_FLIGHT, queue_no},
-    work::{look, transact},
 };
 
 /// So many lanes go with one transaction.
@@ -43,8 +42,8 @@ impl SqlStore {
             return Ok(());
         }
         let served: BTreeSet<_> = serves.iter().filter_map(|name| self.lanes.number(name)).collect();
-        let busy = look!(self, |session| self.lanes_in_flight(&mut session))?;
-        let (empty, to) = look!(self, |session| self.empty_lanes(&mut session))?;
+        let busy = self.read(|borrowed| Box::pin(self.lanes_in_flight(borrowed.session))).await?;
+        let (empty, to) = self.read(|borrowed| Box::pin(self.empty_lanes(borrowed.session))).await?;
         let (counted, bare): (Vec<_>, Vec<_>) = empty
             .into_iter()
             .filter(|lane| !busy.contains(&lane.number) && !served.contains(&lane.number))
@@ -52,11 +51,11 @@ impl SqlStore {
         let counted: Vec<_> = counted.into_iter().map(|lane| lane.number).collect();
         let bare: BTreeSet<_> = bare.into_iter().map(|lane| lane.number).collect();
         for some in counted.chunks(TOGETHER_MAX) {
-            transact!(self, |session| self.remove_counters(&mut session, some))?;
+            self.transact(|borrowed| Box::pin(self.remove_counters(borrowed.session, some))).await?;
         }
         let over = self.lanes.note_bare(to, &bare);
         for some in over.chunks(TOGETHER_MAX) {
-            transact!(self, |session| self.remove_lanes(&mut session, some))?;
+            self.transact(|borrowed| Box::pin(self.remove_lanes(borrowed.session, some))).await?;
         }
         Ok(())
     }
@@ -79,7 +78,7 @@ impl SqlStore {
             "SELECT l.lane_no, l.name, COUNT(c.n) FROM duly_lane l LEFT JOIN duly_count c ON c.kind IN (",
         );
         select.bind_all([PENDING_OF_LANE, DEAD_OF_LANE]).push(") AND c.what = l.lane_no WHERE l.paused = 0");
-        select.push(" AND l.lane_no > ").bind(self.lanes.looked_to().max(HASHED - 1));
+        select.push(" AND l.lane_no > ").bind(self.lanes.scanned_to().max(HASHED - 1));
         select.push(" GROUP BY l.lane_no, l.name HAVING COALESCE(SUM(c.n), 0) = 0 ORDER BY l.lane_no LIMIT ");
         select.bind(ROUND_MAX as i64);
         let (mut empty, mut to) = (Vec::new(), i64::MAX);
@@ -142,13 +141,15 @@ impl SqlStore {
 
     /// Puts back the rows of lanes that hold something: it was put there by a node that knew the number from before.
     pub(super) async fn restore_lanes(&self) -> Result<(), StoreError> {
-        let lost = look!(self, |session| self.lanes_without_rows(&mut session))?;
+        let lost = self.read(|borrowed| Box::pin(self.lanes_without_rows(borrowed.session))).await?;
         for number in lost {
-            let Some(name) = look!(self, |session| self.name_by_message(&mut session, number))? else {
+            let Some(name) =
+                self.read(|borrowed| Box::pin(self.name_by_message(borrowed.session, number))).await?
+            else {
                 continue;
             };
             let lane = [(name, number)];
-            transact!(self, |session| self.give_numbers(&mut session, &lane))?;
+            self.transact(|borrowed| Box::pin(self.give_numbers(borrowed.session, &lane))).await?;
         }
         Ok(())
     }

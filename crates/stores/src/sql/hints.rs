@@ -12,18 +12,18 @@ use tokio::sync::{Mutex, Notify};
 
 use super::{
     SqlStore,
+    connection::{Dialect, Session, Statement},
     fault::Fault,
-    indexed::NEAR,
-    link::{Dialect, Session, Statement},
+    redis_index::NEAR,
     row::Row,
 };
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// What is due within this is worth a hint to the other nodes; what is due later their sweeps find in time.
 const HINT_WITHIN: Duration = Duration::from_secs(3);
 const CHANNEL: &str = "duly_hint";
 
-/// The ear of this process.
+/// The subscription of this process to hints of others.
 #[derive(Default)]
 pub(super) struct Hints {
     /// A connection of its own, where the database can tell anything.
@@ -40,7 +40,7 @@ impl Hints {
     }
 
     /// Whether other nodes are heard when they accept something.
-    pub(super) fn are_heard(&self) -> bool {
+    pub(super) fn are_received(&self) -> bool {
         self.pool.is_some() || self.elsewhere.load(Ordering::Relaxed)
     }
 
@@ -58,20 +58,22 @@ impl Hints {
 
 impl SqlStore {
     /// Whether other nodes are heard by other means than the database.
-    pub(crate) fn hear_elsewhere(&self, heard: bool) {
-        self.hints.elsewhere.store(heard, Ordering::Relaxed);
+    pub(crate) fn set_received_elsewhere(&self, received: bool) {
+        self.hints.elsewhere.store(received, Ordering::Relaxed);
     }
 
     /// Tells other nodes of what is ready soon, once this transaction is committed.
-    pub(super) async fn tell_of<'r>(
+    pub(super) async fn send_hints<'r>(
         &self,
         session: &mut Session,
         now: Now,
         rows: impl Iterator<Item = &'r Row>,
     ) -> Result<(), Fault> {
-        if self.indexed {
+        if self.redis_index.is_kept {
             let near = now.wall().saturating_add(NEAR);
-            session.news.extend(rows.filter(|row| row.record.ready <= near).map(|row| self.entry_of(row)));
+            session
+                .index_entries
+                .extend(rows.filter(|row| row.record.ready <= near).map(|row| self.entry_of(row)));
             return Ok(());
         }
         if self.dialect() != Dialect::Postgres {
@@ -86,21 +88,21 @@ impl SqlStore {
         if soon.is_empty() || self.presence.is_alone() {
             return Ok(());
         }
-        let told = |((lane_no, shard), at): ((i64, u16), Timestamp)| {
+        let payload = |((lane_no, shard), at): ((i64, u16), Timestamp)| {
             let lane = self.lanes.name(lane_no)?;
             Some(format!("{} {shard} {} {lane}", self.options.instance, at.as_millis()))
         };
         let mut notify = Statement::new(self.dialect(), "SELECT ");
-        for (place, told) in soon.into_iter().filter_map(told).enumerate() {
+        for (place, payload) in soon.into_iter().filter_map(payload).enumerate() {
             notify.push(if place == 0 { "pg_notify(" } else { ", pg_notify(" });
-            notify.bind(CHANNEL).push(", ").bind(told.as_str()).push(")");
+            notify.bind(CHANNEL).push(", ").bind(payload.as_str()).push(")");
         }
         session.rows(notify).await?;
         Ok(())
     }
 
     /// The next hint of another process.
-    pub(super) async fn hear(&self) -> Hint {
+    pub(super) async fn next_hint(&self) -> Hint {
         loop {
             let mut listening = self.hints.listening.lock().await;
             if listening.is_none() {
@@ -108,8 +110,8 @@ impl SqlStore {
             }
             while let Some(listener) = listening.as_mut() {
                 match listener.try_recv().await {
-                    Ok(Some(told)) => {
-                        if let Some(hint) = self.heard(told.payload()) {
+                    Ok(Some(payload)) => {
+                        if let Some(hint) = self.parse_hint(payload.payload()) {
                             return hint;
                         }
                     }
@@ -123,14 +125,19 @@ impl SqlStore {
 
     /// What is told of an entry to other nodes, if it is ready soon.
     pub(crate) fn hint_of(&self, now: Now, entry: &super::Entry) -> Option<String> {
-        let is_soon = entry.turn.ready <= now.wall().saturating_add(HINT_WITHIN);
+        let is_soon = entry.candidate.ready <= now.wall().saturating_add(HINT_WITHIN);
         let lane = self.lanes.name(entry.lane_no).filter(|_| is_soon && !self.presence.is_alone())?;
-        Some(format!("{} {} {} {lane}", self.options.instance, entry.shard, entry.turn.ready.as_millis()))
+        Some(format!(
+            "{} {} {} {lane}",
+            self.options.instance,
+            entry.shard,
+            entry.candidate.ready.as_millis()
+        ))
     }
 
     /// What this process sent it knows, and what another node delivers is of no use here.
-    pub(crate) fn heard(&self, told: &str) -> Option<Hint> {
-        let mut words = told.splitn(4, ' ');
+    pub(crate) fn parse_hint(&self, payload: &str) -> Option<Hint> {
+        let mut words = payload.splitn(4, ' ');
         let sender: u64 = words.next()?.parse().ok()?;
         let shard: u16 = words.next()?.parse().ok()?;
         let due = Timestamp::from_millis(words.next()?.parse().ok()?);

@@ -14,11 +14,10 @@ use duly_core::{Lane, store::StoreError};
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
-    work::{look, transact},
 };
-use crate::server::lane::{lane_of, lane_text};
+use crate::shared::lane::{lane_of, lane_text};
 
 /// So many lanes are asked for or numbered with one statement.
 const TOGETHER_MAX: usize = 100;
@@ -41,10 +40,10 @@ pub(super) fn is_of_its_name(name: &[u8], number: i64) -> bool {
 
 /// Those that this process has asked for.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Mutex<Known>);
+pub(super) struct Lanes(Mutex<LaneCache>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct LaneCache {
     numbers: HashMap<String, i64>,
     names: HashMap<i64, String>,
     /// Learned since this node's last heartbeat, or before a failover: see [`SqlStore::confirm_lanes`].
@@ -52,26 +51,26 @@ struct Known {
     /// Those that had neither messages nor counters when [`SqlStore::forget_lanes`] last looked at them.
     bare: BTreeSet<i64>,
     /// Up to which number it looked the last time.
-    looked_to: i64,
+    scanned_to: i64,
 }
 
 impl Lanes {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, LaneCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn learn(&self, name: &str, number: i64) {
-        let mut known = self.lock();
-        let before = known.numbers.insert(name.to_owned(), number);
+        let mut cache = self.lock();
+        let before = cache.numbers.insert(name.to_owned(), number);
         if before == Some(number) {
             return;
         }
-        if let Some(before) = before.filter(|before| known.names.get(before).is_some_and(|of| of == name)) {
+        if let Some(before) = before.filter(|before| cache.names.get(before).is_some_and(|of| of == name)) {
             tracing::warn!(lane = name, before, number, "lane number changed");
-            known.names.remove(&before);
+            cache.names.remove(&before);
         }
-        known.names.insert(number, name.to_owned());
-        known.unconfirmed.insert(name.to_owned());
+        cache.names.insert(number, name.to_owned());
+        cache.unconfirmed.insert(name.to_owned());
     }
 
     /// The number of a lane that was asked for before.
@@ -91,19 +90,19 @@ impl Lanes {
 
     /// These have no number any more.
     fn forget(&self, names: &[String]) {
-        let mut known = self.lock();
+        let mut cache = self.lock();
         for name in names {
-            if let Some(number) = known.numbers.remove(name)
-                && known.names.get(&number) == Some(name)
+            if let Some(number) = cache.numbers.remove(name)
+                && cache.names.get(&number) == Some(name)
             {
-                known.names.remove(&number);
+                cache.names.remove(&number);
             }
         }
     }
 
     /// Forgets topics. Whoever needs one asks for it again, so that none is known for long that the database has not.
     pub(super) fn forget_topics(&self, but: &BTreeSet<&str>) {
-        let Known { numbers, names, unconfirmed, .. } = &mut *self.lock();
+        let LaneCache { numbers, names, unconfirmed, .. } = &mut *self.lock();
         numbers.retain(|name, number| {
             let is_used = but.contains(name.as_str()) || unconfirmed.contains(name);
             let stays = is_used || !is_of_its_name(name.as_bytes(), *number);
@@ -115,32 +114,32 @@ impl Lanes {
     }
 
     /// From where on lanes without messages are looked for.
-    pub(super) fn looked_to(&self) -> i64 {
-        self.lock().looked_to
+    pub(super) fn scanned_to(&self) -> i64 {
+        self.lock().scanned_to
     }
 
-    /// Takes note of the lanes with numbers from `looked_to` up to `to` that have neither messages nor counters. Gives those of them
+    /// Takes note of the lanes with numbers from `scanned_to` up to `to` that have neither messages nor counters. Gives those of them
     /// that had none the last time, either.
     pub(super) fn note_bare(&self, to: i64, bare: &BTreeSet<i64>) -> Vec<i64> {
-        let known = &mut *self.lock();
-        let over = known.bare.intersection(bare).copied().collect();
-        known.bare.retain(|number| *number <= known.looked_to || *number > to);
-        known.bare.extend(bare);
-        known.looked_to = if to == i64::MAX { 0 } else { to };
+        let cache = &mut *self.lock();
+        let over = cache.bare.intersection(bare).copied().collect();
+        cache.bare.retain(|number| *number <= cache.scanned_to || *number > to);
+        cache.bare.extend(bare);
+        cache.scanned_to = if to == i64::MAX { 0 } else { to };
         over
     }
 
     /// Nothing is known of lanes without messages: another node looks for them.
     pub(super) fn clear_bare(&self) {
-        let mut known = self.lock();
-        known.bare.clear();
-        known.looked_to = 0;
+        let mut cache = self.lock();
+        cache.bare.clear();
+        cache.scanned_to = 0;
     }
 
     /// The database has lost some of what it had committed: nothing of it is sure.
     pub(super) fn doubt_all(&self) {
-        let known = &mut *self.lock();
-        known.unconfirmed = known.numbers.keys().cloned().collect();
+        let cache = &mut *self.lock();
+        cache.unconfirmed = cache.numbers.keys().cloned().collect();
     }
 
     /// Those that are to be confirmed.
@@ -149,9 +148,9 @@ impl Lanes {
     }
 
     fn confirm(&self, names: &[String]) {
-        let mut known = self.lock();
+        let mut cache = self.lock();
         for name in names {
-            known.unconfirmed.remove(name);
+            cache.unconfirmed.remove(name);
         }
     }
 }
@@ -194,9 +193,12 @@ impl SqlStore {
                 if missing.is_empty() {
                     break;
                 }
-                let wished =
-                    missing.iter().map(|name| (name.clone(), self.wished(name, tried))).collect::<Vec<_>>();
-                transact!(self, |session| self.give_numbers(&mut session, &wished))?;
+                let preferred_number = missing
+                    .iter()
+                    .map(|name| (name.clone(), self.preferred_number(name, tried)))
+                    .collect::<Vec<_>>();
+                self.transact(|borrowed| Box::pin(self.give_numbers(borrowed.session, &preferred_number)))
+                    .await?;
                 missing = self.missing(&missing).await?;
             }
             self.lanes.forget(&missing);
@@ -205,7 +207,7 @@ impl SqlStore {
     }
 
     /// The number to try for a lane: that under which its messages wait, unless it is another's by now.
-    fn wished(&self, name: &str, tried: i64) -> i64 {
+    fn preferred_number(&self, name: &str, tried: i64) -> i64 {
         match tried {
             0 => self.lanes.number(name).unwrap_or_else(|| number_of(name)),
             _ => number_of(name) + tried - 1,
@@ -214,7 +216,7 @@ impl SqlStore {
 
     /// Learns the numbers of lanes. Gives those that have none.
     async fn missing(&self, names: &[String]) -> Result<Vec<String>, StoreError> {
-        let learned = look!(self, |session| self.learn(&mut session, names))?;
+        let learned = self.read(|borrowed| Box::pin(self.learn(borrowed.session, names))).await?;
         Ok(names.iter().filter(|name| !learned.contains(name)).cloned().collect())
     }
 
@@ -225,8 +227,11 @@ impl SqlStore {
             return Ok(());
         }
         if names.len() > TOGETHER_MAX {
-            let kept: BTreeSet<_> =
-                look!(self, |session| self.every_name(&mut session))?.into_iter().collect();
+            let kept: BTreeSet<_> = self
+                .read(|borrowed| Box::pin(self.every_name(borrowed.session)))
+                .await?
+                .into_iter()
+                .collect();
             let lost: Vec<_> = names.iter().filter(|name| !kept.contains(*name)).cloned().collect();
             self.relearn(&lost).await?;
         } else {
@@ -291,7 +296,7 @@ impl SqlStore {
         for _ in 0..TRIES_MAX {
             // By name, and not by what is known of it: after a failover the number may be another lane's, and the row gone.
             self.relearn(std::slice::from_ref(&name)).await?;
-            if transact!(self, |session| self.pause_row(&mut session, &name, paused))? {
+            if self.transact(|borrowed| Box::pin(self.pause_row(borrowed.session, &name, paused))).await? {
                 return Ok(());
             }
         }

@@ -7,10 +7,9 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, DEAD, IN_FLIGHT},
-    work::look,
     write::Found,
 };
 
@@ -24,7 +23,8 @@ impl SqlStore {
         // Whoever looks for few among many reads more than fit on a page.
         let filters = query.sink.is_some() || query.topic.is_some();
         let read = if filters { READ_MAX } else { limit + 1 };
-        let (found, last) = look!(self, |session| self.read_page(&mut session, query, read))?;
+        let (found, last) =
+            self.read(|borrowed| Box::pin(self.read_page(borrowed.session, query, read))).await?;
         let mut records: Vec<_> = found.rows.into_iter().map(|row| row.record).collect();
         let is_cut = last.is_some();
         records.retain(|record| query.matches(&record.message));

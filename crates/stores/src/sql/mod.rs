@@ -1,32 +1,33 @@
 #![doc = include_str!("docs.md")]
 
-mod accept;
 mod address;
-mod adopt;
 mod at_once;
 mod budget;
 mod call;
 mod change;
 mod claim;
+mod config;
+mod connection;
+mod connectivity;
 mod count;
 mod deliver;
-mod doubts;
+mod exists;
 mod fault;
 mod forget_lanes;
 mod hints;
-mod indexed;
+mod insert;
 mod inspect;
-mod keep;
 mod lanes;
-mod link;
 mod list;
-mod look;
 mod nodes;
 mod open;
 mod options;
 pub mod outbox;
-mod pulse;
+mod outbox_import;
+mod query;
 mod recover;
+mod redis_index;
+mod retention;
 mod row;
 mod schema;
 mod settle;
@@ -35,105 +36,89 @@ mod statement;
 mod strays;
 mod sweep;
 mod text;
-mod there;
+mod unconfirmed;
 mod work;
 mod write;
 mod writes;
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use duly_core::{
     Lane, MessageId, NodeStatus, Now, Receipt, Record, ShardStatus, Store, Timestamp,
     store::{
         Changed, Claim, Claimed, Durability, Health, Hint, Insert, Inserted, LaneStatus, Page, Query, Settle,
-        Settled, StoreError, StoreErrorKind, StoreMetrics, Sweep, Totals,
+        Settled, StoreError, StoreMetrics, Sweep, Totals,
     },
 };
 
 pub use self::{
     address::{Server, check_address},
+    config::SqlConfig,
     inspect::{Finding, Inspection, Weight, inspect},
     options::Options,
 };
 use self::{
     call::Calls,
     change::Change,
+    connection::{Dialect, Link},
     count::Slots,
-    doubts::Doubts,
     hints::Hints,
-    indexed::News,
     inspect::Safety,
     lanes::Lanes,
-    link::{Dialect, Link},
     nodes::Presence,
+    redis_index::PendingIndexEntries,
     row::Bodies,
+    unconfirmed::UnconfirmedCalls,
     writes::Writes,
 };
 pub(crate) use self::{
-    claim::{Owned, TOGETHER_MAX, Taking},
-    indexed::{Entry, NEAR},
-    look::ASKED_MAX,
+    claim::{ClaimRequest, Owned, TOGETHER_MAX},
+    query::ASKED_MAX,
+    redis_index::{Entry, NEAR},
 };
-use crate::server::{rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{membership::Membership, room::Room, shard_leases::Nodes, time::StoreTime};
 
 /// Messages in a relational database: MySQL 8, MariaDB 10.6 or PostgreSQL 13, or newer ones.
 pub struct SqlStore {
     link: Link,
     options: Options,
-    /// What a commit outlives here.
-    safety: Safety,
-    /// Made with the store.
-    generation: String,
-    /// Whether an index in Redis is kept beside it.
-    indexed: bool,
-    /// What the index is to be told.
-    news: News,
+    database: Database,
+    redis_index: PendingIndexEntries,
     time: StoreTime,
     nodes: Nodes,
     presence: Presence,
     lanes: Lanes,
     room: Room,
-    doubts: Doubts,
+    unconfirmed: UnconfirmedCalls,
     hints: Hints,
     slots: Slots,
     calls: Calls,
-    tokens: Tokens,
     writes: Writes,
-    closed: AtomicBool,
+    membership: Membership,
+}
+
+/// What was found in the database when the store was opened.
+#[derive(Debug)]
+struct Database {
+    /// What a commit outlives here.
+    safety: Safety,
+    /// Made with the store.
+    generation: String,
 }
 
 impl fmt::Debug for SqlStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { options, generation, .. } = self;
         f.debug_struct("SqlStore")
-            .field("options", options)
-            .field("generation", generation)
+            .field("options", &self.options)
+            .field("database", &self.database)
             .finish_non_exhaustive()
-    }
-}
-
-/// Fencing tokens that grow with the time of the store, and from call to call.
-#[derive(Debug, Default)]
-struct Tokens(AtomicU64);
-
-impl Tokens {
-    fn next(&self, tick: u64) -> u64 {
-        let last = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(tick.max(last + 1)));
-        tick.max(last.unwrap_or_default() + 1)
     }
 }
 
 impl SqlStore {
     fn check_open(&self) -> Result<(), StoreError> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(StoreError::new(StoreErrorKind::Closed, "the store is closed"));
-        }
-        Ok(())
+        self.membership.check_open()
     }
 
     fn dialect(&self) -> Dialect {
@@ -149,7 +134,7 @@ impl SqlStore {
 #[async_trait]
 impl Store for SqlStore {
     fn durability(&self) -> Durability {
-        match self.safety {
+        match self.database.safety {
             Safety::Durable => Durability::Database,
             Safety::Volatile => Durability::Server,
         }
@@ -222,11 +207,11 @@ impl Store for SqlStore {
     }
 
     async fn totals(&self) -> Result<Totals, StoreError> {
-        self.all_books().await
+        self.all_totals().await
     }
 
     async fn forecast(&self, from: Timestamp, to: Timestamp, buckets: usize) -> Result<Vec<u64>, StoreError> {
-        self.coming(from, to, buckets).await
+        self.upcoming(from, to, buckets).await
     }
 
     async fn sweep(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
@@ -234,7 +219,7 @@ impl Store for SqlStore {
     }
 
     async fn hint(&self) -> Hint {
-        self.hear().await
+        self.next_hint().await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
@@ -258,7 +243,7 @@ impl Store for SqlStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        if !self.closed.swap(true, Ordering::Relaxed) {
+        if self.membership.close() {
             self.leave().await;
             self.link.close().await;
         }

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -17,31 +17,19 @@ use duly_core::{
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     fault::Fault,
-    link::{Session, Statement},
     row::IN_FLIGHT,
-    work::{look, transact},
 };
-use crate::server::{
-    lane::lane_of,
-    rights::{Member, Wish, is_to_a_sink},
+use crate::shared::{
+    membership::{ASK_AGAIN, JoinKind, display_order, read_status, status_text},
+    shard_leases::{LeaseRequest, Member},
 };
 
 /// The version of what is done to the data. Nodes of different versions do not work on one store together.
 const PROTOCOL: i64 = 1;
-/// A node tells of so many of its lanes, sinks first.
-const LANES_MAX: usize = 200;
-/// What is to be this node's and is still another's is asked for again after this.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Where no other node can be heard, each looks this often at what the others accepted.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
-
-/// How a node comes: a process that has just started, or one that says that it is still there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coming {
-    New,
-    Again,
-}
 
 /// What a heartbeat saw and wrote.
 struct SignedIn {
@@ -52,12 +40,20 @@ struct SignedIn {
     life_end: i64,
 }
 
+/// Why a node was not let in.
+enum Refused {
+    /// Another process came with its name.
+    Replaced,
+    /// This node, of another version, is there.
+    OtherVersion(String),
+}
+
 /// When this node last said that it is there, and what.
 #[derive(Debug, Default)]
-pub(super) struct Presence(Mutex<Said>);
+pub(super) struct Presence(Mutex<PresenceState>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct PresenceState {
     at: Option<Monotonic>,
     serves: BTreeSet<String>,
     nodes: usize,
@@ -94,23 +90,23 @@ impl Chore {
 }
 
 impl Presence {
-    fn lock(&self) -> MutexGuard<'_, Said> {
+    fn lock(&self) -> MutexGuard<'_, PresenceState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of who is there.
     pub(super) fn see(&self, there: &[Member]) {
         let first = there.iter().min_by(|a, b| a.status.name.cmp(&b.status.name));
-        let mut said = self.lock();
-        said.is_first = first.is_some_and(|member| member.status.this);
-        said.nodes = there.len();
+        let mut state = self.lock();
+        state.is_first = first.is_some_and(|member| member.status.this);
+        state.nodes = there.len();
     }
 
     /// Takes note of what was said.
-    fn say(&self, now: Now, serves: &BTreeSet<String>) {
-        let mut said = self.lock();
-        said.at = Some(now.mono());
-        said.serves.clone_from(serves);
+    fn record_announced(&self, now: Now, serves: &BTreeSet<String>) {
+        let mut state = self.lock();
+        state.at = Some(now.mono());
+        state.serves.clone_from(serves);
     }
 
     /// Whether it is time for a chore, which then counts as done.
@@ -140,31 +136,34 @@ impl SqlStore {
     pub(super) async fn announce(&self, now: Now, serves: BTreeSet<String>) -> Result<Duration, StoreError> {
         let _asking = self.nodes.asking.lock().await;
         let often = self.options.lease / 4;
-        let is_said = {
-            let said = self.presence.lock();
-            let fresh = said.at.is_some_and(|at| now.mono().since(at) < often / 2);
-            fresh && said.serves == serves && !self.nodes.lock().is_waiting()
+        let is_announced = {
+            let state = self.presence.lock();
+            let fresh = state.at.is_some_and(|at| now.mono().since(at) < often / 2);
+            fresh && state.serves == serves && !self.nodes.lock().is_waiting()
         };
-        if !is_said {
+        if !is_announced {
             self.ask_for_rights(now, serves).await?;
         }
-        let soon = if self.presence.is_alone() || self.hints.are_heard() { often } else { LOOK_OFTEN };
+        let soon = if self.presence.is_alone() || self.hints.are_received() { often } else { LOOK_OFTEN };
         Ok(if self.nodes.lock().is_waiting() { ASK_AGAIN.min(soon) } else { soon.min(often) })
     }
 
     async fn ask_for_rights(&self, now: Now, serves: BTreeSet<String>) -> Result<(), StoreError> {
-        let there = self.be_there(now, Coming::Again, &serves).await?;
+        let there = self.be_there(now, JoinKind::Again, &serves).await?;
         self.presence.see(&there);
-        self.presence.say(now, &serves);
+        self.presence.record_announced(now, &serves);
         let alive: HashSet<_> = there.iter().map(|member| member.instance as i64).collect();
-        let wishes = self.nodes.lock().share_out(there, serves, self.options.shards);
-        if !wishes.is_empty() {
-            let lanes: BTreeSet<_> = wishes.values().flatten().map(|wish| wish.lane.clone()).collect();
+        let requests = self.nodes.lock().share_out(there, serves, self.options.shards);
+        if !requests.is_empty() {
+            let lanes: BTreeSet<_> =
+                requests.values().flatten().map(|request| request.lane.clone()).collect();
             self.number_lanes(lanes).await?;
-            let tokens = transact!(self, |session| self.own(&mut session, now, &alive, &wishes))?;
+            let tokens = self
+                .transact(|borrowed| Box::pin(self.own(borrowed.session, now, &alive, &requests)))
+                .await?;
             let mut state = self.nodes.lock();
-            for (shard, wishes) in &wishes {
-                state.tell(*shard, wishes, &tokens[shard]);
+            for (shard, requests) in &requests {
+                state.apply_tokens(*shard, requests, &tokens[shard]);
             }
         }
         self.nodes.lock().tidy();
@@ -173,13 +172,8 @@ impl SqlStore {
 
     /// A lane is claimed from that was not announced: by somebody who does not sweep, or has not yet.
     pub(crate) async fn serve(&self, now: Now, lane: &str) -> Result<(), StoreError> {
-        if is_to_a_sink(lane) && !self.nodes.serves(lane) {
-            let _asking = self.nodes.asking.lock().await;
-            let mut serves = self.nodes.lock().serves.clone();
-            // Another call may have announced it while this one waited.
-            if serves.insert(lane.to_owned()) {
-                self.ask_for_rights(now, serves).await?;
-            }
+        if let Some((_asking, serves)) = self.nodes.unannounced(lane).await {
+            self.ask_for_rights(now, serves).await?;
         }
         Ok(())
     }
@@ -190,18 +184,18 @@ impl SqlStore {
         session: &mut Session,
         now: Now,
         alive: &HashSet<i64>,
-        wishes: &BTreeMap<u16, Vec<Wish>>,
+        requests: &BTreeMap<u16, Vec<LeaseRequest>>,
     ) -> Result<BTreeMap<u16, Vec<u64>>, Fault> {
         let number = |lane: &str| self.lanes.number(lane).ok_or_else(|| Fault::garbled("a lane"));
         let lanes: BTreeSet<_> =
-            wishes.values().flatten().map(|wish| number(&wish.lane)).collect::<Result<_, _>>()?;
+            requests.values().flatten().map(|request| number(&request.lane)).collect::<Result<_, _>>()?;
         let held = self.lock_rights(session, &lanes).await?;
         let busy = self.busy(session, &lanes).await?;
         let me = self.options.instance as i64;
         let mut answers = BTreeMap::new();
-        for (shard, wishes) in wishes {
-            let mut tokens = Vec::with_capacity(wishes.len());
-            for Wish { lane, wanted } in wishes {
+        for (shard, requests) in requests {
+            let mut tokens = Vec::with_capacity(requests.len());
+            for LeaseRequest { lane, wanted } in requests {
                 let place = (number(lane)?, *shard);
                 let (holder, token) = held.get(&place).copied().unwrap_or_default();
                 tokens.push(if holder == Some(me) {
@@ -212,7 +206,7 @@ impl SqlStore {
                     }
                     if stays { token } else { 0 }
                 } else if *wanted && holder.is_none_or(|holder| !alive.contains(&holder)) {
-                    let token = self.tokens.next(self.time.tick(now)).max(token + 1);
+                    let token = self.calls.next_token(self.time.tick(now)).max(token + 1);
                     self.set_right(session, place, Some(me), token).await?;
                     token
                 } else {
@@ -293,17 +287,21 @@ impl SqlStore {
     pub(super) async fn be_there(
         &self,
         now: Now,
-        coming: Coming,
+        join_kind: JoinKind,
         serves: &BTreeSet<String>,
     ) -> Result<Vec<Member>, StoreError> {
         self.check_open()?;
         if let Some(clock) = self.time.clock() {
-            let asked = clock.machine().mono();
-            clock.hear(asked, look!(self, |session| self.server_time(&mut session))?);
+            let sent_at = clock.machine().mono();
+            clock.record_reply(
+                sent_at,
+                self.read(|borrowed| Box::pin(self.server_time(borrowed.session))).await?,
+            );
         }
-        let told = self.told(serves);
+        let status = self.own_status(serves);
         let unconfirmed = self.lanes.unconfirmed();
-        let signed_in = transact!(self, |session| self.sign_in(&mut session, now, coming, &told));
+        let signed_in =
+            self.transact(|borrowed| Box::pin(self.sign_in(borrowed.session, now, join_kind, &status))).await;
         self.writes.heartbeat(&signed_in);
         match signed_in? {
             Ok(SignedIn { there, found, life_end }) => {
@@ -317,12 +315,8 @@ impl SqlStore {
                 self.confirm_lanes(if is_lost { self.lanes.unconfirmed() } else { unconfirmed }).await?;
                 Ok(there)
             }
-            Err(refused) => {
-                if refused.kind == StoreErrorKind::Closed && !self.closed.swap(true, Ordering::Relaxed) {
-                    tracing::error!("{refused}");
-                }
-                Err(refused)
-            }
+            Err(Refused::Replaced) => Err(self.membership.replaced(&self.options.node)),
+            Err(Refused::OtherVersion(other)) => Err(of_another_version(&other)),
         }
     }
 
@@ -341,17 +335,17 @@ impl SqlStore {
         &self,
         session: &mut Session,
         now: Now,
-        coming: Coming,
-        told: &str,
-    ) -> Result<Result<SignedIn, StoreError>, Fault> {
+        join_kind: JoinKind,
+        status: &str,
+    ) -> Result<Result<SignedIn, Refused>, Fault> {
         let (me, name) = (self.options.instance as i64, self.options.node.as_str());
         let tick = self.time.tick(now) as i64;
         // One at a time: two that come at the same moment would not see each other.
-        let turn = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
-        session.rows(Statement::new(self.dialect(), turn)).await?;
+        let lock = "SELECT value FROM duly_store WHERE name = 'generation' FOR UPDATE";
+        session.rows(Statement::new(self.dialect(), lock)).await?;
         let select =
             "SELECT instance, name, protocol, life_end, told FROM duly_node ORDER BY instance FOR UPDATE";
-        let (mut there, mut gone, mut found) = (Vec::new(), Vec::new(), None);
+        let (mut there, mut dead, mut found) = (Vec::new(), Vec::new(), None);
         for row in session.rows(Statement::new(self.dialect(), select)).await? {
             let instance = row.int(0)?;
             let other = String::from_utf8_lossy(&row.bytes(1)?).into_owned();
@@ -360,21 +354,21 @@ impl SqlStore {
                 continue;
             }
             // One that comes with the name of a node was started again, so the one before it has ended.
-            if row.int(3)? <= tick || (other == name && coming == Coming::New) {
-                gone.push(instance);
+            if row.int(3)? <= tick || (other == name && join_kind == JoinKind::New) {
+                dead.push(instance);
             } else if other == name {
-                return Ok(Err(another(name)));
-            } else if row.int(2)? != PROTOCOL && coming == Coming::New {
-                return Ok(Err(of_another_version(&other)));
+                return Ok(Err(Refused::Replaced));
+            } else if row.int(2)? != PROTOCOL && join_kind == JoinKind::New {
+                return Ok(Err(Refused::OtherVersion(other)));
             } else {
                 there.extend(read_member(instance as u64, other, &row.text(4)?, false));
             }
         }
-        if !gone.is_empty() {
+        if !dead.is_empty() {
             let mut delete = Statement::new(self.dialect(), "DELETE FROM duly_node WHERE instance IN (");
-            delete.bind_all(gone.iter().copied()).push(")");
+            delete.bind_all(dead.iter().copied()).push(")");
             session.run(delete).await?;
-            self.forget_calls(session, &gone).await?;
+            self.forget_calls(session, &dead).await?;
         }
         let life = i64::try_from(self.options.lease.as_micros()).unwrap_or(i64::MAX >> 12);
         let end = self.time.latest_tick(now) as i64 + life;
@@ -383,43 +377,32 @@ impl SqlStore {
             "INSERT INTO duly_node (instance, name, protocol, life_end, told) VALUES (",
         );
         insert.bind(me).push(", ").bind(name.as_bytes()).push(", ").bind(PROTOCOL).push(", ");
-        insert.bind(end).push(", ").bind(told).push(")");
+        insert.bind(end).push(", ").bind(status).push(")");
         insert.push_as(
             " ON DUPLICATE KEY UPDATE life_end = VALUES(life_end), told = VALUES(told)",
             " ON CONFLICT (instance) DO UPDATE SET life_end = EXCLUDED.life_end, told = EXCLUDED.told",
         );
         session.run(insert).await?;
-        there.extend(read_member(me as u64, name.to_owned(), told, true));
+        there.extend(read_member(me as u64, name.to_owned(), status, true));
         Ok(Ok(SignedIn { there, found, life_end: end }))
     }
 
     /// What this node tells of itself, in lines.
-    fn told(&self, serves: &BTreeSet<String>) -> String {
-        let owned = self.nodes.lock().owned();
-        let skew = self.time.skew_us().unwrap_or_default();
-        let mut lines = vec![env!("CARGO_PKG_VERSION").to_owned(), owned.to_string(), skew.to_string()];
-        let (sinks, queues): (Vec<_>, Vec<_>) = serves.iter().cloned().partition(|lane| is_to_a_sink(lane));
-        // Those to sinks must all be there: they are shared out by this.
-        let room = LANES_MAX.max(sinks.len());
-        lines.extend(sinks.into_iter().chain(queues).take(room));
-        lines.join("\n")
+    fn own_status(&self, serves: &BTreeSet<String>) -> String {
+        status_text(self.nodes.lock().owned(), self.time.skew_us(), serves)
     }
 
     pub(super) async fn all_nodes(&self) -> Result<Vec<NodeStatus>, StoreError> {
         self.check_open()?;
         let select = || Statement::new(self.dialect(), "SELECT instance, name, told FROM duly_node");
         let mut nodes = Vec::new();
-        for row in look!(self, |session| session.rows(select()))? {
+        for row in self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await? {
             let (instance, name) = (row.int(0)?, String::from_utf8_lossy(&row.bytes(1)?).into_owned());
             let is_this = instance == self.options.instance as i64;
             let member = read_member(instance as u64, name, &row.text(2)?, is_this);
             nodes.extend(member.map(|member| member.status));
         }
-        for lane in nodes.iter_mut().flat_map(|node| &mut node.lanes) {
-            *lane = lane_of(lane.as_bytes()).map_or_else(String::new, |lane| lane.to_string());
-        }
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(nodes)
+        Ok(display_order(nodes))
     }
 
     /// This node goes. What it did not say, others find out when its time is over.
@@ -441,13 +424,6 @@ impl SqlStore {
     }
 }
 
-fn another(name: &str) -> StoreError {
-    let what = format!(
-        "another node named {name:?} has come to this store, so this one stops: every node needs a name of its own"
-    );
-    StoreError::new(StoreErrorKind::Closed, what)
-}
-
 fn of_another_version(other: &str) -> StoreError {
     let what = format!(
         "the node {other:?} works on this store in another way than this version does; stop the nodes of one version before \
@@ -456,12 +432,7 @@ fn of_another_version(other: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, what)
 }
 
-/// Reads what [`SqlStore::told`] wrote. One that tells what is not understood here is of another version.
-fn read_member(instance: u64, name: String, told: &str, this: bool) -> Option<Member> {
-    let mut lines = told.split('\n');
-    let mut status = NodeStatus::new(name, this, lines.next()?);
-    status.shards = lines.next()?.parse().ok()?;
-    status.clock_skew_us = lines.next()?.parse().ok()?;
-    status.lanes = lines.map(Into::into).collect();
-    Some(Member { instance, status })
+/// Reads what [`SqlStore::status`] wrote.
+fn read_member(instance: u64, name: String, status: &str, this: bool) -> Option<Member> {
+    Some(Member { instance, status: read_status(&name, this, status)? })
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,25 +13,18 @@ use duly_core::{
 use sqlx::{AssertSqlSafe, Connection, Executor, pool::PoolOptions, postgres::PgPool};
 
 use super::{
-    Options, SqlStore, Tokens,
-    address::Address,
-    call::Calls,
-    count::Slots,
-    doubts::Doubts,
-    hints::Hints,
-    indexed::News,
-    inspect,
-    lanes::Lanes,
-    link::Link,
-    nodes::{Coming, Presence},
-    schema,
-    work::look,
-    writes::Writes,
+    Database, Options, SqlStore, address::Address, call::Calls, connection::Link, count::Slots, hints::Hints,
+    inspect, lanes::Lanes, nodes::Presence, redis_index::PendingIndexEntries, schema,
+    unconfirmed::UnconfirmedCalls, writes::Writes,
 };
-use crate::server::{ServerClock, rights::Nodes, room::Room, time::StoreTime};
+use crate::shared::{
+    ServerClock,
+    membership::{CLOCK_QUESTIONS, JoinKind, Membership},
+    room::Room,
+    shard_leases::Nodes,
+    time::StoreTime,
+};
 
-/// How often the server is asked for its time before anything goes by it: one answer may be slow.
-const QUESTIONS: usize = 5;
 /// A start is tried again for so long where others hold what it needs: nodes that start together on a slow server.
 pub(super) const START_WITHIN: Duration = Duration::from_secs(60);
 /// How long a connection may take to come free.
@@ -58,13 +51,16 @@ impl SqlStore {
         url: &str,
         options: Options,
         machine: Arc<dyn Clock>,
-        indexed: bool,
+        has_redis_index: bool,
     ) -> Result<(Self, ServerClock), StoreError> {
         let clock = ServerClock::new(machine);
-        let store = Self::connect(url, options, Some(clock.clone()), clock.now(), indexed).await?;
-        for _ in 0..QUESTIONS {
-            let asked = clock.machine().mono();
-            clock.hear(asked, look!(store, |session| store.server_time(&mut session))?);
+        let store = Self::connect(url, options, Some(clock.clone()), clock.now(), has_redis_index).await?;
+        for _ in 0..CLOCK_QUESTIONS {
+            let sent_at = clock.machine().mono();
+            clock.record_reply(
+                sent_at,
+                store.read(|borrowed| Box::pin(store.server_time(borrowed.session))).await?,
+            );
         }
         store.begin(clock.now()).await?;
         Ok((store, clock))
@@ -79,9 +75,9 @@ impl SqlStore {
         url: &str,
         options: Options,
         now: Now,
-        indexed: bool,
+        has_redis_index: bool,
     ) -> Result<Self, StoreError> {
-        let store = Self::connect(url, options, None, now, indexed).await?;
+        let store = Self::connect(url, options, None, now, has_redis_index).await?;
         store.begin(now).await?;
         Ok(store)
     }
@@ -91,7 +87,7 @@ impl SqlStore {
         options: Options,
         clock: Option<ServerClock>,
         now: Now,
-        indexed: bool,
+        has_redis_index: bool,
     ) -> Result<Self, StoreError> {
         if let Some(fault) = options.fault() {
             return Err(StoreError::new(StoreErrorKind::Unavailable, fault));
@@ -100,25 +96,22 @@ impl SqlStore {
             Address::parse(url).map_err(|what| StoreError::new(StoreErrorKind::Unavailable, what))?;
         let safety = inspect::check(&address, &options).await?;
         let (link, listening) = connect(address, options.connections, options.idle_max);
-        let generation = schema::prepare(&link, &options, indexed).await?;
+        let generation = schema::prepare(&link, &options, has_redis_index).await?;
         Ok(Self {
             link,
-            safety,
-            generation,
-            indexed,
-            news: News::default(),
+            database: Database { safety, generation },
+            redis_index: PendingIndexEntries::new(has_redis_index),
             time: StoreTime::begin(clock, now),
             nodes: Nodes::default(),
             presence: Presence::default(),
             lanes: Lanes::default(),
             room: Room::default(),
-            doubts: Doubts::default(),
+            unconfirmed: UnconfirmedCalls::default(),
             hints: Hints::new(listening),
             slots: Slots::new(options.instance),
             calls: Calls::new(options.instance),
-            tokens: Tokens::default(),
             writes: Writes::default(),
-            closed: AtomicBool::new(false),
+            membership: Membership::default(),
             options,
         })
     }
@@ -149,13 +142,13 @@ impl SqlStore {
     }
 
     async fn begin_once(&self, now: Now) -> Result<(), StoreError> {
-        let there = self.be_there(now, Coming::New, &BTreeSet::new()).await?;
+        let there = self.be_there(now, JoinKind::New, &BTreeSet::new()).await?;
         self.presence.see(&there);
         let there: HashSet<_> = there.into_iter().map(|member| member.instance as i64).collect();
         self.recover(now, &there).await?;
-        let asked = self.room.ask();
-        let totals = self.all_books().await?;
-        self.room.tell(asked, totals.pending + totals.in_flight);
+        let sent_at = self.room.ask();
+        let totals = self.all_totals().await?;
+        self.room.update(sent_at, totals.pending + totals.in_flight);
         Ok(())
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use duly_core::Limits;
 
+use crate::shared::membership::{SHARDS_MAX, options_fault};
+
 /// What a [`SqlStore`](super::SqlStore) keeps, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -34,7 +36,7 @@ pub struct Options {
 
 impl Options {
     /// The most shards of a store.
-    pub const SHARDS_MAX: u16 = 256;
+    pub const SHARDS_MAX: u16 = SHARDS_MAX;
 
     /// The shortest [`idle_max`](Self::idle_max): MySQL counts whole seconds.
     const IDLE_MIN: Duration = Duration::from_secs(1);
@@ -57,9 +59,6 @@ impl Options {
 
     /// Why these options cannot be used.
     pub(super) fn fault(&self) -> Option<String> {
-        if self.shards == 0 || self.shards > Self::SHARDS_MAX {
-            return Some(format!("a store has 1 to {} shards, not {}", Self::SHARDS_MAX, self.shards));
-        }
         if self.connections == 0 {
             return Some("a store needs at least one connection".into());
         }
@@ -70,12 +69,6 @@ impl Options {
                 self.idle_max
             ));
         }
-        if self.node.is_empty() || self.node.len() > 255 || self.node.chars().any(char::is_control) {
-            return Some(format!(
-                "the name of a node has 1 to 255 bytes and no control characters; {:?} does not",
-                self.node
-            ));
-        }
-        None
+        options_fault(self.shards, &self.node)
     }
 }

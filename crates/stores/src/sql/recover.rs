@@ -6,12 +6,11 @@ use duly_core::{LeaseLoss, Now, State, store::StoreError};
 
 use super::{
     SqlStore,
-    count::Tally,
+    connection::{Session, Statement},
+    count::CounterDeltas,
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, IN_FLIGHT, Row},
     settle::{lose, put_back},
-    work::{look, transact},
     write::{Found, Locked},
 };
 
@@ -23,7 +22,7 @@ const TOGETHER_MAX: usize = 200;
 impl SqlStore {
     /// Ends what processes held that are not there any more, and puts the leases of clients on this process's clock.
     pub(super) async fn recover(&self, now: Now, there: &HashSet<i64>) -> Result<(), StoreError> {
-        let mut held = look!(self, |session| self.all_held(&mut session))?.rows;
+        let mut held = self.read(|borrowed| Box::pin(self.all_held(borrowed.session))).await?.rows;
         // If a suspect was among what a process held, the suspect is the cause. It goes last: should this process die
         // here, the next one must still see it.
         let ended = |row: &Row| row.process.filter(|process| !there.contains(process));
@@ -33,7 +32,10 @@ impl SqlStore {
         for part in held.chunks(TOGETHER_MAX) {
             let tokens = |row: &Row| (row.id().clone(), row.token);
             let part: Vec<_> = part.iter().map(tokens).collect();
-            transact!(self, |session| self.recover_in_one(&mut session, now, there, &suspects, &part))?;
+            self.transact(|borrowed| {
+                Box::pin(self.recover_in_one(borrowed.session, now, there, &suspects, &part))
+            })
+            .await?;
         }
         Ok(())
     }
@@ -60,16 +62,16 @@ impl SqlStore {
         let mut rows = self.lock(session, &ids, Bodies::Without, Locked::WaitFor).await?.rows;
         let is_same = |row: &Row| held.iter().any(|(id, token)| id == row.id() && *token == row.token);
         rows.retain(|row| row.record.state == State::InFlight && is_same(row));
-        let (mut tally, time) = (Tally::default(), self.time.latest_tick(now));
+        let (mut deltas, time) = (CounterDeltas::default(), self.time.latest_tick(now));
         rows.retain_mut(|row| match row.process.filter(|process| !there.contains(process)) {
             Some(process) if row.lost != LeaseLoss::None || !suspects.contains(&process) => {
-                lose(row, now, "the process ended", &mut tally);
+                lose(row, now, "the process ended", &mut deltas);
                 true
             }
             Some(_) => {
                 // Another one is the suspect.
                 (row.lost, row.record.maybe_delivered) = (LeaseLoss::InBatch, true);
-                put_back(row, &mut tally);
+                put_back(row, &mut deltas);
                 true
             }
             // Wherever wall time went meanwhile, no lease lasts longer than it was given for.
@@ -81,7 +83,8 @@ impl SqlStore {
         });
         let rows: Vec<_> = rows.iter().collect();
         self.write(session, now, &rows).await?;
-        self.tell_of(session, now, rows.into_iter().filter(|row| row.record.state == State::Pending)).await?;
-        self.count(session, &slot, tally).await
+        self.send_hints(session, now, rows.into_iter().filter(|row| row.record.state == State::Pending))
+            .await?;
+        self.count(session, &slot, deltas).await
     }
 }

@@ -9,8 +9,8 @@ use duly_core::{
 };
 
 use super::{
+    connection::{Answer, Dialect},
     fault::Fault,
-    link::{Answer, Dialect},
     text::{kind_of, read_history, read_properties, read_retry, reason_of},
 };
 
@@ -20,7 +20,7 @@ const UNWRITTEN: &str = "UNWRITTEN";
 /// The columns that are read, in the order of [`Row::read`].
 pub(super) const COLUMNS: &str = "message_id, sink, topic, tag, properties, deliver_time_ms, message_key, content_kind, priority, \
      max_lateness_ms, retry, ready_time_ms, attempts, history, maybe_delivered, lost, end_time_ms, dead_reason, receipt, \
-     content_hash, lane_no, queue_no, queue_at, version, token, lease_span_us, holder, claim_call, status, ";
+     content_hash, lane_no, queue_no, queue_at, version, token, lease_span_us, holder, claim_call, status, queue_rank, ";
 
 /// Whether bodies come along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,9 @@ impl Bodies {
     }
 }
 
+/// The rank of a row in flight that is all a client claimed; of others it is 0. What is in flight has no other use for a rank.
+pub(super) const ONLY_CLAIMED: i64 = 1;
+
 /// Where rows are that do not wait.
 pub(super) const IN_FLIGHT: i64 = -1;
 pub(super) const ENDED: i64 = -2;
@@ -84,6 +87,8 @@ pub(super) struct Row {
     pub(super) span_us: i64,
     /// The process that works on it; `None`: a client with a receipt.
     pub(super) process: Option<i64>,
+    /// While it is in flight: all that a client claimed, so that nothing else can be why it is lost.
+    pub(super) is_only: bool,
     /// The piece of work that claimed it last.
     pub(super) claim_call: i64,
     /// Not looked at by Duly yet: somebody put it there by SQL.
@@ -127,6 +132,7 @@ impl Row {
             token: 0,
             span_us: 0,
             process: None,
+            is_only: false,
             claim_call: 0,
             is_raw: false,
             is_new: true,
@@ -152,7 +158,7 @@ impl Row {
 
     /// Reads a row of [`Bodies::select_with_acceptance`].
     pub(super) fn read_with_acceptance(row: &Answer) -> Result<Result<Self, Bad>, Fault> {
-        let accepted = row.maybe_int(30)?.map(millis);
+        let accepted = row.maybe_int(31)?.map(millis);
         let read = Self::read(row)?;
         Ok(read.map(|mut read| {
             read.record.accepted = accepted;
@@ -197,6 +203,7 @@ impl Row {
             token: unsigned(row.int(24)?),
             span_us: row.maybe_int(25)?.unwrap_or_default(),
             process: holder.filter(|holder| *holder != 0),
+            is_only: state == State::InFlight && row.maybe_int(29)? == Some(ONLY_CLAIMED),
             claim_call: row.maybe_int(27)?.unwrap_or_default(),
             is_raw,
             is_new: false,
@@ -233,7 +240,9 @@ impl Row {
             State::Pending => {
                 (queue_no(self.lane_no, shard), micros(*ready), i64::from(9 - message.priority.get()))
             }
-            State::InFlight => (IN_FLIGHT, self.lease_end as i64, 0),
+            State::InFlight => {
+                (IN_FLIGHT, self.lease_end as i64, if self.is_only { ONLY_CLAIMED } else { 0 })
+            }
             State::Dead => (DEAD, micros(message.due), 0),
             _ => (ENDED, ended.map_or(0, micros), 0),
         }
@@ -302,7 +311,7 @@ fn read_message(row: &Answer, is_raw: bool) -> Result<Result<StoredMessage, Inva
     let (sink, topic, tag, key) = (row.text(1)?, row.text(2)?, row.maybe_text(3)?, row.maybe_text(6)?);
     let (id, properties, retry) = (row.text(0)?, row.maybe_text(4)?, row.maybe_text(10)?);
     let (due, priority, lateness) = (row.int(5)?, row.int(8)?, row.maybe_int(9)?);
-    let (kind, body) = (row.maybe_text(7)?, row.maybe_bytes(29)?.unwrap_or_default());
+    let (kind, body) = (row.maybe_text(7)?, row.maybe_bytes(30)?.unwrap_or_default());
     let read = || {
         let mut message = StoredMessage::new(
             MessageId::parse(&id)?,

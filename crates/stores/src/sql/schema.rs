@@ -4,24 +4,28 @@ use duly_core::store::{StoreError, StoreErrorKind};
 
 use super::{
     Options,
+    connection::{Dialect, Link, Session, Statement},
     fault::{Fault, garbled},
-    link::{Dialect, Link, Session, Statement},
     open::START_WITHIN,
 };
 
 /// The steps, in order. A step that was ever released is never changed: the next one changes what it made.
 const STEPS: [(&str, &str); 1] =
     [(include_str!("schema/mysql-1.sql"), include_str!("schema/postgres-1.sql"))];
-/// The index of what the index in Redis does not have, made for the pair only.
-const FOR_THE_PAIR: &str = "CREATE INDEX delay_message_unindexed ON delay_message (unindexed_at)";
+/// The index of what the index in Redis does not have, made for the redis+mysql store only.
+const REDIS_INDEX_MARKS: &str = "CREATE INDEX delay_message_unindexed ON delay_message (unindexed_at)";
 /// One for all stores of a PostgreSQL database: any number that is not somebody else's.
 const LOCK: i64 = 0x6475_6c79;
 
 /// Sees to it that the tables are there and of this version. Gives the generation of the store.
-pub(super) async fn prepare(link: &Link, options: &Options, indexed: bool) -> Result<String, StoreError> {
+pub(super) async fn prepare(
+    link: &Link,
+    options: &Options,
+    has_redis_index: bool,
+) -> Result<String, StoreError> {
     let prepared = async {
         for tries in 1.. {
-            match prepare_once(link, options, indexed).await {
+            match prepare_once(link, options, has_redis_index).await {
                 // Another node is at it, and takes longer than the server lets anybody wait for a lock.
                 Err(fault @ Fault::TakenBack(_)) => {
                     tracing::warn!(tries, "tables locked by another process; tried again: {fault:?}");
@@ -43,11 +47,11 @@ pub(super) async fn prepare(link: &Link, options: &Options, indexed: bool) -> Re
 async fn prepare_once(
     link: &Link,
     options: &Options,
-    indexed: bool,
+    has_redis_index: bool,
 ) -> Result<Result<String, StoreError>, Fault> {
     let mut session = link.session().await?;
     lock(&mut session, link.dialect()).await?;
-    let prepared = prepare_locked(&mut session, link.dialect(), options, indexed).await;
+    let prepared = prepare_locked(&mut session, link.dialect(), options, has_redis_index).await;
     // Also freed when the connection ends.
     let freed = unlock(&mut session, link.dialect()).await;
     let generation = prepared?;
@@ -64,7 +68,7 @@ async fn prepare_locked(
     session: &mut Session,
     dialect: Dialect,
     options: &Options,
-    indexed: bool,
+    has_redis_index: bool,
 ) -> Result<Result<String, StoreError>, Fault> {
     session
         .plain("CREATE TABLE IF NOT EXISTS duly_store (name VARCHAR(64) NOT NULL PRIMARY KEY, value VARCHAR(255) NOT NULL)")
@@ -88,11 +92,11 @@ async fn prepare_locked(
         }
         write(session, dialect, "step", &(number + 1).to_string()).await?;
     }
-    if indexed && read(session, dialect, "pair").await?.is_none() {
+    if has_redis_index && read(session, dialect, "redis_and_mysql").await?.is_none() {
         if !has_index(session, dialect).await? {
-            session.run(Statement::new(dialect, FOR_THE_PAIR)).await?;
+            session.run(Statement::new(dialect, REDIS_INDEX_MARKS)).await?;
         }
-        write(session, dialect, "pair", "1").await?;
+        write(session, dialect, "redis_and_mysql", "1").await?;
     }
     if read(session, dialect, "generation").await?.is_none() {
         write(session, dialect, "shards", &options.shards.to_string()).await?;

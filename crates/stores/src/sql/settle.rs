@@ -9,12 +9,11 @@ use duly_core::{
 
 use super::{
     SqlStore,
-    count::{Book, Tally},
+    connection::Session,
+    count::{Counter, CounterDeltas},
     deliver::Delivered,
     fault::Fault,
-    link::Session,
     row::{Bodies, Row},
-    work::transact,
     write::Locked,
 };
 
@@ -26,7 +25,8 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(batch.len());
         for part in batch.chunks(TOGETHER_MAX) {
-            let settled = transact!(self, |session| self.settle_in_one(&mut session, now, part));
+            let settled =
+                self.transact(|borrowed| Box::pin(self.settle_in_one(borrowed.session, now, part))).await;
             let were_some = answers.contains(&Settled::Done);
             answers.extend(settled.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
@@ -47,11 +47,11 @@ impl SqlStore {
             session.start_over().await?;
         }
         let mut rows = self.held(session, batch.iter().map(|settle| &settle.receipt)).await?;
-        let (mut tally, mut answers, mut changed) = (Tally::default(), Vec::new(), Vec::new());
+        let (mut deltas, mut answers, mut changed) = (CounterDeltas::default(), Vec::new(), Vec::new());
         for Settle { receipt, settlement } in batch {
             answers.push(match rows.get_mut(&receipt.id) {
                 Some(row) if self.is_held(now, row, receipt) => {
-                    end(row, now, settlement, &mut tally);
+                    end(row, now, settlement, &mut deltas);
                     changed.push(&receipt.id);
                     Settled::Done
                 }
@@ -60,9 +60,9 @@ impl SqlStore {
         }
         let changed: Vec<_> = changed.into_iter().filter_map(|id| rows.get(id)).collect();
         self.write(session, now, &changed).await?;
-        self.tell_of(session, now, changed.into_iter().filter(|row| row.record.state == State::Pending))
+        self.send_hints(session, now, changed.into_iter().filter(|row| row.record.state == State::Pending))
             .await?;
-        self.count(session, &slot, tally).await?;
+        self.count(session, &slot, deltas).await?;
         Ok(answers)
     }
 
@@ -75,7 +75,9 @@ impl SqlStore {
         self.check_open()?;
         let mut answers = Vec::with_capacity(receipts.len());
         for part in receipts.chunks(TOGETHER_MAX) {
-            let extended = transact!(self, |session| self.extend_in_one(&mut session, now, part, lease));
+            let extended = self
+                .transact(|borrowed| Box::pin(self.extend_in_one(borrowed.session, now, part, lease)))
+                .await;
             let were_some = answers.contains(&Settled::Done);
             answers.extend(extended.map_err(|error| if were_some { error.in_part() } else { error })?);
         }
@@ -141,19 +143,19 @@ impl SqlStore {
 }
 
 /// Ends the claim of a row.
-fn end(row: &mut Row, now: Now, settlement: &Settlement, tally: &mut Tally) {
+fn end(row: &mut Row, now: Now, settlement: &Settlement, deltas: &mut CounterDeltas) {
     match settlement {
-        Settlement::Release => put_back(row, tally),
+        Settlement::Release => put_back(row, deltas),
         Settlement::Defer { at } => {
             row.record.ready = (*at).max(row.record.message.due);
-            put_back(row, tally);
+            put_back(row, deltas);
         }
         Settlement::Retry { at, attempt } => {
             row.note(attempt.clone());
             // Wall time may have stepped back behind the due time since the claim.
             row.record.ready = (*at).max(row.record.message.due);
             row.lost = LeaseLoss::None;
-            put_back(row, tally);
+            put_back(row, deltas);
         }
         Settlement::Delivered { receipt } => {
             row.record.attempts = row.record.attempts.saturating_add(1);
@@ -161,8 +163,8 @@ fn end(row: &mut Row, now: Now, settlement: &Settlement, tally: &mut Tally) {
             row.record.ended = Some(now.wall());
             // PostgreSQL keeps no text with a zero in it.
             row.record.receipt = receipt.as_ref().map(|receipt| receipt.replace('\0', ""));
-            tally.book(Book::Delivered, 1);
-            tally.book(Book::Kept, 1);
+            deltas.total(Counter::Delivered, 1);
+            deltas.total(Counter::Kept, 1);
         }
         Settlement::Dead { reason, attempt } => {
             if let Some(attempt) = attempt {
@@ -171,20 +173,21 @@ fn end(row: &mut Row, now: Now, settlement: &Settlement, tally: &mut Tally) {
             row.record.state = State::Dead;
             row.record.ended = Some(now.wall());
             row.record.reason = Some(*reason);
-            tally.dead(row.lane_no, 1);
+            deltas.dead(row.lane_no, 1);
         }
     }
 }
 
 /// Puts a row back where it waits.
-pub(super) fn put_back(row: &mut Row, tally: &mut Tally) {
+pub(super) fn put_back(row: &mut Row, deltas: &mut CounterDeltas) {
     row.record.state = State::Pending;
-    tally.pending(row.lane_no, row.record.ready, 1);
+    deltas.pending(row.lane_no, row.record.ready, 1);
 }
 
 /// Ends a claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
-pub(super) fn lose(row: &mut Row, now: Now, why: &str, tally: &mut Tally) {
+pub(super) fn lose(row: &mut Row, now: Now, why: &str, deltas: &mut CounterDeltas) {
     row.note(Attempt::new(now.wall(), Outcome::Lost, why));
-    row.lost = if row.lost == LeaseLoss::None { LeaseLoss::InBatch } else { LeaseLoss::Alone };
-    put_back(row, tally);
+    let was_alone = row.lost != LeaseLoss::None || row.is_only;
+    row.lost = if was_alone { LeaseLoss::Alone } else { LeaseLoss::InBatch };
+    put_back(row, deltas);
 }

@@ -6,13 +6,12 @@ use duly_core::{Lane, Now, ShardOwner, ShardStatus, Timestamp, store::StoreError
 
 use super::{
     SqlStore,
+    connection::{Session, Statement},
     count::PENDING_OF_LANE,
     fault::Fault,
-    link::{Session, Statement},
     row::queue_no,
-    work::look,
 };
-use crate::server::lane::lane_of;
+use crate::shared::lane::lane_of;
 
 /// The queues of so many lanes are looked at, of each in every shard: those to sinks first, then the fullest.
 const LANES_MAX: usize = 100;
@@ -22,12 +21,12 @@ impl SqlStore {
         self.check_open()?;
         let shards = self.options.shards;
         let mut statuses: Vec<_> = (0..shards).map(|shard| ShardStatus::new(u32::from(shard))).collect();
-        for (shard, owner) in look!(self, |session| self.owners(&mut session, now))? {
+        for (shard, owner) in self.read(|borrowed| Box::pin(self.owners(borrowed.session, now))).await? {
             if let Some(status) = statuses.get_mut(shard) {
                 status.owners.push(owner);
             }
         }
-        let lanes = look!(self, |session| self.waiting_lanes(&mut session))?;
+        let lanes = self.read(|borrowed| Box::pin(self.waiting_lanes(borrowed.session))).await?;
         let due_by = now.wall().as_millis() as i64 * 1000;
         for (queue, at) in self.firsts(&lanes, 0..shards).await? {
             let place = (queue % queue_no(1, 0)) as usize;

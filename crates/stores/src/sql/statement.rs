@@ -6,7 +6,7 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
 };
 
-use super::{fault::Fault, link::Dialect};
+use super::{connection::Dialect, fault::Fault};
 
 /// The values of a statement.
 pub(super) enum Values {

@@ -6,41 +6,44 @@ use duly_core::{MessageId, Now, State, store::StoreError};
 
 use super::{
     SqlStore,
-    claim::Taking,
-    count::Tally,
+    claim::ClaimRequest,
+    connection::{Session, Statement},
+    count::CounterDeltas,
     fault::Fault,
-    link::{Session, Statement},
     row::{Bodies, Row},
     settle::put_back,
-    work::{look, transact},
     write::{Found, Locked, lists},
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 impl SqlStore {
     /// A claim got none of those whose turn it was. Those of another lane would stand in its way for ever: they are moved to their own.
-    pub(super) async fn move_strays(&self, now: Now, taking: &Taking<'_>) -> Result<(), StoreError> {
-        let mut ids: Vec<_> =
-            taking.shards.iter().flat_map(|(_, turns)| turns).map(|turn| &turn.id).collect();
+    pub(super) async fn move_strays(&self, now: Now, request: &ClaimRequest<'_>) -> Result<(), StoreError> {
+        let mut ids: Vec<_> = request
+            .shards
+            .iter()
+            .flat_map(|(_, candidates)| candidates)
+            .map(|candidate| &candidate.id)
+            .collect();
         ids.sort_unstable();
         let is_stray = |row: &Row| {
             row.record.state == State::Pending
                 && !row.is_raw
-                && row.lane_no == taking.lane_no
-                && row.record.message.lane() != taking.claim.lane
+                && row.lane_no == request.lane_no
+                && row.record.message.lane() != request.claim.lane
         };
-        let seen = look!(self, |session| self.without_bodies(&mut session, &ids))?.rows;
+        let seen = self.read(|borrowed| Box::pin(self.without_bodies(borrowed.session, &ids))).await?.rows;
         let strays: Vec<_> = seen.iter().filter(|row| is_stray(row)).collect();
         if strays.is_empty() {
             return Ok(());
         }
         let lanes: BTreeSet<_> = strays.iter().map(|row| lane_text(&row.record.message.lane())).collect();
-        tracing::warn!(lane = taking.lane, count = strays.len(), "misplaced messages moved to their lanes");
+        tracing::warn!(lane = request.lane, count = strays.len(), "misplaced messages moved to their lanes");
         // Or it is the number of the lane that was asked for which is not right any more.
-        let names: Vec<_> = lanes.into_iter().chain([taking.lane.to_owned()]).collect();
+        let names: Vec<_> = lanes.into_iter().chain([request.lane.to_owned()]).collect();
         self.relearn(&names).await?;
         let ids: Vec<_> = strays.iter().map(|row| row.id()).collect();
-        transact!(self, |session| self.move_in_one(&mut session, now, &ids, &is_stray))
+        self.transact(|borrowed| Box::pin(self.move_in_one(borrowed.session, now, &ids, &is_stray))).await
     }
 
     async fn without_bodies(&self, session: &mut Session, ids: &[&MessageId]) -> Result<Found, Fault> {
@@ -63,20 +66,20 @@ impl SqlStore {
         let slot = self.slots.take();
         let mut rows = self.lock(session, ids, Bodies::Without, Locked::Skip).await?.rows;
         rows.retain(|row| is_stray(row));
-        let mut tally = Tally::default();
+        let mut deltas = CounterDeltas::default();
         let mut moved = Vec::new();
         for mut row in rows {
             let Some(number) = self.lanes.number(&lane_text(&row.record.message.lane())) else { continue };
             if number != row.lane_no {
-                tally.pending(row.lane_no, row.record.ready, -1);
+                deltas.pending(row.lane_no, row.record.ready, -1);
                 row.lane_no = number;
-                put_back(&mut row, &mut tally);
+                put_back(&mut row, &mut deltas);
                 moved.push(row);
             }
         }
         let moved: Vec<_> = moved.iter().collect();
         self.write(session, now, &moved).await?;
-        self.tell_of(session, now, moved.into_iter()).await?;
-        self.count(session, &slot, tally).await
+        self.send_hints(session, now, moved.into_iter()).await?;
+        self.count(session, &slot, deltas).await
     }
 }

@@ -9,24 +9,23 @@ use duly_core::{
 
 use super::{
     SqlStore,
-    count::{BOOKS, Book, Tally},
+    connection::{Session, Statement},
+    count::{Counter, CounterDeltas, TOTALS},
     fault::Fault,
-    keep::Kept,
-    link::{Session, Statement},
     nodes::Chore,
+    retention::Kept,
     row::{Bodies, ENDED, IN_FLIGHT, place_of, queue_no},
     settle::lose,
-    work::{look, transact},
     write::{Found, Locked},
 };
-use crate::server::lane::lane_text;
+use crate::shared::lane::lane_text;
 
 /// How many leases a sweep ends; if there are more, it asks to be called again at once.
 const LEASES_MAX: usize = 500;
 
 /// What a first look saw.
 #[derive(Default)]
-struct Looked {
+struct SweepScan {
     /// Rows that somebody else put there.
     strangers: bool,
     /// Leases in the order of their ends.
@@ -47,7 +46,7 @@ impl SqlStore {
     /// All of a sweep but when each lane is next due.
     pub(crate) async fn sweep_leases(&self, now: Now, lanes: &[Lane]) -> Result<Sweep, StoreError> {
         self.check_open()?;
-        let asked = self.room.ask();
+        let answered_before = self.room.ask();
         self.clear_doubts(now).await?;
         let names: Vec<_> = lanes.iter().map(lane_text).collect();
         if self.presence.is_time_for(Chore::ForgetLanes, now) {
@@ -56,27 +55,27 @@ impl SqlStore {
         self.number_lanes(names.iter().cloned()).await?;
         let mut again = self.announce(now, names.iter().cloned().collect()).await?;
         if self.writes.is_full() && self.presence.is_time_for(Chore::LookForRoom, now) {
-            self.look_for_room().await;
+            self.probe_room().await;
         }
-        let looked = look!(self, |session| self.look_around(&mut session))?;
-        if looked.strangers && self.adopt(now).await? {
+        let scan = self.read(|borrowed| Box::pin(self.scan_rows(borrowed.session))).await?;
+        if scan.strangers && self.import_outbox_rows(now).await? {
             again = Duration::ZERO;
         }
         let tick = self.time.tick(now);
         let is_over = |end: i64| end as u64 <= tick;
-        let over: Vec<_> = looked.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
+        let over: Vec<_> = scan.leases.iter().filter(|(_, end)| is_over(*end)).map(|(id, _)| id).collect();
         let ended = if over.is_empty() {
             0
         } else {
-            transact!(self, |session| self.end_leases(&mut session, now, &over))?
+            self.transact(|borrowed| Box::pin(self.end_leases(borrowed.session, now, &over))).await?
         };
-        if over.len() > LEASES_MAX || self.forget(now, looked.kept).await? {
+        if over.len() > LEASES_MAX || self.forget(now, scan.kept).await? {
             again = Duration::ZERO;
         }
         self.hints.swept();
         if self.presence.is_time_for(Chore::CountHeld, now) {
-            let totals = self.all_books().await?;
-            self.room.tell(asked, totals.pending + totals.in_flight);
+            let totals = self.all_totals().await?;
+            self.room.update(answered_before, totals.pending + totals.in_flight);
         }
         if self.presence.is_time_for(Chore::TidyCounters, now) {
             self.tidy_counters(now).await?;
@@ -84,12 +83,12 @@ impl SqlStore {
                 self.restore_lanes().await?;
             }
         }
-        let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| looked.paused.contains(&no));
+        let is_paused = |name: &String| self.lanes.number(name).is_some_and(|no| scan.paused.contains(&no));
         let all = || lanes.iter().zip(&names);
         Ok(Sweep {
             next: Vec::new(),
             leases_ended: ended,
-            next_lease_end: looked
+            next_lease_end: scan
                 .leases
                 .iter()
                 .find(|(_, end)| !is_over(*end))
@@ -142,7 +141,7 @@ impl SqlStore {
         queues
     }
 
-    async fn look_around(&self, session: &mut Session) -> Result<Looked, Fault> {
+    async fn scan_rows(&self, session: &mut Session) -> Result<SweepScan, Fault> {
         let mut select = Statement::new(
             self.dialect(),
             "(SELECT 0 AS kind, 0 AS at, message_id AS id FROM delay_message WHERE queue_no IS NULL LIMIT 1) \
@@ -154,20 +153,20 @@ impl SqlStore {
         select.push(") UNION ALL (SELECT 3, queue_at, NULL FROM delay_message WHERE queue_no = ").bind(ENDED);
         select.push(in_order).bind(1);
         select.push(") UNION ALL SELECT 4, CAST(COALESCE(SUM(n), 0) AS ").push_as("SIGNED", "BIGINT");
-        select.push("), NULL FROM duly_count WHERE kind = ").bind(BOOKS);
-        select.push(" AND what = ").bind(Book::Kept as i64);
-        let mut looked = Looked::default();
+        select.push("), NULL FROM duly_count WHERE kind = ").bind(TOTALS);
+        select.push(" AND what = ").bind(Counter::Kept as i64);
+        let mut scan = SweepScan::default();
         for row in session.rows(select).await? {
             match row.int(0)? {
-                0 => looked.strangers = true,
-                1 => looked.paused.push(row.int(1)?),
-                2 => looked.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
-                3 => looked.kept.oldest = row.maybe_int(1)?,
-                _ => looked.kept.count = row.int(1)?,
+                0 => scan.strangers = true,
+                1 => scan.paused.push(row.int(1)?),
+                2 => scan.leases.extend(MessageId::parse(&row.text(2)?).ok().zip(row.maybe_int(1)?)),
+                3 => scan.kept.oldest = row.maybe_int(1)?,
+                _ => scan.kept.count = row.int(1)?,
             }
         }
-        looked.leases.sort_by_key(|(_, end)| *end);
-        Ok(looked)
+        scan.leases.sort_by_key(|(_, end)| *end);
+        Ok(scan)
     }
 
     async fn end_leases(&self, session: &mut Session, now: Now, ids: &[&MessageId]) -> Result<usize, Fault> {
@@ -177,17 +176,17 @@ impl SqlStore {
         let Found { mut rows, bad } = self.lock(session, &ids, Bodies::Without, Locked::Skip).await?;
         let tick = self.time.tick(now);
         rows.retain(|row| row.record.state == State::InFlight && row.lease_end <= tick);
-        let mut tally = Tally::default();
+        let mut deltas = CounterDeltas::default();
         for bad in bad.iter().filter(|bad| bad.queue_no == Some(IN_FLIGHT)) {
-            self.bury(session, now, bad, &mut tally).await?;
+            self.bury(session, now, bad, &mut deltas).await?;
         }
         for row in &mut rows {
-            lose(row, now, "the lease ran out", &mut tally);
+            lose(row, now, "the lease ran out", &mut deltas);
         }
         let rows: Vec<_> = rows.iter().collect();
         self.write(session, now, &rows).await?;
-        self.tell_of(session, now, rows.iter().copied()).await?;
-        self.count(session, &slot, tally).await?;
+        self.send_hints(session, now, rows.iter().copied()).await?;
+        self.count(session, &slot, deltas).await?;
         Ok(rows.len())
     }
 }

@@ -1,127 +1,174 @@
-//! How work at the database is done: in one transaction, in time, and again if the server took it back.
+//! How work at the database is done: in one transaction, within a time limit, and again if the server took it back.
 
-use std::time::Duration;
+use std::{marker::PhantomData, pin::Pin, time::Duration};
 
-use super::{SqlStore, fault::Fault};
+use duly_core::store::StoreError;
+
+use super::{Entry, SqlStore, call::Call, connection::Session, fault::Fault};
 
 /// A piece of work takes no longer than this, however often it is tried. A server that does not answer must not keep the
 /// caller.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Does work in a transaction that is committed at its end. If the server takes it back, it is done again. If the answer
-/// to the commit got lost, it is found out whether it was committed; if it was, what the work gave then is the answer.
+/// A session that is lent to a piece of work.
 ///
-/// Work that counts nothing leaves no trace of itself, so it must be as good twice as once.
-///
-/// With `from`, the first try is made on that session, if it is one: it has just been used and saves a change of hands.
-macro_rules! transact {
-    ($store:expr, |$session:ident| $work:expr) => {
-        transact!($store, from None, |$session| $work)
-    };
-    ($store:expr, from $first:expr, |$session:ident| $work:expr) => {{
+/// `'s` is how long the loan lasts, and `'a` how long everything lasts that the work borrows besides. `'a` outlives `'s`: a bound on
+/// a closure cannot say that of every `'s`, but this type does.
+pub(super) struct BorrowedSession<'s, 'a> {
+    pub(super) session: &'s mut Session,
+    outlives: PhantomData<&'s &'a ()>,
+}
+
+impl<'s> BorrowedSession<'s, '_> {
+    fn new(session: &'s mut Session) -> Self {
+        Self { session, outlives: PhantomData }
+    }
+}
+
+/// A piece of work while it is done. It is boxed, because the compiler cannot yet prove that the future of an async closure is
+/// `Send` for every loan.
+pub(super) type Work<'s, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 's>>;
+
+/// A transaction over all its tries.
+struct Transaction<'c, T> {
+    /// A session for the first try.
+    first: Option<Session>,
+    tries: u32,
+    /// Begun with the first try that has a session.
+    call: Option<Call<'c>>,
+    /// The result of the work and what is to be told to the index, while it is not known whether it was committed.
+    unsure: Option<(T, Vec<Entry>)>,
+}
+
+impl SqlStore {
+    /// Does work in a transaction and commits it. If the server takes it back, the work is done again. If the answer to the commit
+    /// is lost, the database is asked whether it was committed; if it was, the result of that try is returned.
+    ///
+    /// Work that counts nothing leaves no trace of itself, so doing it twice must be as good as doing it once.
+    pub(super) async fn transact<'a, T>(
+        &self,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+    ) -> Result<T, StoreError> {
+        self.transact_from(None, work).await
+    }
+
+    /// The same, with the first try on the session `first` if there is one: it was just used, and a change of connection is saved.
+    pub(super) async fn transact_from<'a, T>(
+        &self,
+        first: Option<Session>,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+    ) -> Result<T, StoreError> {
         let all = async {
-            let mut first: Option<$crate::sql::link::Session> = $first;
-            // What the work gave, and what it has to tell, while nobody knows whether it was committed.
-            let (mut tries, mut call, mut unsure) = (0, None, None);
+            let mut transaction = Transaction { first, tries: 0, call: None, unsure: None };
             loop {
-                tries += 1;
-                let tried = async {
-                    let mut $session = match (first.take(), &unsure) {
-                        (Some(session), _) => session,
-                        // What may have been done is worth waiting for.
-                        (None, Some(_)) => $store.link.session_at_last().await?,
-                        (None, None) => $store.link.session().await?,
-                    };
-                    let name = call.get_or_insert_with(|| $store.calls.begin()).name();
-                    $session.begin(name, tries);
-                    if unsure.is_some() {
-                        match $store.was_done(&mut $session, name).await {
-                            Ok(true) => {
-                                $session.end().await;
-                                return Ok(());
-                            }
-                            Ok(false) => unsure = None,
-                            Err(fault) => {
-                                $session.give_up(&fault).await;
-                                return Err(fault);
-                            }
-                        }
-                    }
-                    match $work.await {
-                        Ok(done) => {
-                            unsure = Some((done, std::mem::take(&mut $session.news)));
-                            $session.commit().await.inspect_err(|fault| {
-                                if !fault.is_lost() {
-                                    unsure = None;
-                                }
-                            })
-                        }
-                        Err(fault) => {
-                            $session.give_up(&fault).await;
-                            Err(fault)
-                        }
-                    }
-                };
-                match (tried.await, unsure.take()) {
-                    (Ok(()), Some((done, news))) => {
-                        $store.note_news(news);
+                let tried = self.try_once(&mut transaction, &work).await;
+                match (tried, transaction.unsure.take()) {
+                    (Ok(()), Some((done, index_entries))) => {
+                        self.add_index_entries(index_entries);
                         break Ok(done);
                     }
-                    (Ok(()), None) => break Err($crate::sql::fault::Fault::garbled("an answer")),
-                    (Err(fault), given) => {
-                        unsure = given;
-                        if let Err(fault) = $store.before_another_try(fault, tries).await {
-                            break Err(if unsure.is_some() { fault.after_lost_commit() } else { fault });
+                    (Ok(()), None) => break Err(Fault::garbled("an answer")),
+                    (Err(fault), unsure) => {
+                        transaction.unsure = unsure;
+                        if let Err(fault) = self.before_another_try(fault, transaction.tries).await {
+                            let is_unsure = transaction.unsure.is_some();
+                            break Err(if is_unsure { fault.after_lost_commit() } else { fault });
                         }
                     }
                 }
             }
         };
-        $store.in_time(all, $crate::sql::fault::Fault::unanswered).await
-    }};
-}
+        self.in_time(all, Fault::unanswered).await
+    }
 
-/// Looks at something, without a transaction.
-macro_rules! look {
-    ($store:expr, |$session:ident| $work:expr) => {{
+    /// One try. After `Ok` the transaction was committed by this try or by an earlier one.
+    async fn try_once<'s, 'a, T>(
+        &'s self,
+        transaction: &mut Transaction<'s, T>,
+        work: &impl for<'w> Fn(BorrowedSession<'w, 'a>) -> Work<'w, T>,
+    ) -> Result<(), Fault> {
+        transaction.tries += 1;
+        let mut session = match (transaction.first.take(), &transaction.unsure) {
+            (Some(session), _) => session,
+            // What may have been committed is worth waiting for.
+            (None, Some(_)) => self.link.session_at_last().await?,
+            (None, None) => self.link.session().await?,
+        };
+        let call = transaction.call.get_or_insert_with(|| self.calls.begin()).name();
+        session.begin(call, transaction.tries);
+        if transaction.unsure.is_some() {
+            match self.was_done(&mut session, call).await {
+                Ok(true) => {
+                    session.end().await;
+                    return Ok(());
+                }
+                Ok(false) => transaction.unsure = None,
+                Err(fault) => {
+                    session.give_up(&fault).await;
+                    return Err(fault);
+                }
+            }
+        }
+        match work(BorrowedSession::new(&mut session)).await {
+            Ok(done) => {
+                transaction.unsure = Some((done, std::mem::take(&mut session.index_entries)));
+                session.commit().await.inspect_err(|fault| {
+                    if !fault.is_lost() {
+                        transaction.unsure = None;
+                    }
+                })
+            }
+            Err(fault) => {
+                session.give_up(&fault).await;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Reads without a transaction.
+    pub(super) async fn read<'a, T>(
+        &self,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+    ) -> Result<T, StoreError> {
+        self.read_and_keep(work).await.map(|(done, _)| done)
+    }
+
+    /// The same, and gives the session as well, for more work.
+    pub(super) async fn read_and_keep<'a, T>(
+        &self,
+        work: impl for<'s> Fn(BorrowedSession<'s, 'a>) -> Work<'s, T>,
+    ) -> Result<(T, Session), StoreError> {
         let all = async {
             let mut tries = 0;
             loop {
                 tries += 1;
                 let tried = async {
-                    let mut $session = $store.link.session().await?;
-                    $work.await
+                    let mut session = self.link.session().await?;
+                    let done = work(BorrowedSession::new(&mut session)).await?;
+                    Ok::<_, Fault>((done, session))
                 };
                 match tried.await {
                     Ok(done) => break Ok(done),
-                    Err(fault) => {
-                        if let Err(fault) = $store.before_another_try(fault, tries).await {
-                            break Err(fault);
-                        }
-                    }
+                    Err(fault) => self.before_another_try(fault, tries).await?,
                 }
             }
         };
-        $store.in_time(all, $crate::sql::fault::Fault::late).await
-    }};
-}
+        self.in_time(all, Fault::late).await
+    }
 
-pub(super) use {look, transact};
-
-impl SqlStore {
     pub(super) async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, Fault>>,
         late: impl Fn(Duration) -> Fault,
-    ) -> Result<T, duly_core::store::StoreError> {
+    ) -> Result<T, StoreError> {
         match tokio::time::timeout(PATIENCE, work).await {
             Ok(done) => Ok(done?),
             Err(_) => Err(late(PATIENCE).into()),
         }
     }
 
-    /// Waits until the work may be begun again, or gives the fault back.
-    pub(super) async fn before_another_try(&self, fault: Fault, tries: u32) -> Result<(), Fault> {
+    /// Waits until the work may be begun again, or gives the fault back: there is a limit to tries.
+    async fn before_another_try(&self, fault: Fault, tries: u32) -> Result<(), Fault> {
         let Some(wait) = fault.wait(tries, self.calls.next() as u64) else { return Err(fault) };
         tracing::debug!(tries, ?fault, "transaction retried");
         #[expect(clippy::disallowed_methods, reason = "a moment for a real server to let go of its locks")]

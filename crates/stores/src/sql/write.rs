@@ -4,9 +4,9 @@ use duly_core::{MessageId, Now, State};
 
 use super::{
     SqlStore,
+    connection::{Answer, Dialect, Session, Statement},
     fault::Fault,
-    indexed::NEAR,
-    link::{Answer, Dialect, Session, Statement},
+    redis_index::NEAR,
     row::{Bad, Bodies, Row},
     text::{history_text, kind_word, properties_text, retry_text},
 };
@@ -115,11 +115,11 @@ impl SqlStore {
         Ok(found)
     }
 
-    /// Puts new rows there. If one of the ids is known, that is a [`Fault::Known`], and some of the others may be there.
+    /// Puts new rows there. If one of the ids is known, that is a [`Fault::DuplicateId`], and some of the others may be there.
     pub(super) async fn put(&self, session: &mut Session, now: Now, rows: &[&Row]) -> Result<(), Fault> {
         for part in parts(rows, |row| row.record.message.body.len()) {
             if session.run(self.insertion(now, part)).await? < part.len() as u64 {
-                return Err(Fault::Known);
+                return Err(Fault::DuplicateId);
             }
         }
         Ok(())
@@ -265,7 +265,8 @@ impl SqlStore {
     /// Since when the index in Redis is to have it and has not, where there is one.
     pub(super) fn unindexed(&self, now: Now, row: &Row) -> Option<i64> {
         let later = now.wall().saturating_add(NEAR);
-        let waits = self.indexed && row.record.state == State::Pending && row.record.ready > later;
+        let waits =
+            self.redis_index.is_kept && row.record.state == State::Pending && row.record.ready > later;
         waits.then(|| row.record.ready.as_millis() as i64 * 1000)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use duly_core::store::{Health, StoreError, StoreErrorKind};
 
-use super::{SqlStore, fault::is_read_only, link::Statement, work::look};
+use super::{SqlStore, connection::Statement, fault::is_read_only};
 
 /// So many heartbeats in a row that were not committed are no accident: one that lost a deadlock or its connection comes again.
 const FAILURES_MIN: u32 = 2;
@@ -67,13 +67,13 @@ impl SqlStore {
         let question =
             || Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = 'generation'");
         let answered = match self.check_open() {
-            Ok(()) => look!(self, |session| session.rows(question())).map(drop),
+            Ok(()) => self.read(|borrowed| Box::pin(borrowed.session.rows(question()))).await.map(drop),
             Err(closed) => Err(closed),
         };
         if let Err(error) = answered {
             return Health::failing(error);
         }
-        let mut health = Health::good();
+        let mut health = Health::healthy();
         let faults = self.writes.lock();
         if let Some(error) = faults.lasting() {
             health.claiming = Err(error.clone());
@@ -85,13 +85,18 @@ impl SqlStore {
     }
 
     /// While an insert found no room, nobody may send another: then a sweep finds out whether there is room again.
-    pub(super) async fn look_for_room(&self) {
-        let probed = look!(self, |session| async {
-            session.begin_early();
-            let inserted = session.run(self.probe()).await;
-            session.end().await;
-            inserted.map(drop)
-        });
+    pub(super) async fn probe_room(&self) {
+        let probed = self
+            .read(|borrowed| {
+                Box::pin(async {
+                    let session = borrowed.session;
+                    session.begin_early();
+                    let inserted = session.run(self.probe()).await;
+                    session.roll_back().await;
+                    inserted.map(drop)
+                })
+            })
+            .await;
         match probed {
             Ok(()) => self.writes.insert(&Ok(())),
             Err(error) => tracing::debug!(%error, "database still refuses writes"),

@@ -29,7 +29,7 @@ fn a_waiting_message_costs_no_more_than_was_promised() {
                     let number = part * 1000 + n;
                     let mut message = message_in(topic, "x", 3_600_000 + number * 37 % 86_400_000);
                     let random = u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-                    message.id = MessageId::made(ms(part), random);
+                    message.id = MessageId::generate(ms(part), random);
                     message.body = Body::bytes(vec![b'x'; body_len]);
                     // Id, sink, topic, body, due time, priority, and when it was accepted.
                     raw += message.id.as_str().len() + "queue".len() + topic.len() + body_len + 8 + 1 + 8;

@@ -14,7 +14,7 @@ use testkit::{
 
 use crate::{
     bed::{insert, now, open},
-    moving::{bed, mover, sink, to},
+    in_store_delivery::{bed, mover, sink, to},
 };
 
 #[test]
@@ -30,8 +30,8 @@ fn a_topic_that_names_a_key_of_the_store_is_left_for_the_sink_to_refuse() {
         insert(&store, all.chain([to("orders", "a", 0)]).collect()).await.unwrap();
         let mut moved = Vec::new();
         for _ in 0..3 {
-            let again = mover.move_due(now(1), 1000).await.unwrap();
-            assert_eq!(again.left, Remaining::ToClaim);
+            let again = mover.deliver_due(now(1), 1000).await.unwrap();
+            assert_eq!(again.remaining, Remaining::ToClaim);
             moved.extend(again.messages);
         }
         assert_eq!(moved.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["a"]);
@@ -61,7 +61,7 @@ fn only_topics_that_the_sink_takes_are_moved() {
         insert(&store, vec![to("orders.paid", "a", 0), to("mail", "b", 0)]).await.unwrap();
         let mut moved = Vec::new();
         for _ in 0..3 {
-            moved.extend(mover.move_due(now(1), 1000).await.unwrap().messages);
+            moved.extend(mover.deliver_due(now(1), 1000).await.unwrap().messages);
         }
         assert_eq!(moved.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(redis.run::<usize>(&["EXISTS", "mail"]), 0);

@@ -12,5 +12,5 @@ mod plans;
 mod pool;
 mod receipts;
 mod server;
-mod starting;
+mod start;
 mod writes;

@@ -50,7 +50,7 @@ both! {
     fn a_database_that_only_lets_itself_be_read_is_not_healthy(bed: own) {
         let store = SqlStore::open(&plain_user(&bed), Options::new(1), now(0)).await.unwrap();
         insert(&store, vec![message("a", 0)]).await.unwrap();
-        assert_eq!(store.health().await, Health::good());
+        assert_eq!(store.health().await, Health::healthy());
         let mut at = 0;
         set_read_only(&bed, true);
         beat_until(&store, &mut at, Result::is_err).await;
@@ -61,7 +61,7 @@ both! {
         }
         set_read_only(&bed, false);
         beat_until(&store, &mut at, Result::is_ok).await;
-        assert_eq!(store.health().await, Health::good());
+        assert_eq!(store.health().await, Health::healthy());
         insert(&store, vec![message("b", 0)]).await.unwrap();
     }
 
@@ -82,7 +82,7 @@ both! {
         assert!(store.metrics().full);
         bed.sql(bed.words("DROP TRIGGER no_room", "DROP TRIGGER no_room ON delay_message"));
         store.sweep(now(2 * HEARTBEAT_MS), &[lane("work")]).await.unwrap();
-        assert_eq!(store.health().await, Health::good(), "without anybody having sent anything");
+        assert_eq!(store.health().await, Health::healthy(), "without anybody having sent anything");
         assert!(!store.metrics().full);
         assert_eq!(bed.sql("SELECT COUNT(*) FROM delay_message"), "1", "and what looked for room is not there");
     }

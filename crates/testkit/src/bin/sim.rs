@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use testkit::simulation::{Mix, run_all, tell};
+use testkit::simulation::{Mix, run_all, trace};
 
 /// The whole engine under virtual time, every mix of faults × seeds
 #[derive(Parser)]
@@ -22,7 +22,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let (Some(mix), Some(seed)) = (arguments.mix, arguments.seed) {
-        return match tell(mix, seed) {
+        return match trace(mix, seed) {
             Ok(report) => {
                 println!("{report:#?}");
                 ExitCode::SUCCESS

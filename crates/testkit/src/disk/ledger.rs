@@ -6,7 +6,7 @@ use duly_core::{MessageId, State, Timestamp};
 
 /// Where a message may stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum ExpectedState {
     /// Never accepted, or purged: nothing is known of it.
     Unknown,
     /// Waiting, or claimed and not settled.
@@ -22,7 +22,7 @@ pub enum Fate {
     Dead,
 }
 
-impl Fate {
+impl ExpectedState {
     /// Whether a store that says `state` and `due` tells of this fate.
     pub fn fits(self, seen: Option<(State, Timestamp)>) -> bool {
         match (self, seen) {
@@ -40,7 +40,7 @@ impl Fate {
 #[derive(Debug, Clone)]
 struct Life {
     body: String,
-    fates: Vec<Fate>,
+    expected_states: Vec<ExpectedState>,
     answered: usize,
 }
 
@@ -53,32 +53,33 @@ pub struct Ledger {
 impl Ledger {
     /// A message is about to be inserted.
     pub fn offer(&mut self, id: &MessageId, due: Timestamp, body: &str) {
-        let fresh = Life { body: body.to_owned(), fates: vec![Fate::Unknown], answered: 0 };
+        let fresh =
+            Life { body: body.to_owned(), expected_states: vec![ExpectedState::Unknown], answered: 0 };
         let life = self.lives.entry(id.clone()).or_insert(fresh);
         life.body = body.to_owned();
-        life.fates.push(Fate::Waiting { due });
+        life.expected_states.push(ExpectedState::Waiting { due });
     }
 
-    /// Something is about to be asked of the store that makes `fate` of a message.
-    pub fn ask(&mut self, id: &MessageId, fate: Fate) {
-        self.life(id).fates.push(fate);
+    /// Something is about to be asked of the store that makes `expected_state` of a message.
+    pub fn ask(&mut self, id: &MessageId, expected_state: ExpectedState) {
+        self.life(id).expected_states.push(expected_state);
     }
 
     /// It was answered: done.
     pub fn done(&mut self, id: &MessageId) {
         let life = self.life(id);
-        life.answered = life.fates.len() - 1;
+        life.answered = life.expected_states.len() - 1;
     }
 
     /// It was answered: no, nothing changed.
     pub fn refused(&mut self, id: &MessageId) {
         let life = self.life(id);
-        life.fates.truncate(life.answered + 1);
+        life.expected_states.truncate(life.answered + 1);
     }
 
     /// The fate that was answered last.
-    pub fn fate(&self, id: &MessageId) -> Fate {
-        self.lives[id].fates[self.lives[id].answered]
+    pub fn expected_state(&self, id: &MessageId) -> ExpectedState {
+        self.lives[id].expected_states[self.lives[id].answered]
     }
 
     /// The body it was sent with.
@@ -99,11 +100,18 @@ impl Ledger {
         let from = self.lives.get(id).map_or(0, |life| life.answered);
         let life = &later.lives[id];
         // What was answered before is among the possible; so is everything asked since.
-        let possible = life.fates.get(from..).unwrap_or_default();
-        let Some(fate) = possible.iter().rev().find(|fate| fate.fits(seen)) else {
-            panic!("{id} is {seen:?}, and can only be one of {possible:?}; its life: {:?}", life.fates);
+        let possible = life.expected_states.get(from..).unwrap_or_default();
+        let Some(expected_state) = possible.iter().rev().find(|expected_state| expected_state.fits(seen))
+        else {
+            panic!(
+                "{id} is {seen:?}, and can only be one of {possible:?}; its life: {:?}",
+                life.expected_states
+            );
         };
-        self.lives.insert(id.clone(), Life { body: life.body.clone(), fates: vec![*fate], answered: 0 });
+        self.lives.insert(
+            id.clone(),
+            Life { body: life.body.clone(), expected_states: vec![*expected_state], answered: 0 },
+        );
     }
 
     fn life(&mut self, id: &MessageId) -> &mut Life {

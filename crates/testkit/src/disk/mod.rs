@@ -14,6 +14,6 @@ mod traffic;
 use duly_stores::embedded::disk::{Disk, DiskFile};
 
 pub use hooked::{HookedDisk, Hooks};
-pub use ledger::{Fate, Ledger};
+pub use ledger::{ExpectedState, Ledger};
 pub use power::PowerDisk;
 pub use traffic::{Traffic, once_there_is_room};

@@ -19,7 +19,7 @@ use duly_core::{
     },
 };
 
-use super::{Fate, Ledger};
+use super::{ExpectedState, Ledger};
 
 /// When every run begins.
 const START_MS: u64 = 1_800_000_000_000;
@@ -165,12 +165,12 @@ impl Traffic {
             judged.judge(&after, &id, record.map(|record| (record.state, record.message.due)));
         }
         *self.ledger() = judged;
-        let books = store.totals().await.unwrap();
-        assert!(books.balance(), "the books do not balance: {books:?}");
+        let stored = store.totals().await.unwrap();
+        assert!(stored.balance(), "the books do not balance: {stored:?}");
         assert_eq!(
-            [books.pending + books.in_flight, books.dead],
+            [stored.pending + stored.in_flight, stored.dead],
             totals,
-            "nothing is there twice: {books:?}"
+            "nothing is there twice: {stored:?}"
         );
         let lanes = store.lanes(self.now()).await.unwrap();
         let counted: u64 = lanes.iter().map(|lane| lane.pending + lane.in_flight).sum();
@@ -216,7 +216,7 @@ impl Traffic {
                     self.check_claimed(leased);
                 }
                 let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
-                ids.iter().for_each(|id| self.ledger().ask(id, Fate::Delivered));
+                ids.iter().for_each(|id| self.ledger().ask(id, ExpectedState::Delivered));
                 let settle = async || store.settle(self.now(), delivered(&claimed)).await;
                 let settled = once_there_is_room(settle).await;
                 self.note(&ids, settled.iter().map(|settled| *settled == Settled::Done));
@@ -227,7 +227,8 @@ impl Traffic {
                 self.pass(next.since(self.now().wall()).as_millis() as u64 + 1);
             }
         }
-        let waiting = |id: &MessageId| matches!(self.ledger().fate(id), Fate::Waiting { .. });
+        let waiting =
+            |id: &MessageId| matches!(self.ledger().expected_state(id), ExpectedState::Waiting { .. });
         let left: Vec<_> = self.ledger.lock().unwrap().ids();
         let left: Vec<_> = left.into_iter().filter(waiting).collect();
         assert!(left.is_empty(), "never came: {left:?}");
@@ -237,17 +238,17 @@ impl Traffic {
     fn check_claimed(&self, leased: &LeasedMessage) {
         let id = &leased.message.id;
         let ledger = self.ledger();
-        let fate = ledger.fate(id);
+        let expected_state = ledger.expected_state(id);
         // An insert that is not answered yet may be claimed already.
-        let ended = matches!(fate, Fate::Delivered | Fate::Dead);
-        assert!(!ended, "{id} came although it is {fate:?}");
+        let ended = matches!(expected_state, ExpectedState::Delivered | ExpectedState::Dead);
+        assert!(!ended, "{id} came although it is {expected_state:?}");
         assert!(leased.message.due <= self.now().wall(), "{id} came early");
         assert_eq!(leased.message.body, Body::text(ledger.body(id)), "the body of {id}");
     }
 
     async fn deliver(&self, store: &Arc<dyn Store>, claimed: &[LeasedMessage]) -> Result<(), StoreError> {
         let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
-        ids.iter().for_each(|id| self.ledger().ask(id, Fate::Delivered));
+        ids.iter().for_each(|id| self.ledger().ask(id, ExpectedState::Delivered));
         let settled = unless_full(store.settle(self.now(), delivered(claimed)).await)?;
         let settled = settled.unwrap_or_else(|| vec![Settled::Lost; ids.len()]);
         self.note(&ids, settled.iter().map(|settled| *settled == Settled::Done));
@@ -330,10 +331,10 @@ impl Worker {
         let answer = answer.unwrap_or_else(|| vec![Inserted::Conflict; ids.len()]);
         self.traffic.note(&ids, answer.iter().map(|inserted| *inserted == Inserted::Accepted));
         for (id, inserted) in ids.iter().zip(&answer) {
-            let fate = self.traffic.ledger().fate(id);
-            let gone = matches!(fate, Fate::Unknown | Fate::Cancelled);
+            let expected_state = self.traffic.ledger().expected_state(id);
+            let gone = matches!(expected_state, ExpectedState::Unknown | ExpectedState::Cancelled);
             let twice = matches!(inserted, Inserted::Duplicate { .. });
-            assert!(!(gone && twice), "{id} is {fate:?}, and yet {inserted:?}");
+            assert!(!(gone && twice), "{id} is {expected_state:?}, and yet {inserted:?}");
         }
         Ok(())
     }
@@ -365,7 +366,7 @@ impl Worker {
         let ids: Vec<_> = claimed.iter().map(|leased| &leased.message.id).collect();
         let dead = kind == 6;
         if dead {
-            ids.iter().for_each(|id| self.traffic.ledger().ask(id, Fate::Dead));
+            ids.iter().for_each(|id| self.traffic.ledger().ask(id, ExpectedState::Dead));
         }
         let batch = claimed
             .iter()
@@ -380,7 +381,7 @@ impl Worker {
 
     async fn cancel(&mut self) -> Result<(), StoreError> {
         let Some(id) = self.some_id() else { return Ok(()) };
-        self.traffic.ledger().ask(&id, Fate::Cancelled);
+        self.traffic.ledger().ask(&id, ExpectedState::Cancelled);
         let answer = self.store.cancel(self.traffic.now(), std::slice::from_ref(&id)).await;
         self.changed(&id, answer)
     }
@@ -388,7 +389,7 @@ impl Worker {
     async fn reschedule(&mut self) -> Result<(), StoreError> {
         let Some(id) = self.some_id() else { return Ok(()) };
         let due = self.due();
-        self.traffic.ledger().ask(&id, Fate::Waiting { due });
+        self.traffic.ledger().ask(&id, ExpectedState::Waiting { due });
         let answer = self.store.reschedule(self.traffic.now(), &[(id.clone(), due)]).await;
         self.changed(&id, answer)
     }
@@ -397,17 +398,17 @@ impl Worker {
     async fn revive(&mut self) -> Result<(), StoreError> {
         let dead: Vec<_> = {
             let ledger = self.traffic.ledger();
-            self.ids.iter().filter(|id| ledger.fate(id) == Fate::Dead).cloned().collect()
+            self.ids.iter().filter(|id| ledger.expected_state(id) == ExpectedState::Dead).cloned().collect()
         };
         let Some(id) = dead.first() else { return Ok(()) };
         let now = self.traffic.now();
         let ids = std::slice::from_ref(id);
         if self.below(2) == 0 {
-            self.traffic.ledger().ask(id, Fate::Waiting { due: now.wall() });
+            self.traffic.ledger().ask(id, ExpectedState::Waiting { due: now.wall() });
             let answer = self.store.replay(now, ids).await;
             self.changed(id, answer)
         } else {
-            self.traffic.ledger().ask(id, Fate::Unknown);
+            self.traffic.ledger().ask(id, ExpectedState::Unknown);
             let answer = self.store.purge(now, ids).await;
             self.changed(id, answer)
         }

@@ -30,7 +30,7 @@ const MESSAGES_MAX: u64 = 400;
 const DRAINED_WITHIN: Duration = Duration::from_secs(60);
 
 /// One word to the parent, at once. The full stop at the end tells a whole line from a torn one.
-pub(super) fn say(words: &str) {
+pub(super) fn print_line(words: &str) {
     let mut out = io::stdout().lock();
     // The parent is gone only when the run is: nobody is left to tell.
     let _ = writeln!(out, "{words} .").and_then(|()| out.flush());
@@ -134,16 +134,16 @@ async fn produce(duly: Duly, life: u64, producer: u64) {
         let id = format!("{life}-{producer}-{number}");
         let due = duly.now().saturating_add(Duration::from_millis(random.draw() % 400));
         let to = if random.draw().is_multiple_of(2) { "file/topic" } else { "jobs" };
-        say(&format!("asked {id} {}", due.as_millis()));
+        print_line(&format!("asked {id} {}", due.as_millis()));
         let body = "x".repeat((random.draw() % 600) as usize);
         if duly.send(Message::to(to).id(id.as_str()).text(body).at(due)).await.is_err() {
             continue;
         }
-        say(&format!("accepted {id}"));
+        print_line(&format!("accepted {id}"));
         if random.draw().is_multiple_of(10) {
-            say(&format!("cancelling {id}"));
+            print_line(&format!("cancelling {id}"));
             if let Ok(Changed::Done { maybe_delivered }) = duly.cancel(id.as_str()).await {
-                say(&format!("{} {id}", if maybe_delivered { "maybe" } else { "cancelled" }));
+                print_line(&format!("{} {id}", if maybe_delivered { "maybe" } else { "cancelled" }));
             }
         }
     }
@@ -153,11 +153,11 @@ async fn produce(duly: Duly, life: u64, producer: u64) {
 async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
     let end = clock.now().mono().saturating_add(DRAINED_WITHIN);
     loop {
-        let books = duly.totals().await.unwrap();
-        if books.pending + books.in_flight == 0 {
+        let totals = duly.totals().await.unwrap();
+        if totals.pending + totals.in_flight == 0 {
             break;
         }
-        assert!(clock.now().mono() < end, "not drained within {DRAINED_WITHIN:?}: {books:?}");
+        assert!(clock.now().mono() < end, "not drained within {DRAINED_WITHIN:?}: {totals:?}");
         clock.sleep_until(clock.now().mono().saturating_add(Duration::from_millis(20))).await;
     }
     for state in [State::Delivered, State::Dead, State::Cancelled] {
@@ -165,13 +165,13 @@ async fn drain(duly: &Duly, store: &EmbeddedStore, clock: &SystemClock) {
         loop {
             let page = store.list(&query).await.unwrap();
             for record in &page.records {
-                say(&format!("state {} {}", record.message.id, state.as_str()));
+                print_line(&format!("state {} {}", record.message.id, state.as_str()));
             }
             let Some(next) = page.next else { break };
             query.after = Some(next);
         }
     }
-    let books = store.totals().await.unwrap();
-    say(&format!("books {}", if books.balance() { "balance" } else { "differ" }));
+    let totals = store.totals().await.unwrap();
+    print_line(&format!("books {}", if totals.balance() { "balance" } else { "differ" }));
     duly.shutdown().await.unwrap();
 }

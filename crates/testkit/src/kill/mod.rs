@@ -72,7 +72,7 @@ pub fn kill_loop(program: &Path, folder: &Path, kills: u64, seed: u64) -> Result
         let mut lines = lines.lines();
         while left > 0 {
             let Some(Ok(line)) = lines.next() else { break };
-            toll.heard(&line);
+            toll.on_line(&line);
             left -= 1;
         }
         if left > 0 && child.try_wait().unwrap().is_some() {
@@ -82,12 +82,12 @@ pub fn kill_loop(program: &Path, folder: &Path, kills: u64, seed: u64) -> Result
         child.wait().unwrap();
         // What it had said before it died counts as well; a torn last word does not.
         let rest: Vec<_> = lines.map_while(Result::ok).collect();
-        rest.iter().filter(|line| line.ends_with('.')).for_each(|line| toll.heard(line));
+        rest.iter().filter(|line| line.ends_with('.')).for_each(|line| toll.on_line(line));
         toll.kills += 1;
     }
     let (mut child, lines) = start(program, Role::Drain, folder, kills);
     for line in lines.lines() {
-        toll.heard(&line.unwrap());
+        toll.on_line(&line.unwrap());
     }
     let status = child.wait().unwrap();
     if !status.success() {

@@ -6,7 +6,7 @@ use duly::{Clock, Duly, HandlerOptions, Message, SystemClock};
 
 use super::{
     Role, Wrong,
-    child::{Target, open, say},
+    child::{Target, open, print_line},
     start,
 };
 
@@ -51,15 +51,15 @@ pub async fn poison(folder: &Path, life: u64) {
     };
     duly.handle("jobs", handler).start().await.unwrap();
     loop {
-        let books = duly.totals().await.unwrap();
-        if books.pending + books.in_flight == 0 {
+        let totals = duly.totals().await.unwrap();
+        if totals.pending + totals.in_flight == 0 {
             break;
         }
         clock.sleep_until(clock.now().mono().saturating_add(Duration::from_millis(10))).await;
     }
     for id in &ids {
         let record = duly.get(id.as_str()).await.unwrap();
-        say(&format!("state {id} {}", record.map_or("unknown", |record| record.state.as_str())));
+        print_line(&format!("state {id} {}", record.map_or("unknown", |record| record.state.as_str())));
     }
     duly.shutdown().await.unwrap();
 }

@@ -33,14 +33,14 @@ struct Entry {
 pub struct Toll {
     entries: BTreeMap<String, Entry>,
     strangers: Vec<String>,
-    books: Option<String>,
+    totals: Option<String>,
     /// How often a child was killed.
     pub kills: u64,
 }
 
 impl Toll {
     /// Takes note of one line of a child.
-    pub(super) fn heard(&mut self, line: &str) {
+    pub(super) fn on_line(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["asked", id, due, "."] => self.entry(id).due = due.parse().unwrap(),
@@ -48,7 +48,7 @@ impl Toll {
             ["cancelling", id, "."] => self.entry(id).cancel_asked = true,
             ["cancelled", id, "."] => self.entry(id).cancelled = true,
             ["state", id, state, "."] => self.entry(id).state = Some(state.into()),
-            ["books", books, "."] => self.books = Some(books.into()),
+            ["books", totals, "."] => self.totals = Some(totals.into()),
             _ => {}
         }
     }
@@ -110,8 +110,8 @@ impl Toll {
             let (found, max) = (self.duplicates(), self.duplicates_max());
             return Err(Wrong(format!("I3: {found} duplicates where {max} are explained")));
         }
-        if self.books.as_deref() != Some("balance") {
-            return Err(Wrong(format!("the books: {:?}", self.books)));
+        if self.totals.as_deref() != Some("balance") {
+            return Err(Wrong(format!("the books: {:?}", self.totals)));
         }
         Ok(self)
     }
@@ -125,7 +125,7 @@ mod tests {
     fn judged(more: &[&str], target: &str) -> Result<(), String> {
         let mut toll = Toll { kills: 1, ..Toll::default() };
         for line in ["asked a 100 .", "accepted a .", "books balance ."].iter().chain(more) {
-            toll.heard(line);
+            toll.on_line(line);
         }
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("target"), target).unwrap();
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn a_torn_last_word_is_not_heard() {
         let mut toll = Toll::default();
-        toll.heard("accepted a");
-        toll.heard("asked ab");
+        toll.on_line("accepted a");
+        toll.on_line("asked ab");
         assert_eq!(toll.accepted(), 0);
     }
 }

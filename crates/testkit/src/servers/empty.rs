@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::place;
+use super::port_lease;
 
 /// Systems clean their temporary folder by age and file by file; half a data folder would be worse than none.
 const FRESH: Duration = Duration::from_hours(24);
@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_hours(24);
 /// # Panics
 /// If it cannot be made or copied.
 pub(super) fn copy(name: &str, to: &Path, make: impl Fn(&Path)) {
-    let root = place::root();
+    let root = port_lease::root();
     let original = root.join(name);
     let lock = File::create(root.join(format!("{name}.lock"))).unwrap();
     for _ in 0..10 {
@@ -80,8 +80,8 @@ mod tests {
             }
         });
         assert_eq!(*made.lock().unwrap(), 1);
-        fs::remove_dir_all(place::root().join(&name)).unwrap();
-        fs::remove_file(place::root().join(format!("{name}.lock"))).unwrap();
+        fs::remove_dir_all(port_lease::root().join(&name)).unwrap();
+        fs::remove_file(port_lease::root().join(format!("{name}.lock"))).unwrap();
     }
 
     #[test]

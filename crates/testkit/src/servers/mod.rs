@@ -12,7 +12,7 @@ pub mod kafka;
 pub mod mosquitto;
 pub mod mysql;
 pub mod nats;
-mod place;
+mod port_lease;
 pub mod postgres;
 mod process;
 pub mod program;

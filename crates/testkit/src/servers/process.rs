@@ -18,11 +18,11 @@ pub(super) struct Process(Child);
 impl Process {
     /// Starts `program` so that the system kills it when this process ends, however it ends.
     pub(super) fn start(program: &str, arguments: &[String]) -> Self {
-        Self::telling(program, arguments, None, Stdio::null())
+        Self::with_output(program, arguments, None, Stdio::null())
     }
 
     /// The same as this user, and what it writes to its standard error goes there.
-    pub(super) fn telling(program: &str, arguments: &[String], user: Option<User>, to: Stdio) -> Self {
+    pub(super) fn with_output(program: &str, arguments: &[String], user: Option<User>, to: Stdio) -> Self {
         let mut command = if super::find("setpriv").is_some() {
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", program]);

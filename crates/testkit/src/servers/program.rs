@@ -6,7 +6,7 @@ use std::{
     sync::Mutex,
 };
 
-use super::{place::Place, process::Process, user::User};
+use super::{port_lease::PortLease, process::Process, user::User};
 
 /// A program on a port and in a folder of its own, which stay over restarts.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Program {
     process: Mutex<Option<Process>>,
     program: String,
     user: Option<User>,
-    place: Place,
+    port_lease: PortLease,
 }
 
 impl Program {
@@ -26,28 +26,28 @@ impl Program {
 
     /// The same, run by another user, whose the folder is.
     pub(super) fn of(program: &str, user: Option<User>) -> Self {
-        let place = Place::new();
+        let port_lease = PortLease::new();
         if let Some(user) = user {
-            user.own(place.folder());
+            user.own(port_lease.folder());
         }
-        Self { process: Mutex::default(), program: program.into(), user, place }
+        Self { process: Mutex::default(), program: program.into(), user, port_lease }
     }
 
     /// The port that is its alone.
     pub fn port(&self) -> u16 {
-        self.place.port()
+        self.port_lease.port()
     }
 
     /// The folder that is its alone.
     pub fn folder(&self) -> &Path {
-        self.place.folder()
+        self.port_lease.folder()
     }
 
     /// Starts it with these arguments. What it writes to its standard error is added to its log.
     pub fn start(&self, arguments: &[String]) {
         let log = File::options().create(true).append(true).open(self.folder().join("log")).unwrap();
         *self.process.lock().unwrap() =
-            Some(Process::telling(&self.program, arguments, self.user, log.into()));
+            Some(Process::with_output(&self.program, arguments, self.user, log.into()));
     }
 
     /// What it wrote to its standard error, over all restarts.

@@ -43,7 +43,7 @@ fn servers_die_with_the_test_process_also_paused_ones() {
     victim.wait().unwrap();
     wait_until("both are gone", PATIENCE, || !runs(mariadbd) && !runs(postgres));
     // Nobody tells a stopped process that its parent died: the next test process looks for it.
-    place::sweep();
+    port_lease::sweep();
     wait_until("so are the children", PATIENCE, || !of_postgres.split_whitespace().any(runs));
 }
 

@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use super::place;
+use super::port_lease;
 
 /// A user of this machine without rights.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl User {
     pub(super) fn own(self, folder: &Path) {
         let allow =
             |folder: &Path, mode| fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
-        allow(&place::root(), 0o755);
+        allow(&port_lease::root(), 0o755);
         chown(folder, Some(self.id), Some(self.group)).unwrap();
         allow(folder, 0o700);
     }

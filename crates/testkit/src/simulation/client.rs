@@ -46,14 +46,14 @@ impl Client {
     }
 
     async fn work(&self, duly: &Duly, id: MessageId, receipt: String) {
-        let (fate, latency) = {
+        let (roll, latency) = {
             let mut dice = self.dice.lock().unwrap();
             (dice.below(100), dice.millis(0, 80))
         };
-        self.world.tell(|| format!("{id} at the client: {fate}"));
+        self.world.trace(|| format!("{id} at the client: {roll}"));
         self.world.sleep(latency).await;
         if self.world.may(Fault::FailedDelivery) {
-            match fate {
+            match roll {
                 0..12 => {
                     // An answer that never comes is as good as none: the lease ends by itself.
                     let _ = duly.nack(&[receipt], Some(Duration::from_millis(900))).await;

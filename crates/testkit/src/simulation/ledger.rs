@@ -26,7 +26,7 @@ pub enum Broken {
     /// Given up without cause.
     DeadWithoutCause(String),
     /// The books do not balance, or say otherwise than the ledger.
-    Books(String),
+    Totals(String),
     /// An answer that no store may give.
     Answer(String),
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Broken {
             Self::Stuck(what) => write!(f, "I5, stuck: {what}"),
             Self::Late(what) => write!(f, "late: {what}"),
             Self::DeadWithoutCause(what) => write!(f, "dead without cause: {what}"),
-            Self::Books(what) => write!(f, "books: {what}"),
+            Self::Totals(what) => write!(f, "books: {what}"),
             Self::Answer(what) => write!(f, "answer: {what}"),
         }
     }
@@ -85,7 +85,7 @@ enum Cancel {
     #[default]
     Never,
     /// Asked for, without an answer.
-    Asked,
+    Requested,
     /// Done; an earlier try may have arrived.
     Maybe,
     /// Done, and nothing ever arrived.
@@ -133,7 +133,7 @@ impl Ledger {
     pub(super) fn asked_to_cancel(&mut self, id: &MessageId) {
         let entry = self.entry(id);
         entry.busy = true;
-        entry.cancel = Cancel::Asked;
+        entry.cancel = Cancel::Requested;
     }
 
     pub(super) fn answered_cancel(&mut self, id: &MessageId, answer: Changed) {
@@ -244,15 +244,15 @@ impl Ledger {
     pub(super) fn judge(&mut self, id: &MessageId, state: Option<State>, in_flight_max: u32) {
         let losses = self.losses;
         let Some(entry) = self.entries.get(id) else { return };
-        let told = |what: &str| format!("{id} {what}: {entry:?}");
+        let traced = |what: &str| format!("{id} {what}: {entry:?}");
         let broken = match state {
-            None if entry.accepted => Some(Broken::Lost(told("was accepted and is unknown"))),
+            None if entry.accepted => Some(Broken::Lost(traced("was accepted and is unknown"))),
             None => None,
             Some(State::Delivered) if entry.copies == 0 => {
-                Some(Broken::Lost(told("is called delivered and never arrived")))
+                Some(Broken::Lost(traced("is called delivered and never arrived")))
             }
             Some(State::Cancelled) if entry.cancel == Cancel::Never => {
-                Some(Broken::Lost(told("is called cancelled and nobody did so")))
+                Some(Broken::Lost(traced("is called cancelled and nobody did so")))
             }
             Some(State::Dead) if entry.max_lateness.is_some() => None,
             // A claim lost with the process counts as a try, though none may have begun.
@@ -261,9 +261,9 @@ impl Ledger {
                     && !self.denied.contains(&entry.target)
                     && entry.tries + losses * in_flight_max.min(1) < entry.limit =>
             {
-                Some(Broken::DeadWithoutCause(told("was given up")))
+                Some(Broken::DeadWithoutCause(traced("was given up")))
             }
-            Some(State::Pending | State::InFlight) => Some(Broken::Stuck(told("has not ended"))),
+            Some(State::Pending | State::InFlight) => Some(Broken::Stuck(traced("has not ended"))),
             Some(_) => None,
         };
         broken.into_iter().for_each(|broken| self.break_promise(broken));

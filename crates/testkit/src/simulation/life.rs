@@ -104,12 +104,12 @@ impl Run {
                     return Exit::Crashed;
                 }
                 Some(Step::Stop) => {
-                    self.world.tell(|| "asked to stop".into());
+                    self.world.trace(|| "asked to stop".into());
                     let duly = duly.clone();
                     stopping = Some(tokio::spawn(async move { duly.shutdown().await }));
                 }
                 Some(step) => {
-                    self.world.tell(|| format!("{step:?}"));
+                    self.world.trace(|| format!("{step:?}"));
                     self.perform(step, &duly, &planted).await;
                 }
                 None => self.let_time_pass(),
@@ -181,12 +181,12 @@ impl Run {
         }
         let Some(healed) = self.healed else { return false };
         let now = self.clock().now();
-        let books = self.memory.totals().await.unwrap();
+        let totals = self.memory.totals().await.unwrap();
         let latest = self.world.ledger().latest;
         let waiting_for = latest.as_millis().saturating_mul(1000).saturating_sub(now.wall_micros());
         let passed = now.wall().since(latest).min(now.mono().since(healed));
         self.healed_in = if waiting_for > 0 { Duration::ZERO } else { passed };
-        books.pending + books.in_flight == 0 || self.healed_in > HEALED_WITHIN
+        totals.pending + totals.in_flight == 0 || self.healed_in > HEALED_WITHIN
     }
 
     async fn perform(&mut self, step: Step, duly: &Duly, store: &Arc<dyn Store>) {
@@ -285,17 +285,17 @@ impl Run {
 }
 
 async fn send(world: Arc<World>, duly: Duly, message: duly_core::StoredMessage) {
-    let mut wish = Message::to_sink(message.sink.as_str(), message.topic.as_str())
+    let mut draft = Message::to_sink(message.sink.as_str(), message.topic.as_str())
         .id(message.id.as_str())
         .body(message.body.clone())
         .at(message.due);
     if let Some(retry) = message.retry.as_deref() {
-        wish = wish.retry(retry.clone());
+        draft = draft.retry(retry.clone());
     }
     if let Some(span) = message.max_lateness {
-        wish = wish.max_lateness(span);
+        draft = draft.max_lateness(span);
     }
-    let answer = duly.send(wish).await;
+    let answer = duly.send(draft).await;
     let mut ledger = world.ledger();
     let entry = ledger.entry(&message.id);
     entry.busy = false;

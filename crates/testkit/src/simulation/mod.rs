@@ -83,7 +83,7 @@ pub fn run(mix: Mix, seed: u64) -> Result<Report, Violation> {
 }
 
 /// One run, told on stderr while it goes.
-pub fn tell(mix: Mix, seed: u64) -> Result<Report, Violation> {
+pub fn trace(mix: Mix, seed: u64) -> Result<Report, Violation> {
     run_in(&World::new(mix, seed, true), mix, seed, None)
 }
 
@@ -101,11 +101,11 @@ fn run_in(world: &Arc<World>, mix: Mix, seed: u64, bug: Option<Bug>) -> Result<R
         drop(runtime);
         match exit {
             Exit::Crashed => {
-                world.tell(|| "the process died".into());
+                world.trace(|| "the process died".into());
                 run.memory.restart(world.clock.now());
             }
             Exit::Stopped => {
-                world.tell(|| "the process stopped".into());
+                world.trace(|| "the process stopped".into());
                 // Only what faults kept it from handing back may still be in flight.
                 let excused =
                     Fault::ALL.into_iter().any(|fault| fault != Fault::LostWakeUp && mix.has(fault));
@@ -128,18 +128,18 @@ fn judge(run: &Run) -> Result<Report, Broken> {
         ledger.judge(id, record.map(|record| record.state), IN_FLIGHT_MAX);
     }
     let duplicates = ledger.judge_copies(IN_FLIGHT_MAX);
-    let books = runtime.block_on(run.memory.totals()).unwrap();
-    if !books.balance() {
-        ledger.break_promise(Broken::Books(format!("{books:?}")));
+    let totals = runtime.block_on(run.memory.totals()).unwrap();
+    if !totals.balance() {
+        ledger.break_promise(Broken::Totals(format!("{totals:?}")));
     }
     if let Some(broken) = ledger.broken.clone() {
         return Err(broken);
     }
     Ok(Report {
-        accepted: books.accepted,
-        delivered: books.delivered,
-        dead: books.dead,
-        cancelled: books.cancelled,
+        accepted: totals.accepted,
+        delivered: totals.delivered,
+        dead: totals.dead,
+        cancelled: totals.cancelled,
         duplicates,
         lives: run.lives,
         healed_in: run.healed_in,
@@ -191,8 +191,8 @@ mod tests {
     fn every_mix_of_faults_holds_the_invariants() {
         let mixes: Vec<_> = Mix::all().collect();
         let (reports, violations) = run_all(&mixes, 0..SEEDS);
-        let told: Vec<_> = violations.iter().map(ToString::to_string).collect();
-        assert!(told.is_empty(), "{} runs broke a promise:\n{}", told.len(), told.join("\n"));
+        let traced: Vec<_> = violations.iter().map(ToString::to_string).collect();
+        assert!(traced.is_empty(), "{} runs broke a promise:\n{}", traced.len(), traced.join("\n"));
         assert_eq!(reports.len() as u64, 64 * SEEDS);
         // A simulation in which nothing happens holds every invariant.
         let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();

@@ -21,13 +21,13 @@ pub(super) struct Rest {
 /// A runtime of one thread, and how to hear that all its tasks wait.
 pub(super) fn runtime() -> (Runtime, Arc<Rest>) {
     let rest = Arc::new(Rest::default());
-    let told = rest.clone();
-    let runtime = Builder::new_current_thread().on_thread_park(move || told.tell()).build().unwrap();
+    let traced = rest.clone();
+    let runtime = Builder::new_current_thread().on_thread_park(move || traced.trace()).build().unwrap();
     (runtime, rest)
 }
 
 impl Rest {
-    fn tell(&self) {
+    fn trace(&self) {
         self.reached.store(true, Ordering::Relaxed);
         if let Some(waiting) = self.waiting.lock().unwrap().take() {
             waiting.wake();

@@ -35,8 +35,8 @@ impl SlowStore {
         if !self.world.may(Fault::SlowStore) {
             return Ok(());
         }
-        let fate = self.dice.lock().unwrap().below(100);
-        match fate {
+        let roll = self.dice.lock().unwrap().below(100);
+        match roll {
             0..4 => Err(StoreError::new(StoreErrorKind::Unavailable, "the store is away")),
             4..40 => {
                 self.trip(0, 60).await;
@@ -89,7 +89,7 @@ impl Store for SlowStore {
                 ledger.break_promise(Broken::Early("a claim from the future".into()));
             }
             for leased in &claimed.messages {
-                self.world.tell(|| {
+                self.world.trace(|| {
                     format!("claimed {} try {} {:?}", leased.message.id, leased.attempt, leased.lost)
                 });
                 ledger.claimed(&leased.message.id, now.wall());
@@ -109,12 +109,12 @@ impl Store for SlowStore {
             let mut ledger = self.world.ledger();
             ledger.latest = ledger.latest.max(at);
         }
-        let told = batch
+        let traced = batch
             .iter()
             .map(|settle| (settle.receipt.id.clone(), settle.settlement.clone()))
             .collect::<Vec<_>>();
         let answer = self.inner.settle(now, batch).await;
-        self.world.tell(|| format!("settled {told:?}: {answer:?}"));
+        self.world.trace(|| format!("settled {traced:?}: {answer:?}"));
         self.back().await;
         answer
     }
@@ -201,7 +201,7 @@ impl Store for SlowStore {
         if let Ok(sweep) = &answer
             && sweep.leases_ended > 0
         {
-            self.world.tell(|| format!("swept {sweep:?}"));
+            self.world.trace(|| format!("swept {sweep:?}"));
         }
         self.back().await;
         answer

@@ -16,8 +16,8 @@ use super::{Fault, dice::Dice, world::World};
 
 /// How one try will go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Taken,
+enum Reaction {
+    Accepted,
     /// No answer; `true`: it arrived all the same.
     Unknown(bool),
     Refused,
@@ -65,28 +65,28 @@ impl Target {
             && self.world.clock.now().mono() < *self.away_until.lock().unwrap()
     }
 
-    fn fate(&self, topic: &Topic) -> Fate {
+    fn reaction(&self, topic: &Topic) -> Reaction {
         if !self.world.may(Fault::FailedDelivery) {
-            return Fate::Taken;
+            return Reaction::Accepted;
         }
         if let Some(trouble) = self.trouble(topic) {
-            return Fate::Topic(trouble);
+            return Reaction::Topic(trouble);
         }
         let mut dice = self.dice.lock().unwrap();
         match dice.below(100) {
-            0..60 => Fate::Taken,
-            60..72 => Fate::Unknown(dice.chance(50)),
-            72..75 => Fate::Refused,
-            75..82 => Fate::Throttled,
-            82..84 => Fate::Misconfigured,
-            84..90 => Fate::Hangs(dice.chance(50)),
+            0..60 => Reaction::Accepted,
+            60..72 => Reaction::Unknown(dice.chance(50)),
+            72..75 => Reaction::Refused,
+            75..82 => Reaction::Throttled,
+            82..84 => Reaction::Misconfigured,
+            84..90 => Reaction::Hangs(dice.chance(50)),
             90..95 => {
                 let trouble = [Trouble::Silent, Trouble::Denied, Trouble::Full][dice.below(3) as usize];
                 let until = self.world.clock.now().mono().saturating_add(dice.millis(500, 15_000));
                 self.troubles.lock().unwrap().insert(topic.clone(), (trouble, until));
-                Fate::Topic(trouble)
+                Reaction::Topic(trouble)
             }
-            _ => Fate::Away,
+            _ => Reaction::Away,
         }
     }
 
@@ -98,45 +98,45 @@ impl Target {
     fn meet(&self, message: &StoredMessage) -> Option<DeliveryResult> {
         let id = &message.id;
         let fail = |kind| Some(Err(SinkError::new(kind, "as the dice fell")));
-        let (world, fate) = (&self.world, self.fate(&message.topic));
-        world.tell(|| format!("{id} at the target: {fate:?}"));
-        match fate {
-            Fate::Taken | Fate::Unknown(true) | Fate::Hangs(true) => {
+        let (world, reaction) = (&self.world, self.reaction(&message.topic));
+        world.trace(|| format!("{id} at the target: {reaction:?}"));
+        match reaction {
+            Reaction::Accepted | Reaction::Unknown(true) | Reaction::Hangs(true) => {
                 let now = world.clock.now();
                 let mut ledger = world.ledger();
                 ledger.arrived(id, now);
-                ledger.unacknowledged += u32::from(fate != Fate::Taken);
+                ledger.unacknowledged += u32::from(reaction != Reaction::Accepted);
             }
-            Fate::Refused => world.ledger().was_refused(id),
-            Fate::Throttled | Fate::Misconfigured | Fate::Topic(Trouble::Full) => {
+            Reaction::Refused => world.ledger().was_refused(id),
+            Reaction::Throttled | Reaction::Misconfigured | Reaction::Topic(Trouble::Full) => {
                 world.ledger().was_outage(id)
             }
-            Fate::Away => {
+            Reaction::Away => {
                 world.ledger().was_outage(id);
                 let until =
                     world.clock.now().mono().saturating_add(self.dice.lock().unwrap().millis(500, 15_000));
                 *self.away_until.lock().unwrap() = until;
             }
-            Fate::Topic(Trouble::Denied) => {
+            Reaction::Topic(Trouble::Denied) => {
                 world.ledger().deny(&message.lane().to_string(), message.topic.as_str())
             }
-            Fate::Unknown(false) | Fate::Hangs(false) | Fate::Topic(Trouble::Silent) => {}
+            Reaction::Unknown(false) | Reaction::Hangs(false) | Reaction::Topic(Trouble::Silent) => {}
         }
-        match fate {
-            Fate::Taken => Some(Ok("taken".into())),
-            Fate::Unknown(_) => fail(SinkErrorKind::Unknown),
-            Fate::Refused => fail(SinkErrorKind::Refused),
-            Fate::Throttled => {
+        match reaction {
+            Reaction::Accepted => Some(Ok("taken".into())),
+            Reaction::Unknown(_) => fail(SinkErrorKind::Unknown),
+            Reaction::Refused => fail(SinkErrorKind::Refused),
+            Reaction::Throttled => {
                 let wait = Some(Duration::from_millis(700));
                 Some(Err(SinkError::new(SinkErrorKind::Throttled, "slower").after(wait)))
             }
-            Fate::Misconfigured => fail(SinkErrorKind::Misconfigured),
-            Fate::Away => fail(SinkErrorKind::Unreachable),
-            Fate::Topic(Trouble::Denied) => fail(SinkErrorKind::Denied),
-            Fate::Topic(Trouble::Full) => {
+            Reaction::Misconfigured => fail(SinkErrorKind::Misconfigured),
+            Reaction::Away => fail(SinkErrorKind::Unreachable),
+            Reaction::Topic(Trouble::Denied) => fail(SinkErrorKind::Denied),
+            Reaction::Topic(Trouble::Full) => {
                 Some(Err(SinkError::new(SinkErrorKind::Throttled, "full").at_destination()))
             }
-            Fate::Hangs(_) | Fate::Topic(Trouble::Silent) => None,
+            Reaction::Hangs(_) | Reaction::Topic(Trouble::Silent) => None,
         }
     }
 }
@@ -198,14 +198,14 @@ impl Handler {
         let (world, id) = (&self.world, task.message_id());
         let now = world.clock.now();
         world.ledger().begins(id, now, !world.mix.has(Fault::ClockJump));
-        let (fate, latency) = {
+        let (reaction, latency) = {
             let mut dice = self.dice.lock().unwrap();
             (dice.below(100), dice.millis(0, 60))
         };
-        world.tell(|| format!("{id} at the handler: {fate}"));
+        world.trace(|| format!("{id} at the handler: {reaction}"));
         world.sleep(latency).await;
         if world.may(Fault::FailedDelivery) {
-            match fate {
+            match reaction {
                 0..8 => return Ok(Verdict::retry()),
                 8..16 => return Err("it failed".into()),
                 // Past the panic hook: it is planned, and need not be printed a thousand times.

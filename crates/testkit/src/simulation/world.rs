@@ -23,7 +23,7 @@ pub(super) struct World {
     seed: u64,
     ledger: Mutex<Ledger>,
     healed: AtomicBool,
-    told: bool,
+    traced: bool,
     calls: AtomicU32,
     /// One operator: pauses and resumes are asked for one after the other.
     pub(super) operator: tokio::sync::Mutex<()>,
@@ -33,8 +33,8 @@ pub(super) struct World {
 const CALLS_MAX: u32 = 20_000;
 
 impl World {
-    /// `told`: whether the run is told on stderr while it goes.
-    pub(super) fn new(mix: Mix, seed: u64, told: bool) -> Arc<Self> {
+    /// `traced`: whether the run is told on stderr while it goes.
+    pub(super) fn new(mix: Mix, seed: u64, traced: bool) -> Arc<Self> {
         // The same seed means another run in every mix.
         let seed = seed.wrapping_mul(64).wrapping_add(u64::from(mix.bits()));
         let (ledger, healed, calls) = (Mutex::default(), AtomicBool::new(false), AtomicU32::new(0));
@@ -44,7 +44,7 @@ impl World {
             seed,
             ledger,
             healed,
-            told,
+            traced,
             calls,
             operator: tokio::sync::Mutex::default(),
         })
@@ -84,8 +84,8 @@ impl World {
     }
 
     /// Tells what happens, if anybody wants to hear it.
-    pub(super) fn tell(&self, what: impl FnOnce() -> String) {
-        if self.told {
+    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.traced {
             let now = self.clock.now();
             eprintln!("{:>12} µs  {}  {}", now.mono().as_micros(), now.wall(), what());
         }

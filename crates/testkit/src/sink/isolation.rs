@@ -5,13 +5,12 @@ use std::sync::Mutex;
 use duly_core::{Delivery, DeliveryResult, ErrorScope, Outcomes, Sink, SinkErrorKind, StoredMessage};
 use tokio::sync::watch;
 
-use super::{Target, assert_arrived, deliveries, id};
+use super::{CannotShow, Target, assert_arrived, deliveries, id};
 
 /// A slow message beside fast ones in one call: the fast ones are known while the slow one is not.
 pub async fn outcomes_are_reported_as_they_become_known(target: &dyn Target) {
-    let (Some(first), Some(last)) = (target.slow(id("slow-1")).await, target.slow(id("slow-2")).await) else {
-        return not_shown(target, "slow");
-    };
+    let messages = (target.slow(id("slow-1")).await, target.slow(id("slow-2")).await);
+    let Some((first, last)) = destinations(target, "slow", messages) else { return };
     let batch = around(target, first, last);
     let sink = target.sink();
     let call = Call::new(batch.len());
@@ -29,10 +28,8 @@ pub async fn outcomes_are_reported_as_they_become_known(target: &dyn Target) {
 /// A destination that never answers: the others' messages of the same call are known all the same, and the next call is none
 /// the worse for it.
 pub async fn a_silent_destination_holds_up_no_other(target: &dyn Target) {
-    let (Some(first), Some(last)) = (target.silent(id("mute-1")).await, target.silent(id("mute-2")).await)
-    else {
-        return not_shown(target, "silent");
-    };
+    let messages = (target.silent(id("mute-1")).await, target.silent(id("mute-2")).await);
+    let Some((first, last)) = destinations(target, "silent", messages) else { return };
     let batch = around(target, first, last);
     let sink = target.sink();
     assert_apart(&*sink, &batch);
@@ -54,24 +51,34 @@ pub async fn a_silent_destination_holds_up_no_other(target: &dyn Target) {
 
 /// A destination that takes nothing from us is `Denied`; the others take theirs.
 pub async fn a_forbidden_destination_fails_alone(target: &dyn Target) {
-    let (Some(first), Some(last)) = (target.forbidden(id("no-1")).await, target.forbidden(id("no-2")).await)
-    else {
-        return not_shown(target, "forbidden");
-    };
+    let messages = (target.forbidden(id("no-1")).await, target.forbidden(id("no-2")).await);
+    let Some((first, last)) = destinations(target, "forbidden", messages) else { return };
     fails_alone(target, around(target, first, last), SinkErrorKind::Denied).await;
 }
 
 /// A destination without room is `Throttled`, and only itself; the others take theirs.
 pub async fn a_full_destination_is_throttled_alone(target: &dyn Target) {
-    let (Some(first), Some(last)) = (target.full(id("full-1")).await, target.full(id("full-2")).await) else {
-        return not_shown(target, "full");
-    };
+    let messages = (target.full(id("full-1")).await, target.full(id("full-2")).await);
+    let Some((first, last)) = destinations(target, "full", messages) else { return };
     fails_alone(target, around(target, first, last), SinkErrorKind::Throttled).await;
 }
 
-fn not_shown(target: &dyn Target, state: &str) {
-    let why = target.not_shown(state).expect("a target without such a destination says why");
-    println!("NOT SHOWN a {state} destination: {why}");
+/// The two messages, if the target shows this state. If not, it says why: no case is skipped in silence.
+fn destinations(
+    target: &dyn Target,
+    state: &str,
+    messages: (Option<StoredMessage>, Option<StoredMessage>),
+) -> Option<(StoredMessage, StoredMessage)> {
+    match (messages, target.cannot_show(state)) {
+        ((Some(first), Some(last)), None) => Some((first, last)),
+        ((None, None), Some(CannotShow(why))) => {
+            println!("CANNOT SHOW a {state} destination: {why}");
+            None
+        }
+        (messages, cannot) => {
+            panic!("a {state} destination is shown or it cannot be: {messages:?}, {cannot:?}")
+        }
+    }
 }
 
 /// Good messages between two others.

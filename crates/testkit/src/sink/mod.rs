@@ -1,8 +1,8 @@
 //! The suite of the [`Sink`] port, and a sink that writes down what it is given.
 
 mod cases;
-mod crossing;
 mod isolation;
+mod outages;
 mod planted;
 mod recorder;
 
@@ -13,8 +13,8 @@ use bytes::Bytes;
 use duly_core::{Delivery, MessageId, Sink, StoredMessage, Timestamp};
 
 pub use cases::*;
-pub use crossing::*;
 pub use isolation::*;
+pub use outages::*;
 pub use recorder::Recorder;
 
 /// The far end of a sink under test: the real thing, or as near to it as can be had.
@@ -41,14 +41,14 @@ pub trait Target: Send + Sync {
         true
     }
 
-    /// Why the suite does not show this state of a destination here (`slow`, `silent`, `forbidden` or `full`): it cannot be had,
-    /// or another test shows it. `None`: the suite does.
-    fn not_shown(&self, _state: &str) -> Option<String> {
+    /// Why the suite cannot show this state of a destination here (`slow`, `silent`, `forbidden` or `full`). `None`: it can, and
+    /// the method of that name gives a message.
+    fn cannot_show(&self, _state: &str) -> Option<CannotShow> {
         None
     }
 
     /// A message to a destination that answers only after [`release`](Self::release), while others answer at once. `None`, here
-    /// and below, as [`not_shown`](Self::not_shown) says: this target shows none.
+    /// and below: as [`cannot_show`](Self::cannot_show) says.
     async fn slow(&self, _id: MessageId) -> Option<StoredMessage> {
         None
     }
@@ -85,6 +85,10 @@ pub trait Target: Send + Sync {
     /// The target comes back to the same place.
     async fn start(&self);
 }
+
+/// Why the suite does not show a state of a destination at a target: it cannot be had there, or a test of the sink shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CannotShow(pub String);
 
 /// One copy of a message, as the target has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +198,7 @@ mod tests {
     fn every_line_of_the_contract_has_its_case() {
         let suite = include_str!("mod.rs");
         let here =
-            concat!(include_str!("cases.rs"), include_str!("crossing.rs"), include_str!("isolation.rs"));
+            concat!(include_str!("cases.rs"), include_str!("outages.rs"), include_str!("isolation.rs"));
         let lines = crate::contract_lines(include_str!("../../../core/src/sink.rs"), "#[async_trait]");
         assert_eq!(lines.len(), 16);
         assert_eq!(here.matches("pub async fn ").count(), 16, "and every case its line");

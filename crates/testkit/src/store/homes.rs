@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use duly_core::{Limits, Now, Store};
 use duly_stores::{
-    EmbeddedStore, MemoryStore, RedisStore, SqlStore, TieredStore, embedded, memory, redis, sql, tiered,
+    EmbeddedStore, MemoryStore, RedisAndMysqlStore, RedisStore, SqlStore, embedded, memory, redis,
+    redis_and_mysql, sql,
 };
 
 use super::bench::{BEGIN, Bench, Keep};
@@ -268,24 +269,24 @@ fn sql_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
     })
 }
 
-struct PairHome {
+struct RedisAndMysqlHome {
     redis: String,
     mysql: String,
-    options: tiered::Options,
-    store: Arc<TieredStore>,
+    options: redis_and_mysql::Options,
+    store: Arc<RedisAndMysqlStore>,
 }
 
-impl PairHome {
+impl RedisAndMysqlHome {
     /// Another process opens the store.
     async fn open(&mut self, now: Now) {
         self.options.sql.instance = fresh_number();
-        let opened = TieredStore::open(&self.redis, &self.mysql, self.options.clone(), now).await;
+        let opened = RedisAndMysqlStore::open(&self.redis, &self.mysql, self.options.clone(), now).await;
         self.store = Arc::new(opened.unwrap());
     }
 }
 
 #[async_trait]
-impl Home for PairHome {
+impl Home for RedisAndMysqlHome {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
@@ -300,7 +301,7 @@ impl Home for PairHome {
     }
 }
 
-/// The lab of [`TieredStore`]: the truth in MariaDB, the index in Redis.
+/// The lab of [`RedisAndMysqlStore`]: the truth in MariaDB, the index in Redis.
 pub fn redis_and_mysql() -> Lab {
     let make = |keep: Keep, now| {
         let Keep { retention, retention_max, pending_max } = keep;
@@ -311,11 +312,11 @@ pub fn redis_and_mysql() -> Lab {
             connections: 4,
             ..sql::Options::new(fresh_number())
         };
-        let options = tiered::Options::new(sql);
+        let options = redis_and_mysql::Options::new(sql);
         let (redis, mysql) = (servers::redis::shared().url(), servers::mysql::shared().fresh_database());
         let making = async move {
-            let store = TieredStore::open(&redis, &mysql, options.clone(), now).await.unwrap();
-            Box::new(PairHome { redis, mysql, options, store: Arc::new(store) }) as Box<dyn Home>
+            let store = RedisAndMysqlStore::open(&redis, &mysql, options.clone(), now).await.unwrap();
+            Box::new(RedisAndMysqlHome { redis, mysql, options, store: Arc::new(store) }) as Box<dyn Home>
         };
         Box::pin(making) as Making
     };

@@ -1,29 +1,29 @@
 //! The suite of the [`Store`](duly_core::Store) port: one case per line of its contract, and one per exact meaning
 //! that users rely on.
 
-mod accepting;
 mod bench;
-mod changing;
-mod claiming;
-mod crashing;
+mod cancel;
+mod claim;
+mod crash;
+mod edge_cases;
 pub mod homes;
-mod keeping;
-mod looking;
-mod meaning;
-mod settling;
+mod insert;
+mod list;
+mod retention;
+mod settle;
 
 use std::{future::Future, pin::Pin};
 
-pub use accepting::*;
 pub use bench::*;
-pub use changing::*;
-pub use claiming::*;
-pub use crashing::*;
+pub use cancel::*;
+pub use claim::*;
+pub use crash::*;
+pub use edge_cases::*;
 pub use homes::Lab;
-pub use keeping::*;
-pub use looking::*;
-pub use meaning::*;
-pub use settling::*;
+pub use insert::*;
+pub use list::*;
+pub use retention::*;
+pub use settle::*;
 
 /// One case of the suite, by its name.
 #[derive(Clone, Copy)]
@@ -55,6 +55,7 @@ macro_rules! with_store_cases {
                 a_full_lane_does_not_hide_another
                 claim_hides_until_the_lease_ends
                 a_lost_lease_counts_an_attempt
+                a_client_that_was_given_one_loses_it_alone
                 tokens_grow
                 what_was_lost_is_claimed_alone
                 claim_says_when_to_look_again
@@ -66,7 +67,7 @@ macro_rules! with_store_cases {
                 settle_twice_is_lost_the_second_time
                 a_retry_waits_and_counts
                 an_outage_counts_nothing
-                a_hand_back_counts_nothing_and_is_ready_at_once
+                a_release_counts_nothing_and_is_ready_at_once
                 a_deferral_waits_and_changes_nothing_else
                 a_retry_keeps_the_due_time
                 a_deferral_replaces_the_one_before_once_the_history_is_full
@@ -88,7 +89,7 @@ macro_rules! with_store_cases {
                 when_it_was_accepted_stays_known
                 list_pages_are_stable
                 list_filters
-                books_balance
+                totals_balance
                 lanes_are_counted
                 forecast_counts_what_comes_due
                 pause_is_durable
@@ -107,7 +108,7 @@ macro_rules! with_store_cases {
                 a_retry_is_never_before_the_due_time
                 a_forged_receipt_settles_nothing
                 a_lost_lease_that_is_settled_is_no_longer_suspect
-                a_suspect_handed_back_stays_one
+                a_suspect_that_is_released_stays_one
                 a_suspect_lost_again_is_lost_alone
                 the_sweep_names_the_next_time_of_each_lane
                 the_sweep_names_the_next_end_of_a_lease

@@ -6,7 +6,7 @@ use crate::{
     LeaseLoss, Monotonic, Now, Outcome, RetryPolicy, Timestamp,
     schedule::{
         Action, AttemptResult, ClaimedJob, DeliveryKey, DeliveryTerms, Event, Job, LaneKey, LaneSettings,
-        Report, Scheduler, Settings, Work,
+        LaneWorker, Report, Scheduler, Settings,
     },
     store::Settlement,
 };
@@ -35,14 +35,14 @@ pub(super) fn sink() -> LaneSettings {
         lease: Duration::from_secs(12),
         retry: RetryPolicy { attempts: 3, ..RetryPolicy::default() },
         rate: None,
-        movable: 0,
-        work: Work::Sink,
+        in_store_max: 0,
+        worker: LaneWorker::Sink,
     }
 }
 
 pub(super) fn handler() -> LaneSettings {
-    let work = Work::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) };
-    LaneSettings { batch: 1, work, timeout: Duration::from_secs(60), ..sink() }
+    let worker = LaneWorker::Handler { again: Duration::from_secs(1), failed: Duration::from_secs(5) };
+    LaneSettings { batch: 1, worker, timeout: Duration::from_secs(60), ..sink() }
 }
 
 pub(super) fn done() -> AttemptResult {
@@ -83,7 +83,7 @@ impl Bench {
 
     /// Adds a lane; its first claim found nothing.
     pub(super) fn add(&mut self, lane: LaneKey, settings: LaneSettings) {
-        self.tell(Event::LaneAdded { lane, settings, paused: false });
+        self.apply(Event::LaneAdded { lane, settings, paused: false });
         assert!(self.claim_of(lane).is_some(), "a new lane looks once");
         self.nothing(lane, None);
         self.sweeps();
@@ -93,7 +93,7 @@ impl Bench {
         Now::new(self.wall_us, Monotonic::from_micros(self.mono_us))
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn apply(&mut self, event: Event) {
         self.scheduler.step(self.now(), event, &mut self.actions);
     }
 
@@ -104,12 +104,12 @@ impl Bench {
             let by = wake.saturating_sub(self.mono_us);
             self.mono_us += by;
             self.wall_us += by;
-            self.tell(Event::Tick);
+            self.apply(Event::Tick);
             self.sweeps();
         }
         self.wall_us += end - self.mono_us;
         self.mono_us = end;
-        self.tell(Event::Tick);
+        self.apply(Event::Tick);
         self.sweeps();
     }
 
@@ -125,12 +125,12 @@ impl Bench {
     pub(super) fn swept(&mut self, next: Vec<(LaneKey, Timestamp)>) {
         let none =
             Event::Swept { next, leases_ended: 0, next_lease_end: None, again_within: None, paused: None };
-        self.tell(none);
+        self.apply(none);
     }
 
     /// Another node paused these lanes, and resumed all others.
     pub(super) fn swept_with(&mut self, paused: Vec<LaneKey>) {
-        self.tell(Event::Swept {
+        self.apply(Event::Swept {
             next: Vec::new(),
             leases_ended: 0,
             next_lease_end: None,
@@ -140,7 +140,7 @@ impl Bench {
     }
 
     pub(super) fn hint(&mut self, lane: LaneKey, due: Timestamp) {
-        self.tell(Event::Hint { lane, due });
+        self.apply(Event::Hint { lane, due });
     }
 
     /// The limit of the claim that the lane asked for, if it did.
@@ -174,8 +174,8 @@ impl Bench {
             jobs.push(job);
             taken.push(ClaimedJob { job, terms });
         }
-        let asked = Monotonic::from_micros(self.mono_us);
-        self.tell(Event::Claimed { lane, taken, moved: 0, next, asked });
+        let requested_at = Monotonic::from_micros(self.mono_us);
+        self.apply(Event::Claimed { lane, taken, delivered_in_store: 0, next, requested_at });
         jobs
     }
 
@@ -216,7 +216,11 @@ impl Bench {
     }
 
     pub(super) fn delivered(&mut self, delivery: DeliveryKey, ends: Vec<AttemptResult>) {
-        self.tell(Event::Delivered { delivery, ends: ends.into_iter().enumerate().collect(), is_over: true });
+        self.apply(Event::Delivered {
+            delivery,
+            ends: ends.into_iter().enumerate().collect(),
+            is_over: true,
+        });
     }
 
     /// The settles asked for since last asked, each answered as done.
@@ -228,7 +232,7 @@ impl Bench {
                 return settled;
             }
             for (settle, batch) in batches {
-                self.tell(Event::Settled { settle, lost: Vec::new() });
+                self.apply(Event::Settled { settle, lost: Vec::new() });
                 settled.extend(batch);
             }
         }

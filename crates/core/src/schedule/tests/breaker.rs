@@ -44,14 +44,14 @@ fn a_breaker_probes_then_lets_one_message_through_then_closes() {
     bench.pass(ms(500));
     assert_eq!(probes(&mut bench), 1);
     assert_eq!(bench.claim_of(A), None);
-    bench.tell(Event::Probed { lane: A, result: Ok(()) });
+    bench.apply(Event::Probed { lane: A, result: Ok(()) });
     assert_eq!(bench.claim_of(A), None, "what was under way when it broke must end first");
     let late = crate::schedule::DeliveryKey { lane: A, serial: 2 };
     bench.delivered(late, vec![unreachable(); 10]);
     bench.settles();
     bench.pass(Duration::from_secs(1));
     assert_eq!(probes(&mut bench), 1);
-    bench.tell(Event::Probed { lane: A, result: Ok(()) });
+    bench.apply(Event::Probed { lane: A, result: Ok(()) });
     assert_eq!(bench.claim_of(A), Some(1));
     let terms = bench.due();
     bench.give(A, vec![terms], Some(at(0)));
@@ -73,7 +73,7 @@ fn a_target_that_stays_away_for_two_days_is_probed_at_most_every_fifteen_seconds
         for _ in 0..probes(&mut bench) {
             count += 1;
             let error = SinkError::new(SinkErrorKind::Unreachable, "still away");
-            bench.tell(Event::Probed { lane: A, result: Err(error) });
+            bench.apply(Event::Probed { lane: A, result: Err(error) });
         }
         bench.actions.clear();
     }
@@ -89,7 +89,7 @@ fn a_half_open_breaker_opens_again_when_its_one_message_fails() {
         bench.delivered(delivery, vec![unreachable(); 10]);
         bench.settles();
         bench.pass(ms(500));
-        bench.tell(Event::Probed { lane: A, result: Ok(()) });
+        bench.apply(Event::Probed { lane: A, result: Ok(()) });
         assert_eq!(bench.claim_of(A), Some(1));
         let terms = bench.due();
         bench.give(A, vec![terms], Some(at(0)));
@@ -123,9 +123,9 @@ fn a_targets_wish_for_a_later_time_is_honoured() {
 #[test]
 fn an_operator_may_probe_at_once() {
     let mut bench = broken(AttemptResult::failed(Outcome::Misconfigured, "wrong password"));
-    bench.tell(Event::ProbeNow { lane: A });
+    bench.apply(Event::ProbeNow { lane: A });
     assert_eq!(probes(&mut bench), 1);
-    bench.tell(Event::ProbeNow { lane: A });
+    bench.apply(Event::ProbeNow { lane: A });
     assert_eq!(probes(&mut bench), 0, "one probe at a time");
 }
 

@@ -141,7 +141,7 @@ fn a_failing_store_is_asked_again_after_a_growing_wait() {
     for _ in 0..1_000 {
         if bench.claim_of(A).is_some() {
             claims += 1;
-            bench.tell(Event::ClaimFailed { lane: A });
+            bench.apply(Event::ClaimFailed { lane: A });
         }
         bench.pass(ms(10));
     }
@@ -185,13 +185,13 @@ fn a_paused_lane_claims_nothing_and_hands_back_what_waits() {
     let mut bench = Bench::with(sink());
     bench.feed(A, 25);
     assert_eq!(bench.deliveries().len(), 2);
-    bench.tell(Event::Paused { lane: A });
+    bench.apply(Event::Paused { lane: A });
     let settles = bench.settles();
     assert_eq!(settles.len(), 5);
     assert!(settles.iter().all(|(_, settlement)| *settlement == crate::store::Settlement::Release));
     bench.pass(Duration::from_secs(4));
     assert_eq!(bench.claim_of(A), None);
-    bench.tell(Event::Resumed { lane: A });
+    bench.apply(Event::Resumed { lane: A });
     assert!(bench.claim_of(A).is_some());
 }
 
@@ -223,7 +223,7 @@ fn a_lost_wake_up_is_found_by_the_sweep() {
     while let Some(wake) = bench.scheduler.next_wake().map(|wake| wake.as_micros()).filter(|w| *w <= end) {
         bench.wall_us += wake - bench.mono_us;
         bench.mono_us = wake;
-        bench.tell(Event::Tick);
+        bench.apply(Event::Tick);
         let sweeps = bench.actions.iter().any(|action| matches!(action, Action::Sweep { .. }));
         bench.actions.retain(|action| !matches!(action, Action::Sweep { .. }));
         if sweeps {
@@ -246,7 +246,7 @@ fn an_idle_scheduler_wakes_every_two_seconds_and_no_more() {
     while let Some(wake) = bench.scheduler.next_wake().map(|wake| wake.as_micros()).filter(|w| *w <= end) {
         bench.wall_us += wake - bench.mono_us;
         bench.mono_us = wake;
-        bench.tell(Event::Tick);
+        bench.apply(Event::Tick);
         bench.sweeps();
         wakes += 1;
     }

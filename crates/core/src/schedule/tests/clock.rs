@@ -5,7 +5,7 @@ use crate::schedule::{Action, Event, Report};
 
 fn step_wall(bench: &mut Bench, by_ms: i64) {
     bench.wall_us = bench.wall_us.wrapping_add_signed(by_ms * 1000);
-    bench.tell(Event::Tick);
+    bench.apply(Event::Tick);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_slewing_clock_is_followed_without_a_word() {
     for _ in 0..100 {
         bench.pass(ms(100));
         bench.wall_us += 100;
-        bench.tell(Event::Tick);
+        bench.apply(Event::Tick);
         bench.sweeps();
     }
     assert_eq!(bench.reports(), []);

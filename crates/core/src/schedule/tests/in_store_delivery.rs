@@ -7,22 +7,22 @@ use crate::{
 };
 
 fn moving() -> LaneSettings {
-    LaneSettings { movable: 1_000, ..sink() }
+    LaneSettings { in_store_max: 1_000, ..sink() }
 }
 
 /// What the lane asked for: to claim, and to be moved.
 fn asked(bench: &mut Bench) -> Option<(usize, usize)> {
     let asked = bench.actions.iter().find_map(|action| match action {
-        Action::Claim { limit, movable, .. } => Some((*limit, *movable)),
+        Action::Claim { limit, in_store_max, .. } => Some((*limit, *in_store_max)),
         _ => None,
     });
     bench.claim_of(A);
     asked
 }
 
-fn moved(bench: &mut Bench, moved: usize, next: Option<Timestamp>) {
-    let asked = bench.now().mono();
-    bench.tell(Event::Claimed { lane: A, taken: Vec::new(), moved, next, asked });
+fn moved(bench: &mut Bench, delivered_in_store: usize, next: Option<Timestamp>) {
+    let requested_at = bench.now().mono();
+    bench.apply(Event::Claimed { lane: A, taken: Vec::new(), delivered_in_store, next, requested_at });
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn the_rate_limit_counts_what_is_moved() {
     bench.hint(A, at(0));
     let mut sent = 0;
     for _ in 0..1_000 {
-        while let Some((_, movable)) = asked(&mut bench) {
-            sent += movable;
-            moved(&mut bench, movable, Some(at(0)));
+        while let Some((_, in_store_max)) = asked(&mut bench) {
+            sent += in_store_max;
+            moved(&mut bench, in_store_max, Some(at(0)));
         }
         bench.pass(ms(1));
     }
@@ -77,12 +77,12 @@ fn a_target_that_was_away_is_tried_with_one_message_by_its_sink() {
     bench.pass(ms(40));
     assert_eq!(asked(&mut bench), None, "left alone");
     bench.pass(ms(2_000));
-    bench.tell(Event::Probed { lane: A, result: Ok(()) });
+    bench.apply(Event::Probed { lane: A, result: Ok(()) });
     assert_eq!(asked(&mut bench), Some((1, 0)));
     let terms = vec![bench.due()];
     bench.give(A, terms, Some(at(0)));
     let (delivery, _) = bench.deliveries().remove(0);
     bench.delivered(delivery, vec![done()]);
     bench.settles();
-    assert!(asked(&mut bench).is_some_and(|(_, movable)| movable == 1_000), "back");
+    assert!(asked(&mut bench).is_some_and(|(_, in_store_max)| in_store_max == 1_000), "back");
 }

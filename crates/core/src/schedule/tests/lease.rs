@@ -37,8 +37,8 @@ fn a_lease_is_renewed_while_the_handler_runs() {
     for _ in 0..15 {
         bench.pass(Duration::from_secs(3));
         for jobs in extends(&mut bench) {
-            let asked = Monotonic::from_micros(bench.mono_us);
-            bench.tell(Event::Extended { jobs, lost: Vec::new(), asked });
+            let requested_at = Monotonic::from_micros(bench.mono_us);
+            bench.apply(Event::Extended { jobs, lost: Vec::new(), requested_at });
         }
     }
     assert_eq!(forgotten(&bench), []);
@@ -54,8 +54,8 @@ fn a_handler_that_lost_its_lease_is_told_and_its_result_ignored() {
     let jobs = bench.feed(A, 1);
     let (delivery, _) = bench.deliveries().remove(0);
     bench.pass(Duration::from_secs(3));
-    let asked = Monotonic::from_micros(bench.mono_us);
-    bench.tell(Event::Extended { jobs: jobs.clone(), lost: jobs.clone(), asked });
+    let requested_at = Monotonic::from_micros(bench.mono_us);
+    bench.apply(Event::Extended { jobs: jobs.clone(), lost: jobs.clone(), requested_at });
     assert_eq!(forgotten(&bench), jobs);
     assert!(bench.reports().contains(&Report::LeasesLost { lane: A, count: 1 }));
     bench.delivered(delivery, vec![done()]);

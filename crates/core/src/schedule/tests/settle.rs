@@ -17,7 +17,7 @@ fn settles_gather_while_others_are_under_way() {
     }
     let batches = bench.settle_batches();
     assert_eq!(batches.iter().map(|(_, batch)| batch.len()).collect::<Vec<_>>(), [1, 1]);
-    bench.tell(Event::Settled { settle: batches[0].0, lost: Vec::new() });
+    bench.apply(Event::Settled { settle: batches[0].0, lost: Vec::new() });
     assert_eq!(bench.settle_batches()[0].1.len(), 18);
 }
 
@@ -31,7 +31,7 @@ fn a_failed_settle_is_repeated_until_it_is_recorded() {
         let batches = bench.settle_batches();
         assert_eq!(batches.len(), 1, "round {round}");
         assert_eq!(batches[0].1.iter().map(|(job, _)| *job).collect::<Vec<_>>(), jobs);
-        bench.tell(Event::SettleFailed { settle: batches[0].0 });
+        bench.apply(Event::SettleFailed { settle: batches[0].0 });
         assert_eq!(bench.settle_batches().len(), 0, "not at once");
         bench.pass(ms(800));
     }
@@ -48,12 +48,12 @@ fn an_outcome_that_cannot_be_recorded_before_its_lease_ends_is_given_up() {
     for _ in 0..130 {
         for (settle, _) in bench.settle_batches() {
             tries += 1;
-            bench.tell(Event::SettleFailed { settle });
+            bench.apply(Event::SettleFailed { settle });
         }
         bench.pass(ms(100));
     }
     assert!(tries > 3, "{tries}");
-    let forgotten = |action: &Action| matches!(action, Action::Forget { jobs: gone } if *gone == jobs);
+    let forgotten = |action: &Action| matches!(action, Action::Forget { jobs: lost } if *lost == jobs);
     assert!(bench.actions.iter().any(forgotten));
     assert!(bench.reports().contains(&Report::LeasesLost { lane: A, count: 1 }));
     bench.actions.clear();
@@ -69,6 +69,6 @@ fn a_retry_wakes_its_lane_at_its_time() {
     bench.delivered(delivery, vec![crate::schedule::AttemptResult::failed(crate::Outcome::Again, "")]);
     assert!(matches!(bench.settles()[0].1, Settlement::Retry { .. }));
     assert_eq!(bench.claim_of(A), None);
-    bench.pass(ms(1_000));
+    bench.pass(ms(1_250));
     assert!(bench.claim_of(A).is_some());
 }

@@ -9,13 +9,13 @@ use crate::{
     store::Settlement,
 };
 
-fn gone(bench: &Bench) -> bool {
+fn is_removed(bench: &Bench) -> bool {
     bench.actions.iter().any(|action| matches!(action, Action::LaneRemoved { lane: A }))
 }
 
 fn stop(bench: &mut Bench, grace: Duration) {
     let grace_end = Monotonic::from_micros(bench.mono_us).saturating_add(grace);
-    bench.tell(Event::LaneStopped { lane: A, grace_end });
+    bench.apply(Event::LaneStopped { lane: A, grace_end });
 }
 
 #[test]
@@ -25,12 +25,12 @@ fn what_runs_finishes_and_what_waits_is_handed_back() {
     let deliveries = bench.deliveries();
     stop(&mut bench, Duration::from_secs(10));
     assert_eq!(bench.settles().iter().filter(|(_, v)| *v == Settlement::Release).count(), 3);
-    assert!(!gone(&bench));
+    assert!(!is_removed(&bench));
     for (delivery, _) in deliveries {
         bench.delivered(delivery, vec![done()]);
     }
     assert_eq!(bench.settles().len(), 2);
-    assert!(gone(&bench));
+    assert!(is_removed(&bench));
     assert!(!bench.scheduler.has_lane(A));
 }
 
@@ -40,24 +40,24 @@ fn a_handler_that_does_not_finish_in_time_is_ended_and_its_task_handed_back() {
     let jobs = bench.feed(A, 1);
     stop(&mut bench, Duration::from_secs(10));
     bench.pass(ms(9_999));
-    assert!(!gone(&bench));
+    assert!(!is_removed(&bench));
     bench.pass(ms(1));
     assert!(bench.actions.iter().any(|action| matches!(action, Action::Abandon { .. })));
     assert_eq!(bench.settles(), [(jobs[0], Settlement::Release)]);
-    assert!(gone(&bench));
+    assert!(is_removed(&bench));
 }
 
 #[test]
 fn a_call_of_a_sink_that_is_ended_has_an_unknown_outcome() {
     let mut bench = Bench::with(sink());
     bench.feed(A, 1);
-    bench.tell(Event::Shutdown { grace_end: Monotonic::from_micros(bench.mono_us + 1_000) });
+    bench.apply(Event::Shutdown { grace_end: Monotonic::from_micros(bench.mono_us + 1_000) });
     bench.pass(ms(1));
     let settles = bench.settles();
     assert!(
         matches!(&settles[0].1, Settlement::Retry { attempt, .. } if attempt.outcome == Outcome::Unknown)
     );
-    assert!(gone(&bench));
+    assert!(is_removed(&bench));
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn what_a_claim_brings_after_the_stop_is_handed_back() {
     bench.hint(A, at(0));
     assert!(bench.claim_of(A).is_some());
     stop(&mut bench, Duration::from_secs(1));
-    assert!(!gone(&bench));
+    assert!(!is_removed(&bench));
     let terms = vec![bench.due(); 2];
     bench.give(A, terms, None);
     assert!(bench.settles().iter().all(|(_, settlement)| *settlement == Settlement::Release));
-    assert!(gone(&bench));
+    assert!(is_removed(&bench));
 }

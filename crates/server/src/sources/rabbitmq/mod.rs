@@ -1,6 +1,7 @@
-//! A queue of RabbitMQ whose messages ask for a delay (`x-delay`): taken, accepted by Duly, and only then acknowledged.
+//! Consumes a RabbitMQ queue of delayed messages (`x-delay`). A message is acknowledged once Duly has accepted it.
 
-mod reading;
+mod delivery_limit;
+mod message;
 mod refusal;
 
 use std::{sync::Arc, time::Duration};
@@ -15,20 +16,21 @@ use lapin::{
 };
 use tokio::sync::watch;
 
+use super::Probed;
 use crate::{config::SourceSetup, http::Topics};
-use reading::Id;
+use message::Id;
 use refusal::Refusal;
 
-/// So many messages are accepted together at most.
+/// Max messages of one batch.
 const TOGETHER_MAX: usize = 500;
-/// A broker that does not let us begin within this is tried again later.
+/// Timeout of connecting to the broker.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// The wait before a broker or a store that failed is tried again, at first and at most.
+/// Backoff after a failure of broker or store: first and longest.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Looks whether messages could be taken, and takes none. Gives how many wait in the queue, or why none can come.
-pub(super) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32, String> {
+/// Checks whether messages can be consumed, and consumes none. An error says why none can come.
+pub(super) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<Probed, String> {
     let connection = duly_sinks::rabbitmq::connect(&setup.broker(), clock, BEGIN_WITHIN).await;
     let connection = connection.map_err(|failure| failure.detail)?;
     let asked = async {
@@ -39,7 +41,8 @@ pub(super) async fn probe(setup: &SourceSetup, clock: &dyn Clock) -> Result<u32,
         let exchange = setup.dead_letter_exchange.as_deref();
         let refusal = Refusal::open(&connection, exchange, &setup.queue).await;
         refusal.map_err(|error| format!("dead_letter_exchange: {error}"))?;
-        Ok(queue.message_count())
+        let discards_returns = delivery_limit::discards_returns(&connection, &setup.queue).await;
+        Ok(Probed { waiting: queue.message_count(), discards_returns })
     };
     let asked = within(clock, BEGIN_WITHIN, asked).await;
     let _ = connection.close(200, "looked".into()).now_or_never();
@@ -78,7 +81,7 @@ pub(super) struct Bridge {
     clock: Arc<dyn Clock>,
 }
 
-/// Why a source takes nothing more.
+/// Why a source stopped consuming.
 enum End {
     Stopped,
     Lost(String),
@@ -103,7 +106,7 @@ impl Bridge {
         Self { name: name.into(), setup: setup.clone(), together, duly, topics, clock }
     }
 
-    /// Takes messages until it is told to stop; a connection that breaks is made again.
+    /// Consumes messages until the stop signal; reconnects after a disconnect.
     pub(super) async fn run(self, mut stopping: watch::Receiver<bool>) {
         let (mut wait, mut was_there) = (WAIT_MIN, true);
         loop {
@@ -112,7 +115,7 @@ impl Bridge {
             if worked {
                 (wait, was_there) = (WAIT_MIN, true);
             }
-            // Said once, and not at each of the tries that follow.
+            // Log once, not at each retry.
             if was_there {
                 tracing::error!(source = self.name, why, "source unreachable");
             }
@@ -124,7 +127,7 @@ impl Bridge {
         }
     }
 
-    /// `worked` is set once messages can come.
+    /// `worked` is set once the consumer is registered.
     async fn consume(&self, stopping: &mut watch::Receiver<bool>, worked: &mut bool) -> End {
         let broker = self.setup.broker();
         let connection = tokio::select! {
@@ -139,7 +142,7 @@ impl Bridge {
             Ok(never) => match never {},
             Err(end) => end,
         };
-        // What was not acknowledged goes back to the queue.
+        // Unacknowledged messages are requeued.
         let _ = connection.close(200, "stopped".into()).now_or_never();
         end
     }
@@ -190,8 +193,8 @@ impl Bridge {
         channel.basic_consume(queue, tag.as_str().into(), options, none).await
     }
 
-    /// Hands them to Duly, and acknowledges what is safe there. None stays unacknowledged: what Duly cannot take is settled
-    /// otherwise.
+    /// Sends a batch to Duly and acknowledges what was accepted. Refused messages are parked elsewhere, so none stays
+    /// unacknowledged.
     async fn accept(
         &self,
         batch: &[Delivery],
@@ -199,7 +202,7 @@ impl Bridge {
         connection: &Connection,
         stopping: &mut watch::Receiver<bool>,
     ) -> Result<(), End> {
-        let read = |delivery, id| (delivery, id, reading::message(delivery, &self.setup, id));
+        let read = |delivery, id| (delivery, id, message::message(delivery, &self.setup, id));
         let mut wait = WAIT_MIN;
         let mut refused: Vec<(&Delivery, String)> = Vec::new();
         let mut left: Vec<(&Delivery, Id, Message)> = Vec::with_capacity(batch.len());
@@ -217,9 +220,9 @@ impl Bridge {
                 match answer {
                     Ok(_) => drop(delivery.ack(BasicAckOptions::default()).await?),
                     Err(Error::Closed | Error::Stopped(_)) => return Err(End::Stopped),
-                    // Somebody else's message has this id. It is another message, so it gets an id of its own.
+                    // Another message has this id: use a different id.
                     Err(Error::IdConflict(_)) => again.push(read(delivery, id.next())),
-                    // It may have been accepted: with the same id, a repeat is the same message.
+                    // It may have been accepted: a retry with the same id is a duplicate, not a second message.
                     Err(Error::Unanswered { id: given, error }) => {
                         why = Some(error.to_string());
                         again.push((delivery, id, message.id(given)));
@@ -240,23 +243,23 @@ impl Bridge {
             }
             left = again;
         }
-        // Last, as it may take long: what Duly took is acknowledged by then.
+        // Last, because it may take long: accepted messages are acknowledged by then.
         for (delivery, error) in refused {
             self.refuse(delivery, &error, refusal, connection, stopping).await?;
         }
         Ok(())
     }
 
-    /// Whether there is room for its topic, if it is one of the built-in queue; if not, why.
+    /// Checks the limit of topics, if the message goes to the built-in queue.
     async fn admit(&self, delivery: &Delivery) -> Result<(), String> {
         if self.setup.sink.as_str() != SinkName::QUEUE {
             return Ok(());
         }
-        self.topics.admit_source(&self.duly, &reading::topic(delivery, &self.setup)).await
+        self.topics.admit_source(&self.duly, &message::topic(delivery, &self.setup)).await
     }
 
-    /// Keeps a message elsewhere. Until that works, it is tried again on the same connection and nothing else is taken: each end
-    /// of a connection counts as a return, and a quorum queue discards what returned 20 times.
+    /// Parks a refused message. Retries on the same connection until that works, and consumes nothing meanwhile: each disconnect
+    /// counts as a return, and a quorum queue discards a message after 20 returns.
     async fn refuse(
         &self,
         delivery: &Delivery,
@@ -287,7 +290,7 @@ impl Bridge {
                 Err(failure) if !connection.status().connected() => return Err(End::Lost(failure)),
                 Err(failure) => failure,
             };
-            // Said once, and not at each of the tries that follow.
+            // Log once, not at each retry.
             if is_first {
                 tracing::error!(
                     source = self.name,
@@ -307,7 +310,7 @@ impl Bridge {
         }
     }
 
-    /// Whether it is to stop.
+    /// Whether the stop signal was given.
     async fn pause(&self, wait: Duration, stopping: &mut watch::Receiver<bool>) -> bool {
         let end = self.clock.now().mono().saturating_add(wait);
         tokio::select! {

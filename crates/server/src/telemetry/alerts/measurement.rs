@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duly::{Lane, Totals};
 
-use crate::wire::{AlertValues, BooksAnswer};
+use crate::wire::{AlertValues, TotalsAnswer};
 
 /// What is wrong.
 #[derive(Debug)]
@@ -70,10 +70,11 @@ impl Wrong {
         Self::new(detail, AlertValues { count, sink, ..AlertValues::default() })
     }
 
-    pub(super) fn books(totals: &Totals) -> Self {
-        let detail = format!("the books do not balance: {totals:?}; keep a copy of the data and report it");
-        let books = Some(BooksAnswer::from(totals));
-        Self::new(detail, AlertValues { books, ..AlertValues::default() })
+    pub(super) fn ledger(totals: &Totals) -> Self {
+        let detail =
+            format!("the ledger does not balance: {totals:?}; keep a copy of the data and report it");
+        let totals = Some(TotalsAnswer::from(totals));
+        Self::new(detail, AlertValues { totals, ..AlertValues::default() })
     }
 
     pub(super) fn not_ready(failing: &[(&'static str, String)]) -> Self {

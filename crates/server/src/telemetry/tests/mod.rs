@@ -2,7 +2,7 @@
 
 mod contrib;
 mod exposition;
-mod failing;
+mod store_failure;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -100,20 +100,20 @@ async fn what_happened_is_exported() {
     let received = bench.duly.receive("a \"quoted\\ one", Receive::default()).await.unwrap();
     bench.telemetry.dropped_events(3);
     let page = bench.page().await;
-    assert_eq!(page.get("duly_accepted_total", &[]), 2.0);
-    assert_eq!(page.get("duly_duplicates_total", &[]), 1.0);
-    assert_eq!(page.get("duly_delivered_total", &[("sink", "orders")]), 1.0);
+    assert_eq!(page.get("duly_messages_submitted_total", &[("outcome", "accepted")]), 2.0);
+    assert_eq!(page.get("duly_messages_submitted_total", &[("outcome", "duplicate")]), 1.0);
+    assert_eq!(page.get("duly_attempts_total", &[("sink", "orders"), ("outcome", "delivered")]), 1.0);
     let queue = [("sink", "queue"), ("topic", "a \"quoted\\ one")];
     assert_eq!(page.get("duly_in_flight", &queue), received.len() as f64);
     assert_eq!(page.get("duly_lateness_seconds_count", &[("sink", "queue")]), 1.0);
     assert_eq!(page.get("duly_lateness_seconds_sum", &[("sink", "queue")]), 5.0);
     assert_eq!(page.get("duly_sink_call_seconds_count", &[("sink", "orders")]), 1.0);
     assert_eq!(page.get("duly_sink_up", &[("sink", "orders")]), 1.0);
-    assert_eq!(page.get("duly_books", &[("term", "accepted")]), 2.0);
-    assert_eq!(page.get("duly_books_balanced", &[]), 1.0);
+    assert_eq!(page.get("duly_store_accepted", &[]), 2.0);
+    assert_eq!(page.get("duly_ledger_balanced", &[]), 1.0);
     assert_eq!(page.get("duly_events_dropped_total", &[]), 3.0);
     assert_eq!(page.get("duly_uptime_seconds", &[]), 5.0);
-    assert_eq!(page.get("duly_topic_delivered_total", &[("topic", "vip")]), 0.0);
+    assert_eq!(page.get("duly_topic_attempts_total", &[("topic", "vip"), ("outcome", "delivered")]), 0.0);
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn thousands_of_topics_make_a_bounded_page_and_counters_never_go_back() {
     }
     let before = bench.page().await;
     let topics = |page: &Page| page.of("duly_pending").count();
-    assert!(topics(&before) <= Named::MAX + 3, "{}", topics(&before));
+    assert!(topics(&before) <= TopicLabels::MAX + 3, "{}", topics(&before));
     assert!(before.samples.len() < 3_000, "{}", before.samples.len());
     let pending: f64 = before.of("duly_pending").map(|sample| sample.value).sum();
     assert_eq!(pending, 5_001.0, "what has no name is counted all the same");
@@ -140,28 +140,28 @@ async fn thousands_of_topics_make_a_bounded_page_and_counters_never_go_back() {
     }
     let after = bench.page().await;
     let names = |page: &Page| -> std::collections::BTreeSet<_> {
-        page.of("duly_delivered_total").map(|sample| sample.labels.clone()).collect()
+        page.of("duly_attempts_total").map(|sample| sample.labels.clone()).collect()
     };
     assert!(names(&before).is_subset(&names(&after)));
-    let delivered: f64 = after.of("duly_delivered_total").map(|sample| sample.value).sum();
+    let delivered: f64 = after.of("duly_attempts_total").map(|sample| sample.value).sum();
     assert_eq!(delivered, 101.0);
 }
 
 #[tokio::test]
 async fn an_alert_is_told_shown_and_cleared() {
     let bench = Bench::start().await;
-    let mut told = bench.telemetry.listen();
+    let mut reported = bench.telemetry.listen();
     bench.duly.send(Message::to("order").id("late")).await.unwrap();
     bench.pass(seconds(9)).await;
     assert_eq!(bench.telemetry.alerts().len(), 0);
     bench.pass(seconds(3)).await;
-    let alert = told.try_recv().unwrap();
+    let alert = reported.try_recv().unwrap();
     assert_eq!((alert.name.as_str(), alert.state), ("overdue", AlertState::Raised));
     assert_eq!(bench.telemetry.alerts().len(), 1);
     assert_eq!(bench.page().await.get("duly_alert", &[("name", "overdue")]), 1.0);
     bench.duly.cancel("late").await.unwrap();
     bench.pass(CALM + seconds(4)).await;
-    assert_eq!(told.try_recv().unwrap().state, AlertState::Cleared);
+    assert_eq!(reported.try_recv().unwrap().state, AlertState::Cleared);
     assert_eq!(bench.telemetry.alerts().len(), 0);
     assert_eq!(bench.page().await.get("duly_alert", &[("name", "overdue")]), 0.0);
 }

@@ -3,8 +3,8 @@
 //! Spoken by ourselves: the client library tells neither a PONG nor the order of the server's errors beside it.
 
 mod batch;
+mod connection;
 pub(super) mod protocol;
-mod wire;
 
 use std::{
     io,
@@ -26,12 +26,13 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     failure::{no_connection, unsecured},
-    publish::Parcel,
+    publish::OutgoingMessage,
     settings::Settings,
 };
+use crate::exchange::Exchange;
 use batch::Batch;
+use connection::{Connection, ConnectionPool};
 use protocol::{Info, Line, PING};
-use wire::{Exchange, Wire, Wires};
 
 /// The first line of a server is not longer than this.
 const GREETING_MAX: usize = 64 * 1024;
@@ -40,35 +41,35 @@ const FAREWELL: &[u8] = b"";
 
 /// Connections to core NATS.
 pub(super) struct Core {
-    wires: Arc<Wires<Info>>,
+    connections: Arc<ConnectionPool<Info>>,
     /// The server that answered last: where the next connection begins to try.
     server: AtomicUsize,
 }
 
 impl Core {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { wires: Wires::new(clock, FAREWELL), server: AtomicUsize::new(0) }
+        Self { connections: ConnectionPool::new(clock, FAREWELL), server: AtomicUsize::new(0) }
     }
 
     /// Publishes these, each with its index in the batch, and reports each when it is known.
     pub(super) async fn send(
         &self,
         settings: &Settings,
-        parcels: &[(usize, Parcel)],
+        messages: &[(usize, OutgoingMessage)],
         outcomes: &Outcomes<'_>,
     ) {
-        let ends = self.wires.ends(settings.timeout);
-        let (_turn, mut wire) = match self.begin(settings, ends.0).await {
+        let ends = self.connections.ends(settings.timeout);
+        let (_turn, mut connection) = match self.begin(settings, ends.0).await {
             Ok(begun) => begun,
             Err(failure) => {
-                parcels.iter().for_each(|(index, _)| outcomes.report(*index, Err(failure.clone())));
+                messages.iter().for_each(|(index, _)| outcomes.report(*index, Err(failure.clone())));
                 return;
             }
         };
-        let mut batch = Batch::new(parcels, outcomes, wire.greeting.max_payload);
-        let why = match self.wires.within(ends.1, wire.exchange(&mut batch)).await {
+        let mut batch = Batch::new(messages, outcomes, connection.greeting.max_payload);
+        let why = match self.connections.within(ends.1, connection.exchange(&mut batch)).await {
             Some(Ok(())) => {
-                self.wires.give_back(wire);
+                self.connections.release(connection);
                 return;
             }
             Some(Err(why)) => why.to_string(),
@@ -79,13 +80,13 @@ impl Core {
 
     /// Connects, if need be, and pings. Nothing is published.
     pub(super) async fn probe(&self, settings: &Settings) -> Result<(), SinkError> {
-        let ends = self.wires.ends(settings.timeout);
-        let (_turn, mut wire) = self.begin(settings, ends.0).await?;
-        let mut ask = Ask { say: PING.into(), answer: None };
-        let asked = self.wires.within(ends.1, wire.exchange(&mut ask)).await;
-        match (asked, ask.answer) {
+        let ends = self.connections.ends(settings.timeout);
+        let (_turn, mut connection) = self.begin(settings, ends.0).await?;
+        let mut ask = Ask { request: PING.into(), answer: None };
+        let reply = self.connections.within(ends.1, connection.exchange(&mut ask)).await;
+        match (reply, ask.answer) {
             (Some(Ok(())), Some(Ok(()))) => {
-                self.wires.give_back(wire);
+                self.connections.release(connection);
                 Ok(())
             }
             (Some(Ok(())), Some(Err(words))) => Err(no_connection(words)),
@@ -98,27 +99,27 @@ impl Core {
         &self,
         settings: &Settings,
         until: Monotonic,
-    ) -> Result<(SemaphorePermit<'_>, Wire<Info>), SinkError> {
-        let turn = self.wires.within(until, self.wires.turn()).await.flatten();
+    ) -> Result<(SemaphorePermit<'_>, Connection<Info>), SinkError> {
+        let turn = self.connections.within(until, self.connections.turn()).await.flatten();
         let turn = turn.ok_or_else(|| no_connection("no free connection in time"))?;
-        Ok((turn, self.wire(settings, until).await?))
+        Ok((turn, self.connection(settings, until).await?))
     }
 
     /// A connection that waits, or a new one to the first server that answers. One that is silent takes no more than its
     /// share of the time.
-    async fn wire(&self, settings: &Settings, until: Monotonic) -> Result<Wire<Info>, SinkError> {
-        if let Some(wire) = self.wires.waiting() {
-            return Ok(wire);
+    async fn connection(&self, settings: &Settings, until: Monotonic) -> Result<Connection<Info>, SinkError> {
+        if let Some(connection) = self.connections.waiting() {
+            return Ok(connection);
         }
         let count = settings.servers.len();
         let first = self.server.load(Ordering::Relaxed);
         let mut failure = no_connection("no connection in time");
-        for place in (0..count).map(|step| (first + step) % count) {
-            let (_, end) = self.wires.ends(settings.connect_share());
-            match self.wires.within(end.min(until), connect(settings, place)).await {
-                Some(Ok(wire)) => {
-                    self.server.store(place, Ordering::Relaxed);
-                    return Ok(wire);
+        for position in (0..count).map(|step| (first + step) % count) {
+            let (_, end) = self.connections.ends(settings.connect_share());
+            match self.connections.within(end.min(until), connect(settings, position)).await {
+                Some(Ok(connection)) => {
+                    self.server.store(position, Ordering::Relaxed);
+                    return Ok(connection);
                 }
                 // Every server of a cluster knows the same users.
                 Some(Err(error)) if error.kind == SinkErrorKind::Misconfigured => return Err(error),
@@ -132,13 +133,13 @@ impl Core {
 
 /// One thing said; a PONG or an error is the answer.
 struct Ask {
-    say: BytesMut,
+    request: BytesMut,
     answer: Option<Result<(), String>>,
 }
 
 impl Exchange for Ask {
     fn poll_write(&mut self, out: &mut BytesMut) {
-        out.extend_from_slice(&std::mem::take(&mut self.say));
+        out.extend_from_slice(&std::mem::take(&mut self.request));
     }
 
     fn on_read(&mut self, read: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
@@ -159,8 +160,8 @@ impl Exchange for Ask {
     }
 }
 
-async fn connect(settings: &Settings, place: usize) -> Result<Wire<Info>, SinkError> {
-    let server = &settings.servers[place];
+async fn connect(settings: &Settings, position: usize) -> Result<Connection<Info>, SinkError> {
+    let server = &settings.servers[position];
     let failed = |why: io::Error| unsecured(&why);
     let stream = connect_tcp(server.host(), server.port()).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
@@ -170,20 +171,20 @@ async fn connect(settings: &Settings, place: usize) -> Result<Wire<Info>, SinkEr
         return Err(SinkError::new(SinkErrorKind::Misconfigured, detail));
     }
     let is_secure = settings.is_secure || info.tls_required;
-    let wire = if is_secure {
+    let connection = if is_secure {
         let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other);
         let tls = TlsConnector::from(Arc::new(settings.tls.clone()));
-        Wire::over(tls.connect(name.map_err(failed)?, stream).await.map_err(failed)?)
+        Connection::over(tls.connect(name.map_err(failed)?, stream).await.map_err(failed)?)
     } else {
-        Wire::over(stream)
+        Connection::over(stream)
     };
-    let mut wire = wire.greeted(info);
-    let hello = protocol::connect(&wire.greeting, &settings.login, is_secure).map_err(failed)?;
-    let mut ask = Ask { say: hello, answer: None };
-    wire.exchange(&mut ask).await.map_err(failed)?;
+    let mut connection = connection.greeted(info);
+    let hello = protocol::connect(&connection.greeting, &settings.login, is_secure).map_err(failed)?;
+    let mut ask = Ask { request: hello, answer: None };
+    connection.exchange(&mut ask).await.map_err(failed)?;
     match ask.answer {
         Some(Err(words)) => Err(not_let_in(words)),
-        _ => Ok(wire),
+        _ => Ok(connection),
     }
 }
 

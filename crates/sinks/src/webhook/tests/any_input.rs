@@ -5,9 +5,9 @@ use http::HeaderMap;
 use url::Url;
 
 use crate::webhook::{
+    endpoint::{UrlSource, endpoint_of},
     headers::{Credentials, headers},
     pattern::Pattern,
-    place::{Whose, place},
     sign::Key,
 };
 
@@ -101,15 +101,15 @@ fn no_topic_leads_anywhere_but_below_the_base_or_where_a_pattern_allows() {
             text.insert_str(0, "https://good.com/hooks/");
         }
         let Ok(topic) = Topic::parse(&text) else { continue };
-        let Ok(place) = place(topic.as_str(), Some(&base), &allowed) else { continue };
+        let Ok(endpoint) = endpoint_of(topic.as_str(), Some(&base), &allowed) else { continue };
         // Judged by the parser that a browser would use, on the text that goes out.
-        let url = Url::parse(&place.uri.to_string()).unwrap();
+        let url = Url::parse(&endpoint.uri.to_string()).unwrap();
         assert_eq!((url.scheme(), url.host_str(), url.port()), ("https", Some("good.com"), None), "{text:?}");
         assert_eq!((url.username(), url.password()), ("", None), "{text:?}");
         let decoded =
             url.path().to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
         assert!(!decoded.split('/').any(|segment| segment == ".."), "{text:?} became {url}");
-        if place.whose == Whose::Sinks {
+        if endpoint.source == UrlSource::Config {
             below += 1;
             assert!(
                 url.path() == "/hooks/base" || url.path().starts_with("/hooks/base/"),

@@ -21,19 +21,19 @@ use crate::{
 /// Answers one after the other, and the last one for ever.
 struct Script {
     answers: Vec<Vec<IpAddr>>,
-    asked: AtomicUsize,
+    lookups: AtomicUsize,
 }
 
 impl Script {
     fn new(answers: &[&[&str]]) -> Arc<Self> {
         let read = |texts: &&[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        Arc::new(Self { answers: answers.iter().map(read).collect(), asked: AtomicUsize::new(0) })
+        Arc::new(Self { answers: answers.iter().map(read).collect(), lookups: AtomicUsize::new(0) })
     }
 }
 
 impl Resolve for Script {
     fn resolve(&self, _: &str) -> std::pin::Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>> {
-        let turn = self.asked.fetch_add(1, Ordering::SeqCst).min(self.answers.len() - 1);
+        let turn = self.lookups.fetch_add(1, Ordering::SeqCst).min(self.answers.len() - 1);
         let answer = self.answers[turn].clone();
         Box::pin(async move { Ok(answer) })
     }
@@ -70,7 +70,7 @@ async fn a_name_that_turns_to_a_private_address_is_never_connected_to() {
         _ = error(&sink) => {}
         () = std::future::ready(()) => {}
     }
-    assert_eq!(resolver.asked.load(Ordering::SeqCst), 1, "resolved once per connection");
+    assert_eq!(resolver.lookups.load(Ordering::SeqCst), 1, "resolved once per connection");
     // The next connection gets the second answer, and that is refused as such.
     let outcome = sink.deliver(&to("a")).await.remove(0).unwrap_err();
     assert_eq!(outcome.kind, SinkErrorKind::Misconfigured);
@@ -91,7 +91,7 @@ async fn of_several_addresses_only_the_checked_ones_are_tried() {
     let outcome = sink(&config, resolver.clone()).deliver(&to("a")).await.remove(0);
     assert_eq!(outcome, Ok("200".into()));
     assert_eq!(server.requests()[0].header("host"), Some(format!("mixed.example:{port}")));
-    assert_eq!(resolver.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(resolver.lookups.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_name_that_changes_does_not_move_a_kept_connection() {
     for _ in 0..3 {
         assert!(sink.deliver(&to("a")).await[0].is_ok());
     }
-    assert_eq!((resolver.asked.load(Ordering::SeqCst), server.connections()), (1, 1));
+    assert_eq!((resolver.lookups.load(Ordering::SeqCst), server.connections()), (1, 1));
     server.stop();
     server.again();
     let error = loop {

@@ -10,8 +10,10 @@
 //!   A frame is on disk before anybody is answered, so that whatever was answered before the backup began is in it.
 //! * Claims are copied as they come: one that is missing means that the message waits, one too many that its lease must end first.
 //!
-//! The copy carries a [marker](MARKER) until it is whole and synced; a folder with it is not opened.
+//! The copy carries a [marker](MARKER) until it is whole and synced; a folder with it is not opened. A copy that fails is taken away again.
 
+mod entries;
+mod folder;
 mod journal;
 mod source;
 
@@ -19,14 +21,20 @@ use std::{collections::BTreeMap, io, path::Path};
 
 use duly_core::store::{StoreError, StoreErrorKind};
 
-use self::source::Source;
+pub(super) use self::folder::{UNSOUND, refusal};
+pub use self::folder::{mark_sound, mark_unsound};
+use self::{
+    entries::Entries,
+    folder::{MARKER, begin},
+    source::Source,
+};
 use super::{
-    disk::{self, Disk, RealDisk},
+    disk::{Disk, RealDisk},
+    index::Place,
     manifest::{self, Manifest},
+    table::{live_keys, read_entry},
 };
 
-/// A folder with this file in it is a copy that was not finished.
-pub(super) const MARKER: &str = "backup-unfinished";
 /// After so many passes the folder changes faster than it can be copied.
 const PASSES_MAX: usize = 100;
 /// Bytes read at once.
@@ -41,12 +49,15 @@ pub struct BackupReport {
     pub bytes: u64,
     /// How often the folder was gone through: more than once if it changed meanwhile.
     pub passes: u64,
+    /// Messages in the copy whose bytes do not match their checksums. They were so in the original.
+    pub damaged: u64,
 }
 
 /// Copies the data folder `from` to `to`, which must be missing or empty.
 ///
 /// The copy opens like the original and has everything that was accepted before the call; of what was accepted during
-/// the call it may have a part. A server may have `from` open meanwhile. Blocks its thread.
+/// the call it may have a part. A server may have `from` open meanwhile. Files that do not fit together are an error, and nothing is left of the
+/// copy; single messages whose bytes are damaged are copied and [counted](BackupReport::damaged). Blocks its thread.
 pub fn backup(from: &Path, to: &Path) -> Result<BackupReport, StoreError> {
     backup_telling(from, to, &mut |_, _| {})
 }
@@ -58,42 +69,16 @@ pub fn backup_telling(
     tell: &mut dyn FnMut(u64, u64),
 ) -> Result<BackupReport, StoreError> {
     let source = Source::new(from)?;
-    begin(from, to)?;
+    let made = begin(from, to)?;
     let mut copy = Copy { source, to, files: BTreeMap::new(), told: (0, 0), tell };
-    let (whole, passes) = copy.passes()?;
-    copy.finish(&whole)?;
-    let bytes = copy.files.values().map(|file| file.len).sum();
-    Ok(BackupReport { files: copy.files.len() as u64 + 1, bytes, passes })
+    copy.whole().inspect_err(|_| {
+        copy.take_away();
+        made.undo();
+    })
 }
 
 fn failed(doing: impl std::fmt::Display) -> impl FnOnce(io::Error) -> StoreError {
     move |error| super::recover::io_error(&doing.to_string(), error)
-}
-
-/// Makes the folder for the copy, and marks it as not finished.
-fn begin(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let refused = |why: &str| {
-        Err(StoreError::new(StoreErrorKind::Unavailable, format!("the folder {} {why}", to.display())))
-    };
-    let access = disk::make_private(to).map_err(failed(format!("making the folder {}", to.display())))?;
-    access.warn(to);
-    let paths = from.canonicalize().and_then(|from| Ok((from, to.canonicalize()?)));
-    let (from, own) = paths.map_err(failed("finding the folders"))?;
-    if own.starts_with(&from) {
-        return refused("lies inside the data folder; choose one outside of it");
-    }
-    let names = RealDisk.list(to).map_err(failed(format!("listing the folder {}", to.display())))?;
-    if names.iter().any(|name| name == MARKER) {
-        return refused("holds a backup that was not finished; remove it and begin again");
-    }
-    if !names.is_empty() {
-        return refused("is not empty; choose another");
-    }
-    let marked = RealDisk.open(&to.join(MARKER)).and_then(|file| file.sync());
-    marked.and_then(|()| RealDisk.sync_dir(to)).map_err(failed(format!("writing {MARKER}")))?;
-    // The folder's own name must be as durable as what is in it; one that is not ours to read was there before.
-    let _ = own.ancestors().skip(1).try_for_each(|above| RealDisk.sync_dir(above));
-    Ok(())
 }
 
 /// How much of a file is copied.
@@ -103,6 +88,8 @@ struct Copied {
     /// Of all of it.
     crc: u32,
     dirty: bool,
+    /// What is in it, if it is the data of a table.
+    entries: Entries,
 }
 
 /// A copy under way.
@@ -129,6 +116,57 @@ impl From<StoreError> for Stopped {
 }
 
 impl Copy<'_> {
+    fn whole(&mut self) -> Result<BackupReport, StoreError> {
+        let (whole, passes) = self.passes()?;
+        let damaged = self.damaged(&whole)?;
+        if damaged > 0 {
+            // Before the copy is whole: a crash between the two must not leave one that opens.
+            mark_unsound(self.to, &format!("{damaged} of its messages cannot be read."))?;
+        }
+        self.finish(&whole)?;
+        let bytes = self.files.values().map(|file| file.len).sum();
+        Ok(BackupReport { files: self.files.len() as u64 + 1, bytes, passes, damaged })
+    }
+
+    /// Messages that are alive in a table and cannot be read. Only tables that are known to have damage are read for it: it may be that of a message
+    /// that is gone.
+    fn damaged(&self, manifest: &Manifest) -> Result<u64, StoreError> {
+        let mut count = 0;
+        for line in &manifest.tables {
+            let name = format!("table-{}.data", line.number);
+            if !self.files.get(&name).is_some_and(|file| file.entries.is_damaged()) {
+                continue;
+            }
+            let read = || -> io::Result<u64> {
+                let data = RealDisk.open(&self.to.join(&name))?;
+                let keys = std::fs::read(self.to.join(format!("table-{}.keys", line.number)))?;
+                let mut count = 0;
+                for key in live_keys(&keys) {
+                    match read_entry(&*data, Place { file: line.number, off8: key.off8 }) {
+                        Err(error) if error.kind() == io::ErrorKind::InvalidData => count += 1,
+                        read => drop(read?),
+                    }
+                }
+                Ok(count)
+            };
+            count += read().map_err(failed(format!("reading {name} of the copy")))?;
+        }
+        Ok(count)
+    }
+
+    /// Removes what was copied; the marker last, so that what cannot be removed is never taken for a copy.
+    fn take_away(&self) {
+        let names = self.files.keys().map(String::as_str).chain([manifest::NAME, "manifest.new", UNSOUND]);
+        let removed = names.map(|name| RealDisk.remove(&self.to.join(name))).all(|removed| match removed {
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            Ok(()) => true,
+        });
+        if removed {
+            // One that stays says that the copy is none.
+            let _ = RealDisk.remove(&self.to.join(MARKER));
+        }
+    }
+
     /// Goes through the folder until it did not change meanwhile. Gives the manifest of the last pass.
     fn passes(&mut self) -> Result<(Manifest, u64), StoreError> {
         for pass in 1..=PASSES_MAX as u64 {
@@ -177,6 +215,9 @@ impl Copy<'_> {
                 read.map_err(|error| Stopped::Gone(source::damaged(name, error)))?;
                 copy.write_at(bytes, known.len).map_err(failed(format!("writing {name}")))?;
                 known.crc = crc32c::crc32c_append(known.crc, bytes);
+                if crc.is_none() {
+                    known.entries.take(bytes);
+                }
                 known.len += part as u64;
                 known.dirty = true;
                 self.told.0 += part as u64;
@@ -198,7 +239,7 @@ impl Copy<'_> {
             file.write_at(bytes, 0)
         });
         put.map_err(failed(format!("writing {name}")))?;
-        *known = Copied { len: bytes.len() as u64, crc: 0, dirty: true };
+        *known = Copied { len: bytes.len() as u64, dirty: true, ..Copied::default() };
         self.told = (self.told.0 + bytes.len() as u64, self.told.1);
         (self.tell)(self.told.0, self.told.1.max(self.told.0));
         Ok(())

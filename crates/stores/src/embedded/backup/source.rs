@@ -10,6 +10,7 @@ use duly_core::store::{StoreError, StoreErrorKind};
 
 use super::{
     super::{
+        disk::Disk,
         manifest::{self, Manifest},
         recover,
     },
@@ -34,9 +35,11 @@ pub(super) fn damaged(name: &str, error: io::Error) -> StoreError {
 impl Source {
     pub(super) fn new(folder: &Path) -> Result<Self, StoreError> {
         let what = match folder.join(manifest::NAME).try_exists() {
-            Ok(true) if !folder.join(super::MARKER).exists() => return Ok(Self(folder.to_owned())),
-            Ok(true) => "is itself a backup that was not finished",
-            Ok(false) => "is no data folder: it has no manifest",
+            Ok(true) => match super::refusal(&super::RealDisk.list(folder).unwrap_or_default()) {
+                None => return Ok(Self(folder.to_owned())),
+                Some(why) => why,
+            },
+            Ok(false) => "is no data folder: it has no manifest".into(),
             Err(error) => return Err(failed(format!("reading {}", folder.display()))(error)),
         };
         Err(StoreError::new(StoreErrorKind::Unavailable, format!("{} {what}", folder.display())))

@@ -134,6 +134,11 @@ impl<'a> Peek<'a> {
         self.0.len()
     }
 
+    /// The bytes of the entry.
+    pub(in crate::embedded) fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
     pub(in crate::embedded) fn version(self) -> u64 {
         version_in(self.0)
     }

@@ -118,8 +118,8 @@ fn take_long<'a>(rest: &mut &'a [u8]) -> Result<&'a str, Garbled> {
     take_text(rest, usize::from(len))
 }
 
-/// Reads properties until `after` bytes are left. Their count is a check only: it is written in one byte, and there may be
-/// more of them than that counts.
+/// Reads properties until `after` bytes are left. Their count is only checked: it is the low byte, as there may be more of them than a
+/// byte counts.
 fn take_properties(rest: &mut &[u8], after: usize) -> Result<Properties, Garbled> {
     let [count] = take(rest)?;
     let mut properties = Properties::default();

@@ -16,8 +16,8 @@ const BODY_BYTES_MAX: usize = 1 << 30;
 /// Properties that an entry can hold, so that its head stays well below the rest of those 32 bits.
 const PROPERTIES_MAX: usize = 1 << 14;
 
-/// Whether the message can be written down: every length fits the field that it has in an entry. The parser of each name
-/// makes sure of its own; properties and bodies also come from callers that check nothing.
+/// Whether every length of the message fits its field in an entry. Names are limited by their parsers; properties and bodies may come
+/// from callers that did not check them.
 pub(in crate::embedded) fn fits(message: &StoredMessage) -> bool {
     let mut properties = message.properties.iter();
     message.body.len() <= BODY_BYTES_MAX
@@ -135,7 +135,7 @@ fn encode_parts(m: &StoredMessage, stored: &Beside<'_>, lane: u32, out: &mut Vec
         put_time(out, at);
     }
     if has_properties {
-        // The low byte of their count: the length of the head says how many there are.
+        // Only the low byte of their count: the length of the head says where they end.
         out.push(m.properties.len() as u8);
         for (name, value) in m.properties.iter() {
             put_short(out, name);
@@ -155,7 +155,7 @@ fn encode_parts(m: &StoredMessage, stored: &Beside<'_>, lane: u32, out: &mut Vec
     entry[0..4].copy_from_slice(&(len as u32).to_le_bytes());
 }
 
-/// Priorities as they sort: the higher goes first.
+/// A rank sorts before larger ones: the highest priority has the smallest.
 fn rank(priority: Priority) -> u8 {
     9 - priority.get()
 }
@@ -180,7 +180,7 @@ fn put_long(out: &mut Vec<u8>, text: &str) {
 
 fn put_retry(out: &mut Vec<u8>, retry: &RetryOverride) {
     let backoff = retry.backoff.map_or(0, |backoff| backoff as u8);
-    // All ones stands for "not said": no real value is that large.
+    // All ones means "not set": no real value is that large.
     out.extend_from_slice(&retry.attempts.unwrap_or(u32::MAX).to_le_bytes());
     out.push(backoff);
     out.extend_from_slice(&retry.min.map_or(u64::MAX, millis).to_le_bytes());

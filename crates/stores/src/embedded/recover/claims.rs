@@ -1,4 +1,4 @@
-//! What was claimed when the process ended.
+//! Restores what was claimed when the last process ended.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,13 +10,13 @@ use duly_core::store::{Holder, StoreError};
 
 use super::{
     super::{
+        background::is_full,
         disk::Disk,
         engine::Engine,
         entry::Peek,
-        flight::{ClaimLog, Flight, Held, Loss, Note, end_of_notes, read_notes},
+        in_flight::{ClaimLog, ClaimRecord, ClaimedMessage, Loss, end_of_records, read_records},
         index::{Marks, Place},
-        keeper::is_full,
-        lanes::NearKey,
+        lanes::ReleaseKey,
         table::{read_all, read_entry},
     },
     Opening, io_error, numbered,
@@ -24,9 +24,9 @@ use super::{
 };
 
 impl Opening<'_> {
-    /// What was claimed: receipts stay valid, and what this process had in hand when it ended is lost.
+    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost.
     pub(super) fn restore_claims(&mut self) -> Result<(), StoreError> {
-        let mut notes: BTreeMap<u64, Note> = BTreeMap::new();
+        let mut records: BTreeMap<u64, ClaimRecord> = BTreeMap::new();
         let mut newest = None;
         for number in
             numbered(self.names, "claims").into_iter().filter(|number| *number >= self.manifest.claims)
@@ -37,97 +37,97 @@ impl Opening<'_> {
             let bytes =
                 read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), error))?;
             if len > 0 {
-                newest = Some((file, end_of_notes(&bytes))).filter(|(_, end)| *end < len);
+                newest = Some((file, end_of_records(&bytes))).filter(|(_, end)| *end < len);
             }
-            for note in read_notes(&bytes) {
-                if note.released {
-                    notes.remove(&note.token);
+            for record in read_records(&bytes) {
+                if record.released {
+                    records.remove(&record.token);
                 } else {
-                    notes.insert(note.token, note);
+                    records.insert(record.token, record);
                 }
             }
         }
         let has_room = self.claims.has_room().map_err(|error| io_error("reading the claims log", error))?;
         if let Some((file, end)) = newest.filter(|_| !has_room) {
-            // The disk is full: claims go on for a while where there is room laid down for them.
+            // The disk is full. The newest log still has allocated room: claims go on there for a while.
             self.claims = ClaimLog::at(file, end);
         }
-        // A later claim of the same version says that the earlier one was handed back: a power cut may have forgotten it.
+        // Of two claims of the same version, the earlier one was released: a power cut may have lost the record of that.
         let latest: HashMap<(u64, u64), u64> =
-            notes.values().map(|note| ((note.hash, note.version), note.token)).collect();
-        notes.retain(|token, note| latest.get(&(note.hash, note.version)) == Some(token));
-        // A power cut may have forgotten claims: tokens of this opening must be larger than any it gave out. The
-        // number of the segment laid down for it is new and durable.
-        let next_token = u64::from(self.engine.journal.current()) << 32;
-        self.engine.flight = Flight::starting_at(next_token);
-        // If one was claimed alone because it was suspected, it is the one to blame.
+            records.values().map(|record| ((record.hash, record.version), record.token)).collect();
+        records.retain(|token, record| latest.get(&(record.hash, record.version)) == Some(token));
+        // A power cut may have lost claims, and their tokens must not be used again. The number of the segment that this opening
+        // laid down is new and durable: tokens begin with it.
+        self.engine.in_flight.start_after(u64::from(self.engine.journal.current()) << 32);
+        // A message that was claimed alone was suspected before: it is blamed, and the others are not.
         let mut blamed = false;
-        for note in notes.values().filter(|note| note.alone && !note.client) {
-            blamed = blamed || self.claimed(note)?.is_some();
+        for record in records.values().filter(|record| record.alone && !record.client) {
+            blamed = blamed || self.claimed(record)?.is_some();
         }
-        // One at a time: all bodies together may be more than fits into memory.
-        for note in notes.values() {
-            let Some((place, bytes)) = self.claimed(note)? else { continue };
-            let loss = match note {
-                Note { client: true, .. } => Loss::Lease,
-                Note { alone: false, .. } if blamed => Loss::ProcessByOther,
+        // One at a time: all bodies together may not fit into memory.
+        for record in records.values() {
+            let Some((place, bytes)) = self.claimed(record)? else { continue };
+            let loss = match record {
+                ClaimRecord { client: true, .. } => Loss::Lease,
+                ClaimRecord { alone: false, .. } if blamed => Loss::ProcessByOther,
                 _ => Loss::Process,
             };
-            self.hold(note, loss, place, &bytes);
+            self.hold(record, loss, place, &bytes);
         }
         self.write_held()
     }
 
-    /// The entry that a note speaks of, if it is still that version of it.
-    fn claimed(&self, note: &Note) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
-        let places: Vec<Place> = self.engine.index.candidates(note.hash).map(|(place, _)| place).collect();
+    /// The entry that a record names, if the message still has that version.
+    fn claimed(&self, record: &ClaimRecord) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
+        let places: Vec<Place> = self.engine.index.candidates(record.hash).map(|(place, _)| place).collect();
         for place in places {
             let Some(file) = self.engine.file(place) else { continue };
             let bytes = match read_entry(&*file, place) {
-                // Damaged: found again when its turn comes, and set aside then.
+                // It is damaged: it is quarantined when its turn comes.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
                 read => read.map_err(|error| {
                     io_error(&format!("reading byte {} of file {}", place.offset(), place.file), error)
                 })?,
             };
-            if version_of(&bytes) == note.version {
+            if version_of(&bytes) == record.version {
                 return Ok(Some((place, bytes)));
             }
         }
         Ok(None)
     }
 
-    /// What a client holds stays its own. What the process held was lost with it: its lease is over, and it is dealt with like all
-    /// such claims, once there is room for that.
-    fn hold(&mut self, note: &Note, loss: Loss, place: Place, bytes: &[u8]) {
-        // What cannot be read waits again, and is set aside when its turn comes.
+    /// Restores one claim. A client keeps its lease. The lease of a claim of the last process has ended: the claim is lost like any
+    /// other whose lease ended, once there is room to write that.
+    fn hold(&mut self, record: &ClaimRecord, loss: Loss, place: Place, bytes: &[u8]) {
+        // A message that cannot be read is pending again, and is quarantined when its turn comes.
         let Ok(peek) = Peek::framed(bytes) else { return };
-        let Ok(key) = NearKey::of(peek) else { return };
-        self.uncount(note.hash, place, bytes);
-        let Some(marks) = self.engine.index.marks(note.hash, place) else { return };
-        self.engine.index.set_marks(note.hash, place, Marks { claimed: true, ..marks });
-        if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
-            lane.in_flight += 1;
+        let Ok(key) = ReleaseKey::of(peek) else { return };
+        self.uncount(record.hash, place, bytes);
+        let Some(marks) = self.engine.index.marks(record.hash, place) else { return };
+        self.engine.index.set_marks(record.hash, place, Marks { claimed: true, ..marks });
+        if let Some(mut lane) = self.engine.lanes.get_mut(peek.lane()) {
+            lane.restore_claim();
         }
-        let lease_ms = if note.client { note.lease_ms } else { 0 };
+        let lease_ms = if record.client { record.lease_ms } else { 0 };
         let lease_end = self.engine.now.mono().saturating_add(Duration::from_millis(u64::from(lease_ms)));
-        let holder = if note.client { Holder::Client } else { Holder::Process };
-        let held = Held {
+        let holder = if record.client { Holder::Client } else { Holder::Process };
+        let held = ClaimedMessage {
             id: key.id,
-            hash: note.hash,
+            hash: record.hash,
             place,
             lane: peek.lane(),
             ready: key.ready,
-            version: note.version,
+            version: record.version,
             holder,
-            alone: note.alone,
+            alone: record.alone,
+            only: record.only,
             lease_end,
             loss,
-            head: Held::remembered(peek.head()),
+            head: ClaimedMessage::remembered(peek.head()),
             bytes: bytes.len() as u32,
             rank: key.rank,
         };
-        self.engine.flight.hold(lease_end, vec![(note.token, held)]);
+        self.engine.in_flight.hold(lease_end, vec![(record.token, held)]);
     }
 
     /// Begins the log of this opening.
@@ -136,24 +136,24 @@ impl Opening<'_> {
         dir: &Path,
         engine: &mut Engine,
     ) -> Result<ClaimLog, StoreError> {
-        let number = engine.file_number();
+        let number = engine.sequences.file_number();
         let name = format!("claims-{number}");
         let file =
             disk.open(&dir.join(&name)).map_err(|error| io_error(&format!("opening {name}"), error))?;
         match file.allocate(ClaimLog::room(engine.options.segment_bytes)) {
-            // What is there must open also on a full disk. Half laid down it would only hold the room that is missing.
+            // The store must open on a full disk, too. A log that is allocated in part would only take room that is missing.
             Err(error) if is_full(&error) => file.set_len(0),
             laid_down => laid_down,
         }
         .map_err(|error| io_error("laying down the claims log", error))?;
-        engine.claim_files.push(number);
+        engine.in_flight.add_log(number);
         Ok(ClaimLog::new(file))
     }
 
-    /// Writes what clients hold to the log of this opening. The older logs know it as well, for as long as they are needed.
+    /// Writes what clients have claimed to the log of this opening. The older logs name it as well, while they are needed.
     fn write_held(&self) -> Result<(), StoreError> {
-        let held = self.engine.flight.iter().filter(|(_, held)| held.holder == Holder::Client);
-        let held = held.map(|(token, held)| Note {
+        let held = self.engine.in_flight.iter().filter(|(_, held)| held.holder.is_client());
+        let held = held.map(|(token, held)| ClaimRecord {
             hash: held.hash,
             token,
             version: held.version,
@@ -161,6 +161,7 @@ impl Opening<'_> {
                 .unwrap_or(u32::MAX),
             client: true,
             alone: held.alone,
+            only: held.only,
             released: false,
         });
         match self.claims.write(held) {

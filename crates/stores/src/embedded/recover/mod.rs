@@ -1,39 +1,42 @@
-//! Opening: the manifest's files, then the journal's tail, then what was claimed when the process ended.
+//! Opens a data folder: reads the files that the manifest names, replays the journal, and restores the claims of the last process.
 
 mod claims;
-mod relief;
+mod memory;
 mod replay;
 mod segments;
 mod tables;
 
 use std::{
-    collections::{BTreeMap, HashMap},
     path::Path,
     sync::{Arc, Condvar, Mutex, RwLock, atomic::AtomicU64},
 };
 
 use duly_core::{
     Now,
-    store::{StoreError, StoreErrorKind, Totals},
+    store::{StoreError, StoreErrorKind},
 };
 
 use self::segments::unused_segments;
 use super::{
     Options, Shared,
-    backup::MARKER,
-    damage::{Damaged, SetAside},
+    background::is_full,
+    backup,
+    buckets::Buckets,
+    buffer::Buffer,
+    damage::{Damaged, DamagedMessages},
     disk::{Disk, DiskFile},
     ended::Ended,
-    engine::{Buffer, Engine},
-    flight::{ClaimLog, Flight},
+    engine::Engine,
+    in_flight::{ClaimLog, InFlight},
     index::{Index, Marks, Place},
-    journal::Tail,
-    keeper::is_full,
-    lanes::Lanes,
-    manifest::{self, FORMAT, Manifest},
-    measure::Timing,
-    moving::blocked::BlockedTables,
+    journal::Journal,
+    lanes::{LaneState, Lanes},
+    lifecycle::Lifecycle,
+    manifest::{self, FORMAT, JournalStart, Manifest},
+    metrics::Timing,
     segment::{UNNAMED, lay_down},
+    sequences::Sequences,
+    tables::Tables,
     wheel::Opened,
 };
 
@@ -51,12 +54,22 @@ pub(super) fn io_error(doing: &str, error: std::io::Error) -> StoreError {
         _ if is_full(&error) => StoreErrorKind::Full,
         _ => StoreErrorKind::Unavailable,
     };
-    StoreError::new(kind, format!("{doing} failed: {error}")).with_source(error)
+    StoreError::new(kind, format!("{doing} failed: {error}{}", hint(&error))).with_source(error)
 }
 
-/// Opening takes a segment of the journal. One is kept ready for it, but a disk that is full again and again uses that up too.
+/// What to do about an error that names no reason of its own.
+pub(super) fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::FileTooLarge => {
+            "; this process, or the file system, allows no file of that size: raise the limit (ulimit -f)"
+        }
+        _ => "",
+    }
+}
+
+/// Opening takes a segment of the journal. One is kept ready for that, but openings on a full disk use it up.
 fn no_segment(dir: &Path, bytes: u64, error: std::io::Error) -> StoreError {
-    if !is_full(&error) {
+    if !is_full(&error) || error.kind() == std::io::ErrorKind::FileTooLarge {
         return io_error("laying down the journal", error);
     }
     let what = format!(
@@ -68,7 +81,7 @@ fn no_segment(dir: &Path, bytes: u64, error: std::io::Error) -> StoreError {
     StoreError::new(StoreErrorKind::Full, what).with_source(error)
 }
 
-/// Opens the folder and brings everything in memory to where it was.
+/// Opens the folder and rebuilds the state in memory.
 pub(super) fn open(
     dir: &Path,
     options: Options,
@@ -84,11 +97,8 @@ pub(super) fn open(
         _ => io_error(&format!("opening the data folder {}", dir.display()), error),
     })?;
     let names = disk.list(dir).map_err(|error| io_error("listing the data folder", error))?;
-    if names.iter().any(|name| name == MARKER) {
-        return Err(damaged(format!(
-            "{} is a backup that was not finished; make it again, or open another",
-            dir.display()
-        )));
+    if let Some(why) = backup::refusal(&names) {
+        return Err(damaged(format!("{} {why}", dir.display())));
     }
     let mut opening = Opening::new(dir, disk, &names, options, now)?;
     opening.load_tables()?;
@@ -96,11 +106,11 @@ pub(super) fn open(
     let mut opening = opening.replay_journal()?;
     opening.restore_claims()?;
     opening.upgrade()?;
-    opening.remove_strangers()?;
+    opening.remove_orphan_files()?;
     Ok((opening.into_shared(), lock))
 }
 
-/// The numbers in the names of files of a kind, ascending. A copy that somebody made beside one is none of them.
+/// The numbers in the names of files of a kind, ascending. Names with anything after the number do not count.
 pub(super) fn numbered(names: &[String], kind: &str) -> Vec<u32> {
     let suffixes: &[&str] = if kind == "table" { &[".data", ".keys"] } else { &[""] };
     let number = |name: &String| {
@@ -144,14 +154,8 @@ impl<'a> Opening<'a> {
                 ));
             }
             None => {
-                let fresh = Manifest {
-                    format: FORMAT,
-                    journal_start: 1,
-                    first_frame: 1,
-                    next_frame: 1,
-                    salted_from: 0,
-                    ..Manifest::default()
-                };
+                let journal = JournalStart { segment: 1, first_frame: 1, next_frame: 1 };
+                let fresh = Manifest { format: FORMAT, journal, ..Manifest::default() };
                 manifest::write(&*disk, dir, &fresh)
                     .map_err(|error| io_error("writing the first manifest", error))?;
                 fresh
@@ -171,53 +175,32 @@ impl<'a> Opening<'a> {
         };
         disk.sync_dir(dir).map_err(|error| io_error("syncing the data folder", error))?;
         manifest.salted_from = manifest.salted_from.min(first.number);
-        let mut journal = Tail::new(first, manifest.next_frame, segment_bytes);
-        journal.spares = ready;
-        journal.salted_from = manifest.salted_from;
+        let journal =
+            Journal::new(first, ready, manifest.journal.next_frame, segment_bytes, manifest.salted_from);
         let mut lanes = Lanes::default();
         for (line, place) in manifest.lanes.iter().zip(0..) {
             let lane = line.lane().ok_or_else(|| damaged("the manifest names a lane that cannot be"))?;
             let number = line.number.unwrap_or(place);
             lanes.add(number, lane);
-            if let Some(state) = lanes.get_mut(number) {
-                state.paused = line.paused;
+            if let Some(mut state) = lanes.get_mut(number) {
+                state.set_paused(line.paused);
             }
         }
         lanes.reserve(manifest.next_lane);
         let mut engine = Engine {
             now,
-            opened: Opened(manifest.opened),
             index: Index::new(),
             lanes,
-            buckets: BTreeMap::new(),
-            tables: HashMap::default(),
+            buckets: Buckets::new(Opened(manifest.opened)),
+            tables: Tables::default(),
             journal,
-            flight: Flight::default(),
+            in_flight: InFlight::new(numbered(names, "claims")),
             ended: Ended::new(options.retention, options.retention_max),
-            dead: Buffer::default(),
-            dead_count: 0,
-            totals: Totals::ever(manifest.accepted, manifest.delivered, manifest.cancelled, manifest.purged),
-            next_file,
-            next_version: manifest.next_version,
-            buffered: 0,
-            window: 0,
-            full: false,
-            closed: None,
-            stop: false,
-            graveyard: Vec::new(),
-            arriving: None,
-            splitting: None,
-            arriving_soon: None,
-            splitting_soon: None,
-            damaged: SetAside::default(),
-            blocked: BlockedTables::default(),
-            ended_over: Vec::new(),
-            slice_files: Vec::new(),
-            checkpointed_at: 0,
-            claim_files: numbered(names, "claims"),
-            writer_waits: false,
-            scratch: Vec::new(),
-            keeper_waits: false,
+            dead_buffer: Buffer::default(),
+            damaged: DamagedMessages::default(),
+            ever: manifest.ever.totals(),
+            sequences: Sequences::new(next_file, manifest.next_version),
+            lifecycle: Lifecycle::default(),
             options,
         };
         let claims = Self::new_claim_log(&*disk, dir, &mut engine)?;
@@ -228,25 +211,19 @@ impl<'a> Opening<'a> {
         self.disk.open(&self.dir.join(name)).map_err(|error| io_error(&format!("opening {name}"), error))
     }
 
-    /// Removes files that a crash left half made: nothing names them.
-    fn remove_strangers(&self) -> Result<(), StoreError> {
+    /// Removes files that a crash left behind: the manifest does not name them.
+    fn remove_orphan_files(&self) -> Result<(), StoreError> {
         let needed = |name: &String| {
             let number = |prefix: &str| numbered(std::slice::from_ref(name), prefix).first().copied();
             if let Some(table) = number("table") {
-                return self.engine.tables.contains_key(&table);
+                return self.engine.tables.has(table);
             }
             if let Some(slice) = number("ended") {
-                // Also those that are past retention by now: the manifest on disk names them until the next checkpoint.
-                let engine = &self.engine;
-                return engine
-                    .ended
-                    .slices
-                    .iter()
-                    .chain(&engine.ended_over)
-                    .any(|known| known.number == slice);
+                // Also one that is past retention by now: the manifest on disk names it until the next checkpoint.
+                return self.engine.ended.has_slice(slice);
             }
             if let Some(segment) = number("journal") {
-                return segment >= self.manifest.journal_start;
+                return segment >= self.manifest.journal.segment;
             }
             name != "manifest.new" && name != UNNAMED
         };
@@ -261,8 +238,8 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
-    /// Says in the manifest that segments are laid down as in the format of today, before the first of them is used: an
-    /// older version would take it for an unused one.
+    /// Writes the current format to the manifest before the first segment of that format is used: an older version would take such a
+    /// segment for an unused one.
     fn upgrade(&self) -> Result<(), StoreError> {
         if self.manifest.format == FORMAT {
             return Ok(());
@@ -281,16 +258,16 @@ impl<'a> Opening<'a> {
 }
 
 fn shared(dir: &Path, disk: Arc<dyn Disk>, engine: Engine, claims: ClaimLog) -> Shared {
-    let numbers = engine.lanes.numbered().map(|(_, state)| &state.lane);
+    let numbers = engine.lanes.iter().map(LaneState::lane);
     let lanes = numbers.filter_map(|lane| Some((lane.clone(), engine.lanes.number(lane)?))).collect();
     Shared {
         engine: Mutex::new(engine),
         committer: Condvar::new(),
-        keeper: Condvar::new(),
+        background: Condvar::new(),
         room: tokio::sync::Notify::new(),
         moved: tokio::sync::Notify::new(),
-        keeping: Mutex::new(()),
-        limbo: Mutex::new(()),
+        round: Mutex::new(()),
+        moves: Mutex::new(()),
         claims,
         timing: Timing::default(),
         progress: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! The journal's tail: what happened since the manifest.
+//! Replays the journal: what happened since the manifest was written.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     Opening, damaged, io_error, numbered,
 };
 
-/// More versions than can be given out and not be synced.
+/// More versions than can be given out and not yet be durable.
 const VERSIONS_FORGOTTEN_MAX: u64 = 1 << 20;
 
 /// The last whole frame of the journal, and the room for the header of the next.
@@ -34,13 +34,13 @@ impl LastFrame {
     fn of(name: &str, file: &Arc<dyn DiskFile>, segment: &[u8], start: usize, end: u64) -> Self {
         let whole = segment.len().min(end as usize);
         let mut bytes = segment[start..whole].to_vec();
-        // A torn frame may lie there, or lay there and was not cut for good.
+        // Zeros over the header of a torn frame that may follow: an earlier cut of it may not be durable.
         bytes.resize(bytes.len() + FRAME_HEADER.min(segment.len() - whole), 0);
         Self { name: name.to_owned(), file: file.clone(), start: start as u64, end, bytes }
     }
 
-    /// Makes it durable that the frame is there, and that none follows it. The process before may have ended between its
-    /// write and its sync; and after a failed sync a second one proves nothing, unless the bytes are written again.
+    /// Makes it durable that the frame is there, and that no frame follows it. The last process may have ended between its
+    /// write and its sync. After a failed sync, another sync proves nothing unless the bytes are written again.
     fn make_durable(&self) -> Result<(), StoreError> {
         let done = self.file.write_at(&self.bytes, self.start).and_then(|()| self.file.sync());
         done.map_err(|error| io_error(&format!("writing the end of {} again", self.name), error))
@@ -50,20 +50,20 @@ impl LastFrame {
 impl Opening<'_> {
     pub(super) fn replay_journal(mut self) -> Result<Self, StoreError> {
         let own = self.engine.journal.current();
-        let mut next = self.manifest.first_frame;
+        let mut next = self.manifest.journal.first_frame;
         let mut over: Option<String> = None;
         let mut last: Option<LastFrame> = None;
-        let start = self.manifest.journal_start;
+        let start = self.manifest.journal.segment;
         let listed = self.disk.list(self.dir).map_err(|error| io_error("listing the data folder", error))?;
         let numbers = numbered(&listed, "journal").into_iter().filter(|number| (start..own).contains(number));
-        for (at, number) in numbers.enumerate() {
+        for number in numbers {
             let name = format!("journal-{number}");
             let file = self.file(&name)?;
             let len = file.len().map_err(|error| io_error(&format!("reading {name}"), error))?;
             let bytes =
                 read_all(&*file, 0, len).map_err(|error| io_error(&format!("reading {name}"), error))?;
             let segment = Segment { number, file: file.clone(), salt: 0, live: 0, first: next };
-            self.engine.journal.segments.insert(at, segment);
+            self.engine.journal.add_replayed(segment);
             let found = self.replay_segment(number, &bytes, next)?;
             next = found.next;
             if (found.last.is_some() || matches!(found.end, End::Damaged(_) | End::Headless(_)))
@@ -92,17 +92,17 @@ impl Opening<'_> {
             if let (Some(start), End::Clean(end) | End::Torn(end)) = (found.last, found.end) {
                 last = Some(LastFrame::of(&name, &file, &bytes, start, end));
             }
-            self = self.relieve()?;
+            self = self.free_memory()?;
         }
-        if next < self.manifest.next_frame {
+        if next < self.manifest.journal.next_frame {
             let found = over.unwrap_or_else(|| "the journal ends".into());
             return Err(damaged(format!(
                 "{found}, although the manifest knows of frame {}; restore the folder from a backup",
-                self.manifest.next_frame - 1
+                self.manifest.journal.next_frame - 1
             )));
         }
         // Versions given out in frames that a power cut forgot are not given out again.
-        self.engine.next_version += VERSIONS_FORGOTTEN_MAX;
+        self.engine.sequences.skip_versions(VERSIONS_FORGOTTEN_MAX);
         self.engine.journal.start_at(next);
         last.map_or(Ok(()), |last| last.make_durable())?;
         self.remove_empty()?;
@@ -113,9 +113,8 @@ impl Opening<'_> {
         let salted = number >= self.manifest.salted_from;
         let mut fault = None;
         let found = read_segment(bytes, number, salted, next, |record| {
-            if record.frame >= self.manifest.next_frame {
-                // What no checkpoint covers brings the next one nearer, whoever wrote it.
-                self.engine.journal.appended += (RECORD_HEADER + record.body.len()) as u64;
+            if record.frame >= self.manifest.journal.next_frame {
+                self.engine.journal.note_replayed((RECORD_HEADER + record.body.len()) as u64);
             }
             match self.apply(number, &record) {
                 Ok(()) => true,
@@ -128,22 +127,12 @@ impl Opening<'_> {
         fault.map_or(Ok(found), Err)
     }
 
-    /// Removes segments without a whole frame: empty, in front of what is written next, they would look like damage.
+    /// Removes segments without a whole frame: an empty segment before a used one would look like damage.
     fn remove_empty(&mut self) -> Result<(), StoreError> {
-        let own = self.engine.journal.current();
-        let segments = &mut self.engine.journal.segments;
-        let firsts: Vec<u64> = segments.iter().skip(1).map(|segment| segment.first).collect();
-        // The next one begins with the same number: there is no frame in this one.
-        let empty: Vec<u32> = segments
-            .iter()
-            .zip(firsts)
-            .filter(|(segment, next)| segment.first == *next && segment.number != own)
-            .map(|(segment, _)| segment.number)
-            .collect();
+        let empty = self.engine.journal.remove_empty();
         if empty.is_empty() {
             return Ok(());
         }
-        segments.retain(|segment| !empty.contains(&segment.number));
         for number in empty {
             let name = format!("journal-{number}");
             self.disk
@@ -154,7 +143,7 @@ impl Opening<'_> {
     }
 
     fn apply(&mut self, segment: u32, record: &Record<'_>) -> Result<(), StoreError> {
-        let counted = record.frame >= self.manifest.next_frame;
+        let counted = record.frame >= self.manifest.journal.next_frame;
         match record.kind {
             Kind::Accepted | Kind::Changed => {
                 let place = Place::new(segment, record.offset);
@@ -164,7 +153,7 @@ impl Opening<'_> {
             Kind::Lane => {
                 let (number, lane) =
                     read_lane(record.body).ok_or_else(|| damaged("a lane in the journal cannot be read"))?;
-                // A smaller number that is not known is of a lane that was forgotten.
+                // A smaller number that is not known belongs to a lane that was forgotten.
                 if self.engine.lanes.is_new(number) {
                     self.engine.lanes.add(number, lane);
                 }
@@ -175,9 +164,9 @@ impl Opening<'_> {
                 let number =
                     record.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
                 if let Some(number) = number
-                    && let Some(state) = self.engine.lanes.get_mut(number)
+                    && let Some(mut state) = self.engine.lanes.get_mut(number)
                 {
-                    state.paused = record.body.get(4) == Some(&1);
+                    state.set_paused(record.body.get(4) == Some(&1));
                     self.engine.lanes.named_in(number, segment);
                 }
                 Ok(())
@@ -201,8 +190,8 @@ impl Opening<'_> {
         }
         self.engine.lanes.named_in(peek.lane(), place.file);
         let version = peek.version();
-        self.engine.next_version = self.engine.next_version.max(version + 1);
-        self.engine.totals.accepted += u64::from(accepted);
+        self.engine.sequences.saw_version(version);
+        self.engine.ever.accepted += u64::from(accepted);
         let known = self.find(hash, peek.id_text())?;
         if known.as_ref().is_some_and(|(_, old)| version <= version_of(old)) {
             return Ok(());
@@ -210,15 +199,15 @@ impl Opening<'_> {
         self.engine.journal.count(place.file, true);
         match known {
             Some((old, old_bytes)) => {
-                // Of what is damaged this entry tells the lane and the time: it is a later one of the same message.
+                // If the old entry is damaged, this one tells the lane and the time: it is of the same message.
                 let counted_as = if old_bytes.is_empty() { bytes } else { &old_bytes };
                 self.uncount_as(hash, old, counted_as, old_bytes.is_empty());
-                self.engine.leave(old, old_bytes.len() as u64);
-                let marks = self.engine.settle_down(hash, place, bytes);
+                self.engine.forget_place(old, old_bytes.len() as u64);
+                let marks = self.engine.place_entry(hash, place, bytes);
                 self.engine.index.replace(hash, old, place, Some(marks));
             }
             None => {
-                let marks = self.engine.settle_down(hash, place, bytes);
+                let marks = self.engine.place_entry(hash, place, bytes);
                 self.engine.index.insert(hash, place, marks);
             }
         }
@@ -239,18 +228,14 @@ impl Opening<'_> {
         {
             let counted_as = if old.is_empty() { peek.head() } else { &old };
             self.uncount_as(hash, place, counted_as, old.is_empty());
-            self.engine.leave(place, old.len() as u64);
+            self.engine.forget_place(place, old.len() as u64);
             self.engine.index.remove(hash, place);
         }
         if counted || !self.engine.ended.knows(hash, bytes) {
-            self.engine.keep(hash, peek.ended(), bytes);
+            self.engine.ended.keep(hash, peek.ended(), bytes);
         }
         if counted {
-            match peek.state() {
-                Some(duly_core::State::Delivered) => self.engine.totals.delivered += 1,
-                Some(duly_core::State::Cancelled) => self.engine.totals.cancelled += 1,
-                _ => self.engine.totals.purged += 1,
-            }
+            self.engine.count_end(peek.kind());
         }
         Ok(())
     }
@@ -259,25 +244,22 @@ impl Opening<'_> {
         self.uncount_as(hash, place, bytes, false);
     }
 
-    /// Takes the message at `place` out of the counts, by what `bytes` tell of it: its entry, or if that is damaged another one
-    /// of the same message, or a head.
+    /// Takes the message at `place` out of the counts. `bytes` is its entry, or if that is damaged another entry or a head of the same
+    /// message.
     fn uncount_as(&mut self, hash: u64, place: Place, bytes: &[u8], is_damaged: bool) {
         let Ok(peek) = Peek::of_head(bytes) else { return };
         let in_dead_table =
-            self.engine.tables.get(&place.file).is_some_and(|table| table.kind == TableKind::Dead);
+            self.engine.tables.get(place.file).is_some_and(|table| table.kind() == TableKind::Dead);
         let was_dead = if is_damaged { in_dead_table } else { peek.is_dead() };
         if was_dead {
-            self.engine.dead_count = self.engine.dead_count.saturating_sub(1);
-            if let Some(lane) = self.engine.lanes.get_mut(peek.lane()) {
-                lane.dead = lane.dead.saturating_sub(1);
-            }
+            self.engine.uncount_dead(peek.lane());
         } else if let Some(marks) = self.engine.index.marks(hash, place) {
             self.engine.uncount(place, marks, peek);
         }
     }
 
-    /// The live entry of an id, read from its place; without its bytes if it is damaged. The hash alone tells then that it is
-    /// the one, and a later record of the journal or the next claim finds out about it.
+    /// The live entry of an id, read from its place. A damaged entry is returned without bytes: then only the hash says that it is the one,
+    /// and a later record of the journal or the next claim finds the damage.
     pub(super) fn find(&self, hash: u64, id: &str) -> Result<Option<(Place, Vec<u8>)>, StoreError> {
         let places: Vec<Place> = self.engine.index.candidates(hash).map(|(place, _)| place).collect();
         for place in places {

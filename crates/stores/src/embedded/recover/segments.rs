@@ -14,7 +14,7 @@ use super::{
     io_error, numbered,
 };
 
-/// Takes the segments at the end that were laid down and never used, under new numbers: an empty one before a used one
+/// Takes the segments at the end of the journal that were never used, and gives them new numbers: an empty segment before a used one
 /// would look like damage.
 pub(super) fn unused_segments(
     dir: &Path,
@@ -25,7 +25,7 @@ pub(super) fn unused_segments(
     next_file: &mut u32,
 ) -> Result<VecDeque<Segment>, StoreError> {
     let mut unused = Vec::new();
-    let needed = |number: &u32| *number >= manifest.journal_start;
+    let needed = |number: &u32| *number >= manifest.journal.segment;
     for number in numbered(names, "journal").into_iter().rev().take_while(needed) {
         let salted = number >= manifest.salted_from;
         let name = format!("journal-{number}");

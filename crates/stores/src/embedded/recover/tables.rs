@@ -11,14 +11,14 @@ use super::{
         ended::Slice,
         entry::{self, Peek},
         index::{Marks, Place},
-        lanes::{Extent, NearKey},
+        lanes::{Extent, ReleaseKey},
         manifest::TableLine,
         table::{KEY_BYTES, KeyRecord, Table, TableKind, check_len, live_keys, read_all, read_entry},
     },
     Opening, damaged, io_error,
 };
 
-/// Keys gathered before they go into the index, so that they can go in by neighbourhood.
+/// Keys that are gathered before they go into the index, so that neighbours in its memory go in together.
 const STAGED_MAX: usize = 1 << 20;
 
 impl Opening<'_> {
@@ -31,7 +31,7 @@ impl Opening<'_> {
         }
         self.engine.index.insert_many(&mut self.staged);
         self.staged = Vec::new();
-        std::mem::take(&mut self.damaged).into_iter().for_each(|one| self.engine.set_aside(one));
+        std::mem::take(&mut self.damaged).into_iter().for_each(|one| self.engine.quarantine(one));
         Ok(())
     }
 
@@ -50,28 +50,19 @@ impl Opening<'_> {
         check_len(number, line.data_len).map_err(|error| {
             damaged(format!("{error}; it was written by an older version; restore the folder from a backup"))
         })?;
-        let mut table = Table::new(number, line.kind, data, keys);
-        table.data_len = line.data_len;
-        table.added_keys(&bytes);
-        if table.keys_crc != line.keys_crc {
+        let live: Vec<KeyRecord> = live_keys(&bytes).collect();
+        let table = Table::load(number, line.kind, (data, line.data_len), (keys, &bytes), live.len() as u64);
+        if table.keys().crc() != line.keys_crc {
             return Err(damaged(format!(
                 "table-{number}.keys does not match its checksum in the manifest; restore the folder from a backup"
             )));
         }
-        let live: Vec<KeyRecord> = live_keys(&bytes).collect();
-        let all = bytes.len() / KEY_BYTES;
         self.count_keys(line, &live)?;
-        table.live = live.len() as u64;
-        // Entry sizes are not in the keys: waste is estimated until the table is rewritten.
-        table.live_bytes = line.data_len * table.live / (all as u64).max(1);
         if line.kind == TableKind::Run {
-            self.announce(number, &live, line.data_len, &*table.data, &bytes)?;
+            self.add_extents(number, &live, line.data_len, &**table.data(), &bytes)?;
         }
-        let empty = table.live == 0;
-        self.engine.tables.insert(number, table);
-        if empty {
-            self.engine.bury(number);
-        }
+        self.engine.tables.insert(table);
+        self.engine.retire_if_empty(number);
         Ok(())
     }
 
@@ -80,22 +71,19 @@ impl Opening<'_> {
         let number = line.number;
         let near = line.kind == TableKind::Run;
         for key in live {
-            let Some(lane) = self.engine.lanes.get_mut(key.lane) else {
+            let Some(mut lane) = self.engine.lanes.get_mut(key.lane) else {
                 return Err(damaged(format!("table-{number} names lane {}, which is not known", key.lane)));
             };
             match line.kind {
-                TableKind::Dead => lane.dead += 1,
-                TableKind::Bucket { .. } | TableKind::Run => lane.pending += 1,
+                TableKind::Dead => lane.add_dead(),
+                TableKind::Bucket { .. } | TableKind::Run => lane.add_pending(),
             }
-            lane.near_count += u64::from(near);
-        }
-        if line.kind == TableKind::Dead {
-            self.engine.dead_count += live.len() as u64;
+            if near {
+                lane.add_near();
+            }
         }
         if let Some(slot) = line.kind.slot() {
-            let bucket = self.engine.buckets.entry(slot).or_default();
-            bucket.tables.push(number);
-            live.iter().for_each(|key| bucket.parts[slot.part(key.ready)] += 1);
+            self.engine.buckets.load_table(slot, number, live.iter().map(|key| key.ready));
         }
         let marks = Marks { claimed: false, near };
         self.staged.extend(live.iter().map(|key| (key.hash, Place { file: number, off8: key.off8 }, marks)));
@@ -105,8 +93,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Tells the lanes which stretches of a run are theirs.
-    fn announce(
+    /// Gives each lane its extent of a run.
+    fn add_extents(
         &mut self,
         number: u32,
         live: &[KeyRecord],
@@ -123,7 +111,7 @@ impl Opening<'_> {
         for (at, (lane, start)) in stretches.iter().enumerate() {
             let end = stretches.get(at + 1).map_or(len, |(_, start)| *start);
             let key = read_entry(data, Place::new(number, *start)).and_then(|bytes| {
-                let key = Peek::framed(&bytes).and_then(NearKey::of);
+                let key = Peek::framed(&bytes).and_then(ReleaseKey::of);
                 key.map_err(|_| io::ErrorKind::InvalidData.into())
             });
             let surveyed = match key {
@@ -133,10 +121,10 @@ impl Opening<'_> {
             };
             let (damaged, first) = surveyed
                 .map_err(|error| io_error(&format!("reading byte {start} of table-{number}.data"), error))?;
-            // Set aside once the index knows them.
+            // They are quarantined once the index has them.
             self.damaged.extend(damaged);
-            if let (Some((next, key)), Some(state)) = (first, self.engine.lanes.get_mut(*lane)) {
-                state.extents.push(Extent { table: number, next, end, key });
+            if let (Some((next, key)), Some(mut state)) = (first, self.engine.lanes.get_mut(*lane)) {
+                state.add_extent(Extent { table: number, next, end, key });
             }
         }
         Ok(())
@@ -147,17 +135,16 @@ impl Opening<'_> {
             let name = format!("ended-{}", line.number);
             let slice = Slice::load(line.number, self.file(&name)?, line.len)
                 .map_err(|error| io_error(&format!("reading {name}"), error))?;
-            if (slice.file_len, slice.file_crc) != (line.len, line.crc) {
+            if slice.file_state() != (line.len, line.crc) {
                 return Err(damaged(format!(
                     "{name} does not match its checksum in the manifest; restore the folder from a backup"
                 )));
             }
-            self.engine.ended.slices.push_back(slice);
+            self.engine.ended.load(slice);
         }
-        self.engine.next_file += 1;
-        let number = self.engine.next_file;
+        let number = self.engine.sequences.file_number();
         let file = self.file(&format!("ended-{number}"))?;
-        self.engine.slice_files.push((number, file));
+        self.engine.ended.add_file(number, file);
         Ok(())
     }
 }

@@ -4,11 +4,11 @@ use crate::embedded::test_bed::{Bed, message, now, tiny};
 /// What a sweep at `at` takes out of the claims to lose it.
 fn met(bed: &Bed, at: Now) -> Vec<(u64, Receipt)> {
     let mut engine = bed.shared.engine();
-    let tokens = engine.flight.ended(at.mono(), 10);
+    let tokens = engine.in_flight.ended(at.mono(), 10);
     tokens
         .into_iter()
         .map(|token| {
-            let id = engine.flight.get_mut(token).unwrap().id.clone();
+            let id = engine.in_flight.get_mut(token).unwrap().id.clone();
             (token, Receipt { shard: 0, token, id })
         })
         .collect()
@@ -28,15 +28,15 @@ fn a_claim_extended_while_its_end_cannot_be_written_ends_later() {
         assert_eq!(extended, [Settled::Done]);
         let spares = {
             let mut engine = bed.shared.engine();
-            engine.full = true;
-            std::mem::take(&mut engine.journal.spares)
+            engine.lifecycle.set_full(true);
+            engine.journal.take_spares()
         };
         let error = bed.shared.lose_or_wait(now(60_000), &ended).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
         {
             let mut engine = bed.shared.engine();
-            engine.full = false;
-            engine.journal.spares = spares;
+            engine.lifecycle.set_full(false);
+            spares.into_iter().for_each(|spare| engine.journal.add_spare(spare));
         }
         assert_eq!(bed.shared.end_leases(now(60_000)).await.unwrap(), 0);
         assert_eq!(bed.shared.end_leases(now(119_000)).await.unwrap(), 1);
@@ -51,7 +51,7 @@ fn a_claim_met_before_its_end_is_met_again() {
         let bed = Bed::open(folder.path(), tiny());
         bed.insert(0, [message("work", 1, 0, 10)]).await;
         let token = bed.claim(0, "work", 1).await.messages[0].receipt.token;
-        bed.shared.engine().flight.look_again(token, now(30_000).mono());
+        bed.shared.engine().in_flight.look_again(token, now(30_000).mono());
         bed.shared.end_leases(now(30_000)).await.unwrap();
         assert!(bed.claim(30_000, "work", 1).await.messages.is_empty());
         bed.shared.end_leases(now(60_000)).await.unwrap();

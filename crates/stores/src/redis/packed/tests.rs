@@ -48,7 +48,7 @@ fn what_was_packed_before_there_was_a_time_of_acceptance_is_still_read() {
 #[test]
 fn scripts_and_this_file_call_a_lost_claim_the_same() {
     let prelude = include_str!("../scripts/prelude.lua");
-    assert!(prelude.contains(&format!("local LOST = {}\n", Outcome::Lost as u8)));
+    assert!(prelude.contains(&format!("local LOST, ALONE = {}, ", Outcome::Lost as u8)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 --
 -- KEYS    as in prelude.lua
 -- ARGV    lane, end of the leases in microseconds of the store's time, their span in microseconds, holder
---         (0 process, 1 client), instance, number of the call, the token by which this node owns the lane in this shard
+--         (0 process, 1 client, 2 client that is given nothing else), instance, number of the call, the token by which this node owns the lane in this shard
 --         ("" if nobody owns it), then members of `wait`
 -- A client sends the same call again when its connection breaks before the answer. What it claimed the first time is its own, by the
 -- token of that time, and it takes nothing more: instance and number say that it is the same call.

@@ -289,7 +289,7 @@ local function finished(m, state)
   add('HSET', msg, m.id, close(m))
 end
 
--- Packed claim: token 8, end 8, span 8, holder 1 (1: a client), lost 1, instance 8, due 6, number of the call 8.
+-- Packed claim: token 8, end 8, span 8, holder 1 (0: a process, 1: a client, 2: a client that was given nothing else), lost 1, instance 8, due 6, number of the call 8.
 local CLAIM = '>I8I8I8BBc8c6c8'
 
 -- Takes a message out of flight.
@@ -301,10 +301,12 @@ local function land(m)
 end
 
 -- A claim that nobody settled: counted, and under suspicion. What was lost before had been claimed alone.
-local LOST = 8
+local LOST, ALONE = 8, 2
 local function lose(m, why)
+  local held = call('HGET', claim, m.id)
+  local was_alone = m.lost > 0 or (held and held:byte(25) == ALONE)
   land(m)
   note(m, six(now) .. char(LOST) .. pack('>I2', #why) .. why, 1, 1)
-  m.lost = m.lost == 0 and 1 or 2
+  m.lost = was_alone and 2 or 1
   put(m)
 end

@@ -10,7 +10,7 @@ use duly_core::store::{StoreError, StoreErrorKind};
 use super::{
     Options,
     address::Address,
-    pulse::{unreachable, why},
+    connectivity::{unreachable, why},
 };
 
 /// A database that takes longer to tell of itself is as good as not there.
@@ -81,9 +81,9 @@ pub async fn inspect(url: &str) -> Result<Inspection, StoreError> {
 pub(super) async fn check(address: &Address, options: &Options) -> Result<Safety, StoreError> {
     let found = in_time(async {
         Ok(match address {
-            Address::Mysql(to) => mysql::judge(&mysql::look(&mut mysql::connect(to).await?).await?),
+            Address::Mysql(to) => mysql::judge(&mysql::collect(&mut mysql::connect(to).await?).await?),
             Address::Postgres(to) => {
-                postgres::judge(&postgres::look(&mut postgres::connect(to).await?).await?)
+                postgres::judge(&postgres::collect(&mut postgres::connect(to).await?).await?)
             }
         })
     });
@@ -115,7 +115,7 @@ pub(super) enum Safety {
 async fn in_time<T>(looking: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
     match tokio::time::timeout(WITHIN, looking).await {
         Ok(seen) => seen.map_err(why),
-        Err(_) => Err(unreachable(&format!("no answer within {WITHIN:?}"))),
+        Err(elapsed) => Err(unreachable(&format!("no answer within {WITHIN:?}")).with_source(elapsed)),
     }
 }
 

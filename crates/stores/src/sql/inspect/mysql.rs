@@ -24,7 +24,7 @@ pub(super) async fn connect(to: &MySqlConnectOptions) -> Result<MySqlConnection,
 }
 
 /// What everybody may ask, and what the store must know before it is opened.
-pub(super) async fn look(connection: &mut MySqlConnection) -> Result<Facts, sqlx::Error> {
+pub(super) async fn collect(connection: &mut MySqlConnection) -> Result<Facts, sqlx::Error> {
     let select = "SELECT @@version, CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
         CAST(@@GLOBAL.log_bin AS SIGNED), CAST(@@GLOBAL.sync_binlog AS SIGNED), CAST(@@GLOBAL.read_only AS SIGNED)";
     let row = sqlx::query(select).fetch_one(&mut *connection).await?;
@@ -80,7 +80,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 pub(super) async fn inspect(to: &MySqlConnectOptions) -> Result<Inspection, sqlx::Error> {
     let mut connection = connect(to).await?;
-    let facts = look(&mut connection).await?;
+    let facts = collect(&mut connection).await?;
     let mut findings = judge(&facts);
     if facts.read_only {
         let what = "this server is read-only (read_only = ON), as replicas are";

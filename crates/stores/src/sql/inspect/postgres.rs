@@ -20,7 +20,7 @@ pub(super) async fn connect(to: &PgConnectOptions) -> Result<PgConnection, sqlx:
 }
 
 /// What everybody may ask, and what the store must know before it is opened.
-pub(super) async fn look(connection: &mut PgConnection) -> Result<Facts, sqlx::Error> {
+pub(super) async fn collect(connection: &mut PgConnection) -> Result<Facts, sqlx::Error> {
     let select = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), \
         current_setting('fsync'), current_setting('full_page_writes')";
     let row = sqlx::query(select).fetch_one(&mut *connection).await?;
@@ -66,7 +66,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 pub(super) async fn inspect(to: &PgConnectOptions) -> Result<Inspection, sqlx::Error> {
     let mut connection = connect(to).await?;
-    let facts = look(&mut connection).await?;
+    let facts = collect(&mut connection).await?;
     let mut findings = judge(&facts);
     let select = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', \
         CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT), current_schema()::TEXT";

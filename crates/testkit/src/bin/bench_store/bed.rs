@@ -54,7 +54,7 @@ impl Bed {
         self.next += 1;
         // The bits of a counter, mixed: as random as a made id.
         let random = u128::from(self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 8;
-        let id = MessageId::made(Timestamp::from_millis(START_MS), random | u128::from(self.next as u8));
+        let id = MessageId::generate(Timestamp::from_millis(START_MS), random | u128::from(self.next as u8));
         let due = Timestamp::from_millis(START_MS + due_ms);
         let mut message = StoredMessage::new(id, SinkName::queue(), Topic::parse(topic).unwrap(), due);
         message.body = self.body.clone();

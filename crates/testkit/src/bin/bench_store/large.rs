@@ -6,9 +6,9 @@ use duly_core::{Lane, MessageId, Store, Timestamp, Topic};
 
 use crate::{
     bed::{Bed, RAW, at, claim, lane, settle},
+    claim::drain,
     process,
     report::Report,
-    taking::drain,
 };
 
 const MINUTE_MS: u64 = 60_000;

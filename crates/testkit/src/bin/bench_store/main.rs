@@ -5,10 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on says why and ends")]
 
 mod bed;
-mod inserting;
+mod claim;
+mod insert;
 mod large;
 mod steady;
-mod taking;
 
 use clap::Parser;
 use report::Report;
@@ -36,16 +36,16 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     if wanted("insert") {
-        runtime.block_on(inserting::batches(&mut report));
+        runtime.block_on(insert::batches(&mut report));
     }
     if wanted("group") {
-        runtime.block_on(inserting::callers(&mut report));
+        runtime.block_on(insert::callers(&mut report));
     }
     if wanted("fire") {
-        runtime.block_on(taking::fire(&mut report));
+        runtime.block_on(claim::fire(&mut report));
     }
     if wanted("get") {
-        runtime.block_on(taking::by_id(&mut report));
+        runtime.block_on(claim::by_id(&mut report));
     }
     if wanted("steady") {
         runtime.block_on(steady::in_and_out(&mut report, arguments.seconds));

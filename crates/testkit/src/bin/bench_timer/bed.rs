@@ -12,12 +12,12 @@ use tokio::sync::Notify;
 
 /// Where messages wait.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum StoreKind {
     Embedded,
     Memory,
 }
 
-impl Place {
+impl StoreKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -102,15 +102,15 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// Everything as it is unless told otherwise, so that the figures are those that people get.
-    pub(crate) async fn make(place: Place, lane: Lane, expected: usize) -> Self {
+    pub(crate) async fn make(store_kind: StoreKind, lane: Lane, expected: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = SystemClock::new().unwrap();
         let late_us = Mutex::new(Vec::with_capacity(expected));
         let arrivals = Arc::new(Arrivals { clock: clock.clone(), late_us, expected, all: Notify::new() });
         let builder = Duly::builder().clock(Arc::new(clock.clone()));
-        let builder = match place {
-            Place::Embedded => builder.folder(folder.path()),
-            Place::Memory => builder.store(Arc::new(MemoryStore::new())),
+        let builder = match store_kind {
+            StoreKind::Embedded => builder.folder(folder.path()),
+            StoreKind::Memory => builder.store(Arc::new(MemoryStore::new())),
         };
         let duly = builder.sink("bench", arrivals.clone(), SinkOptions::default()).start().await.unwrap();
         let target = match lane {

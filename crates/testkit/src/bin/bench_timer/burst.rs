@@ -14,7 +14,7 @@ use testkit::bench::{
     report::{Report, quantile},
 };
 
-use crate::bed::{Bed, Lane, Place};
+use crate::bed::{Bed, Lane, StoreKind};
 
 /// Messages in one call while filling.
 const BATCH: usize = 1_000;
@@ -25,9 +25,9 @@ const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(crate) async fn run(report: &mut Report, place: Place, count: usize) {
-    let bed = Arc::new(Bed::make(place, Lane::Sink, count).await);
-    let name = |what| format!("{} {count} due in one ms: {what}", place.name());
+pub(crate) async fn run(report: &mut Report, store_kind: StoreKind, count: usize) {
+    let bed = Arc::new(Bed::make(store_kind, Lane::Sink, count).await);
+    let name = |what| format!("{} {count} due in one ms: {what}", store_kind.name());
     let due = bed.clock.now().wall().saturating_add(FILLING * count as u32 + QUIET);
     for first in (0..count).step_by(BATCH) {
         bed.send((first..count.min(first + BATCH)).map(|_| due)).await;

@@ -9,7 +9,7 @@ mod burst;
 mod jitter;
 mod steady;
 
-use bed::{Lane, Place};
+use bed::{Lane, StoreKind};
 use clap::Parser;
 use testkit::bench::{process, report::Report};
 
@@ -37,16 +37,16 @@ fn main() {
     let mut report = Report::new(arguments.output == "json");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let wanted = |words: &[&str]| arguments.only.iter().all(|only| words.contains(&only.as_str()));
-    for place in [Place::Embedded, Place::Memory] {
+    for store_kind in [StoreKind::Embedded, StoreKind::Memory] {
         for lane in [Lane::Sink, Lane::Handler] {
             for rate in RATES {
-                if wanted(&[place.name(), lane.name(), &rate.to_string()]) {
-                    runtime.block_on(steady::run(&mut report, place, lane, rate, arguments.seconds));
+                if wanted(&[store_kind.name(), lane.name(), &rate.to_string()]) {
+                    runtime.block_on(steady::run(&mut report, store_kind, lane, rate, arguments.seconds));
                 }
             }
         }
-        if wanted(&[place.name(), "burst"]) {
-            runtime.block_on(burst::run(&mut report, place, arguments.burst));
+        if wanted(&[store_kind.name(), "burst"]) {
+            runtime.block_on(burst::run(&mut report, store_kind, arguments.burst));
         }
     }
     report.alone("load average at the end", process::load(), "");

@@ -9,7 +9,7 @@ use testkit::bench::{
 };
 
 use crate::{
-    bed::{Bed, Lane, Place},
+    bed::{Bed, Lane, StoreKind},
     jitter,
 };
 
@@ -20,10 +20,10 @@ const TICK_MS: u64 = 10;
 /// How long the machine's own sleep is measured before each case.
 const JITTER_MS: u32 = 2_000;
 
-pub(crate) async fn run(report: &mut Report, place: Place, lane: Lane, rate: u64, seconds: u64) {
+pub(crate) async fn run(report: &mut Report, store_kind: StoreKind, lane: Lane, rate: u64, seconds: u64) {
     let jitter = jitter::measure(JITTER_MS);
     let total = rate * seconds;
-    let bed = Arc::new(Bed::make(place, lane, total as usize).await);
+    let bed = Arc::new(Bed::make(store_kind, lane, total as usize).await);
     let cpu = process::cpu_seconds();
     let asleep = Duration::from_secs(seconds) + AHEAD;
     let meanwhile = tokio::task::spawn_blocking(move || jitter::measure(asleep.as_millis() as u32));
@@ -46,7 +46,7 @@ pub(crate) async fn run(report: &mut Report, place: Place, lane: Lane, rate: u64
     let late_at_all = tokio::time::timeout(Duration::from_secs(60), bed.arrivals.all.notified()).await;
     let cpu = (process::cpu_seconds() - cpu) / total as f64 * 1e6;
     let late = bed.arrivals.late_ms();
-    let name = |what| format!("{} {} {rate}/s: {what}", place.name(), lane.name());
+    let name = |what| format!("{} {} {rate}/s: {what}", store_kind.name(), lane.name());
     if late_at_all.is_err() {
         report.beside(name("arrived within a minute"), late.len() as f64, "messages", total as f64);
     }

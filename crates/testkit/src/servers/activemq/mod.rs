@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{place::SECOND, program::Program, wait_until};
+use super::{port_lease::SECOND, program::Program, wait_until};
 
 /// A broker answers within this, or the test fails.
 const READY_WITHIN: Duration = Duration::from_secs(120);

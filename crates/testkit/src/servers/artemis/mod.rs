@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, sync::OnceLock, time::Duration};
 
-use super::{jars, place::SECOND, program::Program, wait_until};
+use super::{jars, port_lease::SECOND, program::Program, wait_until};
 
 /// What `cargo xtask servers` brings.
 const LIST: &str = include_str!("../../../jars/artemis/pom.xml");

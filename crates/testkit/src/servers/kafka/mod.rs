@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     empty, jars,
-    place::{Place, SECOND},
+    port_lease::{PortLease, SECOND},
     program::Program,
     proxy::Proxy,
     wait_until,
@@ -60,9 +60,9 @@ pub fn shared() -> &'static Kafka {
 pub struct Kafka {
     // Declared before the places: the process is gone before its folder is.
     program: Program,
-    guarded: Place,
-    secure: Place,
-    mutual: Place,
+    guarded: PortLease,
+    secure: PortLease,
+    mutual: PortLease,
     clients: ClientCertificate,
     proxy: Proxy,
 }
@@ -73,8 +73,8 @@ impl Kafka {
     /// # Panics
     /// If it does not start.
     pub fn start_new() -> Self {
-        let (program, guarded, secure) = (Program::new("java"), Place::new(), Place::new());
-        let (mutual, clients) = (Place::new(), ClientCertificate::new());
+        let (program, guarded, secure) = (Program::new("java"), PortLease::new(), PortLease::new());
+        let (mutual, clients) = (PortLease::new(), ClientCertificate::new());
         let proxy = Proxy::to(guarded.port() + SECOND);
         let kafka = Self { program, guarded, secure, mutual, clients, proxy };
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();

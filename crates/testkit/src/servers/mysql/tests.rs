@@ -67,14 +67,14 @@ fn a_panic_kills_the_server() {
     if !installed() {
         return;
     }
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let test = std::thread::spawn(move || {
         let mysql = Mysql::single();
-        tell.send((mysql.port(), mysql.folder().to_owned())).unwrap();
+        sender.send((mysql.port(), mysql.folder().to_owned())).unwrap();
         panic!("on purpose");
     });
     assert!(test.join().is_err());
-    let (port, folder) = told.recv().unwrap();
+    let (port, folder) = receiver.recv().unwrap();
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     assert!(!folder.exists());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Nats;
-use crate::servers::{place::SECOND, wait_until};
+use crate::servers::{port_lease::SECOND, wait_until};
 
 /// Servers of a cluster: one may be away, and the others still agree.
 const SERVERS: usize = 3;

@@ -43,21 +43,21 @@ fn a_paused_server_answers_neither_old_nor_new_connections_until_it_goes_on() {
     let mut old =
         psql(postgres.port(), "postgres").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut input, output) = (old.stdin.take().unwrap(), old.stdout.take().unwrap());
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
     input.write_all(b"SELECT 1;\n").unwrap();
-    assert_eq!(told.recv_timeout(READY_WITHIN).unwrap(), "1");
+    assert_eq!(receiver.recv_timeout(READY_WITHIN).unwrap(), "1");
 
     postgres.pause();
     std::thread::scope(|threads| {
         let new = threads.spawn(|| postgres.run("SELECT 3"));
         input.write_all(b"SELECT 2;\n").unwrap();
-        assert!(told.recv_timeout(Duration::from_millis(200)).is_err(), "its process is stopped, too");
+        assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err(), "its process is stopped, too");
         assert!(!new.is_finished());
         postgres.cont();
-        assert_eq!(told.recv_timeout(READY_WITHIN).unwrap(), "2");
+        assert_eq!(receiver.recv_timeout(READY_WITHIN).unwrap(), "2");
         assert_eq!(new.join().unwrap(), "3");
     });
     drop(input);
@@ -70,8 +70,8 @@ fn a_paused_server_can_be_killed_and_leaves_nothing() {
         return;
     }
     let postgres = Postgres::single();
-    let told = fs::read_to_string(postgres.folder().join("data/postmaster.pid")).unwrap();
-    let number = told.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap();
+    let receiver = fs::read_to_string(postgres.folder().join("data/postmaster.pid")).unwrap();
+    let number = receiver.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap();
     let memory = || {
         let all = fs::read_to_string("/proc/sysvipc/shm").unwrap();
         all.lines().any(|line| line.split_whitespace().nth(1) == Some(number))

@@ -18,7 +18,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use trap::{Moment, Seen, Trap};
+use trap::{Moment, SeenBytes, Trap};
 
 /// A proxy on a port of its own, on a thread of its own. Dropped, it takes its connections with it.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ async fn requests(
     ends: &AtomicBool,
 ) -> io::Result<()> {
     let mut held = shared.held.subscribe();
-    let mut seen = Seen::default();
+    let mut seen = SeenBytes::default();
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let count = pass(&mut from, &mut bytes, &mut held).await?;

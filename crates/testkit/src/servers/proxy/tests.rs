@@ -61,11 +61,11 @@ fn at_a_needle_the_wire_breaks_when_it_is_told_to() {
     let (mut client, mut served) = pair();
     client.write_all(b"a needle").unwrap();
     assert!(is_closed(&mut client), "and nobody has answered");
-    let mut heard = [0; 8];
-    served.read_exact(&mut heard).unwrap();
-    assert_eq!(heard, *b"a needle");
+    let mut received = [0; 8];
+    served.read_exact(&mut received).unwrap();
+    assert_eq!(received, *b"a needle");
     served.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
-    assert!(served.read(&mut heard).is_err(), "and it does not know that the client is gone");
+    assert!(served.read(&mut received).is_err(), "and it does not know that the client is gone");
 
     proxy.cut_after(b"needle", 1);
     let (mut client, mut served) = pair();

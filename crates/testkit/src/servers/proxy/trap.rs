@@ -27,7 +27,7 @@ struct Armed {
 
 /// The end of what one connection has sent, in which a needle may have begun.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Vec<u8>);
+pub(super) struct SeenBytes(Vec<u8>);
 
 impl Trap {
     /// # Panics
@@ -42,7 +42,7 @@ impl Trap {
     }
 
     /// Whether the wire breaks at `bytes`, the next of a connection, and when.
-    pub(super) fn meets(&mut self, seen: &mut Seen, bytes: &[u8]) -> Option<Moment> {
+    pub(super) fn meets(&mut self, seen: &mut SeenBytes, bytes: &[u8]) -> Option<Moment> {
         let Some(armed) = &mut self.armed else {
             // A needle is sent in one piece by a client that the test has told to send it; what was before does not count.
             seen.0.clear();
@@ -74,13 +74,13 @@ mod tests {
 
     #[test]
     fn a_needle_is_found_also_in_two_pieces_and_as_often_as_asked() {
-        let (mut trap, mut seen) = (Trap::default(), Seen::default());
+        let (mut trap, mut seen) = (Trap::default(), SeenBytes::default());
         assert_eq!(trap.meets(&mut seen, b"COMMIT"), None);
         trap.set(Moment::After, b"COMMIT", 2);
         assert_eq!(trap.meets(&mut seen, b"BEGIN COM"), None);
-        assert_eq!(trap.meets(&mut Seen::default(), b"MIT"), None, "that is another connection");
+        assert_eq!(trap.meets(&mut SeenBytes::default(), b"MIT"), None, "that is another connection");
         assert_eq!(trap.meets(&mut seen, b"MIT x"), Some(Moment::After));
-        assert_eq!(trap.meets(&mut Seen::default(), b"COMMIT"), Some(Moment::After));
-        assert_eq!(trap.meets(&mut Seen::default(), b"COMMIT"), None);
+        assert_eq!(trap.meets(&mut SeenBytes::default(), b"COMMIT"), Some(Moment::After));
+        assert_eq!(trap.meets(&mut SeenBytes::default(), b"COMMIT"), None);
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 pub use cluster::Cluster;
 
-use super::{place::SECOND, program::Program, wait_until};
+use super::{port_lease::SECOND, program::Program, wait_until};
 
 /// A server answers within this, or the test fails. Erlang starts slowly on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -152,6 +152,27 @@ impl Rabbitmq {
         let done = control.output().unwrap();
         assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// Quorum queues of these names stand still: they take nothing and confirm nothing. Takes seconds.
+    pub fn suspend_queues(&self, names: &[&str]) {
+        self.switch(names, "suspend");
+    }
+
+    /// They go on, with all that came meanwhile.
+    pub fn resume_queues(&self, names: &[&str]) {
+        self.switch(names, "resume");
+    }
+
+    fn switch(&self, names: &[&str], verb: &str) {
+        // A name is bound once in a scope of Erlang.
+        let each = names.iter().map(|name| {
+            format!(
+                "(fun() -> {{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{name}\">>)), \
+                 {{Name, _}} = amqqueue:get_pid(Q), sys:{verb}(Name) end)()"
+            )
+        });
+        self.control(&["eval", &format!("{}.", each.collect::<Vec<_>>().join(", "))]);
     }
 
     /// `NAME=value` for every program of this server.

@@ -1,7 +1,7 @@
 //! A Redis Cluster of three.
 
 use super::{Options, READY_WITHIN, Redis};
-use crate::servers::{place::SECOND, wait_until};
+use crate::servers::{port_lease::SECOND, wait_until};
 
 /// The slots of every Redis Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -25,10 +25,10 @@ impl Cluster {
         let words = words.into_iter().chain(["--cluster-node-timeout", NODE_TIMEOUT_MS]).map(str::to_owned);
         let options = Options { more: words.collect(), ..Options::default() };
         let nodes: Vec<Redis> = (0..3).map(|_| Redis::with(options.clone())).collect();
-        for (place, node) in (0..).zip(&nodes) {
-            let (first, end) = (place * SLOTS / 3, (place + 1) * SLOTS / 3);
+        for (port_lease, node) in (0..).zip(&nodes) {
+            let (first, end) = (port_lease * SLOTS / 3, (port_lease + 1) * SLOTS / 3);
             // Epochs of their own spare them a quarrel about who is newer.
-            node.run::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]);
+            node.run::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(port_lease + 1).to_string()]);
             node.run::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(end - 1).to_string()]);
             let (port, bus) = (node.port().to_string(), (node.port() + SECOND).to_string());
             nodes[0].run::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);

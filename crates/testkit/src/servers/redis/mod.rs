@@ -21,7 +21,7 @@ use std::{
 };
 
 use super::{
-    place::{Place, SECOND},
+    port_lease::{PortLease, SECOND},
     process::Process,
     wait_until,
 };
@@ -66,9 +66,9 @@ impl Default for Options {
 }
 
 impl Options {
-    fn words(&self, place: &Place) -> Vec<String> {
+    fn words(&self, port_lease: &PortLease) -> Vec<String> {
         let yes = |is: bool| if is { "yes" } else { "no" };
-        let (port, folder) = (place.port().to_string(), place.folder().display().to_string());
+        let (port, folder) = (port_lease.port().to_string(), port_lease.folder().display().to_string());
         let log = format!("{folder}/log");
         let mut words: Vec<String> =
             ["--port", &port, "--bind", "127.0.0.1", "--dir", &folder, "--logfile", &log]
@@ -94,7 +94,7 @@ pub struct Redis {
     // Declared before the place: the process is gone before its folder is.
     process: Mutex<Option<Process>>,
     options: Options,
-    place: Place,
+    port_lease: PortLease,
 }
 
 impl Redis {
@@ -110,7 +110,8 @@ impl Redis {
     pub fn with(options: Options) -> Self {
         // Somebody who knows nothing of our locks may take a port that was free a moment ago.
         for _ in 0..5 {
-            let redis = Self { process: Mutex::default(), options: options.clone(), place: Place::new() };
+            let redis =
+                Self { process: Mutex::default(), options: options.clone(), port_lease: PortLease::new() };
             if redis.try_start() {
                 return redis;
             }
@@ -131,7 +132,7 @@ impl Redis {
 
     /// The port, which stays the same.
     pub fn port(&self) -> u16 {
-        self.place.port()
+        self.port_lease.port()
     }
 
     /// A second port that nobody else has, for what a test adds, such as TLS. A cluster uses it itself.
@@ -141,7 +142,7 @@ impl Redis {
 
     /// Where the server keeps its data and its log.
     pub fn folder(&self) -> &Path {
-        self.place.folder()
+        self.port_lease.folder()
     }
 
     /// What the server wrote to its log.
@@ -202,7 +203,7 @@ impl Redis {
 
     fn try_start(&self) -> bool {
         let mut slot = self.process.lock().unwrap();
-        let process = slot.insert(Process::start("redis-server", &self.options.words(&self.place)));
+        let process = slot.insert(Process::start("redis-server", &self.options.words(&self.port_lease)));
         let mut alive = true;
         wait_until("redis-server answers", READY_WITHIN, || {
             alive = process.is_alive();

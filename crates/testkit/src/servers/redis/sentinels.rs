@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fs, time::Duration};
 
 use super::{Options, READY_WITHIN, Redis};
-use crate::servers::{place::Place, process::Process, wait_until};
+use crate::servers::{port_lease::PortLease, process::Process, wait_until};
 
 /// What the sentinels call the pair.
 pub const MASTER: &str = "duly";
@@ -19,7 +19,7 @@ pub struct Sentinels {
 #[derive(Debug)]
 struct Sentinel {
     _process: Process,
-    place: Place,
+    port_lease: PortLease,
 }
 
 impl Sentinels {
@@ -48,7 +48,7 @@ impl Sentinels {
 
     /// Where clients go: the sentinels, and the name of the pair.
     pub fn url(&self) -> String {
-        let all = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.place.port()));
+        let all = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port_lease.port()));
         format!("redis-sentinel://{}/{MASTER}", all.collect::<Vec<_>>().join(","))
     }
 
@@ -96,15 +96,15 @@ impl Sentinels {
 impl Sentinel {
     fn start(master: u16, patience: Duration) -> Self {
         for _ in 0..5 {
-            let place = Place::new();
-            let (port, folder) = (place.port(), place.folder().display());
+            let port_lease = PortLease::new();
+            let (port, folder) = (port_lease.port(), port_lease.folder().display());
             let text = format!(
                 "port {port}\nbind 127.0.0.1\ndir {folder}\nlogfile {folder}/log\n\
                  sentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
                  sentinel down-after-milliseconds {MASTER} {}\nsentinel failover-timeout {MASTER} 5000\n",
                 patience.as_millis(),
             );
-            let file = place.folder().join("sentinel.conf");
+            let file = port_lease.folder().join("sentinel.conf");
             fs::write(&file, text).unwrap();
             let mut process = Process::start("redis-sentinel", &[file.display().to_string()]);
             let mut alive = true;
@@ -113,7 +113,7 @@ impl Sentinel {
                 !alive || ask(port, &["PING"]).is_ok_and(|answer: String| answer == "PONG")
             });
             if alive {
-                return Self { _process: process, place };
+                return Self { _process: process, port_lease };
             }
         }
         panic!("redis-sentinel did not start");
@@ -121,7 +121,7 @@ impl Sentinel {
 
     fn is_ok(&self) -> bool {
         let asked: redis::RedisResult<HashMap<String, String>> =
-            ask(self.place.port(), &["SENTINEL", "MASTER", MASTER]);
+            ask(self.port_lease.port(), &["SENTINEL", "MASTER", MASTER]);
         asked.is_ok_and(|said| {
             let is = |name: &str, value: &str| said.get(name).is_some_and(|text| text == value);
             is("num-slaves", "1") && is("num-other-sentinels", "2") && is("flags", "master")
@@ -130,7 +130,7 @@ impl Sentinel {
 
     fn master(&self) -> Option<u16> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
-        ask::<(String, u16)>(self.place.port(), &words).ok().map(|(_, port)| port)
+        ask::<(String, u16)>(self.port_lease.port(), &words).ok().map(|(_, port)| port)
     }
 }
 

@@ -63,14 +63,14 @@ fn a_panic_kills_the_server() {
     if !installed() {
         return;
     }
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let test = std::thread::spawn(move || {
         let redis = Redis::single();
-        tell.send(redis.port()).unwrap();
+        sender.send(redis.port()).unwrap();
         panic!("on purpose");
     });
     assert!(test.join().is_err());
-    let port = told.recv().unwrap();
+    let port = receiver.recv().unwrap();
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use super::{
     BROKER, GET_BROKER_CLUSTER_INFO, NAMESRV, READY_WITHIN, remoting, run, settings::store_settings,
 };
-use crate::servers::{place::SECOND, program::Program, wait_until};
+use crate::servers::{port_lease::SECOND, program::Program, wait_until};
 
 /// Five of these run at once.
 const SMALL: [&str; 2] = ["-Xmx192m", "-XX:MaxDirectMemorySize=128m"];

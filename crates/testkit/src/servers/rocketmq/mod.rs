@@ -8,7 +8,7 @@ use std::{fs, net::Ipv4Addr, path::PathBuf, sync::OnceLock, time::Duration};
 
 pub use cluster::{Cluster, Node};
 
-use super::{jars, place::SECOND, program::Program, proxy::Proxy, wait_until};
+use super::{jars, port_lease::SECOND, program::Program, proxy::Proxy, wait_until};
 use crate::tls::ClientCertificate;
 
 /// What `cargo xtask servers` brings.

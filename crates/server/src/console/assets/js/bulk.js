@@ -18,7 +18,7 @@ const IDS_MAX = 10_000;
 export const openBulk = (what, selection, after) =>
   openDialog((close) => html`<${Bulk} what=${what} selection=${selection} close=${close} after=${after} />`);
 
-const TOTALS = ["matched", "done", "too_late", "unknown", "maybe_delivered"];
+const TOTALS = ["matched", "done", "too_late", "already", "unknown", "maybe_delivered"];
 
 async function perform(what, { ids, filter }, more) {
   if (!ids) return api.many(what, { filter, ...more });
@@ -53,7 +53,7 @@ function Bulk({ what, selection, close, after }) {
   const count = () => run(() => perform(what, selection, { dry_run: true, ...(moves ? { delay: "1h" } : {}) }), setCounted);
   useEffect(() => void count(), []);
 
-  const n = counted ? (selection.ids ? counted.matched - counted.too_late : counted.matched) : 0;
+  const n = counted ? (selection.ids ? counted.matched - counted.too_late - counted.already : counted.matched) : 0;
   const wanted = `${what} ${n}`;
   // What was counted is what is done: nothing that came since, and no more of it.
   const bound = selection.filter && counted ? { as_of: counted.as_of, matched: counted.matched } : {};
@@ -111,6 +111,7 @@ function Chosen({ selection: { ids, filter } }) {
 
 const Result = ({ result, what }) =>
   html`<p class="note good"><strong>${t(`bulk.${what}.done`, { n: result.done })}</strong></p>
+    ${result.already ? html`<p>${t("bulk.already", { n: exact(result.already) })}</p>` : null}
     ${result.too_late ? html`<p>${t("bulk.too_late", { n: exact(result.too_late) })}</p>` : null}
     ${result.unknown ? html`<p>${t("bulk.unknown", { n: exact(result.unknown) })}</p>` : null}
     ${result.maybe_delivered ? html`<p>${t("bulk.maybe", { n: exact(result.maybe_delivered) })}</p>` : null}`;

@@ -19,7 +19,7 @@ export function Dead({ query }) {
   const blind = !seesAll() && !query.topic;
   const ask = (signal) => (blind ? Promise.resolve({ groups: [], read: 0, more: false }) : causes(filter, signal));
   const asked = useAsk(ask, [query.sink, query.topic]);
-  const total = useStore(live, (state) => state.stats?.books.dead);
+  const total = useStore(live, (state) => state.stats?.totals.dead);
   const found = asked.value;
   const stale = found && !blind && total != null && !filter.sink && !filter.topic && !found.more && total !== found.read;
   const act = (what, selection) => openBulk(what, selection, asked.again);

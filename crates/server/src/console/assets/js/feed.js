@@ -8,7 +8,7 @@ import { to } from "./router.js";
 import { useStore } from "./store.js";
 
 const SHOWN = 12;
-const TONES = { accepted: "blue", delivered: "accent", failed: "amber", dead: "red", cancelled: "ink-3", target_away: "red", destination_unreachable: "red", alert: "red", missed: "amber" };
+const TONES = { accepted: "blue", delivered: "accent", failed: "amber", dead: "red", cancelled: "ink-3", sink_unreachable: "red", destination_unreachable: "red", alert: "red", missed: "amber" };
 
 /** What is worth saying beside the kind. */
 function words(event) {
@@ -19,7 +19,7 @@ function words(event) {
       return `${event.outcome}: ${event.detail}`;
     case "dead":
       return t(`reason.${event.reason}`);
-    case "target_away":
+    case "sink_unreachable":
       return event.detail;
     case "destination_unreachable":
       return `${event.destination}: ${event.detail}`;

@@ -22,10 +22,10 @@ function troubles({ ready, stats, sinks, queues, error }) {
     if (isWhole ? STORE_PARTS.includes(part) : part === "store") continue;
     add(part === "degraded" ? "warn" : "bad", t("health.part", { part: t(`part.${part}`), state }));
   }
-  if (stats && !stats.books.balanced) add("bad", t("health.books"));
+  if (stats && !stats.totals.balanced) add("bad", t("health.ledger"));
   for (const sink of sinks ?? []) {
-    if (sink.state === "away" || sink.state === "tried") {
-      add("warn", t("health.away", { sink: sink.name, n: sink.pending, error: sink.last_error ?? "" }), to("sinks"));
+    if (sink.state === "unreachable" || sink.state === "half_open") {
+      add("warn", t("health.unreachable", { sink: sink.name, n: sink.pending, error: sink.last_error ?? "" }), to("sinks"));
     }
   }
   for (const { sink, pending } of ready?.orphans ?? []) add("warn", t("health.orphan", { sink, n: pending }), to("sinks"));
@@ -66,7 +66,7 @@ const VALUES = {
   failure_rate: ({ failed, tries, limit_rate }) => ({ failed, tries, limit: limit_rate * 100 }),
   dead_letters: ({ count, limit }) => ({ count, limit }),
   orphan: ({ count, sink }) => ({ count, sink }),
-  books: ({ books }) => ({ accepted: books.accepted, sum: ENDS.reduce((sum, end) => sum + books[end], 0) }),
+  ledger: ({ totals }) => ({ accepted: totals.accepted, sum: ENDS.reduce((sum, end) => sum + totals[end], 0) }),
   not_ready: ({ parts }) => ({ parts: Object.entries(parts).map(([part, why]) => t("health.part", { part: t(`part.${part}`), state: why })).join(t("health.join")) }),
   degraded: ({ why }) => ({ why }),
 };

@@ -54,7 +54,7 @@ export function Bar() {
 
 export function Side() {
   const { parts } = useStore(route);
-  const dead = useStore(live, (state) => state.stats?.books.dead ?? 0);
+  const dead = useStore(live, (state) => state.stats?.totals.dead ?? 0);
   const here = parts[0] ?? "overview";
   const shown = SCREENS.filter((name) => may("read") && (seesAll() || name !== "sinks"));
   const list = useRef(null);

@@ -1,6 +1,6 @@
 // The whole at a glance.
 import { html } from "./lib.js";
-import { Books } from "./books.js";
+import { Totals } from "./totals.js";
 import { Feed } from "./feed.js";
 import { count, exact, rate, span } from "./format.js";
 import { Health, overdueWords } from "./health.js";
@@ -24,13 +24,13 @@ const Tile = ({ label, value, title, note, tone, href }) => {
 };
 
 function Tiles({ stats, now }) {
-  const { books, lateness } = stats;
+  const { totals, lateness } = stats;
   return html`<ul class="tiles" aria-label=${t("tile.group")}>
-    <${Tile} label=${t("tile.pending")} value=${count(books.pending)} title=${exact(books.pending)} note=${t("tile.in_flight", { n: books.in_flight })} href=${to("messages", { state: "pending" })} />
+    <${Tile} label=${t("tile.pending")} value=${count(totals.pending)} title=${exact(totals.pending)} note=${t("tile.in_flight", { n: totals.in_flight })} href=${to("messages", { state: "pending" })} />
     <${Tile} label=${t("tile.due")} value=${count(now?.due)} note=${t("tile.due.note")} href=${to("messages", { state: "pending", to: "now" })} />
     <${Tile} label=${t("tile.overdue")} value=${now?.oldest ? span(now.oldest, 1) : "–"} note=${overdueWords(now?.oldest)} tone=${now?.oldest > 10_000 ? "warn" : ""} href=${to("queues")} />
     <${Tile} label=${t("tile.delivered")} value=${rate(now?.delivered ?? stats.delivered_per_second)} note=${t("tile.per_second")} />
-    <${Tile} label=${t("tile.failed")} value=${rate(now?.failed ?? 0)} note=${t("tile.dead", { n: books.dead })} tone=${now?.failed > 0 ? "warn" : ""} href=${to("dead")} />
+    <${Tile} label=${t("tile.failed")} value=${rate(now?.failed ?? 0)} note=${t("tile.dead", { n: totals.dead })} tone=${now?.failed > 0 ? "warn" : ""} href=${to("dead")} />
     <${Tile} label=${t("tile.lateness")} value=${lateness.count ? span(lateness.p99_ms) : "–"} note=${lateness.count ? t("tile.lateness.note", { p50: span(lateness.p50_ms), max: span(lateness.max_ms) }) : t("tile.none")} />
   </ul>`;
 }
@@ -65,6 +65,6 @@ export function Overview() {
     ${stats ? html`<${Tiles} stats=${stats} now=${now} />` : null}
     <${Histogram} />
     <${Plots} now=${now} />
-    <div class="grid-2">${stats ? html`<${Books} books=${stats.books} />` : null}<${Feed} /></div>
+    <div class="grid-2">${stats ? html`<${Totals} totals=${stats.totals} />` : null}<${Feed} /></div>
   </div>`;
 }

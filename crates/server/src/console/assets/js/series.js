@@ -29,24 +29,24 @@ function quantiles() {
   return { p50: at(0.5), p99: at(0.99), max: sorted.at(-1) };
 }
 
-/** Adds a point: rates come from the books, which hold for all nodes. */
+/** Adds a point: rates come from the totals, which hold for all nodes. */
 export function point(stats, due, now = Date.now()) {
-  const { books } = stats;
+  const { totals } = stats;
   const passed = before ? (now - before.now) / 1_000 : 0;
   // Looked at twice in a moment: too short for a rate.
-  if (before && passed < PASSED_MIN) return { ...last, pending: books.pending, due };
+  if (before && passed < PASSED_MIN) return { ...last, pending: totals.pending, due };
   const per = (name, count) => (before && passed > 0 && passed < 30 ? Math.max(0, count - before[name]) / passed : null);
   const next = {
     t: now / 1_000,
-    accepted: per("accepted", books.accepted),
-    delivered: per("delivered", books.delivered),
-    failed: per("failed", stats.failed + books.dead + books.purged),
+    accepted: per("accepted", totals.accepted),
+    delivered: per("delivered", totals.delivered),
+    failed: per("failed", stats.failed + totals.dead + totals.purged),
     ...quantiles(),
-    pending: books.pending,
+    pending: totals.pending,
     due,
   };
   last = next;
-  before = { now, accepted: books.accepted, delivered: books.delivered, failed: stats.failed + books.dead + books.purged };
+  before = { now, accepted: totals.accepted, delivered: totals.delivered, failed: stats.failed + totals.dead + totals.purged };
   samples = [];
   seen = 0;
   for (const name of NAMES) {

@@ -31,7 +31,7 @@ function One({ sink }) {
   const lane = { sink: name };
   return html`<section class="card" aria-labelledby=${`sink-${name}`}>
     <div class="head"><h2 id=${`sink-${name}`}>${name}</h2><span class="quiet">${kind}</span><span class="end"><${Badge} kind=${state} /></span></div>
-    ${sink.last_error && state !== "here" ? html`<p class="life-detail">${sink.last_error}</p>` : null}
+    ${sink.last_error && state !== "reachable" ? html`<p class="life-detail">${sink.last_error}</p>` : null}
     ${state === "orphan" ? html`<p class="quiet">${t("sinks.orphan")}</p>` : null}
     <dl class="figures">
       <${Fact} label=${t("state.pending")} value=${count(sink.pending)} href=${to("messages", { sink: name })} />

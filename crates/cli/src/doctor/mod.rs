@@ -1,0 +1,132 @@
+//! `duly doctor`: looks at everything that could go wrong before it does.
+
+mod certificate;
+mod contents;
+mod disk;
+mod place;
+mod redis;
+mod sinks;
+mod skew;
+mod sources;
+mod sql;
+
+pub(super) use contents::faults;
+use duly_stores::{EmbeddedConfig, StoreConfig};
+use serde::Serialize;
+
+use super::{Failure, Output, Tint};
+use duly_server::config::{Config, Flags, Sources};
+
+/// Check the settings, the disk, the sinks and sources, the clock and the limits of this machine
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// It works, and may not for long, or not as somebody might think.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// What was found at one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    check: String,
+    state: State,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { check: check.into(), state: State::Ok, detail: detail.into(), remedy: None }
+    }
+
+    fn warn(check: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Warn, remedy: Some(remedy.into()), ..Self::ok(check, detail) }
+    }
+
+    fn fail(check: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Fail, remedy: Some(remedy.into()), ..Self::ok(check, detail) }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+impl Arguments {
+    pub(crate) async fn run(self, output: &Output) -> Result<(), Failure> {
+        let findings = match Config::load(&Sources::from_process(self.flags)) {
+            Ok(config) => check(&config).await,
+            Err(problems) => vec![Finding::fail(
+                "configuration",
+                problems.to_string(),
+                "mend what is named; nothing else was looked at, as it depends on the settings",
+            )],
+        };
+        let failed = findings.iter().filter(|finding| finding.state == State::Fail).count();
+        let report = Report { ok: failed == 0, findings };
+        output.answer(&report, |report| text(output, &report.findings))?;
+        match failed {
+            0 => Ok(()),
+            1 => Err(Failure::failed("not ready: one thing is not as it must be, see above")),
+            _ => {
+                Err(Failure::failed(format!("not ready: {failed} things are not as they must be, see above")))
+            }
+        }
+    }
+}
+
+async fn check(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok("configuration", "every setting is known and in range")];
+    let running = match &config.store.config {
+        StoreConfig::Memory => false,
+        StoreConfig::Embedded(EmbeddedConfig { folder }) => {
+            let running = disk::check(folder, &mut findings);
+            findings.extend(contents::check(folder, running).await);
+            running
+        }
+        StoreConfig::Redis(setup) => redis::check(setup, &mut findings).await,
+        StoreConfig::RedisAndMysql(setup) => {
+            redis::check_index(&setup.redis, &mut findings).await;
+            sql::check(&setup.mysql, &config.limits, &mut findings).await
+        }
+        StoreConfig::Sql(setup) => sql::check(setup, &config.limits, &mut findings).await,
+    };
+    findings.extend(place::clock(config.data()));
+    findings.extend(place::open_files(config));
+    findings.extend(place::listening(config, running));
+    findings.extend(config.tls.as_ref().map(certificate::check));
+    let overlaps = config.tokens.overlaps().into_iter();
+    findings.extend(overlaps.map(|words| Finding::warn("tokens", words, "see the guide to security")));
+    findings.extend(sinks::check(config).await);
+    findings.extend(sources::check(config).await);
+    findings
+}
+
+fn text(output: &Output, findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+    let lines = findings.iter().map(|Finding { check, state, detail, remedy }| {
+        let state = match state {
+            State::Ok => output.tint(Tint::Green, "ok  "),
+            State::Warn => output.tint(Tint::Yellow, "warn"),
+            State::Fail => output.tint(Tint::Red, "fail"),
+        };
+        let remedy =
+            remedy.iter().map(|remedy| format!("\n{:1$}  → {remedy}", "", width + 4)).collect::<String>();
+        format!("{state}  {check:width$}  {detail}{remedy}\n")
+    });
+    lines.collect()
+}

@@ -1,0 +1,36 @@
+//! `duly fire`: deliver now.
+
+use clap::Args;
+
+use super::{
+    Failure, Output,
+    bulk::{self, Verb},
+    selection::{self, Selection, Which},
+};
+use duly_client::{Client, wire::MovedRequest};
+
+/// Deliver messages now instead of later
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly fire order-42
+  duly fire --topic order --yes
+
+Exit code 3: unknown id. 4: too late, it is being delivered or has ended.")]
+pub(crate) struct Fire {
+    #[command(flatten)]
+    which: Selection,
+}
+
+impl Fire {
+    pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
+        match self.which.which()? {
+            Which::Ids(ids) if !self.which.dry_run => {
+                let call = async |id: String| client.fire(&id).await;
+                selection::each(out, ids, call, |done| format!("{} due now", done.id)).await
+            }
+            which => {
+                bulk::change(client, out, Verb::Fire, &self.which, (which, MovedRequest::default())).await
+            }
+        }
+    }
+}

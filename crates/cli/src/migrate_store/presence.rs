@@ -1,0 +1,148 @@
+//! Only one move works on a store at a time.
+//!
+//! A folder has a lock. A store that nodes share knows them by name: a move is there like a node, serves nothing, and looks
+//! for another one before it begins. From then on others wait for it: only if it slept, so that they may have taken it for gone, it
+//! looks for them again, and at everything afresh.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinHandle;
+
+use super::end::{End, Halt};
+use crate::{Failure, clock};
+
+/// So long a move that says nothing is taken to be there.
+pub(super) const LEASE: Duration = Duration::from_secs(4);
+/// How often it says so.
+const OFTEN: Duration = Duration::from_millis(500);
+/// What was not heard of for so long must not change anything before it has looked again.
+const STALE: Duration = Duration::from_secs(2);
+/// A move that was killed is taken for gone within this.
+const OTHERS_WITHIN: Duration = Duration::from_secs(8);
+/// What the names of all such nodes begin with.
+pub(super) const NAME: &str = "migrate-store-";
+
+/// Says that the move is there, as long as this lives.
+pub(super) struct Presence {
+    beats: Vec<Beat>,
+    /// What the names of this move's own two nodes begin with.
+    own: String,
+    /// No other was there when it began.
+    has_begun: AtomicBool,
+}
+
+struct Beat {
+    end: Arc<End>,
+    last_beat: Arc<Mutex<LastBeat>>,
+    task: JoinHandle<()>,
+}
+
+/// What the others can know.
+struct LastBeat {
+    /// When they last heard of it: before the call, as that may take its time.
+    last: Instant,
+    /// There was a time in which they did not.
+    was_silent: bool,
+}
+
+impl Presence {
+    pub(super) fn start(ends: [&Arc<End>; 2], own: String) -> Self {
+        Self { beats: ends.map(Beat::start).into(), own, has_begun: AtomicBool::new(false) }
+    }
+
+    /// Whether this move may change anything: nobody can have taken it for gone.
+    pub(super) fn check(&self) -> Result<(), Halt> {
+        match self.beats.iter().find(|beat| beat.is_silent()) {
+            Some(beat) => Err(Halt::Again(format!("{} answered no heartbeat for a while", beat.end.shown))),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until no other move is there; one that was killed is so for a little while. One that has begun has been heard of
+    /// ever since: whoever came meanwhile waits for it.
+    pub(super) async fn alone(&self) -> Result<(), Halt> {
+        if self.has_begun.load(Ordering::Relaxed) && self.check().is_ok() {
+            return Ok(());
+        }
+        let began = clock::instant();
+        for beat in &self.beats {
+            *lock(&beat.last_beat) = LastBeat { last: began, was_silent: false };
+        }
+        loop {
+            let Some((name, shown)) = self.other().await? else {
+                self.has_begun.store(true, Ordering::Relaxed);
+                return Ok(());
+            };
+            if began.elapsed() > OTHERS_WITHIN {
+                return Err(Halt::Failed(Failure::too_late(format!(
+                    "another migrate-store ({name}) works on {shown}: let it finish, or stop it"
+                ))));
+            }
+            clock::sleep(OFTEN / 2).await;
+        }
+    }
+
+    async fn other(&self) -> Result<Option<(String, &str)>, Halt> {
+        for each in &self.beats {
+            beat(&each.end, &each.last_beat).await?;
+            let others = each.end.nodes().await?;
+            if others.iter().any(|name| name.starts_with(&self.own)) {
+                return Err(Halt::Failed(one_store()));
+            }
+            if let Some(name) = others.into_iter().find(|name| name.starts_with(NAME)) {
+                return Ok(Some((name, &each.end.shown)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Moving into itself, a store would cancel what it has.
+pub(super) fn one_store() -> Failure {
+    Failure::usage("--from and --to are one and the same store: nothing was moved")
+}
+
+impl Beat {
+    fn start(end: &Arc<End>) -> Self {
+        let last_beat = Arc::new(Mutex::new(LastBeat { last: clock::instant(), was_silent: false }));
+        let (its_end, its_last_beat) = (end.clone(), last_beat.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                clock::sleep(OFTEN).await;
+                // A store that does not answer is noticed by whoever works with it.
+                let _ = beat(&its_end, &its_last_beat).await;
+            }
+        });
+        Self { end: end.clone(), last_beat, task }
+    }
+
+    fn is_silent(&self) -> bool {
+        let last_beat = lock(&self.last_beat);
+        last_beat.was_silent || last_beat.last.elapsed() > STALE
+    }
+}
+
+fn lock(last_beat: &Mutex<LastBeat>) -> MutexGuard<'_, LastBeat> {
+    last_beat.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn beat(end: &End, last_beat: &Mutex<LastBeat>) -> Result<(), Halt> {
+    let at = clock::instant();
+    end.sweep().await?;
+    let mut last_beat = lock(last_beat);
+    last_beat.was_silent |= last_beat.last.elapsed() > STALE;
+    last_beat.last = last_beat.last.max(at);
+    Ok(())
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

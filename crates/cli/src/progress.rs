@@ -1,0 +1,67 @@
+//! How far long work is, for a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Output;
+
+/// A bar on a terminal; nothing anywhere else.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub(crate) fn start(out: &Output, size: Option<u64>) -> Self {
+        let template = match size {
+            Some(_) => "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            None => "{spinner} {bytes}, {bytes_per_sec}",
+        };
+        Self::with(out, size, template)
+    }
+
+    pub(crate) fn of_members(out: &Output, count: u64) -> Self {
+        Self::with(out, Some(count), "{bar:30} {human_pos} of {human_len} members, {per_sec}, {eta} left")
+    }
+
+    pub(crate) fn of_messages(out: &Output, count: u64) -> Self {
+        Self::with(out, Some(count), "{bar:30} {human_pos} of {human_len} messages, {per_sec}, {eta} left")
+    }
+
+    fn with(out: &Output, size: Option<u64>, template: &str) -> Self {
+        // Hides itself where stderr is no terminal.
+        let target =
+            if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
+        let bar = ProgressBar::with_draw_target(size, target);
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        Self { bar }
+    }
+
+    pub(crate) fn read(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    /// So many are done, of at least as many.
+    pub(crate) fn at(&self, count: u64) {
+        self.bar.set_length(self.bar.length().unwrap_or(0).max(count));
+        self.bar.set_position(count);
+    }
+
+    /// There are so many in all, as far as is known by now.
+    pub(crate) fn of(&self, count: u64) {
+        self.bar.set_length(count);
+    }
+
+    /// Says something without tearing the bar apart.
+    pub(crate) fn note(&self, out: &Output, words: &str) {
+        self.bar.suspend(|| out.note(words));
+    }
+
+    pub(crate) fn complain(&self, out: &Output, words: &str) {
+        self.bar.suspend(|| out.complain(words));
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,110 @@
+//! `duly tail`: what happens, while it happens.
+
+use clap::Args;
+
+use super::{Failure, Output, Tint, clock};
+use duly_client::{
+    Client, EventFilter,
+    wire::{AlertState, Happened},
+};
+
+/// Follow what happens, while it happens
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  duly tail
+  duly tail --topic order --types dead,failed
+  duly tail -o json | jq -r 'select(.type == \"delivered\") | .lateness_ms'
+
+Ends with Ctrl-C, or with the server. A reader that is too slow loses events, and is told how many.")]
+pub(crate) struct Tail {
+    /// Only these, with commas between: accepted, delivered, failed, dead, cancelled, sink_unreachable, sink_recovered, alert
+    #[arg(long, value_name = "TYPES")]
+    types: Option<String>,
+
+    /// Only this topic of the built-in queue
+    #[arg(long)]
+    topic: Option<String>,
+
+    /// Only this sink
+    #[arg(long)]
+    sink: Option<String>,
+
+    /// End after so many
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    count: Option<u64>,
+}
+
+impl Tail {
+    pub(crate) async fn run(self, client: &Client, out: &Output) -> Result<(), Failure> {
+        let filter = EventFilter { types: self.types, sink: self.sink, topic: self.topic };
+        let mut events = client.events(&filter).await?;
+        out.note(&out.tint_words(Tint::Dim, "following; Ctrl-C ends it"));
+        let interrupted = tokio::signal::ctrl_c();
+        tokio::pin!(interrupted);
+        let mut left = self.count.unwrap_or(u64::MAX);
+        while left > 0 {
+            let event = tokio::select! {
+                event = events.next() => event?,
+                _ = &mut interrupted => return Ok(()),
+            };
+            let Some(event) = event else {
+                out.note("the server ended the stream");
+                return Ok(());
+            };
+            left -= 1;
+            // A type of a newer server is shown as it came.
+            match event.happened() {
+                Some(happened) if !out.is_json() => out.line(&to_text(out, &happened))?,
+                _ => out.line(&event.data)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn to_text(out: &Output, happened: &Happened) -> String {
+    let tint = match happened {
+        Happened::Delivered { .. } | Happened::SinkRecovered { .. } => Tint::Green,
+        Happened::Accepted { .. } => Tint::Cyan,
+        Happened::Failed { .. } | Happened::Cancelled { .. } | Happened::Missed { .. } => Tint::Yellow,
+        Happened::Alert { alert } if alert.state == AlertState::Cleared => Tint::Green,
+        Happened::Rescheduled { .. } | Happened::Replayed { .. } | Happened::Resumed { .. } => Tint::Cyan,
+        Happened::Purged { .. } | Happened::Paused { .. } => Tint::Yellow,
+        Happened::Other { .. } => Tint::Dim,
+        _ => Tint::Red,
+    };
+    let kind = out.tint(tint, &format!("{:<13}", happened.kind()));
+    let rest = match happened {
+        Happened::Accepted { id, lane, deliver_at, deliver_at_ms }
+        | Happened::Rescheduled { id, lane, deliver_at, deliver_at_ms } => {
+            format!("{id}  {lane}  due {deliver_at} ({})", clock::away(*deliver_at_ms))
+        }
+        Happened::Delivered { id, lane, attempt, lateness_ms } => {
+            format!("{id}  {lane}  try {attempt}, {lateness_ms:.1} ms late")
+        }
+        Happened::Failed { id, lane, attempt, outcome, detail, retry_at_ms, .. } => {
+            format!("{id}  {lane}  try {attempt}: {outcome}, {detail}; again {}", clock::away(*retry_at_ms))
+        }
+        Happened::Dead { id, lane, reason } => format!("{id}  {lane}  {reason}"),
+        Happened::Cancelled { id } | Happened::Purged { id } => id.clone(),
+        Happened::Replayed { id, lane } => format!("{id}  {lane}"),
+        Happened::SinkUnreachable { lane, detail } => format!("{lane}  {detail}"),
+        Happened::DestinationUnreachable { lane, destination, detail } => {
+            format!("{lane}  {destination}  {detail}")
+        }
+        Happened::DestinationRecovered { lane, destination } => format!("{lane}  {destination}"),
+        Happened::SinkRecovered { lane } | Happened::Paused { lane } | Happened::Resumed { lane } => {
+            lane.clone()
+        }
+        Happened::LeasesLost { count } => format!("{count} leases ended: these messages come again"),
+        Happened::StoreFailing { times } => format!("{times} times in a row"),
+        Happened::ClockJumped { by_us } => format!("by {:.1} ms", *by_us as f64 / 1_000.0),
+        Happened::Alert { alert } => {
+            let state = if alert.state == AlertState::Raised { "raised" } else { "cleared" };
+            format!("{} ({}) {state}: {}", alert.name, alert.scope.as_deref().unwrap_or("all"), alert.detail)
+        }
+        Happened::Missed { count } => format!("{count} events: this reader was too slow"),
+        Happened::Other { what } => what.clone(),
+    };
+    format!("{kind}{rest}")
+}

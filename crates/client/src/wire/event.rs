@@ -1,0 +1,128 @@
+//! What happens, as followers hear it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Alert;
+
+/// Something that happened.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are those of the messages")]
+pub enum Happened {
+    /// A message was accepted.
+    Accepted { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
+    /// A message was delivered.
+    Delivered { id: String, lane: String, attempt: u32, lateness_ms: f64 },
+    /// A try failed; there will be another.
+    Failed {
+        id: String,
+        lane: String,
+        attempt: u32,
+        outcome: String,
+        detail: String,
+        retry_at: String,
+        retry_at_ms: u64,
+    },
+    /// A message was given up.
+    Dead { id: String, lane: String, reason: String },
+    /// A message was cancelled.
+    Cancelled { id: String },
+    /// A message has another due time.
+    Rescheduled { id: String, lane: String, deliver_at: String, deliver_at_ms: u64 },
+    /// A dead letter is pending again, due now.
+    Replayed { id: String, lane: String },
+    /// A dead letter was forgotten for good.
+    Purged { id: String },
+    /// An operator paused a lane.
+    Paused { lane: String },
+    /// An operator resumed a lane.
+    Resumed { lane: String },
+    /// The sink of a lane is unreachable; its messages wait.
+    SinkUnreachable { lane: String, detail: String },
+    /// The sink of a lane is reachable again.
+    SinkRecovered { lane: String },
+    /// A destination inside the target of a lane is silent, full or forbidden: its messages wait, the others go on.
+    DestinationUnreachable { lane: String, destination: String, detail: String },
+    /// A destination takes messages again.
+    DestinationRecovered { lane: String, destination: String },
+    /// Leases ended while messages were being worked on: they come again.
+    LeasesLost { count: u64 },
+    /// The store failed and is tried again.
+    StoreFailing { times: u32 },
+    /// Wall time stepped; negative: backwards.
+    ClockJumped { by_us: i64 },
+    /// An alert was raised or cleared.
+    Alert { alert: Box<Alert> },
+    /// This follower was too slow for so many events.
+    Missed { count: u64 },
+    /// Something else.
+    Other { what: String },
+}
+
+impl Happened {
+    /// Every word that [`kind`](Self::kind) gives.
+    pub const KINDS: [&str; 20] = [
+        "accepted",
+        "delivered",
+        "failed",
+        "dead",
+        "cancelled",
+        "rescheduled",
+        "replayed",
+        "purged",
+        "paused",
+        "resumed",
+        "sink_unreachable",
+        "sink_recovered",
+        "destination_unreachable",
+        "destination_recovered",
+        "leases_lost",
+        "store_failing",
+        "clock_jumped",
+        "alert",
+        "missed",
+        "other",
+    ];
+
+    /// The word in `type`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Accepted { .. } => "accepted",
+            Self::Delivered { .. } => "delivered",
+            Self::Failed { .. } => "failed",
+            Self::Dead { .. } => "dead",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Rescheduled { .. } => "rescheduled",
+            Self::Replayed { .. } => "replayed",
+            Self::Purged { .. } => "purged",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
+            Self::SinkUnreachable { .. } => "sink_unreachable",
+            Self::SinkRecovered { .. } => "sink_recovered",
+            Self::DestinationUnreachable { .. } => "destination_unreachable",
+            Self::DestinationRecovered { .. } => "destination_recovered",
+            Self::LeasesLost { .. } => "leases_lost",
+            Self::StoreFailing { .. } => "store_failing",
+            Self::ClockJumped { .. } => "clock_jumped",
+            Self::Alert { .. } => "alert",
+            Self::Missed { .. } => "missed",
+            Self::Other { .. } => "other",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_of_events_can_be_asked_for() {
+        let error = serde_json::from_str::<Happened>(r#"{"type":"?"}"#).unwrap_err().to_string();
+        let mut known: Vec<_> = error.split('`').skip(3).step_by(2).collect();
+        let mut kinds = Happened::KINDS.to_vec();
+        known.sort_unstable();
+        kinds.sort_unstable();
+        assert_eq!(known, kinds);
+    }
+}

@@ -1,0 +1,33 @@
+//! The JSON that travels between Duly and its clients. Server and client share these shapes, and the OpenAPI file is made from
+//! them (feature `openapi`).
+
+mod bulk;
+mod event;
+mod message;
+mod number;
+mod overview;
+mod problem;
+mod queue;
+mod text;
+mod when;
+mod words;
+
+pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
+pub use event::Happened;
+#[doc(hidden)]
+pub use message::is_object;
+pub use message::{
+    Accepted, Attempt, BatchResult, Cancelled, Message, NewMessage, Reschedule, Rescheduled, Retry,
+};
+pub use overview::{
+    Alert, AlertState, AlertValues, DeadPage, Forecast, ForecastBucket, Lateness, Level, LevelsAnswer, Node,
+    NodesAnswer, OrphanLane, Page, Queue, QueuesAnswer, Ready, Shard, ShardOwner, Sink, SinksAnswer, Stats,
+    TotalsAnswer, WhoAnswer,
+};
+pub use problem::{ItemError, Problem};
+pub use queue::{
+    Extend, Nack, ReceiptResult, ReceiptResults, Receipts, Receive, ReceiveAny, Received, ReceivedMessage,
+};
+pub use when::{DUE_MILLIS_MIN, Delay, Moment};
+#[doc(hidden)]
+pub use words::plain;

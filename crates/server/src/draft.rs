@@ -1,0 +1,173 @@
+//! From what a client wrote to a message that Duly takes. The server does it when a message comes, and whoever checks messages beforehand does
+//! the same.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use duly::{Backoff, Body, ContentKind, ErrorCode, Invalid, Message, RetryOverride};
+use duly_client::wire::{Delay, NewMessage, Retry};
+use serde_json::value::RawValue;
+
+/// Lists and objects of a `json` body may be nested so deep. A receiver gets it inside of an answer with others: one that its reader gives up
+/// on would keep all of them from it. Python gives up at about 1,000, Jackson at 1,000, many at less with large frames.
+const JSON_DEPTH_MAX: usize = 500;
+
+/// The message that is meant, to be [checked](Message::check) or sent.
+pub fn draft(new: NewMessage) -> Result<Message, Invalid> {
+    let mut message = Message::to_sink(new.sink_name(), &new.topic);
+    if new.sink_name().contains('/') {
+        return Err(Invalid::new(ErrorCode::BadSink, "sink", "a sink's name has no slash"));
+    }
+    message = match (new.body, new.json, new.body_base64) {
+        (None, None, None) => message,
+        (Some(text), None, None) => message.text(text),
+        (None, Some(json), None) => message.body(Body::from_parts(ContentKind::Json, compact(&json)?)),
+        (None, None, Some(base64)) => message.bytes(decoded(&base64)?),
+        _ => {
+            let detail = "give one of body, json and body_base64";
+            return Err(Invalid::new(ErrorCode::TwoBodies, "body", detail));
+        }
+    };
+    message = match (new.delay, new.deliver_at, new.level) {
+        (None, None, None) => message,
+        (Some(delay), None, None) => message.after(delay.span("delay")?),
+        (None, Some(moment), None) => message.at(moment.due("deliver_at")?),
+        (None, None, Some(level)) => message.level(level),
+        _ => {
+            let detail = "give one of delay, deliver_at and level";
+            return Err(Invalid::new(ErrorCode::TwoTimes, "delay", detail));
+        }
+    };
+    if let Some(id) = new.id {
+        message = message.id(id);
+    }
+    if let Some(tag) = new.tag {
+        message = message.tag(tag);
+    }
+    if let Some(key) = new.key {
+        message = message.key(key);
+    }
+    for (name, value) in new.properties {
+        message = message.property(name, value);
+    }
+    if let Some(priority) = new.priority {
+        message = message.priority(priority);
+    }
+    if let Some(span) = new.max_lateness {
+        message = message.max_lateness(span.span("max_lateness")?);
+    }
+    if let Some(retry) = new.retry {
+        message = message.retry(retries(&retry)?);
+    }
+    Ok(message)
+}
+
+fn decoded(base64: &str) -> Result<Vec<u8>, Invalid> {
+    STANDARD.decode(base64).map_err(|error| {
+        Invalid::new(
+            ErrorCode::BadBody,
+            "body_base64",
+            format!("not base64: {error}; use the standard alphabet with padding"),
+        )
+    })
+}
+
+/// The value without the spaces between its parts: how it was laid out is not part of the message.
+/// Refused if its lists and objects are nested deeper than common readers take.
+fn compact(json: &RawValue) -> Result<Vec<u8>, Invalid> {
+    let text = json.get().as_bytes();
+    let mut out = Vec::with_capacity(text.len());
+    let (mut quoted, mut escaped, mut depth) = (false, false, 0_usize);
+    for &byte in text {
+        if quoted {
+            quoted = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+        } else if byte == b'"' {
+            quoted = true;
+        } else if byte.is_ascii_whitespace() {
+            continue;
+        } else if matches!(byte, b'[' | b'{') {
+            depth += 1;
+            if depth > JSON_DEPTH_MAX {
+                let detail =
+                    format!("lists and objects may be nested {JSON_DEPTH_MAX} deep; send it as body");
+                return Err(Invalid::new(ErrorCode::BadBody, "json", detail));
+            }
+        } else if matches!(byte, b']' | b'}') {
+            depth = depth.saturating_sub(1);
+        }
+        out.push(byte);
+    }
+    Ok(out)
+}
+
+fn retries(retry: &Retry) -> Result<RetryOverride, Invalid> {
+    let backoff = match retry.backoff.as_deref() {
+        None => None,
+        Some("fixed") => Some(Backoff::Fixed),
+        Some("linear") => Some(Backoff::Linear),
+        Some("exponential") => Some(Backoff::Exponential),
+        Some(other) => {
+            let detail = format!("{other:?} is none of fixed, linear and exponential");
+            return Err(Invalid::new(ErrorCode::BadRetry, "retry.backoff", detail));
+        }
+    };
+    if retry.attempts == Some(0) {
+        return Err(Invalid::new(
+            ErrorCode::BadRetry,
+            "retry.attempts",
+            "at least one try; cancel it to have none",
+        ));
+    }
+    let span = |delay: &Option<Delay>, path| -> Result<_, Invalid> {
+        delay.as_ref().map(|delay| delay.span(path)).transpose()
+    };
+    let (min, max) = (span(&retry.min, "retry.min")?, span(&retry.max, "retry.max")?);
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        return Err(Invalid::new(
+            ErrorCode::BadRetry,
+            "retry.min",
+            "the first wait is longer than the longest",
+        ));
+    }
+    Ok(RetryOverride { attempts: retry.attempts, backoff, min, max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn the_layout_of_json_is_not_part_of_the_message() {
+        assert_eq!(
+            compact(&raw("{ \"a b\" :\t[1, 2.50,\n \"c \\\" d\"] }")).unwrap(),
+            b"{\"a b\":[1,2.50,\"c \\\" d\"]}"
+        );
+        assert_eq!(compact(&raw("\"\\\\\"")).unwrap(), b"\"\\\\\"");
+        assert_eq!(compact(&raw(" 12345678901234567890.10 ")).unwrap(), b"12345678901234567890.10");
+    }
+
+    #[test]
+    fn json_that_readers_give_up_on_is_refused() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(compact(&raw(&nested(JSON_DEPTH_MAX))).is_ok());
+        assert!(compact(&raw(&format!("[{}]", vec![nested(JSON_DEPTH_MAX - 1); 3].join(",")))).is_ok());
+        assert!(compact(&raw(&format!("\"{}\"", nested(100_000)))).is_ok(), "in a text they are no lists");
+        assert_eq!(compact(&raw(&nested(JSON_DEPTH_MAX + 1))).unwrap_err().code, "bad_body");
+    }
+
+    #[test]
+    fn at_most_one_body_and_one_time() {
+        let code = |text: &str| draft(serde_json::from_str(text).unwrap()).unwrap_err().code;
+        assert_eq!(code(r#"{"topic":"a","body":"x","json":1}"#), "two_bodies");
+        assert_eq!(code(r#"{"topic":"a","delay":1,"level":"P0"}"#), "two_times");
+        assert_eq!(code(r#"{"topic":"a","retry":{"attempts":0}}"#), "bad_retry");
+        assert_eq!(code(r#"{"topic":"a","retry":{"backoff":"never"}}"#), "bad_retry");
+        assert_eq!(code(r#"{"topic":"a","body_base64":"!"}"#), "bad_body");
+        assert_eq!(code(r#"{"topic":"a","sink":"b/c"}"#), "bad_sink");
+    }
+}

@@ -1,5 +1,0 @@
-//! One binary: the server and its command line.
-
-fn main() -> std::process::ExitCode {
-    duly_server::cli::main()
-}

@@ -1,0 +1,110 @@
+//! How destinations keep up. RabbitMQ stops reading from a whole connection when one of its queues takes nothing: what is not
+//! confirmed must not pile up there, or a single silent queue would stall all others.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use duly_core::Monotonic;
+
+/// A destination that confirmed nothing for so long, although messages are under way to it, gets no more of them for now.
+pub(super) const OVERDUE: Duration = Duration::from_millis(250);
+/// But one in this time, which shows whether it is back.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+
+/// By the hash of the destination; only those with messages under way.
+#[derive(Default)]
+pub(super) struct ConfirmPace(Mutex<HashMap<u64, State>>);
+
+struct State {
+    under_way: usize,
+    /// When it last confirmed, or when the first of those under way was sent.
+    progress: Monotonic,
+    last_sent: Monotonic,
+}
+
+/// Whether a message may go now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Go,
+    Hold,
+}
+
+impl ConfirmPace {
+    pub(super) fn turn(&self, destination: u64, now: Monotonic) -> Turn {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = all.get_mut(&destination) else { return Turn::Go };
+        let is_overdue = now.since(state.progress) > OVERDUE;
+        if is_overdue && now.since(state.last_sent) < TRY_EVERY {
+            return Turn::Hold;
+        }
+        state.last_sent = now;
+        Turn::Go
+    }
+
+    /// Whether messages are under way to it, and it confirms none of them.
+    pub(super) fn is_overdue(&self, destination: u64, now: Monotonic) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&destination).is_some_and(|state| now.since(state.progress) > OVERDUE)
+    }
+
+    /// A message is under way until the slot is dropped.
+    pub(super) fn sent(self: &Arc<Self>, destination: u64, now: Monotonic) -> Slot {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = all.entry(destination).or_insert(State { under_way: 0, progress: now, last_sent: now });
+        state.under_way += 1;
+        state.last_sent = now;
+        Slot { confirm_pace: self.clone(), destination }
+    }
+}
+
+pub(super) struct Slot {
+    confirm_pace: Arc<ConfirmPace>,
+    destination: u64,
+}
+
+impl Slot {
+    /// The destination answered.
+    pub(super) fn answered(self, now: Monotonic) {
+        let mut all = self.confirm_pace.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = all.get_mut(&self.destination) {
+            state.progress = now;
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut all = self.confirm_pace.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = all.get_mut(&self.destination) {
+            state.under_way -= 1;
+            if state.under_way == 0 {
+                all.remove(&self.destination);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_that_confirms_nothing_gets_one_message_in_a_while() {
+        let confirm_pace = Arc::new(ConfirmPace::default());
+        let at = |millis| Monotonic::default().saturating_add(Duration::from_millis(millis));
+        let slots: Vec<_> = (0..3).map(|_| confirm_pace.sent(1, at(0))).collect();
+        assert_eq!(confirm_pace.turn(1, at(200)), Turn::Go);
+        assert_eq!(confirm_pace.turn(1, at(600)), Turn::Hold);
+        assert_eq!(confirm_pace.turn(2, at(600)), Turn::Go, "others are not affected");
+        assert_eq!(confirm_pace.turn(1, at(1_300)), Turn::Go, "one shows whether it is back");
+        assert_eq!(confirm_pace.turn(1, at(1_301)), Turn::Hold);
+        let mut slots = slots.into_iter();
+        slots.next().unwrap().answered(at(1_400));
+        assert_eq!(confirm_pace.turn(1, at(1_500)), Turn::Go, "it confirms again");
+        drop(slots);
+        assert!(confirm_pace.0.lock().unwrap().is_empty(), "nothing is kept of what has nothing under way");
+    }
+}

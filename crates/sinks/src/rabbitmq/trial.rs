@@ -1,0 +1,105 @@
+//! One message that goes alone and tells for others of its exchange whether the broker lets them pass.
+
+use duly_core::SinkError;
+use futures_util::FutureExt;
+use lapin::{Channel, Confirmation, options::ConfirmSelectOptions};
+
+use super::{
+    call::{LOST_BEFORE, Step},
+    confirm_pace::OVERDUE,
+    connection::BrokerConnection,
+    failure::{Cause, no_connection, unconfirmed_alone},
+    publisher::{CONFIRMED, Job, PublishEvent},
+};
+
+/// What a message that went alone tells for the others of its exchange.
+enum Tried {
+    /// They may follow.
+    Passed,
+    /// They would be denied, too.
+    Denied(SinkError),
+    /// There is no connection any more.
+    Lost,
+}
+
+/// Publishes the first of these on a channel of its own, and asks the broker whether it let it pass: it need not be confirmed for
+/// that.
+///
+/// A queue whose process hangs keeps the broker from answering on that channel. Then one of the others is tried.
+pub(super) async fn try_alone(connection: BrokerConnection, mut jobs: Vec<Job>) -> Step {
+    let channel = match connection.channel().await {
+        Ok(channel) => channel,
+        Err(failure) => return Step::Unsent(jobs, failure),
+    };
+    let rest = jobs.split_off(1);
+    let Some(job) = jobs.pop() else { return Step::Tried(rest) };
+    let destination = job.message.destination;
+    let (same, mut others): (Vec<Job>, Vec<Job>) =
+        rest.into_iter().partition(|other| other.message.destination == destination);
+    let mut trial = pass(connection.clone(), channel, job).boxed();
+    if others.is_empty() {
+        return step(trial.await, same);
+    }
+    let clock = connection.clock();
+    let overdue = clock.sleep_until(clock.now().mono().saturating_add(OVERDUE));
+    let tried = tokio::select! {
+        biased;
+        tried = &mut trial => Some(tried),
+        () = overdue => None,
+    };
+    // Those to the same destination come last: they would fare no better.
+    others.extend(same);
+    match tried {
+        Some(tried) => step(tried, others),
+        None => Step::Slow(others, trial.map(|tried| step(tried, Vec::new())).boxed()),
+    }
+}
+
+fn step(tried: Tried, rest: Vec<Job>) -> Step {
+    match tried {
+        Tried::Passed => Step::Tried(rest),
+        Tried::Denied(verdict) => Step::Denied(rest, verdict),
+        Tried::Lost => Step::Unsent(rest, no_connection(LOST_BEFORE)),
+    }
+}
+
+/// Publishes it and waits until the broker has looked at it.
+async fn pass(connection: BrokerConnection, channel: Channel, job: Job) -> Tried {
+    job.notify(PublishEvent::Sent);
+    let passed = match job.message.publish(&channel).await {
+        // Whatever the broker answers, it answers in order: it has looked at the message then.
+        Ok(confirm) => match channel.confirm_select(ConfirmSelectOptions::default()).await {
+            Ok(()) => Ok(confirm),
+            // The channel has ended, and its confirm knows why.
+            Err(error) => match confirm.await {
+                Err(cause) => Err(cause),
+                Ok(Confirmation::Ack(None)) => {
+                    job.notify(PublishEvent::Done(Ok(CONFIRMED.to_owned())));
+                    return Tried::Passed;
+                }
+                Ok(_) => Err(error),
+            },
+        },
+        Err(error) => Err(error),
+    };
+    match passed {
+        Ok(confirm) => {
+            connection.trust().passed(&job.message);
+            connection.share_channel(channel, job, confirm);
+            Tried::Passed
+        }
+        Err(error) => {
+            let (cause, verdict) = (Cause::of(&error), unconfirmed_alone(&error));
+            connection.trust().ended(&cause);
+            if matches!(cause, Cause::LongKey { .. }) {
+                connection.trust().has_exchange(job.message.exchange.as_str());
+            }
+            job.notify(PublishEvent::Done(Err(verdict.clone())));
+            match cause {
+                Cause::Exchange(_) => Tried::Denied(verdict),
+                _ if !connection.is_connected() => Tried::Lost,
+                _ => Tried::Passed,
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Looks a message up by its id: a live one, or what is kept of an ended one.
+
+use bytes::Bytes;
+use duly_core::{
+    Lane, MessageId, Record, State, Timestamp,
+    store::{StoreError, StoreErrorKind},
+};
+
+use super::{
+    Shared,
+    entry::{self, Peek, Stored},
+    index::{Marks, Place},
+    table::read_entry,
+};
+
+/// A message found by its id.
+pub(super) struct Found {
+    pub(super) hash: u64,
+    pub(super) place: Place,
+    pub(super) marks: Marks,
+    pub(super) lane: Lane,
+    pub(super) bytes: Bytes,
+}
+
+impl Found {
+    pub(super) fn stored(&self) -> Result<Stored, StoreError> {
+        entry::decode(&self.bytes, &self.lane).map_err(|_| self.damaged())
+    }
+
+    pub(super) fn peek(&self) -> Result<Peek<'_>, StoreError> {
+        Peek::framed(&self.bytes).map_err(|_| self.damaged())
+    }
+
+    fn damaged(&self) -> StoreError {
+        let what =
+            format!("the entry at byte {} of file {} cannot be read", self.place.offset(), self.place.file);
+        StoreError::new(StoreErrorKind::Damaged, what)
+    }
+
+    pub(super) fn state(&self) -> State {
+        match Peek::framed(&self.bytes) {
+            Ok(peek) if peek.is_dead() => State::Dead,
+            _ if self.marks.claimed => State::InFlight,
+            _ => State::Pending,
+        }
+    }
+}
+
+impl Shared {
+    /// Looks up a live message: reads each place that the index has for the hash, and compares the id.
+    pub(super) async fn find(&self, id: &MessageId) -> Result<Option<Found>, StoreError> {
+        let hash = id.hash64();
+        'again: loop {
+            let candidates: Vec<_> = {
+                let engine = self.engine();
+                engine.check_open()?;
+                engine.index.candidates(hash).map(|(place, _)| (place, engine.file(place))).collect()
+            };
+            for (place, file) in candidates {
+                self.written(place).await?;
+                let read = file.map(|file| read_entry(&*file, place));
+                let engine = self.engine();
+                // If the background thread has moved it meanwhile, the bytes may be of another message.
+                let Some(marks) = engine.index.marks(hash, place) else { continue 'again };
+                let bytes = match read {
+                    Some(Ok(bytes)) => Bytes::from(bytes),
+                    _ => {
+                        let what = format!(
+                            "byte {} of file {} of the data folder cannot be read",
+                            place.offset(),
+                            place.file
+                        );
+                        return Err(StoreError::new(StoreErrorKind::Damaged, what));
+                    }
+                };
+                let Ok(peek) = Peek::framed(&bytes) else { continue };
+                if peek.id_text() == id.as_str()
+                    && let Some(lane) = engine.lanes.get(peek.lane()).map(|state| state.lane().clone())
+                {
+                    return Ok(Some(Found { hash, place, marks, lane, bytes }));
+                }
+            }
+            return Ok(None);
+        }
+    }
+
+    /// What is kept of an ended message, with the hash of its content.
+    pub(super) fn find_ended(
+        &self,
+        id: &MessageId,
+        now: Timestamp,
+    ) -> Result<Option<(Record, u64)>, StoreError> {
+        let engine = self.engine();
+        let lane_of = |number| engine.lanes.get(number).map(|state| state.lane().clone());
+        let found = engine.ended.find(id.hash64(), id, lane_of).map_err(|error| {
+            let bad = error.kind() == std::io::ErrorKind::InvalidData;
+            let kind = if bad { StoreErrorKind::Damaged } else { StoreErrorKind::Unavailable };
+            StoreError::new(kind, format!("reading a finished message failed: {error}")).with_source(error)
+        })?;
+        let kept_ms = engine.ended.retention_ms();
+        Ok(found.filter(|(record, _)| {
+            record.ended.is_some_and(|at| at.as_millis().saturating_add(kept_ms) >= now.as_millis())
+        }))
+    }
+}

@@ -1,0 +1,423 @@
+//! What is claimed now: leases, tokens, and the log of claims by which a restart knows what a crashed process had claimed.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::{Arc, Mutex},
+};
+
+use duly_core::{MessageId, Monotonic, Timestamp, store::Holder};
+
+use super::{disk::DiskFile, index::Place, locked, number_hasher::NumberHasher};
+
+/// Bytes of a head that stay in memory while its message is claimed. A larger head is read again when the message was delivered.
+const HEAD_BYTES_MAX: usize = 512;
+
+/// Why a claim is lost if it is not settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Its lease ends.
+    Lease,
+    /// The process that held it has ended; this message may be the cause.
+    Process,
+    /// The process that held it has ended; another message is known to be the cause.
+    ProcessByOther,
+}
+
+/// One claimed message.
+#[derive(Debug, Clone)]
+pub(super) struct ClaimedMessage {
+    pub(super) id: MessageId,
+    pub(super) hash: u64,
+    pub(super) place: Place,
+    pub(super) lane: u32,
+    pub(super) ready: Timestamp,
+    pub(super) version: u64,
+    pub(super) holder: Holder,
+    /// Claimed alone because its last claim was lost.
+    pub(super) alone: bool,
+    /// All that a client claimed: nothing else can be why it is lost.
+    pub(super) only: bool,
+    pub(super) lease_end: Monotonic,
+    /// What it is lost by if it is not settled.
+    pub(super) loss: Loss,
+    /// The head of its entry, which is kept once it is delivered; empty if it is too large to stay in memory until then.
+    pub(super) head: Box<[u8]>,
+    /// Bytes of its entry.
+    pub(super) bytes: u32,
+    /// Its order among messages released at the same time: from its priority.
+    pub(super) rank: u8,
+}
+
+impl ClaimedMessage {
+    /// What is remembered of the head of a claimed message.
+    pub(super) fn remembered(head: &[u8]) -> Box<[u8]> {
+        if head.len() <= HEAD_BYTES_MAX { head.into() } else { Box::default() }
+    }
+}
+
+/// Claims whose leases end together: when, and the first of their tokens. The tokens are consecutive.
+type Group = (Monotonic, u64);
+
+/// The group of a claim that was [met](InFlight::ended). No token is zero.
+const NO_GROUP: Group = (Monotonic::from_micros(0), 0);
+
+/// How many tokens a group has, and how many of them are still claimed under it.
+struct Members {
+    count: u64,
+    held: u64,
+}
+
+/// All claimed messages by their token, and the logs that name them on disk.
+///
+/// Invariants:
+/// - Tokens only grow; none is used twice.
+/// - Each claim belongs to the group of the instant at which its lease is checked, or to none after it was [met](Self::ended). A group
+///   has at least one claim: there are never more groups than claims, however long the leases are.
+#[derive(Default)]
+pub(super) struct InFlight {
+    held: HashMap<u64, (ClaimedMessage, Group), NumberHasher>,
+    /// When leases end, one group per call of `claim`. A renewed claim leaves its group for one of its own.
+    ends: BTreeMap<Group, Members>,
+    last_token: u64,
+    /// The numbers of the claims logs on disk. A checkpoint deletes all but the one that it begins.
+    logs: Vec<u32>,
+}
+
+impl InFlight {
+    /// Nothing is claimed; these logs are on disk.
+    pub(super) fn new(logs: Vec<u32>) -> Self {
+        Self { logs, ..Self::default() }
+    }
+
+    /// Every token from now on is larger than `last`.
+    pub(super) fn start_after(&mut self, last: u64) {
+        self.last_token = last;
+    }
+
+    /// The numbers of the claims logs on disk.
+    pub(super) fn logs(&self) -> &[u32] {
+        &self.logs
+    }
+
+    /// A claims log was begun.
+    pub(super) fn add_log(&mut self, number: u32) {
+        self.logs.push(number);
+    }
+
+    /// These logs are not needed any more.
+    pub(super) fn remove_logs(&mut self, old: &[u32]) {
+        self.logs.retain(|number| !old.contains(number));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes a token, larger than every one before.
+    pub(super) fn token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
+    }
+
+    /// Adds claims whose leases end together. Their tokens are consecutive.
+    pub(super) fn hold(&mut self, end: Monotonic, claims: Vec<(u64, ClaimedMessage)>) {
+        let Some((first, _)) = claims.first() else { return };
+        let group = (end, *first);
+        let count = claims.len() as u64;
+        self.ends.insert(group, Members { count, held: count });
+        self.held.extend(claims.into_iter().map(|(token, held)| (token, (held, group))));
+    }
+
+    pub(super) fn get(&self, token: u64, id: &MessageId) -> Option<&ClaimedMessage> {
+        self.held.get(&token).map(|(held, _)| held).filter(|held| held.id == *id)
+    }
+
+    /// The claim, if its lease has not ended at `now`.
+    pub(super) fn valid(&self, token: u64, id: &MessageId, now: Monotonic) -> Option<&ClaimedMessage> {
+        self.get(token, id).filter(|held| held.lease_end > now)
+    }
+
+    pub(super) fn take(&mut self, token: u64) -> Option<ClaimedMessage> {
+        let (held, group) = self.held.remove(&token)?;
+        self.leave_group(group);
+        Some(held)
+    }
+
+    /// One claim of a group is no longer under it.
+    fn leave_group(&mut self, group: Group) {
+        if let Some(members) = self.ends.get_mut(&group) {
+            members.held = members.held.saturating_sub(1);
+            if members.held == 0 {
+                self.ends.remove(&group);
+            }
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, token: u64) -> Option<&mut ClaimedMessage> {
+        self.held.get_mut(&token).map(|(held, _)| held)
+    }
+
+    /// A claimed message was moved. Only a claim that outlived a restart can be in a bucket, so this is rare.
+    pub(super) fn moved(&mut self, from: Place, to: Place) {
+        if let Some((held, _)) = self.held.values_mut().find(|(held, _)| held.place == from) {
+            held.place = to;
+        }
+    }
+
+    pub(super) fn extend(&mut self, token: u64, end: Monotonic) {
+        if let Some(held) = self.get_mut(token) {
+            held.lease_end = end;
+            self.look_again(token, end);
+        }
+    }
+
+    /// Up to `limit` claims whose lease has ended by `now`, and the rest of the last group of them. Each claim is returned once. A
+    /// caller that cannot end a claim now calls [`meet_again`](Self::meet_again) or [`look_again`](Self::look_again).
+    pub(super) fn ended(&mut self, now: Monotonic, limit: usize) -> Vec<u64> {
+        let mut ended = Vec::new();
+        while ended.len() < limit {
+            let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) else { break };
+            let (group, members) = entry.remove_entry();
+            for token in group.1..group.1 + members.count {
+                if let Some((_, under)) = self.held.get_mut(&token).filter(|(_, under)| *under == group) {
+                    *under = NO_GROUP;
+                    ended.push(token);
+                }
+            }
+        }
+        ended
+    }
+
+    /// Returns the claim from [`ended`](Self::ended) at `at`, and not before.
+    pub(super) fn look_again(&mut self, token: u64, at: Monotonic) {
+        let Some((_, group)) = self.held.get_mut(&token) else { return };
+        let left = std::mem::replace(group, (at, token));
+        if left == (at, token) {
+            return;
+        }
+        self.leave_group(left);
+        // The group that it was claimed in may stand under the same key, if it was renewed twice.
+        let known = self.ends.entry((at, token)).or_insert(Members { count: 1, held: 0 });
+        known.held += 1;
+    }
+
+    /// The claim was met at `now` and could not be ended. It is met again at once, or at the end of its lease if its holder has
+    /// extended it meanwhile.
+    pub(super) fn meet_again(&mut self, token: u64, now: Monotonic) {
+        if let Some(end) = self.get_mut(token).map(|held| held.lease_end) {
+            self.look_again(token, end.max(now));
+        }
+    }
+
+    pub(super) fn next_end(&self) -> Option<Monotonic> {
+        self.ends.first_key_value().map(|((end, _), _)| *end)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &ClaimedMessage)> {
+        self.held.iter().map(|(token, (held, _))| (*token, held))
+    }
+}
+
+/// Bytes of one record of the claims log.
+const RECORD_BYTES: usize = 32;
+const CLIENT: u8 = 1;
+const ALONE: u8 = 2;
+const RELEASED: u8 = 4;
+const ONLY: u8 = 8;
+
+/// A record of the claims log: a claim, or the release of one. A release leaves no record in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClaimRecord {
+    pub(super) hash: u64,
+    pub(super) token: u64,
+    pub(super) version: u64,
+    pub(super) lease_ms: u32,
+    pub(super) client: bool,
+    pub(super) alone: bool,
+    pub(super) only: bool,
+    /// Released: the claim does not count.
+    pub(super) released: bool,
+}
+
+impl ClaimRecord {
+    /// The record of a release.
+    pub(super) fn released(token: u64, held: &ClaimedMessage) -> Self {
+        Self {
+            hash: held.hash,
+            token,
+            version: held.version,
+            lease_ms: 0,
+            client: false,
+            alone: held.alone,
+            only: held.only,
+            released: true,
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.hash.to_le_bytes());
+        out.extend_from_slice(&self.token.to_le_bytes());
+        let version = self.version.to_le_bytes();
+        out.extend_from_slice(&version[..4]);
+        out.extend_from_slice(&self.lease_ms.to_le_bytes());
+        let client = if self.client { CLIENT } else { 0 };
+        let alone = if self.alone { ALONE } else { 0 };
+        let released = if self.released { RELEASED } else { 0 };
+        let only = if self.only { ONLY } else { 0 };
+        out.extend_from_slice(&[client | alone | released | only, 0, version[4], version[5]]);
+        let crc = crc32c::crc32c(&out[start..]);
+        out.extend_from_slice(&crc.to_le_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if crc32c::crc32c(&bytes[..RECORD_BYTES - 4]) != word(RECORD_BYTES - 4) {
+            return None;
+        }
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Some(Self {
+            hash: long(0),
+            token: long(8),
+            version: u64::from(word(16)) | u64::from(u16::from_le_bytes([bytes[26], bytes[27]])) << 32,
+            lease_ms: word(20),
+            client: bytes[24] & CLIENT != 0,
+            alone: bytes[24] & ALONE != 0,
+            only: bytes[24] & ONLY != 0,
+            released: bytes[24] & RELEASED != 0,
+        })
+    }
+}
+
+/// The log of claims. It is written before a message is sent and never synced: the crash of a process is counted as an attempt. A
+/// power cut may lose a claim; the message is then delivered again.
+pub(super) struct ClaimLog {
+    inner: Mutex<(Arc<dyn DiskFile>, u64)>,
+}
+
+impl ClaimLog {
+    /// Bytes allocated for a log before it is used, so that claims go on for a while on a full disk.
+    pub(super) fn room(segment_bytes: u64) -> u64 {
+        (segment_bytes / 4).min(1 << 20)
+    }
+
+    pub(super) fn new(file: Arc<dyn DiskFile>) -> Self {
+        Self::at(file, 0)
+    }
+
+    /// Goes on in a file that has records up to `end`.
+    pub(super) fn at(file: Arc<dyn DiskFile>, end: u64) -> Self {
+        Self { inner: Mutex::new((file, end)) }
+    }
+
+    /// Whether bytes were allocated for it.
+    pub(super) fn has_room(&self) -> io::Result<bool> {
+        locked(&self.inner).0.len().map(|len| len > 0)
+    }
+
+    pub(super) fn write(&self, records: impl IntoIterator<Item = ClaimRecord>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        records.into_iter().for_each(|record| record.write(&mut bytes));
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut inner = locked(&self.inner);
+        inner.0.write_at(&bytes, inner.1)?;
+        inner.1 += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Goes on in another file, which begins with what is claimed now.
+    pub(super) fn switch(&self, file: Arc<dyn DiskFile>, held: &[ClaimRecord]) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(held.len() * RECORD_BYTES);
+        held.iter().for_each(|record| record.write(&mut bytes));
+        let mut inner = locked(&self.inner);
+        file.write_at(&bytes, 0)?;
+        *inner = (file, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+/// Where the records of a claims log end and the allocated zeros begin.
+pub(super) fn end_of_records(bytes: &[u8]) -> u64 {
+    let records = bytes.chunks(RECORD_BYTES);
+    let blank = records.rev().take_while(|record| record.iter().all(|byte| *byte == 0));
+    bytes.len().saturating_sub(blank.map(<[u8]>::len).sum()) as u64
+}
+
+/// The whole records of a claims log. After a power cut any of them may be missing.
+pub(super) fn read_records(bytes: &[u8]) -> impl Iterator<Item = ClaimRecord> + '_ {
+    bytes.chunks_exact(RECORD_BYTES).filter_map(ClaimRecord::read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::from_micros(seconds * 1_000_000)
+    }
+
+    fn claim(flight: &mut InFlight, count: usize, end: Monotonic) -> Vec<u64> {
+        let id = MessageId::parse("a").unwrap();
+        let claims: Vec<(u64, ClaimedMessage)> = (0..count)
+            .map(|_| {
+                let held = ClaimedMessage {
+                    id: id.clone(),
+                    hash: 1,
+                    place: Place { file: 1, off8: 1 },
+                    lane: 0,
+                    ready: Timestamp::default(),
+                    version: 1,
+                    holder: Holder::Client,
+                    alone: false,
+                    only: false,
+                    lease_end: end,
+                    loss: Loss::Lease,
+                    head: Box::default(),
+                    bytes: 0,
+                    rank: 0,
+                };
+                (flight.token(), held)
+            })
+            .collect();
+        let tokens = claims.iter().map(|(token, _)| *token).collect();
+        flight.hold(end, claims);
+        tokens
+    }
+
+    #[test]
+    fn a_settled_claim_leaves_nothing_behind_until_its_lease_would_have_ended() {
+        let mut flight = InFlight::default();
+        for _ in 0..1_000 {
+            for token in claim(&mut flight, 3, at(12 * 3600)) {
+                flight.extend(token, at(13 * 3600));
+                flight.take(token);
+            }
+        }
+        assert_eq!((flight.len(), flight.ends.len()), (0, 0));
+        // One that is still claimed keeps one place, whatever became of the others, and however often it is renewed.
+        let tokens = claim(&mut flight, 100, at(60));
+        tokens[1..].iter().for_each(|token| drop(flight.take(*token)));
+        (0..50).for_each(|more| flight.extend(tokens[0], at(100 + more)));
+        assert_eq!((flight.len(), flight.ends.len()), (1, 1));
+        assert_eq!(flight.next_end(), Some(at(149)));
+    }
+
+    #[test]
+    fn every_claim_is_met_once_when_its_lease_ends() {
+        let mut flight = InFlight::default();
+        let tokens = claim(&mut flight, 4, at(60));
+        flight.take(tokens[1]);
+        flight.extend(tokens[2], at(90));
+        // Renewed, and back to the instant at which the others end.
+        flight.extend(tokens[0], at(70));
+        flight.extend(tokens[0], at(60));
+        assert!(flight.ended(at(59), 10).is_empty());
+        assert_eq!(flight.ended(at(60), 10), [tokens[0], tokens[3]]);
+        assert!(flight.ended(at(60), 10).is_empty());
+        flight.look_again(tokens[3], at(61));
+        assert_eq!(flight.ended(at(90), 10), [tokens[3], tokens[2]]);
+    }
+}

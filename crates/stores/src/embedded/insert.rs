@@ -1,0 +1,169 @@
+//! `insert`: takes new messages in.
+
+use std::sync::Arc;
+
+use duly_core::{
+    Lane, Now, State,
+    store::{Insert, Inserted, StoreError, StoreErrorKind},
+};
+
+use super::{Shared, engine::Class, entry, index::Place, journal::Commit, options::PIECE_BYTES};
+
+/// About what an entry needs besides its body.
+const ENTRY_GUESS: usize = 192;
+
+/// One message of a batch while it is inserted.
+struct Entering {
+    hash: u64,
+    entry: std::ops::Range<usize>,
+    is_new: bool,
+}
+
+impl Shared {
+    pub(super) async fn insert(&self, now: Now, batch: Vec<Insert>) -> Result<Vec<Inserted>, StoreError> {
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut rest = &batch[..];
+        let mut last = None;
+        while !rest.is_empty() {
+            // A piece at a time, so that a batch of large bodies is not in memory twice.
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|insert| {
+                bytes += insert.message.body.len() + ENTRY_GUESS;
+                bytes <= PIECE_BYTES
+            });
+            let piece = fits.count().max(1);
+            let inserted = self.insert_piece(now, &rest[..piece], &mut answers).await;
+            let were_some = answers.contains(&Inserted::Accepted);
+            last = Some(inserted.map_err(|error| if were_some { error.in_part() } else { error })?);
+            rest = &rest[piece..];
+        }
+        if let Some(commit) = last {
+            self.committed(&commit).await?;
+        }
+        Ok(answers)
+    }
+
+    async fn insert_piece(
+        &self,
+        now: Now,
+        batch: &[Insert],
+        answers: &mut Vec<Inserted>,
+    ) -> Result<Arc<Commit>, StoreError> {
+        let mut bytes =
+            Vec::with_capacity(batch.iter().map(|insert| insert.message.body.len() + ENTRY_GUESS).sum());
+        let mut entering = Vec::with_capacity(batch.len());
+        let mut known: Option<(Lane, u32)> = None;
+        for insert in batch {
+            let message = &insert.message;
+            let number = match &known {
+                Some((last, number)) if last.carries(message) => *number,
+                _ => {
+                    let lane = message.lane();
+                    let number = self.lane_number(&lane)?;
+                    known = Some((lane, number));
+                    number
+                }
+            };
+            if !entry::fits(message) {
+                let what =
+                    format!("message {:?} has a body or properties too large for this store", message.id);
+                return Err(StoreError::new(StoreErrorKind::TooLarge, what));
+            }
+            let start = bytes.len();
+            entry::encode_fresh(message, insert.past.as_deref(), now.wall(), number, &mut bytes);
+            entering.push(Entering { hash: message.id.hash64(), entry: start..bytes.len(), is_new: false });
+        }
+        let mut last = {
+            let mut engine = self.engine_with_room(bytes.len() + batch.len() * 8, Class::Insert).await?;
+            let mut wake_background = engine.tick(now);
+            for (insert, item) in batch.iter().zip(&mut entering) {
+                item.is_new = insert.id_is_generated
+                    || (engine.index.candidates(item.hash).next().is_none()
+                        && !engine.ended.may_know(item.hash));
+            }
+            let waits = |(insert, item): &(&Insert, &Entering)| item.is_new && !insert.is_dead();
+            let new = batch.iter().zip(&entering).filter(waits).count() as u64;
+            if new > 0 && engine.totals().pending + new > engine.options.pending_max {
+                let what =
+                    format!("{} messages wait already, and no more are taken", engine.options.pending_max);
+                return Err(StoreError::new(StoreErrorKind::TooMany, what));
+            }
+            for (insert, item) in batch.iter().zip(&entering).filter(|(_, item)| item.is_new) {
+                engine.renumber(|| insert.message.lane(), &mut bytes[item.entry.clone()])?;
+            }
+            for (insert, item) in batch.iter().zip(&mut entering).filter(|(_, item)| item.is_new) {
+                // The same id may have come earlier in this batch.
+                item.is_new = insert.id_is_generated || engine.index.candidates(item.hash).next().is_none();
+                if item.is_new {
+                    engine.accept(item.hash, &mut bytes[item.entry.clone()]);
+                }
+            }
+            wake_background |= engine.wants_background();
+            if wake_background {
+                self.background.notify_one();
+            }
+            self.wake(&mut engine);
+            engine.journal.commit()
+        };
+        let were_some = entering.iter().any(|item| item.is_new);
+        for (insert, item) in batch.iter().zip(entering) {
+            if item.is_new {
+                answers.push(Inserted::Accepted);
+                continue;
+            }
+            let known = self.insert_known(now, insert, item.hash, &mut bytes[item.entry]).await;
+            let (answer, commit) = known.map_err(|error| if were_some { error.in_part() } else { error })?;
+            answers.push(answer);
+            last = commit;
+        }
+        Ok(last)
+    }
+
+    /// Inserts a message whose id, or another id with the same hash, is known.
+    async fn insert_known(
+        &self,
+        now: Now,
+        insert: &Insert,
+        hash: u64,
+        entry: &mut [u8],
+    ) -> Result<(Inserted, Arc<Commit>), StoreError> {
+        let content = insert.message.content_hash();
+        loop {
+            let before = self.places(hash);
+            if let Some(found) = self.find(&insert.message.id).await? {
+                let first = found.peek()?;
+                let same = first.content_hash() == content;
+                let answer = if same {
+                    Inserted::Duplicate { due: first.due(), state: found.state() }
+                } else {
+                    Inserted::Conflict
+                };
+                // The first insert may not be durable yet: its entry may be read from a table before its frame is synced.
+                return Ok((answer, self.engine().journal.commit()));
+            }
+            if let Some((record, first_content)) = self.find_ended(&insert.message.id, now.wall())?
+                && record.state == State::Delivered
+            {
+                let same = first_content == content;
+                let (due, state) = (record.message.due, record.state);
+                let answer = if same { Inserted::Duplicate { due, state } } else { Inserted::Conflict };
+                return Ok((answer, self.engine().journal.commit()));
+            }
+            let mut engine = self.engine();
+            engine.check_open()?;
+            // If the same id was inserted by another caller meanwhile, look it up again.
+            let after: Vec<Place> = engine.index.candidates(hash).map(|(place, _)| place).collect();
+            if before == after {
+                engine.renumber(|| insert.message.lane(), entry)?;
+                engine.accept(hash, entry);
+                self.wake(&mut engine);
+                let commit = engine.journal.commit();
+                return Ok((Inserted::Accepted, commit));
+            }
+        }
+    }
+
+    fn places(&self, hash: u64) -> Vec<Place> {
+        self.engine().index.candidates(hash).map(|(place, _)| place).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! `get`, `lanes` and `forecast`: reads that change nothing.
+
+use duly_core::{
+    MessageId, Now, Record, Timestamp,
+    store::{LaneStatus, StoreError},
+};
+
+use super::Shared;
+
+impl Shared {
+    pub(super) async fn get(&self, ids: &[MessageId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let mut records = Vec::with_capacity(ids.len());
+        for id in ids {
+            let now = self.engine().now.wall();
+            records.push(match self.find(id).await? {
+                Some(found) => {
+                    let state = found.state();
+                    Some(found.stored()?.into_record(state))
+                }
+                None => self.find_ended(id, now)?.map(|(record, _)| record),
+            });
+        }
+        self.sync_barrier().await?;
+        Ok(records)
+    }
+
+    pub(super) fn lane_statuses(&self, now: Now) -> Result<Vec<LaneStatus>, StoreError> {
+        let mut engine = self.engine();
+        engine.check_open()?;
+        if engine.tick(now) {
+            self.background.notify_one();
+        }
+        let statuses = engine
+            .lanes
+            .iter()
+            .filter(|state| state.is_paused() || state.pending() + state.in_flight() + state.dead() > 0);
+        Ok(statuses
+            .map(|state| {
+                let mut status = LaneStatus::empty(state.lane().clone());
+                (status.paused, status.pending, status.ready) =
+                    (state.is_paused(), state.pending(), state.ready(now.wall()));
+                (status.in_flight, status.dead) = (state.in_flight(), state.dead());
+                status.oldest_ready = state.first().map(|key| key.ready).filter(|ready| *ready <= now.wall());
+                status
+            })
+            .collect())
+    }
+
+    pub(super) fn forecast(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+        buckets: usize,
+    ) -> Result<Vec<u64>, StoreError> {
+        let engine = self.engine();
+        engine.check_open()?;
+        let mut counts = vec![0; buckets];
+        let span = to.as_millis().saturating_sub(from.as_millis());
+        if buckets == 0 || span == 0 {
+            return Ok(counts);
+        }
+        let mut add = |at: u64, count: u64| {
+            if count > 0 && (from.as_millis()..to.as_millis()).contains(&at) {
+                let place = u128::from(at - from.as_millis()) * buckets as u128 / u128::from(span);
+                counts[place as usize] += count;
+            }
+        };
+        for (slot, bucket) in engine.buckets.iter() {
+            for (part, count) in bucket.parts().iter().enumerate() {
+                let (start, _) = slot.part_range(part);
+                add(start, u64::from(*count));
+            }
+        }
+        // Near messages in the hot window count at their release time, all others and overdue ones as due now.
+        let now = engine.now.wall();
+        for lane in engine.lanes.iter() {
+            let mut rest = lane.near_count();
+            for key in lane.hot().keys().rev().take_while(|key| key.ready > now) {
+                add(key.ready.as_millis(), 1);
+                rest = rest.saturating_sub(1);
+            }
+            add(now.as_millis(), rest);
+        }
+        Ok(counts)
+    }
+}

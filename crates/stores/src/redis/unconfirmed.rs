@@ -1,0 +1,90 @@
+//! Claims whose answer got lost on the way: Redis may have made them, and nobody would work on them until their leases end.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use duly_core::{MessageId, Now, store::StoreError};
+
+use super::{RedisStore, call::ITEMS_MAX, scripts};
+
+/// More are left to the ends of their leases.
+const DOUBTS_MAX: usize = 10_000;
+
+/// What may be claimed by a call that failed.
+#[derive(Debug, Default)]
+pub(super) struct UnconfirmedCalls {
+    last: AtomicU64,
+    open: Mutex<Vec<UnconfirmedCall>>,
+}
+
+#[derive(Debug, Clone)]
+struct UnconfirmedCall {
+    shard: u16,
+    number: u64,
+    id: MessageId,
+}
+
+impl UnconfirmedCalls {
+    /// The number of a call that claims, different from every other of this process.
+    pub(super) fn number(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A call failed. If Redis refused it, nothing is in doubt.
+    pub(super) fn unconfirmed_call(
+        &self,
+        error: &StoreError,
+        shard: u16,
+        number: u64,
+        ids: impl Iterator<Item = MessageId>,
+    ) {
+        if !error.kind.is_transient() {
+            return;
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = DOUBTS_MAX.saturating_sub(open.len());
+        open.extend(ids.take(room).map(|id| UnconfirmedCall { shard, number, id }));
+    }
+
+    fn take(&self) -> Vec<UnconfirmedCall> {
+        std::mem::take(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put_back(&self, unconfirmed: &[UnconfirmedCall]) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(unconfirmed);
+    }
+}
+
+impl RedisStore {
+    /// Hands back what was claimed without anybody knowing: it never went anywhere, so nothing counts.
+    pub(super) async fn clear_doubts(&self, now: Now) -> Result<(), StoreError> {
+        let mut unconfirmed = self.unconfirmed.take();
+        unconfirmed.sort_by_key(|unconfirmed_call| unconfirmed_call.shard);
+        let parts = unconfirmed.chunk_by(|a, b| a.shard == b.shard).flat_map(|shard| shard.chunks(ITEMS_MAX));
+        let mut failed = None;
+        for part in parts {
+            let shard = part[0].shard;
+            if failed.is_some() || self.faults.is_failing(shard) {
+                self.unconfirmed.put_back(part);
+                continue;
+            }
+            if let Err(error) = self.run(&scripts::RECOVER, &self.recovery(now, shard, part)).await {
+                self.unconfirmed.put_back(part);
+                failed = self.faults.note(shard, error).err();
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Every process counts its calls from 1: only with the instance a number says whose call it was.
+    fn recovery(&self, now: Now, shard: u16, part: &[UnconfirmedCall]) -> redis::Cmd {
+        let mut cmd = self.call(&scripts::RECOVER, shard, now);
+        let instance = self.options.instance.to_be_bytes();
+        for UnconfirmedCall { id, number, .. } in part {
+            cmd.arg(id.as_str()).arg(0).arg([b"h", instance.as_slice(), &number.to_be_bytes()].concat());
+        }
+        cmd
+    }
+}

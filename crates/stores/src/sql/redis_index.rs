@@ -1,0 +1,266 @@
+//! What an index of the near future beside the database needs of it: see `redis_and_mysql`.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use duly_core::{MessageId, Timestamp, store::StoreError};
+
+use super::{
+    SqlStore,
+    connection::{Answer, Session, Statement},
+    fault::Fault,
+    row::{Row, place_of, queue_no},
+    write::lists,
+};
+use crate::shared::claim_order::{ClaimOrder, rank};
+
+/// What is ready within this is told to the index at once, and not looked for afterwards.
+pub(crate) const NEAR: Duration = Duration::from_secs(10);
+/// More news than this is left to those who look for what the index does not have.
+const INDEX_ENTRIES_MAX: usize = 20_000;
+/// Where the number of the index is kept: it changes when the index was lost.
+const EPOCH: &str = "index_epoch";
+
+/// A message that waits, as an index knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) lane_no: i64,
+    pub(crate) shard: u16,
+    pub(crate) candidate: ClaimOrder,
+    pub(crate) version: i64,
+}
+
+/// What the index in Redis is to be told, where one is kept beside the database.
+#[derive(Debug)]
+pub(super) struct PendingIndexEntries {
+    /// Nothing is noted without an index.
+    pub(super) is_kept: bool,
+    /// What came to wait since the index was last told.
+    index_entries: Mutex<Vec<Entry>>,
+}
+
+impl PendingIndexEntries {
+    pub(super) fn new(is_kept: bool) -> Self {
+        Self { is_kept, index_entries: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.index_entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SqlStore {
+    /// Notes what was committed.
+    pub(super) fn add_index_entries(&self, new: Vec<Entry>) {
+        if !new.is_empty() {
+            let mut index_entries = self.redis_index.lock();
+            let room = INDEX_ENTRIES_MAX.saturating_sub(index_entries.len());
+            index_entries.extend(new.into_iter().take(room));
+        }
+    }
+
+    /// Everything that was noted since the last time.
+    pub(crate) fn take_index_entries(&self) -> Vec<Entry> {
+        std::mem::take(&mut self.redis_index.lock())
+    }
+
+    pub(super) fn entry_of(&self, row: &Row) -> Entry {
+        let message = &row.record.message;
+        let candidate = ClaimOrder {
+            ready: row.record.ready,
+            rank: rank(message.priority),
+            id: message.id.clone(),
+            lost: row.lost != duly_core::LeaseLoss::None,
+        };
+        // A row that was there before is written with the next version.
+        let version = if row.is_new { row.version } else { row.version + 1 };
+        Entry { lane_no: row.lane_no, shard: self.shard_of(&message.id), candidate, version }
+    }
+
+    fn read_entry(&self, row: &Answer) -> Result<Entry, Fault> {
+        let id = MessageId::parse(&row.text(0)?).map_err(|_| Fault::garbled("an id"))?;
+        let ready = Timestamp::from_millis(row.int(2)? as u64 / 1000);
+        let (shard, queue) = (self.shard_of(&id), row.int(1)?);
+        let candidate = ClaimOrder { ready, rank: row.int(3)? as u8, lost: row.int(4)? != 0, id };
+        Ok(Entry { lane_no: queue / 256, shard, candidate, version: row.int(5)? })
+    }
+
+    /// Some of what the index is to have by `until` and has not, the soonest first.
+    pub(crate) async fn to_index(&self, until: Timestamp, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        let select = || {
+            let mut select = Statement::new(self.dialect(), ENTRY);
+            select.push("unindexed_at <= ").bind(until.as_millis() as i64 * 1000);
+            select.push(" ORDER BY unindexed_at LIMIT ").bind(limit as i64);
+            select
+        };
+        let rows = self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await?;
+        // One that is being claimed at this moment waits nowhere.
+        let waiting =
+            rows.iter().filter(|row| row.maybe_int(1).ok().flatten().is_some_and(|queue| queue > 0));
+        Ok(waiting.map(|row| self.read_entry(row)).collect::<Result<_, _>>()?)
+    }
+
+    /// The index has these, if it was still the index of that number when it was told.
+    pub(crate) async fn mark_indexed(&self, entries: &[Entry], epoch: u64) -> Result<(), StoreError> {
+        for part in entries.chunks(100) {
+            self.transact(|borrowed| Box::pin(self.mark_in_one(borrowed.session, part, epoch))).await?;
+        }
+        Ok(())
+    }
+
+    async fn mark_in_one(&self, session: &mut Session, entries: &[Entry], epoch: u64) -> Result<(), Fault> {
+        // Whoever gives the index up changes the number first: from then on, nothing counts as indexed by it.
+        let mut select = Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = ");
+        select.bind(EPOCH).push_as(" LOCK IN SHARE MODE", " FOR SHARE");
+        let known = session.rows(select).await?.first().map(|row| row.text(0)).transpose()?;
+        if known.as_deref() != Some(epoch.to_string().as_str()) {
+            return Ok(());
+        }
+        let versions: HashMap<_, _> =
+            entries.iter().map(|entry| (entry.candidate.id.as_str(), entry.version)).collect();
+        let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
+        let mut same = Vec::new();
+        for list in lists(&ids) {
+            let mut select = Statement::new(
+                self.dialect(),
+                "SELECT message_id, version FROM delay_message WHERE message_id IN (",
+            );
+            select.bind_all(list).push(") FOR UPDATE SKIP LOCKED");
+            for row in session.rows(select).await? {
+                let id = row.text(0)?;
+                if versions.get(id.as_str()) == Some(&row.int(1)?) {
+                    same.extend(MessageId::parse(&id));
+                }
+            }
+        }
+        let same: Vec<_> = same.iter().collect();
+        for list in lists(&same) {
+            let mut update = Statement::new(
+                self.dialect(),
+                "UPDATE delay_message SET unindexed_at = NULL WHERE message_id IN (",
+            );
+            update.bind_all(list).push(")");
+            session.run(update).await?;
+        }
+        Ok(())
+    }
+
+    /// Which of these still are as the index has them.
+    pub(crate) async fn still_waiting(&self, entries: &[Entry]) -> Result<Vec<bool>, StoreError> {
+        let mut known: HashMap<MessageId, Entry> = HashMap::new();
+        for part in entries.chunks(100) {
+            let ids: Vec<_> = part.iter().map(|entry| &entry.candidate.id).collect();
+            let select = || {
+                let mut select = Statement::new(self.dialect(), ENTRY);
+                select.push("message_id IN (");
+                select.bind_all(lists(&ids).next().unwrap_or_default()).push(") AND queue_no > 0");
+                select
+            };
+            for row in self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await? {
+                let entry = self.read_entry(&row)?;
+                known.insert(entry.candidate.id.clone(), entry);
+            }
+        }
+        Ok(entries.iter().map(|entry| known.get(&entry.candidate.id) == Some(entry)).collect())
+    }
+
+    /// Some of what waits in one queue until `until`, in order, behind `after`.
+    pub(crate) async fn waiting_in(
+        &self,
+        (lane_no, shard): (i64, u16),
+        after: Option<&ClaimOrder>,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let from = after.map_or(0, |candidate| candidate.ready.as_millis() as i64 * 1000);
+        let select = || {
+            let mut select = Statement::new(self.dialect(), ENTRY);
+            select.push("queue_no = ").bind(queue_no(lane_no, shard)).push(" AND queue_at >= ").bind(from);
+            select.push(" AND queue_at <= ").bind(until.as_millis() as i64 * 1000);
+            if let Some(ClaimOrder { rank, id, .. }) = after {
+                select.push(" AND (queue_at > ").bind(from).push(" OR queue_rank > ").bind(i64::from(*rank));
+                select.push(" OR (queue_rank = ").bind(i64::from(*rank));
+                select.push(" AND message_id > ").bind(id.as_str()).push("))");
+            }
+            select.push(" ORDER BY queue_at, queue_rank, message_id LIMIT ").bind(limit as i64);
+            select
+        };
+        let rows = self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await?;
+        Ok(rows.iter().map(|row| self.read_entry(row)).collect::<Result<_, _>>()?)
+    }
+
+    /// The index has these no more.
+    pub(crate) async fn mark_unindexed(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        let ids: Vec<_> = entries.iter().map(|entry| &entry.candidate.id).collect();
+        self.transact(|borrowed| {
+            Box::pin(async {
+                let session = borrowed.session;
+                for list in lists(&ids) {
+                    let mut update = Statement::new(
+                        self.dialect(),
+                        "UPDATE delay_message SET unindexed_at = queue_at WHERE queue_no > 0 AND message_id IN (",
+                    );
+                    update.bind_all(list).push(")");
+                    session.run(update).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// The number of the index, if there was one.
+    pub(crate) async fn index_epoch(&self) -> Result<Option<u64>, StoreError> {
+        let select = || {
+            let mut select = Statement::new(self.dialect(), "SELECT value FROM duly_store WHERE name = ");
+            select.bind(EPOCH);
+            select
+        };
+        let rows = self.read(|borrowed| Box::pin(borrowed.session.rows(select()))).await?;
+        let text = rows.first().map(|row| row.text(0)).transpose()?;
+        Ok(text.and_then(|text| text.parse().ok()))
+    }
+
+    /// Gives the index another number: what was told to the one before it counts no more.
+    pub(crate) async fn set_index_epoch(&self, epoch: u64) -> Result<(), StoreError> {
+        let insert = || {
+            let mut insert = Statement::new(self.dialect(), "INSERT INTO duly_store (name, value) VALUES (");
+            insert.bind(EPOCH).push(", ").bind(epoch.to_string().as_str()).push(")");
+            insert.push_as(
+                " ON DUPLICATE KEY UPDATE value = VALUES(value)",
+                " ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
+            );
+            insert
+        };
+        self.transact(|borrowed| Box::pin(borrowed.session.run(insert()))).await?;
+        Ok(())
+    }
+
+    /// Whether what one node does for all is this one's to do.
+    pub(crate) fn is_first_node(&self) -> bool {
+        self.presence.is_first()
+    }
+
+    /// What the store was made as.
+    pub(crate) fn generation(&self) -> &str {
+        &self.database.generation
+    }
+
+    /// The next queues behind `after` that hold something, by lane and shard; none: there are no more.
+    pub(crate) async fn queues_behind(
+        &self,
+        after: Option<(i64, u16)>,
+        limit: usize,
+    ) -> Result<Vec<(i64, u16)>, StoreError> {
+        let after = after.map_or(0, |(lane_no, shard)| queue_no(lane_no, shard));
+        let queues = self.queues_after(after, limit).await?;
+        Ok(queues.into_iter().map(|(queue, _)| place_of(queue)).collect())
+    }
+}
+
+/// The beginning of a look at what waits, as [`SqlStore::read_entry`] reads it.
+const ENTRY: &str =
+    "SELECT message_id, queue_no, queue_at, queue_rank, lost, version FROM delay_message WHERE ";

@@ -1,0 +1,266 @@
+//! Rules about names: the words are in docs/glossary.md.
+
+use std::path::Path;
+
+use crate::sources::Source;
+
+/// Names of the code before it used the words of the field, and those that took their place.
+const BANNED: [(&str, &str); 67] = [
+    ("PairSetup", "RedisAndMysqlConfig"),
+    ("TieredStore", "RedisAndMysqlStore"),
+    ("tiered", "redis_and_mysql"),
+    ("Bell", "EventBus"),
+    ("Called", "CallOutcome"),
+    ("Calling", "CallFuture"),
+    ("Checks", "HealthCache"),
+    ("Doubts", "UnconfirmedCalls"),
+    ("Expiring", "ExpiryHandle"),
+    ("Hand", "InFlight"),
+    ("Handed", "ReceiptCache"),
+    ("Hear", "ExpiryEvents"),
+    ("Hearer", "KeyDispatcher"),
+    ("Hearing", "Subscriber"),
+    ("Holding", "HoldState"),
+    ("InHand", "CachedDelivery"),
+    ("ItsGroup", "OriginalGroup"),
+    ("Keeper", "background"),
+    ("LaneLook", "LaneSnapshot"),
+    ("LaneMeasures", "LaneMetrics"),
+    ("LaneTally", "LaneCounters"),
+    ("Leased", "LeasedMessage"),
+    ("Manner", "Isolation"),
+    ("Measures", "Metrics"),
+    ("Mover", "InStoreDelivery"),
+    ("Notices", "Callbacks"),
+    ("Observed", "StoreMonitor"),
+    ("Pipe", "SendQueue"),
+    ("Prepared", "StoredMessage"),
+    ("Pulse", "ConnectivityCheck"),
+    ("Sending", "SendFuture"),
+    ("Shelf", "StoreState"),
+    ("Stopper", "StopHandle"),
+    ("TargetAway", "SinkUnreachable"),
+    ("TargetBack", "SinkRecovered"),
+    ("Terms", "DeliveryTerms"),
+    ("Together", "Batch"),
+    ("Transit", "ReleaseOnDrop"),
+    ("again_one_by_one", "retry_one_by_one"),
+    ("bad_scan", "bad_sweep"),
+    ("books_balance", "totals_balance"),
+    ("consumer_gone_after", "consumer_idle_max"),
+    ("emptied", "drained"),
+    ("for_later", "to_delayed"),
+    ("hand_back", "release"),
+    ("hand_out", "deliver_claimed"),
+    ("holds_up_trimming", "blocks_trimming"),
+    ("is_told_by", "is_evidence"),
+    ("keep_leading", "renew_leadership"),
+    ("keeper", "background"),
+    ("left_here", "pending_from_last_run"),
+    ("look_after", "ensure_joined"),
+    ("look_for_lanes", "discover_lanes"),
+    ("lost_lead", "step_down"),
+    ("made_id", "id_is_generated"),
+    ("move_due", "deliver_due"),
+    ("not_done", "record_failure"),
+    ("probed_well", "probe_succeeded"),
+    ("put_off", "defer_or_deny"),
+    ("says_the_same", "is_same_failure"),
+    ("take_surely", "claim_or_release"),
+    ("tell_fate", "log_outcome"),
+    ("tidy_interval", "maintenance_interval"),
+    ("unwritable", "encode"),
+    ("watch_destinations", "update_destinations"),
+    ("watch_target", "update_breaker"),
+    ("BadScan", "BadSweep"),
+];
+
+/// The same outside stores and sinks, which still use some of these.
+const BANNED_IN_RENAMED: [(&str, &str); 31] = [
+    ("Books", "Totals"),
+    ("Doing", "TimerRunner"),
+    ("Fate", "FailureOutcome"),
+    ("Left", "Disposition"),
+    ("Moving", "InStoreClaim"),
+    ("Named", "IntoMessageId"),
+    ("Pace", "SweepSettings"),
+    ("Place", "StoreChoice"),
+    ("Spread", "HistogramSnapshot"),
+    ("Taken", "ClaimedEntry"),
+    ("Tally", "Counters"),
+    ("Told", "StreamReply"),
+    ("Whose", "ReclaimScope"),
+    ("books", "totals"),
+    ("give_back", "release"),
+    ("gone", "stopped, removed or lost"),
+    ("hear", "receive"),
+    ("heard", "received"),
+    ("in_hand", "in_flight"),
+    ("is_elsewhere", "is_remote"),
+    ("let_go", "abandon"),
+    ("look", "query, check or claim"),
+    ("movable", "in_store_max"),
+    ("mover", "in_store"),
+    ("pace", "sweep"),
+    ("scan", "sweep"),
+    ("say", "write"),
+    ("tally", "counters"),
+    ("tell", "notify, publish or report"),
+    ("told", "reply or reported"),
+    ("unconnected", "on_connect"),
+];
+
+const RENAMED: [&str; 7] = [
+    "crates/core/src",
+    "crates/duly/src",
+    "crates/redis-mq/src",
+    "crates/redis-link/src",
+    "crates/client/src",
+    "crates/server/src",
+    "crates/cli/src",
+];
+
+/// The same for sinks, stores and the test kit.
+const BANNED_IN_PORTS: [(&str, &str); 28] = [
+    ("Book", "Counter"),
+    ("Books", "Totals"),
+    ("Coming", "JoinKind"),
+    ("Doing", "PendingChanges"),
+    ("Ear", "HintListener"),
+    ("Fate", "Reaction or ExpectedState"),
+    ("Flight", "InFlight"),
+    ("Given", "ClaimOutcome or ShardClaims"),
+    ("Heard", "what was received"),
+    ("Hidden", "Secret"),
+    ("Known", "what is cached or measured"),
+    ("Lent", "BorrowedSession"),
+    ("News", "an event, by its name"),
+    ("Parcel", "OutgoingMessage"),
+    ("Place", "Endpoint, Position or PortLease"),
+    ("Said", "a reply, by its name"),
+    ("Talk", "Exchange"),
+    ("Tally", "CounterDeltas"),
+    ("Told", "a reply, by its name"),
+    ("Visit", "InFlightRequest"),
+    ("Whose", "UrlSource"),
+    ("Wire", "Connection"),
+    ("Wires", "ConnectionPool"),
+    ("adopt", "share_channel"),
+    ("hear", "next_hint or on_read"),
+    ("lent", "borrowed"),
+    ("parcel", "message"),
+    ("wishes", "requests or changes"),
+];
+
+const PORTS: [&str; 8] = [
+    "crates/sinks",
+    "crates/stores/src/memory",
+    "crates/stores/src/redis",
+    "crates/stores/src/redis_and_mysql",
+    "crates/stores/src/shared",
+    "crates/stores/src/sql",
+    "crates/stores/benches",
+    "crates/testkit",
+];
+
+/// Modules that end in `-ing` and are nouns.
+const NOUNS: [&str; 3] = ["claim_timing", "remoting", "string"];
+
+/// Folders whose modules are not renamed yet.
+const GERUNDS_ALLOWED_IN: [&str; 0] = [];
+
+/// Fields of one struct at most. More of them are several parts.
+const FIELDS_MAX: usize = 15;
+
+/// Configuration, wire types and file formats, where every field is a setting or a value of its own.
+const WIDE_STRUCTS: [(&str, &str); 5] = [
+    ("crates/redis-mq/src/settings/mod.rs", "Settings"),
+    ("crates/server/src/config/used.rs", "Config"),
+    ("crates/client/src/wire/message.rs", "Message"),
+    ("crates/cli/src/bench/report.rs", "Report"),
+    ("crates/stores/src/embedded/manifest.rs", "Manifest"),
+];
+
+/// Structs that are not divided into parts yet.
+const WIDE_STRUCTS_TO_DIVIDE: [(&str, &str); 4] = [
+    ("crates/stores/src/embedded/engine.rs", "Engine"),
+    ("crates/stores/src/embedded/table.rs", "Table"),
+    ("crates/stores/src/redis/mod.rs", "RedisStore"),
+    ("crates/stores/src/sql/mod.rs", "SqlStore"),
+];
+
+/// Old names in code. Words in comments and texts are left to their readers.
+pub(crate) fn banned(source: &Source) -> Vec<String> {
+    if !source.is_rust() || source.path.starts_with("xtask/tests/tidy") {
+        return Vec::new();
+    }
+    let is_renamed = RENAMED.iter().any(|folder| source.path.starts_with(folder));
+    let in_renamed = BANNED_IN_RENAMED.iter().filter(|_| is_renamed);
+    let is_port = PORTS.iter().any(|port| source.path.starts_with(port));
+    let in_ports = BANNED_IN_PORTS.iter().filter(|_| is_port);
+    let banned: Vec<_> = BANNED.iter().chain(in_renamed).chain(in_ports).collect();
+    let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let is_code = |line: &str| !line.trim_start().starts_with("//") && !line.contains('"');
+    let lines = (1..).zip(source.text.lines()).filter(|(_, line)| is_code(line));
+    let found = lines.flat_map(|(number, line)| {
+        let (words, banned) = (line.split(|letter| !is_of_name(letter)), &banned);
+        words.filter_map(move |word| {
+            let (_, instead) = banned.iter().find(|(old, _)| *old == word)?;
+            Some(format!("{}:{number}: {word} is called {instead}", source.path.display()))
+        })
+    });
+    found.collect()
+}
+
+/// Modules are nouns, or named after the method of a port.
+pub(crate) fn gerunds(source: &Source) -> Vec<String> {
+    let is_allowed = GERUNDS_ALLOWED_IN.iter().any(|folder| source.path.starts_with(folder));
+    if !source.is_rust() || is_allowed {
+        return Vec::new();
+    }
+    let is_gerund = |part: &str| part.ends_with("ing") && !NOUNS.contains(&part);
+    let parts = source.path.iter().filter_map(|part| part.to_str()).map(|part| part.trim_end_matches(".rs"));
+    let complaint = |part: &str| format!("{}: {part}: a module is a noun", source.path.display());
+    parts.filter(|part| is_gerund(part)).map(complaint).collect()
+}
+
+/// Structs with many fields that many functions change have no invariants.
+pub(crate) fn wide_structs(source: &Source) -> Vec<String> {
+    if !source.is_rust() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut lines = source.text.lines();
+    while let Some(line) = lines.next() {
+        let Some(name) = struct_name(line) else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let body = lines.by_ref().take_while(|line| line.trim() != "}" || line.len() != indent + 1);
+        let fields = body.filter(|line| is_field(line, indent + 4)).count();
+        let is_known = |(path, known): &(&str, &str)| source.path == Path::new(path) && *known == name;
+        if fields > FIELDS_MAX && !WIDE_STRUCTS.iter().chain(&WIDE_STRUCTS_TO_DIVIDE).any(is_known) {
+            found.push(format!(
+                "{}: {name} has {fields} fields, at most {FIELDS_MAX}: divide it",
+                source.path.display()
+            ));
+        }
+    }
+    found
+}
+
+/// The name of a struct whose fields begin on the next line.
+fn struct_name(line: &str) -> Option<&str> {
+    let (before, rest) = line.split_once("struct ")?;
+    let is_item = before.trim().is_empty() || before.trim_start().starts_with("pub");
+    let name = rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()?;
+    (is_item && line.ends_with('{')).then_some(name)
+}
+
+fn is_field(line: &str, indent: usize) -> bool {
+    let text = line.trim_start();
+    let text = text
+        .strip_prefix("pub")
+        .map_or(text, |rest| rest.trim_start_matches(|letter| letter != ' ').trim_start());
+    let name = text.split(':').next().unwrap_or_default();
+    let is_name = !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    line.len() - line.trim_start().len() == indent && is_name && text.contains(": ")
+}
