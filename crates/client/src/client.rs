@@ -50,9 +50,10 @@ impl Client {
         Ok(self)
     }
 
-    /// How long an answer may take to begin, beyond what the call itself asks to wait; a minute unless told otherwise.
+    /// How long an answer may take to begin, beyond what the call itself asks to wait, and how long the next part of an answer to a
+    /// batch may take. A minute unless told otherwise. A connection that does not come about within it is given up, too.
     pub fn timeout(self, timeout: Duration) -> Self {
-        Self { patience: timeout, ..self }
+        Self { patience: timeout, silence_max: timeout, ..self }
     }
 
     /// Where the server is.
@@ -154,12 +155,16 @@ impl Client {
             return Ok(answer);
         }
         let status = answer.status();
-        let body = self.whole(answer.into_body()).await?;
+        let body = self.whole_within(answer.into_body(), self.silence_max).await?;
         Err(Error::refused(status, &body, self.target.url()))
     }
 
     async fn whole(&self, body: Incoming) -> Result<Bytes, Error> {
-        let read = timeout(PATIENCE, Limited::new(body, ANSWER_MAX).collect()).await;
+        self.whole_within(body, PATIENCE).await
+    }
+
+    async fn whole_within(&self, body: Incoming, patience: Duration) -> Result<Bytes, Error> {
+        let read = timeout(patience, Limited::new(body, ANSWER_MAX).collect()).await;
         match read {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(e)) => Err(self.broken(&e.to_string())),
@@ -184,7 +189,8 @@ impl Client {
                 Err(_) => return Err(self.silent(patience)),
             }
         }
-        let mut fresh = self.target.connect().await?;
+        let connected = timeout(patience, self.target.connect()).await;
+        let mut fresh = connected.map_err(|_| self.silent(patience))??;
         match timeout(patience, fresh.send_request(request)).await {
             Ok(Ok(answer)) => Ok(self.keep(fresh, answer)),
             Ok(Err(e)) => Err(self.broken(&e.to_string())),
