@@ -176,15 +176,20 @@ impl Message {
     }
 
     /// Refuses what [`Duly::send`](crate::Duly::send) refuses at this time and with these limits, by the same code. What depends on its
-    /// configuration is left out: sinks, what each of them can carry, and levels.
-    pub fn check(self, now: impl Into<Timestamp>, limits: &Limits) -> Result<(), Invalid> {
+    /// configuration is left out: sinks, what each of them can carry, and levels. Gives the message as it would be stored, but for what only
+    /// a send decides: an id that is made up, and a due time by level.
+    pub fn check(
+        self,
+        now: impl Into<Timestamp>,
+        limits: &Limits,
+    ) -> Result<duly_core::StoredMessage, Invalid> {
         let now = now.into();
         let due = match self.when {
             When::At(time) => time,
             When::After(delay) => now.saturating_add(delay),
             When::Level(_) => now,
         };
-        self.stored(due, now, limits, || MessageId::generate(now, 0)).map(drop)
+        self.stored(due, now, limits, || MessageId::generate(now, 0))
     }
 
     fn stored(

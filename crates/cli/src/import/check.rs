@@ -5,8 +5,16 @@ use duly::{Limits, Timestamp};
 use duly_client::wire::{NewMessage, is_object, plain};
 use duly_server::draft::draft;
 
+/// A line that is a message.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) message: NewMessage,
+    /// Of what the server compares if an id comes again.
+    pub(super) content_hash: u64,
+}
+
 /// Reads a line; a fault says where in it and why. Which limits the server has is not known here.
-pub(super) fn line(line: &[u8], now: Timestamp, limits: &Limits) -> Result<NewMessage, String> {
+pub(super) fn line(line: &[u8], now: Timestamp, limits: &Limits) -> Result<Checked, String> {
     if !is_object(line) {
         return Err("it is no JSON object, such as {\"topic\":\"order\",\"delay\":\"15m\"}".into());
     }
@@ -18,9 +26,15 @@ pub(super) fn line(line: &[u8], now: Timestamp, limits: &Limits) -> Result<NewMe
         if path == "." { words } else { format!("{path}: {words}") }
     })?;
     reader.end().map_err(|_| "there is more than one JSON value on it".to_owned())?;
+    let content_hash = content_hash(&message, now, limits)?;
+    Ok(Checked { message, content_hash })
+}
+
+/// Checks a message, and gives the hash of its content.
+pub(super) fn content_hash(message: &NewMessage, now: Timestamp, limits: &Limits) -> Result<u64, String> {
     let checked = draft(message.clone()).and_then(|message| message.check(now, limits));
-    checked.map_err(|fault| format!("{}: {} [{}]", fault.path, fault.detail, fault.code))?;
-    Ok(message)
+    let stored = checked.map_err(|fault| format!("{}: {} [{}]", fault.path, fault.detail, fault.code))?;
+    Ok(stored.content_hash())
 }
 
 #[cfg(test)]
@@ -28,7 +42,8 @@ mod tests {
     use super::*;
 
     fn line(text: &[u8]) -> Result<NewMessage, String> {
-        super::line(text, Timestamp::from_millis(1_900_000_000_000), &Limits::default())
+        let now = Timestamp::from_millis(1_900_000_000_000);
+        super::line(text, now, &Limits::default()).map(|checked| checked.message)
     }
 
     #[test]

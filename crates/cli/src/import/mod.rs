@@ -1,6 +1,8 @@
 //! `duly import`: messages from a file, one JSON object a line, or from somewhere else.
 
 mod check;
+mod ids;
+mod patience;
 mod redis;
 
 use std::{
@@ -14,6 +16,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use self::{
+    check::Checked,
+    ids::{COMPARED_MAX, MadeIds, Met, MetIds},
+    patience::{Next, Patience},
+};
 use super::{Failure, Output, clock, progress::Progress};
 use duly::{ErrorCode, Limits, MessageId, Timestamp};
 use duly_client::{
@@ -23,9 +30,8 @@ use duly_client::{
 
 /// So many complaints about single lines are told; the others are counted.
 const COMPLAINTS: u64 = 20;
-/// The shortest and the longest wait for a server that is unreachable.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// What some programs put before a text in UTF-8. It is none of it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// What a server says in the place of the first line that is one too many.
 const BATCH_TOO_LARGE: &str = "batch_too_large";
 /// What it says in the place of a line that is longer than it reads. Those after it were not read either.
@@ -45,7 +51,8 @@ const LINE_TOO_LARGE: &str = "body_too_large";
 Each line is what `POST /v1/messages` takes: {\"topic\":\"order\",\"json\":{\"order\":42},\"delay\":\"15m\",\"id\":\"order-42\"}
 An import that was cut short is run again: what has an id is a duplicate the second time and happens once.
 Lines without one get it from --ids and their number; without --ids a prefix is made up and said, to be given as --ids
-when the import is run again. A server or a store that is unreachable is waited for, as long as --patience says."
+when the import is run again. A server or a store that is unreachable is waited for, as long as --patience says.
+A dry run compares the first 3,670,016 ids: one that comes again with other content would be refused."
 )]
 pub(crate) struct Import {
     #[command(subcommand)]
@@ -79,7 +86,7 @@ struct Lines {
     #[arg(long, default_value_t = 1_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
-    /// How long to wait for a server or a store that is unreachable, and for one that is full
+    /// How long to wait for a server or a store that is unreachable, silent or full. One call is given 5 seconds at least
     #[arg(long, default_value = "30s", value_name = "DELAY", value_parser = super::input::span)]
     patience: Duration,
 }
@@ -92,6 +99,9 @@ struct Counts {
     duplicates: u64,
     refused: u64,
     dry_run: bool,
+    /// There were more ids than a dry run compares.
+    #[serde(skip)]
+    has_uncompared: bool,
 }
 
 /// A line on its way to the server, as JSON.
@@ -121,37 +131,31 @@ impl Lines {
         let (input, size) = self.open()?;
         let progress = Progress::start(out, size);
         let mut counts = Counts { dry_run: self.dry_run, ..Counts::default() };
-        // Made anew each time: within this run a call can be repeated, another run starts afresh.
-        let made = format!("import-{:x}", clock::now_us());
-        let prefix = self.ids.as_deref().unwrap_or(&made);
-        MessageId::parse(&format!("{prefix}-1"))
-            .map_err(|fault| Failure::usage(format!("--ids: {}", fault.detail)))?;
+        let mut made = MadeIds::new(self.ids.as_deref())?;
         // A dry run goes by the limits that a server has unless it is told otherwise; otherwise the server knows its own.
         let limits = if self.dry_run { Limits::default() } else { no_limits() };
-        let mut unnamed = 0;
+        let mut met = MetIds::default();
         let mut batch = Batch { lines: Vec::new(), max: self.batch as usize };
         for (number, line) in (1..).zip(input.split(b'\n')) {
             let line =
                 line.map_err(|e| Failure::failed(format!("cannot read {}: {e}", self.file().display())))?;
             progress.read(line.len() as u64 + 1);
+            let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(&line);
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
             counts.lines += 1;
-            match check::line(&line, Timestamp::from_millis(clock::now_ms()), &limits) {
-                Ok(mut message) => {
-                    if message.id.is_none() {
-                        if unnamed == 0 && self.ids.is_none() && !self.dry_run {
-                            let words = "lines without an id get one that begins with";
-                            progress.note(
-                                out,
-                                &format!("{words} {made}: to run this import again, use --ids {made}"),
-                            );
-                        }
-                        unnamed += 1;
-                        message.id = Some(format!("{prefix}-{number}"));
+            match check::line(line, Timestamp::from_millis(clock::now_ms()), &limits) {
+                Ok(mut checked) => {
+                    if checked.message.id.is_none() {
+                        checked.message.id = Some(made.id(number));
+                        made.announce(|words| progress.note(out, words), self.dry_run);
                     }
-                    batch.push(number, &message)?;
+                    if self.dry_run {
+                        compare(out, &progress, &mut counts, &mut met, number, &checked);
+                    } else {
+                        batch.push(number, &checked.message)?;
+                    }
                 }
                 Err(fault) => complain(out, &progress, &mut counts, number, &fault),
             }
@@ -161,11 +165,7 @@ impl Lines {
         }
         self.send(client, out, &progress, &mut counts, &mut batch).await?;
         progress.end();
-        if unnamed > 0 && self.ids.is_none() && !self.dry_run {
-            out.note(&format!(
-                "{unnamed} lines had no id: run again without --ids {made}, they would be sent again"
-            ));
-        }
+        made.conclude(out, self.dry_run);
         print_counts(out, &counts)
     }
 
@@ -194,31 +194,58 @@ impl Lines {
         batch: &mut Batch,
     ) -> Result<(), Failure> {
         let mut lines = std::mem::take(&mut batch.lines);
-        if self.dry_run {
-            counts.accepted += lines.len() as u64;
-            return Ok(());
-        }
-        let (mut since, mut wait) = (None, BACKOFF_MIN);
+        let mut patience = Patience::new(self.patience);
         while !lines.is_empty() {
             let now = lines.len().min(batch.max);
-            let answered = answers(client, &lines[..now]).await;
+            let answered = answers(&patience.bound(client), &lines[..now]).await;
             let (taken, why) = match answered {
                 Ok(results) => judge(out, progress, counts, (&mut lines, now, &mut batch.max), results),
                 Err(failure) if failure.passes() => (0, Some(failure)),
                 Err(failure) => return Err(stopped(out, progress, &lines, failure)),
             };
             if taken > 0 {
-                (since, wait) = (None, BACKOFF_MIN);
+                patience.renew();
             }
             let Some(why) = why else { continue };
-            if since.get_or_insert_with(clock::instant).elapsed() >= self.patience {
+            if patience.next() == Next::GiveUp {
                 return Err(stopped(out, progress, &lines, why));
             }
             progress.note(out, &format!("{}; trying again", why.words));
-            clock::sleep(wait).await;
-            wait = (wait * 2).min(BACKOFF_MAX);
+            patience.back_off().await;
         }
         Ok(())
+    }
+}
+
+/// Counts a good line of a dry run by what the server would say of its id.
+fn compare(
+    out: &Output,
+    progress: &Progress,
+    counts: &mut Counts,
+    met: &mut MetIds,
+    number: u64,
+    checked: &Checked,
+) {
+    let id = match MessageId::parse(checked.message.id.as_deref().unwrap_or_default()) {
+        Ok(id) => id,
+        Err(fault) => return complain(out, progress, counts, number, &fault.to_string()),
+    };
+    match met.meet(&id, checked.content_hash) {
+        Met::First => counts.accepted += 1,
+        Met::Duplicate => counts.duplicates += 1,
+        Met::Conflict => {
+            let code = ErrorCode::IdConflict.as_str();
+            let words = format!("id: {:?} is on a line before it, with other content [{code}]", id.as_str());
+            complain(out, progress, counts, number, &words);
+        }
+        Met::Unknown => {
+            if !counts.has_uncompared {
+                let max = clock::grouped(COMPARED_MAX as u64);
+                progress.note(out, &format!("more than {max} ids: those after them are not compared"));
+            }
+            counts.has_uncompared = true;
+            counts.accepted += 1;
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    process::Stdio,
+    time::Duration,
 };
 
 use duly_client::wire::Stats;
 use serde_json::{Value, json};
+use testkit::servers::wait_until;
 
 use super::Server;
 
@@ -182,4 +185,60 @@ fn a_dry_run_refuses_what_the_server_refuses() {
     }
     let ids = server.run_with(&["import", "-", "--dry-run", "--ids", "a b"], b"{\"topic\":\"t\"}\n");
     assert!(ids.code == 2 && ids.words.contains("--ids"), "{ids:?}");
+}
+
+/// Of each id that comes twice in one input, the dry run counts what the import then counts.
+#[test]
+fn a_dry_run_notices_an_id_that_comes_twice_with_other_content() {
+    let server = Server::start();
+    let lines = b"{\"topic\":\"t\",\"id\":\"a\",\"body\":\"x\",\"delay\":\"1h\"}\n\
+        {\"topic\":\"t\",\"id\":\"a\",\"body\":\"x\",\"delay\":\"2h\"}\n\
+        {\"topic\":\"t\",\"id\":\"a\",\"body\":\"y\",\"delay\":\"1h\"}\n\
+        {\"topic\":\"t\",\"body\":\"x\",\"delay\":\"1h\"}\n\
+        {\"topic\":\"t\",\"id\":\"x-4\",\"delay\":\"1h\"}\n";
+    for more in [&["--dry-run"][..], &[]] {
+        let run = server.run_with(&[&["import", "-", "--ids", "x", "-o", "json"][..], more].concat(), lines);
+        assert_eq!(run.code, 1, "{run:?}");
+        for (number, is_refused) in [(1, false), (2, false), (3, true), (4, false), (5, true)] {
+            assert_eq!(run.words.contains(&format!("line {number}: ")), is_refused, "{number}: {run:?}");
+        }
+        assert!(run.words.contains("[id_conflict]"), "{run:?}");
+        let counts: Value = serde_json::from_str(&run.out).unwrap();
+        let counts =
+            ["lines", "accepted", "duplicates", "refused"].map(|name| counts[name].as_u64().unwrap());
+        assert_eq!(counts, [5, 2, 1, 2], "{more:?}: {run:?}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_before_the_first_line_is_passed_over() {
+    let server = Server::start();
+    let lines = b"\xef\xbb\xbf{\"topic\":\"t\",\"id\":\"a\",\"delay\":\"1h\"}\n{\"topic\":\"t\",\"id\":\"b\",\"delay\":\"1h\"}\n";
+    for more in [&["--dry-run"][..], &[]] {
+        let run = server.run_with(&[&["import", "-"][..], more].concat(), lines);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+    server.ok(&["get", "a", "b"]);
+    // Elsewhere it is part of the line, which is then no JSON.
+    let run = server.run_with(&["import", "-"], b"\n\xef\xbb\xbf{\"topic\":\"t\"}\n");
+    assert!(run.code == 1 && run.words.contains("line 2: "), "{run:?}");
+}
+
+#[test]
+fn an_import_gives_up_a_server_that_takes_connections_and_never_answers() {
+    /// Less than a single call was given however little patience there was.
+    const WITHIN: Duration = Duration::from_secs(40);
+    // The system takes connections for it; nobody reads them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let args = ["import", "-", "--patience", "1s"];
+    let (input, output) = (Stdio::piped(), Stdio::piped());
+    let mut child =
+        super::duly().env("DULY_URL", url).args(args).stdin(input).stderr(output).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"topic\":\"t\",\"id\":\"a\"}\n").unwrap();
+    wait_until("it is given up", WITHIN, || child.try_wait().unwrap().is_some());
+    let run = child.wait_with_output().unwrap();
+    let words = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(5), "{words}");
+    assert!(words.contains("nothing within") && words.contains("stopped at line 1"), "{words}");
 }

@@ -182,12 +182,19 @@ fn what_cannot_be_taken_stays_and_is_named() {
     add(&redis, "delay:order", FAR, b"fine");
     add(&redis, &format!("delay:{}", "k".repeat(300)), FAR, b"no topic has so long a name");
     let url = redis.url();
-    let run = server.run(&import(&url, &["--pattern", "delay:*", "-o", "json"]));
-    assert_eq!(run.code, 1, "{}", run.words);
-    let report: Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!((&report["accepted"], &report["left"]), (&json!(1), &json!(5)), "{}", run.words);
-    for words in ["its score, inf", "[body_too_large]", "[too_far]", "name one with --topic"] {
-        assert!(run.words.contains(words), "{words}: {}", run.words);
+    let args = import(&url, &["--pattern", "delay:*", "-o", "json"]);
+    // Without a move the same is said.
+    let dry = server.run(&[&args[..], &["--dry-run"]].concat());
+    let run = server.run(&args);
+    for (run, accepted) in [(&dry, 0), (&run, 1)] {
+        assert_eq!(run.code, 1, "{}", run.words);
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        let counts = ["messages", "accepted", "left"].map(|name| report[name].as_u64().unwrap());
+        assert_eq!(counts, [1, accepted, 5], "each is counted once: {}", run.words);
+        let set = report["keys"].as_array().unwrap().iter().find(|set| set["key"] == "delay:order").unwrap();
+        assert_eq!((&set["messages"], &set["left"]), (&json!(1), &json!(4)), "{report}");
+        let words = ["its score, inf", "[body_too_large]", "[too_far]", "name one with --topic"];
+        assert!(words.iter().all(|words| run.words.contains(words)), "{}", run.words);
     }
     assert_eq!(card(&redis, "delay:order"), 4);
     add(&redis, "delay:mail", FAR, b"fine");

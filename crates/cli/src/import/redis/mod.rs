@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     keep: bool,
 
-    /// Look, tell, and change nothing
+    /// Look, check every message as the server would, by the default limits, and change nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 500, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
 
-    /// How long to wait for a server that is unreachable
+    /// How long to wait for a server that is unreachable or silent. One call is given 5 seconds at least
     #[arg(long, default_value = "30s", value_name = "DELAY", value_parser = input::span)]
     patience: Duration,
 }

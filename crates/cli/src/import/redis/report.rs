@@ -70,8 +70,22 @@ impl Report {
         Self { dry_run, kept, now_ms, ..Self::default() }
     }
 
-    /// A member of the latest set becomes this message.
-    pub(super) fn seen(&mut self, due: u64, message: &NewMessage) {
+    /// A member of the latest set would become this message.
+    pub(super) fn movable(&mut self, due: u64, message: &NewMessage) {
+        self.count(due);
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(message.clone());
+        }
+    }
+
+    /// Duly has the message of a member of the latest set.
+    pub(super) fn taken(&mut self, due: u64, duplicate: bool) {
+        self.count(due);
+        if duplicate { self.duplicates += 1 } else { self.accepted += 1 }
+    }
+
+    /// A member that stays is not counted here: each is counted once.
+    fn count(&mut self, due: u64) {
         let overdue = u64::from(due <= self.now_ms);
         self.messages += 1;
         self.overdue += overdue;
@@ -80,15 +94,6 @@ impl Report {
             key.overdue += overdue;
             key.earliest_ms = Some(key.earliest_ms.map_or(due, |earliest| earliest.min(due)));
             key.latest_ms = key.latest_ms.max(Some(due));
-        }
-        if self.dry_run && self.examples.len() < EXAMPLES {
-            self.examples.push(message.clone());
-        }
-    }
-
-    pub(super) fn taken(&mut self, duplicates: impl Iterator<Item = bool>) {
-        for duplicate in duplicates {
-            if duplicate { self.duplicates += 1 } else { self.accepted += 1 }
         }
     }
 

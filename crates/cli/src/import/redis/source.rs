@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Script, Value, aio::ConnectionLike};
 use redis_link::{Address, Link, Part, Reach};
 
-use super::super::{BACKOFF_MAX, clock};
+use super::super::{clock, patience::BACKOFF_MAX};
 use crate::Failure;
 
 /// Keys asked for at once.

@@ -1,7 +1,5 @@
 //! The move itself: into Duly first, and out of the set once Duly has it.
 
-use std::time::Duration;
-
 use bytes::{Bytes, BytesMut};
 
 use super::{
@@ -11,10 +9,13 @@ use super::{
 };
 use crate::{
     Failure, Output,
-    import::{BACKOFF_MAX, clock},
+    import::{
+        check, clock,
+        patience::{Next, Patience},
+    },
     progress::Progress,
 };
-use duly::ErrorCode;
+use duly::{ErrorCode, Limits, Timestamp};
 use duly_client::{
     Client,
     wire::{BatchResult, NewMessage},
@@ -37,6 +38,7 @@ pub(super) struct Transfer<'a> {
 struct AcceptedMember {
     member: Member,
     id: String,
+    due: u64,
     duplicate: bool,
 }
 
@@ -44,6 +46,7 @@ struct AcceptedMember {
 struct Waiting {
     member: Member,
     id: String,
+    due: u64,
     line: Bytes,
 }
 
@@ -98,36 +101,41 @@ impl<'a> Transfer<'a> {
         for Read { member, fate } in read {
             match fate {
                 Err(why) => self.left(key, &member.name, &why),
+                Ok((due, message)) if self.arguments.dry_run => match checked(&message) {
+                    Ok(()) => self.report.movable(due, &message),
+                    Err(why) => self.left(key, &member.name, &why),
+                },
                 Ok((due, message)) => {
-                    self.report.seen(due, &message);
-                    if !self.arguments.dry_run {
-                        let id = message.id.clone().unwrap_or_default();
-                        waiting.push(Waiting { member, id, line: line(&message)? });
-                    }
+                    let id = message.id.clone().unwrap_or_default();
+                    waiting.push(Waiting { member, id, due, line: line(&message)? });
                 }
             }
         }
-        let (mut began, mut wait) = (clock::instant(), Duration::from_millis(100));
+        let mut patience = Patience::new(self.arguments.patience);
         while !waiting.is_empty() {
             let before = waiting.len();
-            let failure = self.call(key, &mut waiting).await?;
+            let failure = self.call(key, &mut waiting, &mut patience).await?;
             if waiting.len() < before {
-                (began, wait) = (clock::instant(), Duration::from_millis(100));
+                patience.renew();
             }
             let Some(failure) = failure else { continue };
-            if !failure.passes() || began.elapsed() >= self.arguments.patience {
+            if !failure.passes() || patience.next() == Next::GiveUp {
                 return Err(failure);
             }
             self.progress.note(self.out, &format!("{}; trying again", failure.words));
-            clock::sleep(wait).await;
-            wait = (wait * 2).min(BACKOFF_MAX);
+            patience.back_off().await;
         }
         Ok(())
     }
 
     /// One call to Duly with as many as fit, and the removal of what it took. What it has not answered yet goes on waiting, and
     /// the reason is given.
-    async fn call(&mut self, key: &[u8], waiting: &mut Vec<Waiting>) -> Result<Option<Failure>, Failure> {
+    async fn call(
+        &mut self,
+        key: &[u8],
+        waiting: &mut Vec<Waiting>,
+        patience: &mut Patience,
+    ) -> Result<Option<Failure>, Failure> {
         let mut body = BytesMut::new();
         let mut sent = 0;
         for each in waiting.iter() {
@@ -137,18 +145,15 @@ impl<'a> Transfer<'a> {
             body.extend_from_slice(&each.line);
             sent += 1;
         }
-        let (answers, mut failure) = answers(self.client, body.freeze(), sent).await;
+        let (answers, mut failure) = answers(&patience.bound(self.client), body.freeze(), sent).await;
         let mut taken = Vec::with_capacity(answers.len());
         let unanswered = waiting.split_off(answers.len());
         let mut again = Vec::new();
         for (each, answer) in std::mem::replace(waiting, unanswered).into_iter().zip(answers) {
             match answer {
                 BatchResult::Accepted(accepted) => {
-                    taken.push(AcceptedMember {
-                        member: each.member,
-                        id: each.id,
-                        duplicate: accepted.duplicate,
-                    });
+                    let (Waiting { member, id, due, .. }, duplicate) = (each, accepted.duplicate);
+                    taken.push(AcceptedMember { member, id, due, duplicate });
                 }
                 BatchResult::Refused { error } => {
                     let words = format!("{} [{}]", error.detail, error.code);
@@ -173,7 +178,7 @@ impl<'a> Transfer<'a> {
 
     /// Takes out of the set what Duly has.
     async fn settle(&mut self, key: &[u8], taken: &[AcceptedMember]) -> Result<(), Failure> {
-        self.report.taken(taken.iter().map(|each| each.duplicate));
+        taken.iter().for_each(|each| self.report.taken(each.due, each.duplicate));
         if self.arguments.keep || taken.is_empty() {
             return Ok(());
         }
@@ -203,6 +208,12 @@ impl<'a> Transfer<'a> {
     fn left(&mut self, key: &[u8], member: &[u8], why: &str) {
         self.report.left(key, member, why, |words| self.progress.complain(self.out, words));
     }
+}
+
+/// Whether a server would take it, by the limits that it has unless it is told otherwise.
+fn checked(message: &NewMessage) -> Result<(), String> {
+    let now = Timestamp::from_millis(clock::now_ms());
+    check::content_hash(message, now, &Limits::default()).map(drop)
 }
 
 fn line(message: &NewMessage) -> Result<Bytes, Failure> {

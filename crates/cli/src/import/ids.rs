@@ -1,0 +1,105 @@
+//! Ids of lines: made for those that have none, and compared by a dry run.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use duly::MessageId;
+
+use super::{Failure, Output, clock};
+
+/// So many ids are compared, and no more: each takes 16 bytes, 8 of them a hash of the id and 8 one of the content. A table of so many has
+/// 71 MB. Two ids of the same hash among them are as likely as 1 to 2,700,000.
+pub(super) const COMPARED_MAX: usize = 7 << 19;
+
+/// What the server would say of an id.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// It is new.
+    First,
+    /// It was there before, with the same content.
+    Duplicate,
+    /// It was there before, with other content.
+    Conflict,
+    /// There are too many ids: it was not compared.
+    Unknown,
+}
+
+/// The ids that a dry run has met so far.
+pub(super) struct MetIds {
+    contents: HashMap<u64, u64>,
+    max: usize,
+}
+
+impl Default for MetIds {
+    fn default() -> Self {
+        Self { contents: HashMap::new(), max: COMPARED_MAX }
+    }
+}
+
+impl MetIds {
+    pub(super) fn meet(&mut self, id: &MessageId, content_hash: u64) -> Met {
+        let has_room = self.contents.len() < self.max;
+        match self.contents.entry(id.hash64()) {
+            Entry::Occupied(known) if *known.get() == content_hash => Met::Duplicate,
+            Entry::Occupied(_) => Met::Conflict,
+            Entry::Vacant(_) if !has_room => Met::Unknown,
+            Entry::Vacant(free) => {
+                free.insert(content_hash);
+                Met::First
+            }
+        }
+    }
+}
+
+/// The ids of lines that have none.
+pub(super) struct MadeIds {
+    prefix: String,
+    /// The prefix was given, so that another run makes the same ids.
+    is_given: bool,
+    count: u64,
+}
+
+impl MadeIds {
+    pub(super) fn new(given: Option<&str>) -> Result<Self, Failure> {
+        // Made anew each time: within this run a call can be repeated, another run starts afresh.
+        let prefix = given.map_or_else(|| format!("import-{:x}", clock::now_us()), str::to_owned);
+        MessageId::parse(&format!("{prefix}-1"))
+            .map_err(|fault| Failure::usage(format!("--ids: {}", fault.detail)))?;
+        Ok(Self { prefix, is_given: given.is_some(), count: 0 })
+    }
+
+    pub(super) fn id(&mut self, number: u64) -> String {
+        self.count += 1;
+        format!("{}-{number}", self.prefix)
+    }
+
+    /// Says at the first one how the import is run again.
+    pub(super) fn announce(&self, note: impl FnOnce(&str), dry_run: bool) {
+        if self.count == 1 && !self.is_given && !dry_run {
+            let (words, made) = ("lines without an id get one that begins with", &self.prefix);
+            note(&format!("{words} {made}: to run this import again, use --ids {made}"));
+        }
+    }
+
+    pub(super) fn conclude(&self, out: &Output, dry_run: bool) {
+        if self.count > 0 && !self.is_given && !dry_run {
+            let (count, made) = (self.count, &self.prefix);
+            out.note(&format!(
+                "{count} lines had no id: run again without --ids {made}, they would be sent again"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_ids_are_compared_as_there_is_room_for() {
+        let mut ids = MetIds { max: 2, ..MetIds::default() };
+        let mut meet = |id: &str, content| ids.meet(&MessageId::parse(id).unwrap(), content);
+        assert_eq!([meet("a", 1), meet("b", 1)], [Met::First, Met::First]);
+        assert_eq!([meet("c", 1), meet("c", 2)], [Met::Unknown, Met::Unknown]);
+        assert_eq!([meet("a", 1), meet("b", 2)], [Met::Duplicate, Met::Conflict]);
+    }
+}
