@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use duly::{Clock, StoreErrorKind, SystemClock};
-use duly_stores::embedded::{BackupReport, backup_telling, mark_sound, mark_unsound, verify};
+use duly::{Clock, MessageId, StoreErrorKind, SystemClock};
+use duly_stores::embedded::{BackupReport, Verified, backup_telling, mark_sound, mark_unsound, verify};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use super::{Failure, Output, clock, doctor::faults, progress::Progress};
+use super::{
+    Failure, Output, clock,
+    doctor::{faults, unnamed},
+    progress::Progress,
+};
 use duly_server::config::{Config, Flags, Sources};
 
 /// Copy the data folder, also while a server works on it
@@ -18,7 +22,8 @@ use duly_server::config::{Config, Flags, Sources};
   duly backup /backups/duly-monday --verify
 
 The copy has everything that was accepted before the backup began. Without --data, the folder is the one that the configuration
-names. --verify opens the copy without changing it and reads all of it; exit code 1 if anything cannot be read. To restore: stop the server, and start it with --data on the copy or on a copy of the copy.")]
+names. --verify opens the copy without changing it and reads all of it; exit code 1 if anything cannot be read, with the ids of the
+first 20 messages that cannot (-o json: damaged). To restore: stop the server, and start it with --data on the copy or on a copy of the copy.")]
 pub(crate) struct Arguments {
     /// Where the copy goes: a folder that is missing or empty
     to: PathBuf,
@@ -47,6 +52,33 @@ struct BackupSummary {
     /// Messages that were read in the copy, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<u64>,
+    /// What of it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<DamagedMessages>,
+}
+
+/// Messages that cannot be read in the copy.
+#[derive(Serialize)]
+struct DamagedMessages {
+    count: u64,
+    /// Of the first few, and of those whose id can still be read.
+    ids: Vec<String>,
+    /// So many are not named.
+    more: u64,
+}
+
+/// What is wrong with a copy.
+struct Unsound {
+    why: String,
+    damaged: Option<DamagedMessages>,
+}
+
+impl Unsound {
+    fn new(found: &Verified) -> Self {
+        let ids = found.damaged_ids.iter().map(MessageId::to_string).collect();
+        let damaged = DamagedMessages { count: found.damaged, ids, more: unnamed(found) };
+        Self { why: faults(found), damaged: Some(damaged) }
+    }
 }
 
 impl Arguments {
@@ -68,19 +100,31 @@ impl Arguments {
         bar.finish_and_clear();
         let BackupReport { files, bytes, passes, damaged } =
             copied.map_err(|e| Failure::failed(e.to_string()))?;
-        let verified = match (self.verify, damaged) {
-            (false, 0) => Ok(None),
-            // What is damaged in a table may have ended since, which only the whole copy shows.
-            (false, _) => verified(out, &to).await?.map(|_| None).map_err(|_| {
-                let count = clock::grouped(damaged);
-                format!("{count} of its messages cannot be read any more, and in the data folder neither")
-            }),
-            (true, _) => verified(out, &to).await?.map(Some),
+        // What is damaged in a table may have ended since, which only the whole copy shows.
+        let read = if self.verify || damaged > 0 { Some(verified(out, &to).await?) } else { None };
+        let mut summary = BackupSummary {
+            from: from.display().to_string(),
+            to: to.display().to_string(),
+            files,
+            bytes,
+            passes,
+            verified: None,
+            damaged: None,
         };
-        let verified = verified.map_err(|why| unsound(&to, &why))?;
+        match read.transpose() {
+            Ok(count) => summary.verified = count.filter(|_| self.verify),
+            Err(unsound) => {
+                let source = if damaged > 0 { "; the data folder has the same damage" } else { "" };
+                let failure = mark(&to, &format!("{}{source}", unsound.why));
+                summary.damaged = unsound.damaged;
+                if out.is_json() {
+                    out.answer(&summary, |_| String::new())?;
+                }
+                return Err(failure);
+            }
+        }
         mark_sound(&to).map_err(|e| Failure::failed(e.to_string()))?;
-        let (from, to) = (from.display().to_string(), to.display().to_string());
-        out.answer(&BackupSummary { from, to, files, bytes, passes, verified }, |summary| {
+        out.answer(&summary, |summary| {
             let copied = HumanBytes(summary.bytes);
             let mut words =
                 format!("{} copied to {}: {copied} in {} files", summary.from, summary.to, summary.files);
@@ -93,7 +137,7 @@ impl Arguments {
 }
 
 /// Marks the copy, so that nobody takes it for a good one.
-fn unsound(copy: &Path, why: &str) -> Failure {
+fn mark(copy: &Path, why: &str) -> Failure {
     let mut words = format!("the copy in {} is not sound, and not to be relied on: {why}", copy.display());
     if let Err(error) = mark_unsound(copy, why) {
         words.push_str(&format!("; it could not be marked: {error}"));
@@ -103,7 +147,7 @@ fn unsound(copy: &Path, why: &str) -> Failure {
 
 /// Reads all of the copy. Gives how many messages that were, or what is wrong with it. Fails if it could not be read for a reason
 /// that is not in the copy.
-async fn verified(out: &Output, copy: &Path) -> Result<Result<u64, String>, Failure> {
+async fn verified(out: &Output, copy: &Path) -> Result<Result<u64, Unsound>, Failure> {
     let clock = SystemClock::new().map_err(|e| Failure::failed(format!("cannot start the clock: {e}")))?;
     let progress = Progress::of_messages(out, 0);
     let mut on_read = |read| {
@@ -114,8 +158,10 @@ async fn verified(out: &Output, copy: &Path) -> Result<Result<u64, String>, Fail
     progress.end();
     match found {
         Ok(found) if found.is_sound() => Ok(Ok(found.messages)),
-        Ok(found) => Ok(Err(faults(&found))),
-        Err(error) if error.kind == StoreErrorKind::Damaged => Ok(Err(error.to_string())),
+        Ok(found) => Ok(Err(Unsound::new(&found))),
+        Err(error) if error.kind == StoreErrorKind::Damaged => {
+            Ok(Err(Unsound { why: error.to_string(), damaged: None }))
+        }
         Err(error) => {
             Err(Failure::failed(format!("the copy in {} was not checked: {error}", copy.display())))
         }

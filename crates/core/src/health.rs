@@ -55,6 +55,8 @@ pub struct StoreMetrics {
     pub full: bool,
     /// Messages that it could not read any more, since it was opened. They are dead letters, or pending and never claimed.
     pub damaged: u64,
+    /// The log of claims was missing when it was opened: what was in flight then may be delivered again without a counted attempt.
+    pub claims_log_missing: bool,
     /// Lanes that it keeps in memory: those that hold something, and those that held something a while ago.
     pub lanes: u64,
     /// How far this machine's clock is ahead of the store's, in microseconds, if the store has one.

@@ -2,11 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use duly::{Clock, Now, SystemClock};
-use duly_stores::{
-    EmbeddedStore,
-    embedded::{Verified, verify},
-};
+use duly::{Clock, MessageId, Now, StoreError, StoreErrorKind, SystemClock};
+use duly_stores::embedded::{FolderContents, Verified, inspect, verify};
 
 use super::{super::clock, Finding, State, disk};
 
@@ -17,10 +14,12 @@ const REMEDY: &str = "keep a copy of the folder as it is, and restore a backup, 
                       cannot becomes a dead letter";
 
 /// Reads the folder, unless a server works on it or there is none. A server that starts meanwhile writes while it is read: what looks
-/// damaged is told only if it does so twice, and no server runs.
+/// damaged is told only if it does so twice, and no server runs. A folder that a server refuses is told with what the server would say.
 pub(super) async fn check(data: &Path, is_running: bool) -> Option<Finding> {
-    if !EmbeddedStore::is_in(data) {
-        return None;
+    match inspect(data) {
+        Ok(FolderContents::Nothing) => return None,
+        Ok(FolderContents::Store) => {}
+        Err(error) => return Some(refused(&error)),
     }
     if is_running {
         return Some(not_looked_at());
@@ -53,23 +52,64 @@ async fn read(data: &Path, now: Now) -> Finding {
             let remedy = "`duly backup --verify` reads all of them";
             Finding::warn(CHECK, detail, remedy)
         }
+        Ok(verified) if verified.claims_log_missing => {
+            let count = clock::grouped(verified.messages);
+            let detail =
+                format!("{count} are as they were written, but the log of claims (claims-*) is missing");
+            let remedy = "no message is lost; what was in flight may be delivered again without a counted attempt: find out who \
+                          removes files from the data folder";
+            Finding::warn(CHECK, detail, remedy)
+        }
         Ok(verified) => {
             let detail = format!("{} are as they were written", clock::grouped(verified.messages));
             Finding::ok(CHECK, detail)
         }
-        Err(error) => Finding::fail(CHECK, error.to_string(), REMEDY),
+        Err(error) => refused(&error),
     }
+}
+
+/// A server does not open the folder.
+fn refused(error: &StoreError) -> Finding {
+    let remedy = match error.kind {
+        StoreErrorKind::Damaged => {
+            "`duly serve` refuses this folder: do what the error says, or keep a copy of the folder as it is and restore a backup"
+        }
+        StoreErrorKind::Full => "make room: `duly serve` does not open the folder without it",
+        _ => {
+            "`duly serve` cannot open this folder either: see that its user may read the folder and all files in it, and that the \
+             disk is sound"
+        }
+    };
+    Finding::fail(CHECK, error.to_string(), remedy)
 }
 
 /// What is wrong, in words.
 pub(crate) fn faults(verified: &Verified) -> String {
     let count = clock::grouped(verified.damaged.max(1));
     let mut words = format!("{count} cannot be read any more");
+    if !verified.damaged_ids.is_empty() {
+        words.push_str(&format!(": {}", named(verified)));
+    }
     for fault in &verified.faults {
         words.push_str("; ");
         words.push_str(fault);
     }
     words
+}
+
+/// The ids of messages that cannot be read, and how many more there are.
+fn named(verified: &Verified) -> String {
+    let ids: Vec<_> = verified.damaged_ids.iter().map(MessageId::as_str).collect();
+    let words = ids.join(", ");
+    match unnamed(verified) {
+        0 => words,
+        more => format!("{words} and {} more", clock::grouped(more)),
+    }
+}
+
+/// How many messages cannot be read beside those that are named.
+pub(crate) fn unnamed(verified: &Verified) -> u64 {
+    verified.damaged.saturating_sub(verified.damaged_ids.len() as u64)
 }
 
 #[cfg(test)]

@@ -19,17 +19,30 @@ const FREE_WARN: u64 = 1 << 30;
 const SYNC_WARN_MS: f64 = 20.0;
 const SYNCS: usize = 32;
 
-/// What is known of the data folder. Says whether a server runs on it.
-pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> bool {
+/// What the rest of the checks need to know of the data folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Folder {
+    /// A server works on it now.
+    Running,
+    /// It is there and nobody works on it, or it will be made.
+    Idle,
+    /// It cannot be a data folder, or cannot be read.
+    Unusable,
+}
+
+/// What is known of the data folder.
+pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
     let shown = data.display();
-    if data.exists() && !data.is_dir() {
-        let remedy = "name a folder as data, or move the file away";
-        findings.push(Finding::fail(CHECK, format!("{shown} is a file"), remedy));
-        return false;
-    }
+    let is_there = match look(data) {
+        Ok(is_there) => is_there,
+        Err(finding) => {
+            findings.push(finding);
+            return Folder::Unusable;
+        }
+    };
     let place = existing(data);
     let running = is_locked(data);
-    findings.push(match (data.is_dir(), running) {
+    findings.push(match (is_there, running) {
         (true, true) => Finding::ok(CHECK, format!("{shown} is in use by a server that runs now")),
         (true, false) => {
             open_to_others(data).unwrap_or_else(|| Finding::ok(CHECK, format!("{shown} is there")))
@@ -51,7 +64,35 @@ pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> bool {
     });
     findings.extend(free_space(&place));
     findings.push(syncs(&place));
-    running
+    if running { Folder::Running } else { Folder::Idle }
+}
+
+/// Whether the folder is there. Fails if a server could not work on what is there.
+fn look(data: &Path) -> Result<bool, Finding> {
+    match data.metadata() {
+        Ok(known) if !known.is_dir() => {
+            let remedy = "name a folder as data, or move the file away";
+            Err(Finding::fail(CHECK, format!("{} is a file", data.display()), remedy))
+        }
+        Ok(_) => data.read_dir().map(|_| true).map_err(|error| unreadable(data, &error)),
+        // A link to nothing is found, and what it names is not.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !data.is_symlink() => Ok(false),
+        Err(error) => Err(unreadable(data, &error)),
+    }
+}
+
+fn unreadable(data: &Path, error: &io::Error) -> Finding {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "give the folder to the user that runs Duly, or run this command as that user"
+        }
+        io::ErrorKind::NotADirectory => "a part of the path is a file: choose another folder as data",
+        io::ErrorKind::NotFound => {
+            "it is a link to nothing: make what it names, or choose another folder as data"
+        }
+        _ => "see what is at that path: `duly serve` could not read it either",
+    };
+    Finding::fail(CHECK, format!("{} cannot be read: {error}", data.display()), remedy)
 }
 
 /// The folder, or the nearest above it that is there.
@@ -167,18 +208,18 @@ mod tests {
     use super::*;
     use crate::doctor::State;
 
-    fn states(data: &Path) -> (Vec<(String, State)>, bool) {
+    fn states(data: &Path) -> (Vec<(String, State)>, Folder) {
         let mut findings = Vec::new();
-        let running = check(data, &mut findings);
-        (findings.into_iter().map(|finding| (finding.check, finding.state)).collect(), running)
+        let folder = check(data, &mut findings);
+        (findings.into_iter().map(|finding| (finding.check, finding.state)).collect(), folder)
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_fine_and_is_not_made() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("a/b");
-        let (states, running) = states(&data);
-        assert!(states.contains(&(CHECK.into(), State::Ok)) && !running, "{states:?}");
+        let (states, found) = states(&data);
+        assert!(states.contains(&(CHECK.into(), State::Ok)) && found == Folder::Idle, "{states:?}");
         assert!(!folder.path().join("a").exists());
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "what was written to measure is gone");
     }
@@ -186,7 +227,23 @@ mod tests {
     #[test]
     fn a_file_in_place_of_the_folder_fails() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(states(file.path()), (vec![(CHECK.into(), State::Fail)], false));
+        assert_eq!(states(file.path()), (vec![(CHECK.into(), State::Fail)], Folder::Unusable));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), b"").unwrap();
+        for (link, to) in [("loop", "loop"), ("dangling", "nowhere")] {
+            std::os::unix::fs::symlink(at(to), at(link)).unwrap();
+        }
+        for data in [at("file/data"), at("loop"), at("loop/data"), at("dangling")] {
+            let found = states(&data);
+            assert_eq!(found, (vec![(CHECK.into(), State::Fail)], Folder::Unusable), "{}", data.display());
+        }
+        let denied = unreadable(Path::new("data"), &io::ErrorKind::PermissionDenied.into());
+        assert!(denied.detail.contains("cannot be read") && denied.remedy.unwrap().contains("that user"));
     }
 
     #[test]
@@ -209,9 +266,9 @@ mod tests {
     fn a_running_server_is_no_fault() {
         let folder = tempfile::tempdir().unwrap();
         let lock = File::create(folder.path().join("lock")).unwrap();
-        assert!(!states(folder.path()).1);
+        assert_eq!(states(folder.path()).1, Folder::Idle);
         lock.lock().unwrap();
-        let (states, running) = states(folder.path());
-        assert!(running && states.contains(&(CHECK.into(), State::Ok)), "{states:?}");
+        let (states, found) = states(folder.path());
+        assert!(found == Folder::Running && states.contains(&(CHECK.into(), State::Ok)), "{states:?}");
     }
 }

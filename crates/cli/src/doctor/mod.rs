@@ -10,7 +10,7 @@ mod skew;
 mod sources;
 mod sql;
 
-pub(super) use contents::faults;
+pub(super) use contents::{faults, unnamed};
 use duly_stores::{EmbeddedConfig, StoreConfig};
 use serde::Serialize;
 
@@ -94,8 +94,11 @@ async fn check(config: &Config) -> Vec<Finding> {
     let running = match &config.store.config {
         StoreConfig::Memory => false,
         StoreConfig::Embedded(EmbeddedConfig { folder }) => {
-            let running = disk::check(folder, &mut findings);
-            findings.extend(contents::check(folder, running).await);
+            let found = disk::check(folder, &mut findings);
+            let running = found == disk::Folder::Running;
+            if found != disk::Folder::Unusable {
+                findings.extend(contents::check(folder, running).await);
+            }
             running
         }
         StoreConfig::Redis(setup) => redis::check(setup, &mut findings).await,

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use duly::{Duly, Message, hours};
+use serde_json::{Value, json};
 
 use super::{duly, run};
 
@@ -65,8 +66,8 @@ fn a_copy_that_cannot_be_read_is_a_failure_and_is_marked() {
     assert!(sound.out.contains("3 messages read in the copy, all sound"), "{sound:?}");
     damage(&data, 1);
     for (to, verify, words) in [
-        ("copied", false, "is not sound, and not to be relied on: 1 of its messages cannot be read any more"),
-        ("damaged", true, "is not sound, and not to be relied on: 1 cannot be read any more"),
+        ("copied", false, "; the data folder has the same damage"),
+        ("damaged", true, "is not sound, and not to be relied on: 1 cannot be read any more: m-1"),
     ] {
         let damaged = backup(to, verify);
         assert_eq!((damaged.code, damaged.out.as_str()), (1, ""), "{damaged:?}");
@@ -79,5 +80,33 @@ fn a_copy_that_cannot_be_read_is_a_failure_and_is_marked() {
         assert!(opened.contains("remove that file to open it all the same"), "{opened}");
         fs::remove_file(copy.join("backup-unsound")).unwrap();
         testkit::block_on(async { Duly::open(&copy).await.unwrap().shutdown().await.unwrap() });
+    }
+}
+
+#[test]
+fn the_messages_that_cannot_be_read_are_named_by_their_ids() {
+    let folder = folder(24);
+    let data = folder.path().join("data");
+    for number in 1..24 {
+        damage(&data, number);
+    }
+    let names: Vec<_> = (1..24).map(|number| format!("m-{number}")).collect();
+    for (to, more) in [("verified", &["--verify"][..]), ("copied", &[])] {
+        let mut command = duly();
+        command.arg("backup").arg(folder.path().join(to)).arg("--data").arg(&data).args(["-o", "json"]);
+        let run = run(command.args(more), b"");
+        assert_eq!(run.code, 1, "{run:?}");
+        let summary: Value = serde_json::from_str(&run.out).unwrap();
+        let damaged = &summary["damaged"];
+        assert_eq!((&damaged["count"], &damaged["more"]), (&json!(23), &json!(3)), "{summary}");
+        let mut ids: Vec<&str> = damaged["ids"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 20, "{ids:?}");
+        assert!(ids.iter().all(|id| names.iter().any(|name| name == id)), "{ids:?}");
+        let mark = fs::read_to_string(folder.path().join(to).join("backup-unsound")).unwrap();
+        for words in [&run.words, &mark] {
+            assert!(ids.iter().all(|id| words.contains(id)) && words.contains("and 3 more"), "{words}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The configuration, from files, variables and flags to what is used and what is shown.
 
 mod commands;
+mod data_folder;
 mod doctor;
 mod load;
 mod secrets;

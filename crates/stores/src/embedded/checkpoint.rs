@@ -296,7 +296,7 @@ fn lane_line((number, state): (u32, &LaneState)) -> LaneLine {
 }
 
 /// What is claimed now, for the next claims log.
-fn claim_records(engine: &Engine) -> Vec<ClaimRecord> {
+pub(super) fn claim_records(engine: &Engine) -> Vec<ClaimRecord> {
     engine
         .in_flight
         .iter()

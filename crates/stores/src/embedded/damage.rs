@@ -21,7 +21,7 @@ use super::{
     index::{Marks, Place},
     lanes::ReleaseKey,
     options::{DAMAGED_MAX, STEP},
-    table::{KeyRecord, keys, read_all, read_entry},
+    table::{KeyRecord, Table, keys, live_keys, read_all, read_entry},
 };
 
 /// Bytes that are kept of an entry whose length cannot be true.
@@ -198,6 +198,37 @@ impl Shared {
             some.iter().for_each(|one| engine.quarantine(one.clone()));
         }
         Ok(next.map_or(end, |(at, _)| at))
+    }
+
+    /// The ids of up to `max` messages in tables that cannot be read, as far as the ids themselves can be. Reads every table.
+    pub(super) fn damaged_ids(&self, max: usize) -> std::io::Result<Vec<MessageId>> {
+        let tables: Vec<_> = {
+            let engine = self.engine();
+            let parts = |table: &Table| (table.number(), table.data().clone(), table.keys().file().clone());
+            engine.tables.iter().map(|table| (parts(table), table.keys().len())).collect()
+        };
+        let mut ids = Vec::new();
+        for ((number, data, keys), keys_len) in tables {
+            for key in live_keys(&read_all(&*keys, 0, keys_len)?) {
+                let place = Place { file: number, off8: key.off8 };
+                match read_entry(&*data, place) {
+                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
+                    read => {
+                        read?;
+                        continue;
+                    }
+                }
+                // One that has ended since is not missed.
+                if self.engine().index.marks(key.hash, place).is_none() {
+                    continue;
+                }
+                ids.extend(id_at(&*data, place)?.filter(|id| id.hash64() == key.hash));
+                if ids.len() >= max {
+                    return Ok(ids);
+                }
+            }
+        }
+        Ok(ids)
     }
 
     /// Makes dead letters of the quarantined messages whose ids are known.

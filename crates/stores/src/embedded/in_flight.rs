@@ -82,6 +82,8 @@ pub(super) struct InFlight {
     last_token: u64,
     /// The numbers of the claims logs on disk. A checkpoint deletes all but the one that it begins.
     logs: Vec<u32>,
+    /// The log that the manifest names was missing when the store was opened.
+    is_log_missing: bool,
 }
 
 impl InFlight {
@@ -103,6 +105,15 @@ impl InFlight {
     /// A claims log was begun.
     pub(super) fn add_log(&mut self, number: u32) {
         self.logs.push(number);
+    }
+
+    /// The log that the manifest names is missing.
+    pub(super) fn note_missing_log(&mut self) {
+        self.is_log_missing = true;
+    }
+
+    pub(super) fn is_log_missing(&self) -> bool {
+        self.is_log_missing
     }
 
     /// These logs are not needed any more.
@@ -326,6 +337,12 @@ impl ClaimLog {
         inner.0.write_at(&bytes, inner.1)?;
         inner.1 += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Makes durable what is written, if anything is.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let inner = locked(&self.inner);
+        if inner.1 == 0 { Ok(()) } else { inner.0.sync() }
     }
 
     /// Goes on in another file, which begins with what is claimed now.

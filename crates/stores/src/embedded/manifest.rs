@@ -16,6 +16,8 @@ pub(super) const FORMAT: u32 = 3;
 /// list of lanes.
 pub(super) const FORMAT_MIN: u32 = 1;
 pub(super) const NAME: &str = "manifest";
+/// What it is called before it is whole.
+pub(super) const NEW: &str = "manifest.new";
 
 /// Everything that is not in the journal. Names and order of the fields are the format on disk.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -131,7 +133,7 @@ pub(super) fn write(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Res
     let json = serde_json::to_vec(manifest)?;
     let mut bytes = format!("{:08x}\n", crc32c::crc32c(&json)).into_bytes();
     bytes.extend_from_slice(&json);
-    let new = dir.join("manifest.new");
+    let new = dir.join(NEW);
     let file = disk.open(&new)?;
     file.set_len(0)?;
     file.write_at(&bytes, 0)?;

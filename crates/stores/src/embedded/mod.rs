@@ -22,6 +22,7 @@ mod horizon;
 mod in_flight;
 mod index;
 mod insert;
+mod inspect;
 mod journal;
 mod lanes;
 mod lifecycle;
@@ -82,6 +83,7 @@ use self::{
 };
 pub use backup::{BackupReport, backup, backup_telling, mark_sound, mark_unsound};
 pub use config::EmbeddedConfig;
+pub use inspect::{FolderContents, inspect};
 pub use options::{FILE_BYTES_MAX, Options};
 pub use verify::{Verified, verify};
 

@@ -7,7 +7,7 @@ use duly_core::{
     store::{Query, StoreError, StoreErrorKind},
 };
 
-use super::{EmbeddedStore, Options, read_only::ReadOnlyDisk};
+use super::{EmbeddedStore, Options, manifest, read_only::ReadOnlyDisk, recover::io_error};
 
 /// Messages listed at once.
 const PAGE: usize = 1_000;
@@ -24,8 +24,12 @@ pub struct Verified {
     pub messages: u64,
     /// Messages that cannot be read any more, by what their places still tell.
     pub damaged: u64,
+    /// The ids of the first 20 of them, of those whose id can still be read. None if not everything was read.
+    pub damaged_ids: Vec<MessageId>,
     /// What is wrong, in words; the first few of it.
     pub faults: Vec<String>,
+    /// The log of claims that the manifest names is missing. No message is lost by that.
+    pub claims_log_missing: bool,
     /// Not everything was read, because `goes_on` said so.
     pub is_cut: bool,
 }
@@ -61,7 +65,8 @@ pub async fn verify(
     now: Now,
     goes_on: &mut (dyn FnMut(u64) -> bool + Send),
 ) -> Result<Verified, StoreError> {
-    if !EmbeddedStore::is_in(dir) {
+    let is_there = dir.join(manifest::NAME).try_exists();
+    if !is_there.map_err(|error| io_error(&format!("reading {}", dir.display()), error))? {
         let what = format!("there is no store in {}", dir.display());
         return Err(StoreError::new(StoreErrorKind::Unavailable, what));
     }
@@ -82,9 +87,22 @@ pub async fn verify(
     for state in [State::Delivered, State::Cancelled] {
         read_state(&store, state, &mut verified, goes_on).await;
     }
-    verified.damaged = verified.damaged.max(store.metrics().damaged);
+    let metrics = store.metrics();
+    verified.damaged = verified.damaged.max(metrics.damaged);
+    verified.claims_log_missing = metrics.claims_log_missing;
+    if verified.damaged > 0 && !verified.is_cut {
+        verified.damaged_ids = name_damaged(&store).await?;
+    }
     store.abandon();
     Ok(verified)
+}
+
+/// Which messages cannot be read: lists leave them out.
+async fn name_damaged(store: &EmbeddedStore) -> Result<Vec<MessageId>, StoreError> {
+    let shared = store.shared.clone();
+    let named = tokio::task::spawn_blocking(move || shared.damaged_ids(NAMED)).await;
+    let named = named.map_err(std::io::Error::other).flatten();
+    named.map_err(|error| io_error("reading what is damaged", error))
 }
 
 async fn read_state(

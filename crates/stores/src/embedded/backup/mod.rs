@@ -156,7 +156,7 @@ impl Copy<'_> {
 
     /// Removes what was copied; the marker last, so that what cannot be removed is never taken for a copy.
     fn take_away(&self) {
-        let names = self.files.keys().map(String::as_str).chain([manifest::NAME, "manifest.new", UNSOUND]);
+        let names = self.files.keys().map(String::as_str).chain([manifest::NAME, manifest::NEW, UNSOUND]);
         let removed = names.map(|name| RealDisk.remove(&self.to.join(name))).all(|removed| match removed {
             Err(error) => error.kind() == io::ErrorKind::NotFound,
             Ok(()) => true,

@@ -11,6 +11,7 @@ use duly_core::store::{Holder, StoreError};
 use super::{
     super::{
         background::is_full,
+        checkpoint::claim_records,
         disk::Disk,
         engine::Engine,
         entry::Peek,
@@ -24,8 +25,10 @@ use super::{
 };
 
 impl Opening<'_> {
-    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost.
-    pub(super) fn restore_claims(&mut self) -> Result<(), StoreError> {
+    /// Restores claims. Receipts of clients stay valid. What the last process itself had claimed is lost. Gives the number of the log of
+    /// this opening if all claims are in it, so that the older ones are not needed.
+    pub(super) fn restore_claims(&mut self) -> Result<Option<u32>, StoreError> {
+        self.notice_missing_log();
         let mut records: BTreeMap<u64, ClaimRecord> = BTreeMap::new();
         let mut newest = None;
         for number in
@@ -74,7 +77,24 @@ impl Opening<'_> {
             };
             self.hold(record, loss, place, &bytes);
         }
-        self.write_held()
+        let is_whole = self.write_held()? && has_room;
+        Ok(self.engine.in_flight.logs().last().copied().filter(|_| is_whole))
+    }
+
+    /// Somebody removed the log that the manifest names, with the claims of the last process: its messages are pending as if nobody had
+    /// claimed them, as after a power cut. No message is lost by that, so the store opens.
+    fn notice_missing_log(&mut self) {
+        let number = self.manifest.claims;
+        if number == 0 || numbered(self.names, "claims").contains(&number) {
+            return;
+        }
+        self.engine.in_flight.note_missing_log();
+        let (log, folder) = (format!("claims-{number}"), self.dir.display());
+        tracing::error!(
+            log,
+            %folder,
+            "claims log missing; messages that were in flight may be delivered again without a counted attempt"
+        );
     }
 
     /// The entry that a record names, if the message still has that version.
@@ -150,23 +170,13 @@ impl Opening<'_> {
         Ok(ClaimLog::new(file))
     }
 
-    /// Writes what clients have claimed to the log of this opening. The older logs name it as well, while they are needed.
-    fn write_held(&self) -> Result<(), StoreError> {
-        let held = self.engine.in_flight.iter().filter(|(_, held)| held.holder.is_client());
-        let held = held.map(|(token, held)| ClaimRecord {
-            hash: held.hash,
-            token,
-            version: held.version,
-            lease_ms: u32::try_from(held.lease_end.since(self.engine.now.mono()).as_millis())
-                .unwrap_or(u32::MAX),
-            client: true,
-            alone: held.alone,
-            only: held.only,
-            released: false,
-        });
-        match self.claims.write(held) {
-            Err(error) if !is_full(&error) => Err(io_error("writing the claims log", error)),
-            _ => Ok(()),
+    /// Writes what is claimed to the log of this opening, also what the last process had claimed: that is lost only once the journal says
+    /// so. Says whether all of it is there, also after a power cut; on a full disk it may not be.
+    fn write_held(&self) -> Result<bool, StoreError> {
+        match self.claims.write(claim_records(&self.engine)).and_then(|()| self.claims.sync()) {
+            Err(error) if is_full(&error) => Ok(false),
+            Err(error) => Err(io_error("writing the claims log", error)),
+            Ok(()) => Ok(true),
         }
     }
 }
@@ -175,7 +185,7 @@ impl Opening<'_> {
 mod tests {
     use super::super::super::{
         Options,
-        test_bed::{Bed, message, now},
+        test_bed::{Bed, message, now, tiny},
     };
 
     const BODY_BYTES: usize = 64 << 10;
@@ -203,6 +213,42 @@ mod tests {
             let again = bed.claim(1, "work", COUNT as usize).await.messages;
             assert!(again.iter().all(|leased| leased.attempt == 2), "each try is counted once");
             assert_eq!(bed.shared.engine().totals().in_flight, again.len() as u64);
+        });
+    }
+
+    /// Removes every claims log. Says how many there were.
+    fn remove_claims(folder: &std::path::Path) -> usize {
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+        let claims = files.filter(|file| file.file_name().to_string_lossy().starts_with("claims-"));
+        claims.map(|file| std::fs::remove_file(file.path()).unwrap()).count()
+    }
+
+    #[test]
+    fn a_claims_log_that_somebody_removed_after_a_crash_is_noticed() {
+        testkit::block_on(async {
+            // The first log of a new store, that of an opening without a checkpoint, and that of a checkpoint.
+            for (restarts, has_checkpoint) in [(0, false), (2, false), (0, true)] {
+                let folder = tempfile::tempdir().unwrap();
+                let mut bed = Bed::open(folder.path(), tiny());
+                bed.insert(0, [message("work", 0, 0, 10)]).await;
+                bed.round();
+                for _ in 0..restarts {
+                    drop(bed);
+                    bed = Bed::open(folder.path(), tiny());
+                    assert!(!bed.shared.metrics().claims_log_missing, "a crash alone removes none");
+                }
+                assert_eq!(bed.claim(0, "work", 1).await.messages.len(), 1);
+                if has_checkpoint {
+                    bed.shared.checkpoint().unwrap();
+                }
+                drop(bed);
+                assert!(remove_claims(folder.path()) > 0);
+                let bed = Bed::open(folder.path(), tiny());
+                assert!(bed.shared.metrics().claims_log_missing, "{restarts} restarts, {has_checkpoint}");
+                // As after a power cut: the message is there, and the attempt is not counted.
+                let again = bed.claim(0, "work", 1).await.messages;
+                assert_eq!((again.len(), again[0].attempt), (1, 1));
+            }
         });
     }
 }

@@ -20,7 +20,6 @@ use self::segments::unused_segments;
 use super::{
     Options, Shared,
     background::is_full,
-    backup,
     buckets::Buckets,
     buffer::Buffer,
     damage::{Damaged, DamagedMessages},
@@ -29,6 +28,7 @@ use super::{
     engine::Engine,
     in_flight::{ClaimLog, InFlight},
     index::{Index, Marks, Place},
+    inspect,
     journal::Journal,
     lanes::{LaneState, Lanes},
     lifecycle::Lifecycle,
@@ -97,15 +97,14 @@ pub(super) fn open(
         _ => io_error(&format!("opening the data folder {}", dir.display()), error),
     })?;
     let names = disk.list(dir).map_err(|error| io_error("listing the data folder", error))?;
-    if let Some(why) = backup::refusal(&names) {
-        return Err(damaged(format!("{} {why}", dir.display())));
-    }
+    inspect::contents(dir, &names)?;
     let mut opening = Opening::new(dir, disk, &names, options, now)?;
     opening.load_tables()?;
     opening.load_slices()?;
     let mut opening = opening.replay_journal()?;
-    opening.restore_claims()?;
+    let claims = opening.restore_claims()?;
     opening.upgrade()?;
+    opening.name_claims_log(claims)?;
     opening.remove_orphan_files()?;
     Ok((opening.into_shared(), lock))
 }
@@ -148,11 +147,6 @@ impl<'a> Opening<'a> {
             manifest::read(&*disk, dir, names).map_err(|error| io_error("reading the manifest", error))?;
         let mut manifest = match found {
             Some(manifest) => manifest,
-            None if !numbered(names, "journal").is_empty() => {
-                return Err(damaged(
-                    "the data folder has a journal and no manifest; restore it from a backup",
-                ));
-            }
             None => {
                 let journal = JournalStart { segment: 1, first_frame: 1, next_frame: 1 };
                 let fresh = Manifest { format: FORMAT, journal, ..Manifest::default() };
@@ -225,7 +219,7 @@ impl<'a> Opening<'a> {
             if let Some(segment) = number("journal") {
                 return segment >= self.manifest.journal.segment;
             }
-            name != "manifest.new" && name != UNNAMED
+            name != manifest::NEW && name != UNNAMED
         };
         for name in self.names.iter().filter(|name| !needed(name)) {
             match self.disk.remove(&self.dir.join(name)) {
@@ -250,6 +244,23 @@ impl<'a> Opening<'a> {
         let salted_from = self.manifest.salted_from;
         let new = Manifest { format: FORMAT, salted_from, ..old };
         manifest::write(&*self.disk, self.dir, &new).map_err(failed)
+    }
+
+    /// Names the log of this opening in the manifest, if all claims are in it: by that the next opening notices if the log is missing. The older
+    /// logs are removed by the next checkpoint.
+    fn name_claims_log(&self, log: Option<u32>) -> Result<(), StoreError> {
+        let Some(claims) = log else { return Ok(()) };
+        let failed = |error| io_error("writing the claims log's name into the manifest", error);
+        let name = [manifest::NAME.to_owned()];
+        let Some(old) = manifest::read(&*self.disk, self.dir, &name).map_err(failed)? else { return Ok(()) };
+        match manifest::write(&*self.disk, self.dir, &Manifest { claims, ..old }) {
+            // The store must open on a full disk, too. The manifest is as it was.
+            Err(error) if is_full(&error) => {
+                let _ = self.disk.remove(&self.dir.join(manifest::NEW));
+                Ok(())
+            }
+            written => written.map_err(failed),
+        }
     }
 
     fn into_shared(self) -> Shared {
