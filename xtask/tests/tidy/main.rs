@@ -2,6 +2,7 @@
 
 mod add_a_store;
 mod dependencies;
+mod examples;
 mod growth;
 mod names;
 mod rules;
