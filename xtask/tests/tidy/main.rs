@@ -3,6 +3,7 @@
 mod add_a_store;
 mod dependencies;
 mod examples;
+mod glossary;
 mod growth;
 mod names;
 mod rules;
