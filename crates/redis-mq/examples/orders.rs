@@ -8,23 +8,27 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
-    number: u64,
+pub(crate) struct Order {
+    pub(crate) number: u64,
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1".into());
+    let order = orders(&url).await?;
+    println!("order {} was not paid in time: cancelled", order.number);
+    Ok(())
+}
+
+/// The order that is not paid in time.
+pub(crate) async fn orders(url: &str) -> Result<Order, Box<dyn Error>> {
     // An example may lose what waits; a shop would rather turn on the append-only file.
-    let mq = RedisMq::connect_with(&url, Settings { allow_volatile: true, ..Settings::default() }).await?;
+    let mq = RedisMq::connect_with(url, Settings { allow_volatile: true, ..Settings::default() }).await?;
 
     let (done, mut cancelled) = mpsc::unbounded_channel();
     mq.listener("example.order.unpaid", move |order: Entry<Order>| {
         let done = done.clone();
-        async move {
-            println!("order {} was not paid in time: cancelled", order.value.number);
-            done.send(())
-        }
+        async move { done.send(order.value) }
     })
     .start()
     .await?;
@@ -35,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let paid = mq.delay_send("example.order.unpaid", &Order { number: 43 }, soon).await?;
     println!("order 43 was paid: {:?}", mq.cancel(&paid).await?);
 
-    cancelled.recv().await;
+    let order = cancelled.recv().await.ok_or("the listener stopped")?;
     mq.shutdown().await?;
-    Ok(())
+    Ok(order)
 }

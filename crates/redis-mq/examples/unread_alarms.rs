@@ -35,6 +35,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (flags, others): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
     let minute = Duration::from_millis(if flags.iter().any(|flag| flag == "--fast") { 100 } else { 60_000 });
     let url = others.first().map_or("redis://127.0.0.1", String::as_str);
+    unread_alarms(url, minute).await?;
+    Ok(())
+}
+
+/// The alarms that are escalated, in the order of their times.
+pub(crate) async fn unread_alarms(url: &str, minute: Duration) -> Result<Vec<String>, Box<dyn Error>> {
     // An example may lose what waits; in earnest, turn on the append-only file.
     let mq = RedisMq::connect_with(url, Settings { allow_volatile: true, ..Settings::default() }).await?;
     let mut inbox = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
@@ -48,12 +54,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let Alarm { name, level } = &alarm.value;
             // Look again: the timer says that it is time to look, the inbox says how things stand. If it cannot be asked, this fails and
             // is tried again.
-            if look.sismember::<_, _, bool>(READ, name).await? {
+            let is_read: bool = look.sismember(READ, name).await?;
+            if is_read {
                 println!("{name}: read in the last moment, no escalation");
             } else {
                 println!("{name}: still unread after {} minutes as {level}, escalated", minutes(level));
             }
-            let _ = checked.send(());
+            let _ = checked.send((!is_read).then(|| name.clone()));
             Ok::<_, redis::RedisError>(())
         }
     };
@@ -75,10 +82,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("backup-late: read, its check is taken back");
     }
 
+    let mut escalated = Vec::new();
     for _ in 0..3 {
-        checks.recv().await;
+        escalated.extend(checks.recv().await.flatten());
     }
     inbox.del::<_, ()>(READ).await?;
     mq.shutdown().await?;
-    Ok(())
+    Ok(escalated)
 }

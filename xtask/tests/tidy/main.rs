@@ -1,6 +1,9 @@
 //! Style as a test: the rules of the house that neither rustfmt nor clippy can keep.
 
 mod add_a_store;
+mod dependencies;
+mod examples;
+mod glossary;
 mod growth;
 mod names;
 mod rules;

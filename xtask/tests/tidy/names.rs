@@ -166,9 +166,6 @@ const PORTS: [&str; 8] = [
 /// Modules that end in `-ing` and are nouns.
 const NOUNS: [&str; 3] = ["claim_timing", "remoting", "string"];
 
-/// Folders whose modules are not renamed yet.
-const GERUNDS_ALLOWED_IN: [&str; 0] = [];
-
 /// Fields of one struct at most. More of them are several parts.
 const FIELDS_MAX: usize = 15;
 
@@ -179,14 +176,6 @@ const WIDE_STRUCTS: [(&str, &str); 5] = [
     ("crates/client/src/wire/message.rs", "Message"),
     ("crates/cli/src/bench/report.rs", "Report"),
     ("crates/stores/src/embedded/manifest.rs", "Manifest"),
-];
-
-/// Structs that are not divided into parts yet.
-const WIDE_STRUCTS_TO_DIVIDE: [(&str, &str); 4] = [
-    ("crates/stores/src/embedded/engine.rs", "Engine"),
-    ("crates/stores/src/embedded/table.rs", "Table"),
-    ("crates/stores/src/redis/mod.rs", "RedisStore"),
-    ("crates/stores/src/sql/mod.rs", "SqlStore"),
 ];
 
 /// Old names in code. Words in comments and texts are left to their readers.
@@ -214,8 +203,7 @@ pub(crate) fn banned(source: &Source) -> Vec<String> {
 
 /// Modules are nouns, or named after the method of a port.
 pub(crate) fn gerunds(source: &Source) -> Vec<String> {
-    let is_allowed = GERUNDS_ALLOWED_IN.iter().any(|folder| source.path.starts_with(folder));
-    if !source.is_rust() || is_allowed {
+    if !source.is_rust() {
         return Vec::new();
     }
     let is_gerund = |part: &str| part.ends_with("ing") && !NOUNS.contains(&part);
@@ -237,7 +225,7 @@ pub(crate) fn wide_structs(source: &Source) -> Vec<String> {
         let body = lines.by_ref().take_while(|line| line.trim() != "}" || line.len() != indent + 1);
         let fields = body.filter(|line| is_field(line, indent + 4)).count();
         let is_known = |(path, known): &(&str, &str)| source.path == Path::new(path) && *known == name;
-        if fields > FIELDS_MAX && !WIDE_STRUCTS.iter().chain(&WIDE_STRUCTS_TO_DIVIDE).any(is_known) {
+        if fields > FIELDS_MAX && !WIDE_STRUCTS.iter().any(is_known) {
             found.push(format!(
                 "{}: {name} has {fields} fields, at most {FIELDS_MAX}: divide it",
                 source.path.display()

@@ -7,6 +7,7 @@ mod chaos;
 mod configuration;
 mod dead_letters;
 mod delayed;
+mod examples;
 mod expiry;
 mod failures;
 mod join;
