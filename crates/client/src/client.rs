@@ -13,12 +13,14 @@ use hyper::{body::Incoming, client::conn::http1::SendRequest};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
-use crate::{Direct, Error, lines::Lines, target::Target};
+use crate::{Direct, Error, lines::Lines, target::Target, wire::EVENTS_KEEP_ALIVE};
 
 /// No single answer of Duly is larger; one that is comes from somebody else.
-const ANSWER_MAX: usize = 256 << 20;
+pub(crate) const ANSWER_MAX: usize = 256 << 20;
 /// How long an answer may take that nobody asked to wait for.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long events may be silent. The server sends a comment at each interval: after four without one, the connection is lost.
+const EVENTS_SILENCE_MAX: Duration = EVENTS_KEEP_ALIVE.saturating_mul(4);
 
 /// Talks to one Duly server.
 #[derive(Clone)]
@@ -29,13 +31,21 @@ pub struct Client {
     patience: Duration,
     /// How long the next part of an answer in lines may take.
     silence_max: Duration,
+    /// The same of events.
+    events_silence_max: Duration,
 }
 
 impl Client {
     /// For the server at `url`, such as `http://127.0.0.1:7380`. Nothing is connected before the first call.
     pub fn new(url: &str) -> Result<Self, Error> {
         let target = Arc::new(Target::new(url)?);
-        Ok(Self { target, idle: Arc::default(), patience: PATIENCE, silence_max: PATIENCE })
+        Ok(Self {
+            target,
+            idle: Arc::default(),
+            patience: PATIENCE,
+            silence_max: PATIENCE,
+            events_silence_max: EVENTS_SILENCE_MAX,
+        })
     }
 
     /// The token that goes along with every call, made by `duly token`.
@@ -112,7 +122,7 @@ impl Client {
         request.headers_mut().insert(header::ACCEPT, kind.clone());
         request.headers_mut().insert(header::CONTENT_TYPE, kind);
         let answer = self.answer(request, self.patience).await?;
-        Ok(Lines::new(self.checked(answer).await?.into_body(), &self.target).within(self.silence_max))
+        Ok(Lines::new(self.checked(answer).await?.into_body(), &self.target, self.silence_max))
     }
 
     /// A long answer without an end, line by line.
@@ -120,7 +130,7 @@ impl Client {
         let mut request = self.target.request(Method::GET, path, Bytes::new())?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let answer = self.answer(request, self.patience).await?;
-        Ok(Lines::new(self.checked(answer).await?.into_body(), &self.target))
+        Ok(Lines::new(self.checked(answer).await?.into_body(), &self.target, self.events_silence_max))
     }
 
     /// The status and the bytes of `path`, whatever they are.
@@ -167,8 +177,8 @@ impl Client {
         let read = timeout(patience, Limited::new(body, ANSWER_MAX).collect()).await;
         match read {
             Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(e)) => Err(self.broken(&e.to_string())),
-            Err(_) => Err(self.broken("the rest of the answer did not come")),
+            Ok(Err(e)) => Err(self.target.broken(&e)),
+            Err(_) => Err(self.target.broken(&"the rest of the answer did not come")),
         }
     }
 
@@ -184,7 +194,8 @@ impl Client {
                 // It was closed before anything was sent: the request comes back unharmed.
                 Ok(Err(mut e)) => match e.take_message() {
                     Some(unsent) => request = unsent,
-                    None => return Err(self.broken(&e.into_error().to_string())),
+                    // It has answered in HTTP before: its scheme is right.
+                    None => return Err(self.target.broken(&e.into_error())),
                 },
                 Err(_) => return Err(self.silent(patience)),
             }
@@ -193,7 +204,7 @@ impl Client {
         let mut fresh = connected.map_err(|_| self.silent(patience))??;
         match timeout(patience, fresh.send_request(request)).await {
             Ok(Ok(answer)) => Ok(self.keep(fresh, answer)),
-            Ok(Err(e)) => Err(self.broken(&e.to_string())),
+            Ok(Err(e)) => Err(self.no_http(&e)),
             Err(_) => Err(self.silent(patience)),
         }
     }
@@ -209,13 +220,13 @@ impl Client {
         answer
     }
 
-    fn broken(&self, why: &str) -> Error {
+    /// The first answer of a connection cannot be read. What a TLS server says to a plain request is no HTTP.
+    fn no_http(&self, why: &hyper::Error) -> Error {
         let url = self.target.url();
-        // What a TLS server says to a plain request is no HTTP.
-        if why.starts_with("invalid HTTP") && url.starts_with("http://") {
+        if why.is_parse() && !why.is_parse_too_large() && url.starts_with("http://") {
             return Error::WrongScheme { url: url.to_owned(), instead: "https" };
         }
-        self.target.no_answer(format!("the connection broke: {why}"))
+        self.target.broken(why)
     }
 
     fn silent(&self, patience: Duration) -> Error {

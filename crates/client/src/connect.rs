@@ -69,6 +69,11 @@ impl Target {
         Error::Unreachable { url: self.url().to_owned(), source }
     }
 
+    /// The connection broke after the call began.
+    pub(crate) fn broken(&self, why: &dyn std::fmt::Display) -> Error {
+        self.no_answer(format!("the connection broke: {why}"))
+    }
+
     /// The connection broke or fell silent after the call began.
     pub(crate) fn no_answer(&self, detail: impl Into<String>) -> Error {
         Error::NoAnswer { url: self.url().to_owned(), detail: detail.into() }

@@ -4,11 +4,13 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use tokio::time::timeout;
 
-use crate::{Error, connect::Io, target::Target};
+use crate::{Error, client::ANSWER_MAX, connect::Io, target::Target};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The part of a connection that reads and writes, as long as somebody polls it.
 type Driven = Pin<Box<http1::Connection<Io, Full<Bytes>>>>;
@@ -61,18 +63,18 @@ impl Direct {
         let done = timeout(patience, self.exchange(request)).await;
         match done {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(e)) => Err(self.target.no_answer(format!("the connection broke: {e}"))),
+            Ok(Err(e)) => Err(self.target.broken(&e)),
             Err(_) => Err(self.target.no_answer(format!("nothing within {} s", patience.as_secs()))),
         }
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), BoxError> {
         let Self { sender, connection, .. } = self;
         let answer = async {
             sender.ready().await?;
             let answer = sender.send_request(request).await?;
             let status = answer.status();
-            Ok((status, answer.into_body().collect().await?.to_bytes()))
+            Ok((status, Limited::new(answer.into_body(), ANSWER_MAX).collect().await?.to_bytes()))
         };
         tokio::pin!(answer);
         loop {

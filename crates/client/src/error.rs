@@ -26,7 +26,10 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The other end speaks TLS and was called without it, or the reverse. Nothing was done: call it with the other scheme.
+    /// The other end speaks TLS and was called without it, or the reverse: call it with the other scheme. If `instead` is `http`, the
+    /// TLS handshake failed and nothing was sent. If it is `https`, the request had gone out before the answer turned out not to be
+    /// HTTP: most likely that is TLS and nothing was done, but a broken server or proxy looks the same
+    /// ([`is_maybe_done`](Self::is_maybe_done)).
     #[error("{url} does not speak {}: call it with {instead}://", if *.instead == "https" { "plain HTTP" } else { "TLS" })]
     WrongScheme {
         /// The server that was called.
@@ -128,6 +131,8 @@ impl Error {
     pub fn is_maybe_done(&self) -> bool {
         match self {
             Self::NoAnswer { .. } | Self::UnexpectedAnswer { .. } => true,
+            // Without TLS there is no handshake: the scheme shows in the answer, after the request was sent.
+            Self::WrongScheme { instead, .. } => *instead == "https",
             // Of the server, or of a proxy that had passed the call on.
             Self::Refused(refusal) => matches!(refusal.status, 500 | 502 | 504),
             _ => false,

@@ -52,7 +52,9 @@ impl Client {
 }
 
 impl Events {
-    /// The next event; `None` once the server ends them.
+    /// The next event; `None` once the server ends them. A server without events sends comments to keep the connection alive: if nothing
+    /// comes for a minute, the connection is lost, and this is [`Error::NoAnswer`]. Then follow again with [`Client::events`]; what
+    /// happened in between is not told.
     ///
     /// Cancel safety: nothing is lost if the call is dropped.
     pub async fn next(&mut self) -> Result<Option<Event>, Error> {

@@ -11,31 +11,27 @@ use crate::{Error, target::Target, wire::BatchResult};
 
 /// A line of Duly is far shorter; one that is not comes from somebody else.
 const LINE_MAX: usize = 16 << 20;
+/// Bytes of the answer to each message of a batch, on average. Duly's own has a few hundred.
+const RESULT_BYTES: usize = 16 << 10;
 
 /// The lines of an answer.
 pub(crate) struct Lines {
     body: Incoming,
     split: Split,
     target: Arc<Target>,
-    /// How long the next part may take; without it, for ever.
-    patience: Option<Duration>,
+    /// How long the next part may take: of a server that is gone without a word, nothing comes ever.
+    patience: Duration,
 }
 
 impl Lines {
-    pub(crate) fn new(body: Incoming, target: &Arc<Target>) -> Self {
-        Self { body, split: Split::default(), target: target.clone(), patience: None }
-    }
-
-    /// The same, where no part may take longer than `patience`: of a server that is gone without a word, nothing comes ever.
-    pub(crate) fn within(self, patience: Duration) -> Self {
-        Self { patience: Some(patience), ..self }
+    pub(crate) fn new(body: Incoming, target: &Arc<Target>, patience: Duration) -> Self {
+        Self { body, split: Split::default(), target: target.clone(), patience }
     }
 
     async fn frame(&mut self) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Error> {
-        let Some(patience) = self.patience else { return Ok(self.body.frame().await) };
-        timeout(patience, self.body.frame())
+        timeout(self.patience, self.body.frame())
             .await
-            .map_err(|_| self.target.no_answer(format!("it sent nothing for {} s", patience.as_secs())))
+            .map_err(|_| self.target.no_answer(format!("it sent nothing for {} s", self.patience.as_secs())))
     }
 
     /// The next line without its end; `None` after the last.
@@ -54,7 +50,7 @@ impl Lines {
                     }
                 }
                 Some(Err(e)) => {
-                    return Err(self.target.no_answer(format!("the connection broke: {e}")));
+                    return Err(self.target.broken(&e));
                 }
                 None => return Ok(self.split.rest()),
             }
@@ -77,8 +73,29 @@ impl BatchResults {
     /// Cancel safety: an answer that came while the call was dropped is given by the next call.
     pub async fn next(&mut self) -> Result<Option<BatchResult>, Error> {
         let Some(line) = self.lines.next().await? else { return Ok(None) };
-        serde_json::from_slice(&line)
-            .map(Some)
+        self.result(&line).map(Some)
+    }
+
+    /// All answers to a batch of `messages`. One that is longer than the answer to such a batch can be is given up.
+    pub(crate) async fn collect(mut self, messages: usize) -> Result<Vec<BatchResult>, Error> {
+        let mut results = Vec::with_capacity(messages);
+        let mut bytes_left = messages.saturating_mul(RESULT_BYTES).saturating_add(LINE_MAX);
+        while let Some(line) = self.lines.next().await? {
+            if results.len() == messages {
+                let detail = format!("it sends more answers than the {messages} messages of the batch");
+                return Err(self.lines.target.unexpected(detail));
+            }
+            bytes_left = bytes_left.checked_sub(line.len()).ok_or_else(|| {
+                let detail = format!("its answers to a batch of {messages} messages are too long");
+                self.lines.target.unexpected(detail)
+            })?;
+            results.push(self.result(&line)?);
+        }
+        Ok(results)
+    }
+
+    fn result(&self, line: &[u8]) -> Result<BatchResult, Error> {
+        serde_json::from_slice(line)
             .map_err(|e| self.lines.target.unexpected(format!("its answer to a line is not Duly's: {e}")))
     }
 }

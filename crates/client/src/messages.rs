@@ -45,12 +45,7 @@ impl Client {
         for message in messages {
             message.append_line(&mut lines).map_err(|e| Error::Invalid(format!("cannot write JSON: {e}")))?;
         }
-        let mut answers = self.send_lines(lines.into()).await?;
-        let mut results = Vec::with_capacity(messages.len());
-        while let Some(result) = answers.next().await? {
-            results.push(result);
-        }
-        Ok(results)
+        self.send_lines(lines.into()).await?.collect(messages.len()).await
     }
 
     /// Sends messages that are JSON already, one a line; the answers come one by one.

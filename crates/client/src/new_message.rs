@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use duly_core::Timestamp;
 use serde::Serialize;
 
 use crate::{
     Error,
-    wire::{Delay, Moment, NewMessage, Reschedule},
+    wire::{DUE_MILLIS_MIN, Delay, Moment, NewMessage, Reschedule},
 };
 
 impl NewMessage {
@@ -42,7 +43,7 @@ impl NewMessage {
         Self { delay: Some(delay.into()), deliver_at: None, level: None, ..self }
     }
 
-    /// Due at this time.
+    /// Due at this time: at once if it is past. A time before 1970 is sent as the begin of 1970.
     pub fn at(self, time: SystemTime) -> Self {
         Self { deliver_at: Some(time.into()), delay: None, level: None, ..self }
     }
@@ -65,7 +66,7 @@ impl Reschedule {
         Self { delay: Some(delay.into()), deliver_at: None }
     }
 
-    /// Due at this time.
+    /// Due at this time: at once if it is past. A time before 1970 is sent as the begin of 1970.
     pub fn at(time: SystemTime) -> Self {
         Self { deliver_at: Some(time.into()), delay: None }
     }
@@ -75,8 +76,38 @@ impl From<SystemTime> for Moment {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match Delay::from(since) {
+            // As a number it would be taken for seconds, and refused.
+            Delay::Millis(millis) if millis < DUE_MILLIS_MIN => {
+                Self::Text(Timestamp::from_millis(millis).to_string())
+            }
             Delay::Millis(millis) => Self::Millis(millis),
             Delay::Text(text) => Self::Text(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_before_2001_is_one_that_the_server_takes() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let last = epoch + Duration::from_millis(DUE_MILLIS_MIN - 1);
+        for (time, millis) in [
+            (epoch - Duration::from_secs(1), 0),
+            (epoch, 0),
+            (epoch + Duration::from_secs(86_400), 86_400_000),
+            (last, DUE_MILLIS_MIN - 1),
+            (last + Duration::from_millis(1), DUE_MILLIS_MIN),
+        ] {
+            let message = NewMessage::to("a").at(time);
+            let line = serde_json::to_string(&message).unwrap();
+            let read: NewMessage = serde_json::from_str(&line).unwrap();
+            let due = read.deliver_at.unwrap().due("deliver_at");
+            assert_eq!(due, Ok(Timestamp::from_millis(millis)), "{line}");
+            let moved = Reschedule::at(time).deliver_at.unwrap().due("deliver_at");
+            assert_eq!(moved, Ok(Timestamp::from_millis(millis)));
         }
     }
 }

@@ -19,23 +19,55 @@ pub fn parse_delay(text: &str) -> Result<Duration, Invalid> {
             format!("{text:?} is not a delay: {why}; write 15m, 1h30m, PT15M or integer milliseconds");
         Invalid::new(ErrorCode::BadDelay, "delay", detail)
     };
+    let too_long = || {
+        let days = DELAY_MAX.as_secs() / 86_400;
+        let detail =
+            format!("{text:?} is too long: a delay is at most {days}d, {} ms", DELAY_MAX.as_millis());
+        Invalid::new(ErrorCode::BadDelay, "delay", detail)
+    };
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return Err(fault("it is empty"));
     }
     if trimmed.bytes().all(|b| b.is_ascii_digit()) {
-        let millis = trimmed.parse().map_err(|_| fault("it is too large"))?;
-        return within(Duration::from_millis(millis)).ok_or_else(|| fault("it is too large"));
+        let millis = trimmed.parse().map_err(|_| too_long())?;
+        return within(Duration::from_millis(millis)).ok_or_else(too_long);
     }
     // A span keeps the units apart, so that months can be refused instead of guessed.
-    let span: Span = trimmed.parse().map_err(|_| fault("a number and a unit are expected"))?;
+    let (span, is_exact) = match trimmed.parse::<Span>() {
+        Ok(span) => (span, true),
+        // A number beyond the parser's range is a delay all the same, and too long: the rest of the text decides.
+        Err(_) => {
+            let small = with_small_numbers(trimmed);
+            (small.parse().map_err(|_| fault("a number and a unit are expected"))?, false)
+        }
+    };
     if span.get_years() != 0 || span.get_months() != 0 {
         return Err(fault("months and years have no fixed length, use days or deliver_at"));
     }
     let exact: SignedDuration =
-        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| fault("it is too large"))?;
+        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| too_long())?;
     let delay = Duration::try_from(exact).map_err(|_| fault("it is negative"))?;
-    within(delay).ok_or_else(|| fault("it is too large"))
+    within(delay).filter(|_| is_exact).ok_or_else(too_long)
+}
+
+/// The same text with 1 in place of every whole number; fractions stay.
+fn with_small_numbers(text: &str) -> String {
+    let mut small = String::with_capacity(text.len());
+    let mut before = ' ';
+    let mut is_fraction = false;
+    for sign in text.chars() {
+        if !sign.is_ascii_digit() {
+            is_fraction = matches!(sign, '.' | ',');
+            small.push(sign);
+        } else if is_fraction {
+            small.push(sign);
+        } else if !before.is_ascii_digit() {
+            small.push('1');
+        }
+        before = sign;
+    }
+    small
 }
 
 fn within(delay: Duration) -> Option<Duration> {
@@ -194,6 +226,29 @@ mod tests {
                 continue;
             }
             assert_eq!(parse_delay(text).unwrap_err().code, "bad_delay", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_delay_beyond_the_range_is_too_long_and_the_limit_is_told() {
+        for text in [
+            "253402300800000",
+            "99999999999999999999",
+            "2932897d",
+            "9999999999999d",
+            "1h99999999999999999999m",
+            "P9999999999D",
+            "999999999999999999999.5s",
+        ] {
+            let fault = parse_delay(text).unwrap_err();
+            assert_eq!(fault.code, "bad_delay", "{text}");
+            let says = format!("{text:?} is too long: a delay is at most 2932896d, 253402300799999 ms");
+            assert_eq!(fault.detail, says);
+        }
+        assert_eq!(parse_delay("253402300799999"), Ok(DELAY_MAX));
+        assert!(parse_delay("2932896d").is_ok());
+        for (text, says) in [("-9999999999999d", "negative"), ("9999999999999y", "months and years")] {
+            assert!(parse_delay(text).unwrap_err().detail.contains(says), "{text}");
         }
     }
 

@@ -21,8 +21,10 @@ use crate::{
 /// opens it.
 pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<OpenStore, StoreError>> + Send + 'a>>;
 
-/// Every kind of store of this build, with its settings.
+/// Every kind of store of this build, with its settings. Another crate that switches on a feature adds a variant, so a `match` outside
+/// of this crate ends with `_`; those in here have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoreConfig {
     /// This process's memory: lost with it, for tests.
     Memory,

@@ -102,6 +102,29 @@ fn what_users_match_and_read_may_grow() {
     assert!(stale.is_empty(), "these are no exceptions any more: {stale:?}");
 }
 
+/// The public enums with variants behind a feature that are not `#[non_exhaustive]`: a feature that another crate switches on would break
+/// a `match` of theirs.
+fn closed_by_features(source: &Source) -> Vec<&str> {
+    let closed = closed_types(source).into_iter();
+    let body = |name: &str| source.text.split_once(&format!("pub enum {name} {{")).map(|(_, rest)| rest);
+    let has_features = |name: &&str| {
+        let mut lines = body(name).unwrap_or_default().lines().take_while(|line| !line.starts_with('}'));
+        lines.any(|line| line.trim().starts_with("#[cfg(feature"))
+    };
+    closed.filter(has_features).collect()
+}
+
+#[test]
+fn an_enum_whose_variants_are_features_may_grow() {
+    let sources = sources();
+    let is_code = |source: &&Source| source.is_rust() && source.path.starts_with("crates");
+    let closed: Vec<&str> = sources.iter().filter(is_code).flat_map(closed_by_features).collect();
+    assert!(closed.is_empty(), "make them #[non_exhaustive] (ADR 0038): {closed:?}");
+    let of = |text: &str| closed_by_features(&Source::new("a.rs", text.into())).join(" ");
+    let gated = "pub enum A {\n    #[cfg(feature = \"b\")]\n    B,\n}\n";
+    assert_eq!((of(gated), of(&format!("#[non_exhaustive]\n{gated}"))), ("A".into(), String::new()));
+}
+
 #[test]
 fn the_rule_sees_open_types() {
     let of = |text: &str| closed_types(&Source::new("a.rs", text.into())).join(" ");

@@ -107,6 +107,12 @@ async fn check(config: &Config) -> Vec<Finding> {
             sql::check(&setup.mysql, &config.limits, &mut findings).await
         }
         StoreConfig::Sql(setup) => sql::check(setup, &config.limits, &mut findings).await,
+        // A store that was added and not here.
+        other => {
+            let detail = format!("nothing is known about the store {:?}", other.kind());
+            findings.push(Finding::warn("store", detail, "see the guide of that store"));
+            false
+        }
     };
     findings.extend(place::clock(config.data()));
     findings.extend(place::open_files(config));

@@ -148,6 +148,64 @@ async fn a_server_that_falls_silent_in_the_middle_of_an_answer_is_given_up() {
     assert!(error.is_transient() && error.to_string().contains("sent nothing"), "{error}");
 }
 
+#[tokio::test]
+async fn an_answer_that_is_no_http_came_after_the_call_was_sent() {
+    const TLS_ALERT: &str = "\x15\x03\x03\x00\x02\x02\x50\r\n\r\n";
+    let (client, _) = server(vec![(TLS_ALERT, true)]).await;
+    let error = client.read::<u8>("/").await.err().unwrap();
+    assert!(matches!(error, Error::WrongScheme { instead: "https", .. }), "{error:?}");
+    assert!(error.is_maybe_done() && !error.is_transient());
+    let handshake = Error::WrongScheme { url: "https://duly".into(), instead: "http" };
+    assert!(!handshake.is_maybe_done(), "without a handshake nothing is sent");
+}
+
+#[tokio::test]
+async fn a_connection_that_spoke_http_is_not_called_with_the_wrong_scheme() {
+    let (client, _) = server(vec![(ONE, false), ("no HTTP\r\n\r\n", true)]).await;
+    assert_eq!(client.read::<u8>("/a").await.unwrap(), 1);
+    let error = client.read::<u8>("/b").await.err().unwrap();
+    assert!(matches!(error, Error::NoAnswer { .. }) && error.is_maybe_done(), "{error:?}");
+}
+
+#[tokio::test]
+async fn events_of_a_server_that_is_gone_without_a_word_are_given_up() {
+    const COMMENT: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n:\n\n\r\n";
+    let (client, _heads) = server(vec![(COMMENT, false), (ONE, true)]).await;
+    assert_eq!(client.events_silence_max, crate::wire::EVENTS_KEEP_ALIVE * 4);
+    let client = Client { events_silence_max: Duration::from_millis(50), ..client };
+    let mut events = client.events(&crate::EventFilter::default()).await.unwrap();
+    let next = timeout(PATIENCE / 2, events.next()).await.expect("a server that is silent is given up");
+    let error = next.err().unwrap();
+    assert!(matches!(error, Error::NoAnswer { .. }) && error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains("sent nothing"), "{error}");
+}
+
+/// Sends a batch of so many messages; its answer is `lines`.
+async fn batch_of(messages: usize, lines: String) -> Result<Vec<crate::wire::BatchResult>, Error> {
+    let length = lines.len();
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{lines}");
+    let (client, _) = server(vec![(&*answer.leak(), false), (ONE, true)]).await;
+    client.send_batch(&vec![crate::wire::NewMessage::to("a"); messages]).await
+}
+
+#[tokio::test]
+async fn a_batch_has_no_more_answers_than_messages() {
+    const REFUSED: &str = "{\"error\":{\"code\":\"bad_topic\",\"detail\":\"no\"}}\n";
+    assert_eq!(batch_of(1, REFUSED.into()).await.unwrap().len(), 1);
+    let error = batch_of(1, REFUSED.repeat(2)).await.err().unwrap();
+    assert!(matches!(error, Error::UnexpectedAnswer { .. }) && error.is_maybe_done(), "{error:?}");
+    assert!(error.to_string().contains("more answers"), "{error}");
+}
+
+#[tokio::test]
+async fn the_answers_to_a_batch_are_bounded_in_bytes() {
+    let long = |bytes| format!("{{\"error\":{{\"code\":\"x\",\"detail\":\"{}\"}}}}\n", "x".repeat(bytes));
+    assert_eq!(batch_of(2, long(1 << 20).repeat(2)).await.unwrap().len(), 2);
+    let error = batch_of(2, long(10 << 20).repeat(2)).await.err().unwrap();
+    assert!(matches!(error, Error::UnexpectedAnswer { .. }), "{error:?}");
+    assert!(error.to_string().contains("too long"), "{error}");
+}
+
 #[test]
 fn neither_debug_nor_errors_show_the_token() {
     let client = Client::new("http://host").unwrap().token("secret").unwrap();

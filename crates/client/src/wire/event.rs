@@ -1,8 +1,13 @@
 //! What happens, as followers hear it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::Alert;
+
+/// Interval of the comments that the server sends while there are no events.
+pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -95,7 +95,8 @@ pub struct Retry {
     /// How the wait grows: `fixed`, `linear` or `exponential`. What failed together is spread: see `min` and `max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<String>,
-    /// The first wait, and up to a quarter more; no wait is shorter.
+    /// The first wait, and up to a quarter more, but no longer than `max`; no wait is shorter. Without a `max` of its own, that of the sink or
+    /// queue holds; a `min` beyond that replaces it, and each wait is `min` and up to a quarter more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Delay>,
     /// The longest wait. The same as `min`, it makes every wait exactly that.

@@ -13,7 +13,7 @@ mod when;
 mod words;
 
 pub use bulk::{BulkAnswer, BulkRequest, Filter, MovedRequest};
-pub use event::Happened;
+pub use event::{EVENTS_KEEP_ALIVE, Happened};
 #[doc(hidden)]
 pub use message::is_object;
 pub use message::{

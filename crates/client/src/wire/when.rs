@@ -34,7 +34,8 @@ impl Delay {
     pub fn span(&self, path: &str) -> Result<Duration, Invalid> {
         match self {
             Self::Millis(millis) if *millis > Timestamp::MAX.as_millis() => {
-                let detail = format!("{millis} milliseconds are too many: that is after the year 9999");
+                let max = Timestamp::MAX.as_millis();
+                let detail = format!("{millis} milliseconds are too long: the limit is {max}");
                 Err(Invalid::new(ErrorCode::BadDelay, path, detail))
             }
             Self::Millis(millis) => Ok(Duration::from_millis(*millis)),

@@ -50,9 +50,9 @@ pub(super) fn policy(settings: &LaneSettings, terms: &DeliveryTerms, outcome: Ou
     if own.is_some_and(|own| own.min.is_none() && own.max.is_some()) {
         policy.min = policy.min.min(policy.max);
     }
-    // And one that names only its first means that it may wait so long, and a little more.
-    if own.is_some_and(|own| own.min.is_some() && own.max.is_none()) {
-        policy.max = policy.max.max(policy.min.saturating_add(policy.min / 4));
+    // A message that sets only `min`, beyond the lane's `max`, replaces that: it waits so long, and up to a quarter more for the jitter.
+    if own.is_some_and(|own| own.min.is_some() && own.max.is_none()) && policy.min > policy.max {
+        policy.max = policy.min.saturating_add(policy.min / 4);
     }
     policy
 }
@@ -205,6 +205,20 @@ mod tests {
             let end = || AttemptResult::failed(Outcome::Failed, "x");
             let at = |random| retry_at(settlement_of(NOW, &settings, &terms, end(), OUTAGE_END, random));
             assert_eq!((at(0), at(15_000)), (70_000, 85_000));
+        }
+    }
+
+    #[test]
+    fn a_message_that_names_only_its_first_wait_waits_no_longer_than_the_lane_allows() {
+        for min in [1_700, 2_000] {
+            let own = RetryOverride { min: Some(Duration::from_millis(min)), ..RetryOverride::default() };
+            let terms = DeliveryTerms { retry: Some(Box::new(own)), ..terms(1) };
+            for settings in [handler(), settings(LaneWorker::Sink)] {
+                let end = || AttemptResult::failed(Outcome::Failed, "x");
+                let at = |random| retry_at(settlement_of(NOW, &settings, &terms, end(), OUTAGE_END, random));
+                let waits: Vec<_> = (0..1_000).map(|random| at(random) - NOW.as_millis()).collect();
+                assert_eq!((waits.iter().min(), waits.iter().max()), (Some(&min), Some(&2_000)), "{min}");
+            }
         }
     }
 

@@ -150,6 +150,42 @@ pub(super) async fn json<T: DeserializeOwned>(app: &App, body: Body) -> ApiResul
     json_with_share(app, body).await.map(|(value, _)| value)
 }
 
+/// Reads a JSON body whose field `lossy` is read as bytes. There the parser takes raw control characters, which JSON forbids.
+pub(super) async fn json_with_lossy<T: DeserializeOwned>(
+    app: &App,
+    body: Body,
+    lossy: &'static str,
+) -> ApiResult<T> {
+    let (bytes, _share) = whole(app, body).await?;
+    parse_with_lossy(&bytes, lossy)
+}
+
+fn parse_with_lossy<T: DeserializeOwned>(bytes: &[u8], lossy: &'static str) -> ApiResult<T> {
+    let value = parse(bytes)?;
+    // In any other string the parser has refused it.
+    if has_raw_control(bytes) { Err(raw_control(lossy)) } else { Ok(value) }
+}
+
+/// Whether a string of this JSON has a control character that is not escaped.
+fn has_raw_control(json: &[u8]) -> bool {
+    let (mut is_string, mut is_escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'"' => is_string = !is_string,
+            b'\\' => is_escaped = is_string,
+            0..0x20 if is_string => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn raw_control(path: &str) -> Fault {
+    let detail = "a control character stands in a string as it is; write it as \\n, \\t or \\u0001";
+    Fault::at(ErrorCode::BadJson, path, detail)
+}
+
 /// Reads a JSON body that stays in memory for longer, and returns its share with it.
 pub(super) async fn json_with_share<T: DeserializeOwned>(app: &App, body: Body) -> ApiResult<(T, Share)> {
     let (bytes, share) = whole(app, body).await?;
@@ -211,6 +247,9 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
 /// A syntax error.
 fn unreadable(path: &str, words: &str) -> Fault {
     // The error is inside a string: name the field that holds it.
+    if words.contains("control character") && path != "." {
+        return raw_control(path);
+    }
     let is_half = words.contains("surrogate") || words.contains("hex escape");
     if is_half && path != "." {
         let detail = format!(
@@ -224,12 +263,27 @@ fn unreadable(path: &str, words: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::NewMessage;
+    use crate::wire::{Nack, NewMessage};
 
     #[test]
     fn half_a_character_is_told_by_its_field() {
         let fault = parse::<NewMessage>(br#"{"topic":"a","properties":{"x":"\ud800"}}"#).unwrap_err();
         assert_eq!(fault.code(), ErrorCode::BadJson);
+        assert_eq!(fault.item().path.as_deref(), Some("properties.x"));
+    }
+
+    #[test]
+    fn a_raw_control_character_is_refused_in_every_string() {
+        for byte in 0..0x20_u8 {
+            let nack = [&br#"{"receipts":[],"error":"a"#[..], &[byte], br#"b"}"#].concat();
+            let fault = parse_with_lossy::<Nack>(&nack, "error").unwrap_err();
+            assert_eq!(fault.code(), ErrorCode::BadJson, "{byte}");
+            assert_eq!(fault.item().path.as_deref(), Some("error"), "{byte}");
+        }
+        let escaped = b"{\n\t\"receipts\":[],\"error\":\"\\\\\\n\\t\\u0001\\\"\"\n}";
+        let nack = parse_with_lossy::<Nack>(escaped, "error").unwrap();
+        assert_eq!(nack.error.as_deref(), Some("\\\n\t\u{1}\""));
+        let fault = parse::<NewMessage>(b"{\"topic\":\"a\",\"properties\":{\"x\":\"\n\"}}").unwrap_err();
         assert_eq!(fault.item().path.as_deref(), Some("properties.x"));
     }
 

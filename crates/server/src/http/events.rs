@@ -1,6 +1,6 @@
 //! `/v1/events`: server-sent events.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     extract::State,
@@ -9,7 +9,7 @@ use axum::{
         sse::{self, KeepAlive, Sse},
     },
 };
-use duly::{ErrorCode, Event, Events, Lane, SinkName};
+use duly::{ErrorCode, Event, Events, Lane, SinkName, Topic};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use utoipa::IntoParams;
@@ -23,11 +23,8 @@ use super::{
 };
 use crate::{
     auth::Role,
-    wire::{Alert, Happened, Problem},
+    wire::{Alert, EVENTS_KEEP_ALIVE, Happened, Problem},
 };
-
-/// Interval of keep-alive comments.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What to follow.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -44,6 +41,7 @@ pub(super) struct Follow {
 
 impl Follow {
     fn check(&self) -> ApiResult<()> {
+        self.topic.as_deref().map(Topic::parse_new).transpose()?;
         let mut types = self.types.iter().flat_map(|types| types.split(','));
         match types.find(|wanted| !Happened::KINDS.contains(&wanted.trim())) {
             None => Ok(()),
@@ -103,7 +101,7 @@ pub(super) async fn follow(
         let event = sse::Event::default().event(happened.kind()).data(data);
         Some((Ok::<_, Infallible>(event), follower))
     });
-    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(EVENTS_KEEP_ALIVE)).into_response())
 }
 
 struct Follower {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{FromRequestParts, Path, Query, State},
 };
 use duly::{Changed, ErrorCode, MessageId, Record, Timestamp};
-use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
+use http::{HeaderMap, StatusCode, request::Parts};
+use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::IntoParams;
 
 use super::{
@@ -198,6 +198,41 @@ pub(super) struct List {
 /// Parses the query of a URL.
 pub(super) type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
+/// What a caller with the role `read` asks for.
+pub(super) struct ReadQuery<T> {
+    pub(super) who: Who,
+    pub(super) query: T,
+}
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for ReadQuery<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let who = Who::from_request_parts(parts, app).await?;
+        who.need(Role::Read)?;
+        Ok(Self { who, query: asked(Query::try_from_uri(&parts.uri))? })
+    }
+}
+
+/// A number of things that a caller chooses, from 1.
+pub(super) struct Count {
+    pub(super) code: ErrorCode,
+    pub(super) path: &'static str,
+    /// As in "a page has … queues".
+    pub(super) words: (&'static str, &'static str),
+    pub(super) max: usize,
+}
+
+impl Count {
+    pub(super) fn check(&self, count: usize) -> ApiResult<usize> {
+        if (1..=self.max).contains(&count) {
+            return Ok(count);
+        }
+        let (Self { code, path, max, .. }, (holder, things)) = (self, self.words);
+        Err(Fault::at(*code, *path, format!("{holder} 1 to {max} {things}, not {count}")))
+    }
+}
+
 pub(super) fn asked<T>(query: Asked<T>) -> ApiResult<T> {
     let Query(query) = query.map_err(|rejection| unread(&rejection))?;
     Ok(query)
@@ -255,16 +290,9 @@ async fn page(app: &App, who: &Who, list: List, state: duly::State) -> ApiResult
     query.due_from = time(&list.due_from, "due_from")?;
     query.due_to = time(&list.due_to, "due_to")?;
     query.after = list.cursor.as_deref().map(cursor).transpose()?;
-    query.limit = match list.limit.unwrap_or(100) {
-        limit @ 1..=LIMIT_MAX => limit,
-        other => {
-            return Err(Fault::at(
-                ErrorCode::TooMany,
-                "limit",
-                format!("a page has 1 to {LIMIT_MAX} messages, not {other}"),
-            ));
-        }
-    };
+    let words = ("a page has", "messages");
+    let limit = Count { code: ErrorCode::TooMany, path: "limit", words, max: LIMIT_MAX };
+    query.limit = limit.check(list.limit.unwrap_or(100))?;
     let page = app.duly.list(&query).await?;
     let cursor = page.next.map(|(due, id)| format!("{}-{id}", due.as_millis()));
     Ok(Json(Page { messages: page.records.iter().map(response::listed).collect(), cursor }))

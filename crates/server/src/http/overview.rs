@@ -14,7 +14,7 @@ use super::{
     app::App,
     caller::Who,
     fault::{ApiResult, Fault},
-    messages::{Asked, asked},
+    messages::{Count, ReadQuery},
 };
 use crate::{
     auth::Role,
@@ -114,21 +114,17 @@ pub(super) struct Span {
 )]
 pub(super) async fn forecast(
     State(app): State<Arc<App>>,
-    who: Who,
-    query: Asked<Span>,
+    ReadQuery { who, query: span }: ReadQuery<Span>,
 ) -> ApiResult<Json<Forecast>> {
-    who.need(Role::Read)?;
-    let span = asked(query)?;
     let time = |text: &Option<String>, path: &str, otherwise| -> ApiResult<Timestamp> {
         let Some(text) = text else { return Ok(otherwise) };
         duly::parse_time(text).map_err(|fault| Fault::at(ErrorCode::BadTime, path, fault.detail))
     };
     let from = time(&span.from, "from", app.duly.now())?;
     let to = time(&span.to, "to", from.saturating_add(duly::hours(1)))?;
-    let buckets = span.buckets.unwrap_or(60);
-    if !(1..=1_000).contains(&buckets) {
-        return Err(Fault::at(ErrorCode::BadSpan, "buckets", format!("1 to 1000 parts, not {buckets}")));
-    }
+    let words = ("a forecast has", "parts");
+    let bound = Count { code: ErrorCode::BadSpan, path: "buckets", words, max: 1_000 };
+    let buckets = bound.check(span.buckets.unwrap_or(60))?;
     if to <= from {
         return Err(Fault::at(ErrorCode::BadSpan, "to", "the span ends before it begins"));
     }

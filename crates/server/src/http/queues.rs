@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Path, State},
 };
-use duly::{ErrorCode, Lane, LaneStatus};
+use duly::{ErrorCode, Lane, LaneStatus, Topic};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -17,7 +17,7 @@ use super::{
     body,
     caller::Who,
     fault::{ApiResult, Fault},
-    messages::{Asked, asked},
+    messages::{Count, ReadQuery},
     receipts, response,
 };
 use crate::{
@@ -89,14 +89,8 @@ async fn take(app: &App, topics: &[String], want: duly::Receive) -> ApiResult<Js
 }
 
 fn want(max: Option<usize>, wait: Option<&Delay>, given: Option<&Delay>) -> ApiResult<duly::Receive> {
-    let max = max.unwrap_or(10);
-    if !(1..=MAX).contains(&max) {
-        return Err(Fault::at(
-            ErrorCode::TooMany,
-            "max",
-            format!("one receive gives 1 to {MAX} messages, not {max}"),
-        ));
-    }
+    let words = ("one receive gives", "messages");
+    let max = Count { code: ErrorCode::TooMany, path: "max", words, max: MAX }.check(max.unwrap_or(10))?;
     Ok(duly::Receive { max, wait: span(wait, "wait", Duration::ZERO, WAIT_MAX)?, lease: lease(given)? })
 }
 
@@ -199,19 +193,11 @@ pub(super) struct QueuesWanted {
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    who: Who,
-    query: Asked<QueuesWanted>,
+    ReadQuery { who, query: QueuesWanted { cursor, limit } }: ReadQuery<QueuesWanted>,
 ) -> ApiResult<Json<QueuesAnswer>> {
-    who.need(Role::Read)?;
-    let QueuesWanted { cursor, limit } = asked(query)?;
-    let limit = limit.unwrap_or(MAX);
-    if !(1..=MAX).contains(&limit) {
-        return Err(Fault::at(
-            ErrorCode::TooMany,
-            "limit",
-            format!("a page has 1 to {MAX} queues, not {limit}"),
-        ));
-    }
+    let words = ("a page has", "queues");
+    let bound = Count { code: ErrorCode::TooMany, path: "limit", words, max: MAX };
+    let limit = bound.check(limit.unwrap_or(MAX))?;
     let now = app.duly.now();
     let queue = |status: &LaneStatus| {
         let Lane::Queue(topic) = &status.lane else { return None };
@@ -273,6 +259,8 @@ pub(super) async fn resume(
     Path(topic): Path<String>,
 ) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.touch(&topic)?;
+    // The library resumes what an older version paused by such a name; a URL cannot name it.
+    Topic::parse_new(&topic)?;
     let is_paused = |status: &LaneStatus| {
         status.paused && matches!(&status.lane, Lane::Queue(own) if own.as_str() == topic)
     };

@@ -89,7 +89,7 @@ pub(super) async fn nack(
     queue: Option<&str>,
     sent: Body,
 ) -> ApiResult<Json<ReceiptResults>> {
-    let Nack { receipts, delay, error, dead } = body::json(app, sent).await?;
+    let Nack { receipts, delay, error, dead } = body::json_with_lossy(app, sent, "error").await?;
     let delay = delay.map(|delay| delay.span("delay")).transpose()?;
     if delay.is_some_and(|delay| delay > app.limits.delay_max) {
         return Err(Fault::at(ErrorCode::TooFar, "delay", "longer than any message may wait"));

@@ -55,6 +55,22 @@ async fn a_nack_whose_error_ends_in_half_a_character_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_nack_whose_error_has_a_raw_control_character_is_refused_by_its_field() {
+    let bed = Bed::new().await;
+    bed.send(json!({"topic": "q", "id": "a"})).await;
+    let receipt = bed.receive("q", 1).await[0]["receipt"].clone();
+    for path in ["/v1/queues/q/nack", "/v1/nack"] {
+        let refused = bed.post(path, format!("{{\"receipts\":[{receipt}],\"error\":\"two\nlines\"}}")).await;
+        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (400, "bad_json"), "{refused:?}");
+        assert_eq!(refused.json()["path"], "error", "{refused:?}");
+    }
+    let escaped = format!(r#"{{"receipts":[{receipt}],"error":"two\nlines"}}"#);
+    let answer = bed.post("/v1/queues/q/nack", escaped).await;
+    assert_eq!(answer.json()["results"][0]["outcome"], "done", "{answer:?}");
+    assert_eq!(bed.get("/v1/messages/a").await.json()["attempts"][0]["detail"], "two\nlines");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_nack_may_make_a_dead_letter_that_keeps_the_reason() {
     let bed = Bed::new().await;
     bed.send(json!({"topic": "q", "id": "bad"})).await;

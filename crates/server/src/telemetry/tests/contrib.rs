@@ -49,6 +49,31 @@ fn the_dashboard_shows_only_the_nodes_chosen() {
     }
 }
 
+/// What every node of a shared store reports alike.
+const OF_THE_STORE: [&str; 6] = [
+    "duly_pending{",
+    "duly_ready{",
+    "duly_in_flight{",
+    "duly_dead_letters{",
+    "duly_store_accepted{",
+    "duly_store_messages{",
+];
+
+#[test]
+fn the_dashboard_counts_a_store_once_however_many_nodes_it_has() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let queries = queries(&dashboard);
+    for metric in OF_THE_STORE {
+        let of_it: Vec<_> = queries.iter().filter(|query| query.contains(metric)).collect();
+        assert!(!of_it.is_empty(), "{metric}");
+        for query in of_it {
+            // Over the lanes of each node is no sum over nodes.
+            let over_nodes = query.replace("sum by (instance)", "");
+            assert!(!over_nodes.contains("sum") && over_nodes.contains("max"), "{query}");
+        }
+    }
+}
+
 #[test]
 fn every_metric_is_written_down_in_the_guide() {
     let guide = include_str!("../../../../../docs/guide/monitoring.md");
