@@ -37,6 +37,12 @@ const PROGRAMS: [(&str, &str); 17] = [
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
+    packages(steps)?;
+    tools(steps)
+}
+
+/// What Debian has. The build needs some of it.
+pub(crate) fn packages(steps: &Steps) -> Result<(), Failure> {
     let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).collect();
     let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     if !has_openssl() {
@@ -46,20 +52,18 @@ pub(crate) fn run(steps: &Steps) -> Result<(), Failure> {
         packages.push("python3-venv");
     }
     if packages.is_empty() {
-        return tools(steps);
+        return Ok(());
     }
     let words = packages.join(" ");
     if find("apt-get").is_none() || !is_root() {
-        steps.skip("real servers", &format!("not installed: {words}; apt-get install {words}"))?;
-        return tools(steps);
+        return steps.skip("real servers", &format!("not installed: {words}; apt-get install {words}"));
     }
     let _quiet = Quiet::begin();
-    install(steps, &packages).or_else(|_| install(steps, &packages))?;
-    tools(steps)
+    install(steps, &packages).or_else(|_| install(steps, &packages))
 }
 
-/// What no package has, by the programs that bring it.
-fn tools(steps: &Steps) -> Result<(), Failure> {
+/// What no package has, by the programs that bring it. Only tests need it.
+pub(crate) fn tools(steps: &Steps) -> Result<(), Failure> {
     if find("mvn").is_some() {
         jars::run(steps)?;
     }

@@ -1,12 +1,15 @@
 //! Runs one command after the other, says what and how long, and stops at the first that fails.
 
 use std::{
-    cell::{Cell, RefCell},
     env,
     ffi::OsString,
     io,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -29,18 +32,18 @@ pub(crate) enum Failure {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The steps of one run.
+/// The steps of one run. Some run beside others.
 pub(crate) struct Steps {
     began: Instant,
-    passed: RefCell<Vec<(String, Duration)>>,
-    skipped: Cell<u32>,
+    passed: Mutex<Vec<(String, Duration)>>,
+    skipped: AtomicU32,
     /// Lines for the end, where they are seen.
-    notes: RefCell<Vec<String>>,
+    notes: Mutex<Vec<String>>,
 }
 
 impl Steps {
     pub(crate) fn begin() -> Self {
-        Self { began: clock(), passed: RefCell::default(), skipped: Cell::new(0), notes: RefCell::default() }
+        Self { began: clock(), passed: Mutex::default(), skipped: AtomicU32::new(0), notes: Mutex::default() }
     }
 
     /// Runs `command` with the terminal's input and output. Words go to stderr: stdout is the command's data.
@@ -80,36 +83,40 @@ impl Steps {
     /// Says `line` now and once more at the end.
     pub(crate) fn note(&self, line: String) {
         eprintln!("\n{line}");
-        self.notes.borrow_mut().push(line);
+        locked(&self.notes).push(line);
     }
 
     fn record(&self, name: &str, took: Duration) {
         eprintln!("    {name} ended after {}", seconds(took));
-        self.passed.borrow_mut().push((name.into(), took));
+        locked(&self.passed).push((name.into(), took));
     }
 
     /// Says that something was not done. In CI that is a failure: a skip that nobody sees is a test that is not there.
     pub(crate) fn skip(&self, what: &str, why: &str) -> Result<(), Failure> {
         eprintln!("\nSKIPPED {what} ({why})");
-        self.skipped.set(self.skipped.get() + 1);
+        self.skipped.fetch_add(1, Ordering::Relaxed);
         if in_ci() { Err(Failure::Skipped { what: what.into(), why: why.into() }) } else { Ok(()) }
     }
 
     pub(crate) fn end(&self) {
-        let skipped = match self.skipped.get() {
+        let skipped = match self.skipped.load(Ordering::Relaxed) {
             0 => String::new(),
             n => format!(", {n} skipped"),
         };
         eprintln!();
-        for (name, took) in self.passed.borrow().iter() {
+        for (name, took) in locked(&self.passed).iter() {
             eprintln!("{:>9}  {name}", seconds(*took));
         }
-        for line in self.notes.borrow().iter() {
+        for line in locked(&self.notes).iter() {
             eprintln!("{line}");
         }
-        let steps = self.passed.borrow().len();
+        let steps = locked(&self.passed).len();
         eprintln!("\n{steps} steps passed{skipped} in {}", seconds(clock() - self.began));
     }
+}
+
+fn locked<T>(lines: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The cargo that started us, at the root of the repository.

@@ -1,6 +1,10 @@
 //! `cargo xtask test`: all that must hold before a change goes in.
 
-use std::process::{Command, Stdio};
+use std::{
+    panic,
+    process::{Command, Stdio},
+    thread,
+};
 
 use crate::{
     programs::{self, Kind, Program},
@@ -16,10 +20,19 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(steps: &Steps, arguments: &Arguments) -> Result<(), Failure> {
-    if !arguments.quick {
-        servers::run(steps)?;
+    if arguments.quick {
+        let programs = built(steps)?;
+        return tested(steps, programs);
     }
-    rust(steps)
+    servers::packages(steps)?;
+    // Downloads wait for the network, lints and the build for the processors.
+    let programs = thread::scope(|scope| {
+        let tools = scope.spawn(|| servers::tools(steps));
+        let programs = built(steps)?;
+        tools.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+        Ok(programs)
+    })?;
+    tested(steps, programs)
 }
 
 /// The sinks that need no library written in C.
@@ -37,7 +50,8 @@ fn workspace(arguments: &[&str]) -> Command {
     command
 }
 
-fn rust(steps: &Steps) -> Result<(), Failure> {
+/// Checks the sources and builds all tests and examples.
+fn built(steps: &Steps) -> Result<Vec<Program>, Failure> {
     steps.run("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     if !servers::has_openssl() {
         steps.skip("TLS and SCRAM of the kafka sink", "not installed: pkg-config libssl-dev")?;
@@ -61,7 +75,11 @@ fn rust(steps: &Steps) -> Result<(), Failure> {
         "lints with fewer features",
         cargo(&fewer).args(["--features", WITHOUT_C, "--", "-D", "warnings"]),
     )?;
-    let programs = programs::build(steps, &mut workspace(&["test"]))?;
+    programs::build(steps, &mut workspace(&["test"]))
+}
+
+/// Runs tests, documentation and examples.
+fn tested(steps: &Steps, programs: Vec<Program>) -> Result<(), Failure> {
     let (tests, examples): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| program.kind == Kind::Test);
     runner::run(steps, tests)?;

@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn every_field_is_checked_when_accepted() {
         let check = |message: Message| message.check(Timestamp::from_millis(10_001), &Limits::default());
-        assert_eq!(check(Message::to("a").level("P7")), Ok(()), "levels are another's");
+        assert!(check(Message::to("a").level("P7")).is_ok(), "levels are another's");
         let code = |message: Message| {
             let refused = accept(message.clone()).unwrap_err();
             if refused.code != "unknown_level" {
