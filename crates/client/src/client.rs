@@ -1,6 +1,7 @@
 //! Connections that are kept and used again, and what every call has in common.
 
 use std::{
+    io,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -201,7 +202,8 @@ impl Client {
             }
         }
         let connected = timeout(patience, self.target.connect()).await;
-        let mut fresh = connected.map_err(|_| self.silent(patience))??;
+        // Nothing was sent.
+        let mut fresh = connected.map_err(|_| self.target.unreachable(io::ErrorKind::TimedOut.into()))??;
         match timeout(patience, fresh.send_request(request)).await {
             Ok(Ok(answer)) => Ok(self.keep(fresh, answer)),
             Ok(Err(e)) => Err(self.no_http(&e)),

@@ -65,7 +65,7 @@ impl Target {
         Ok(Box::new(stream))
     }
 
-    fn unreachable(&self, source: std::io::Error) -> Error {
+    pub(crate) fn unreachable(&self, source: std::io::Error) -> Error {
         Error::Unreachable { url: self.url().to_owned(), source }
     }
 

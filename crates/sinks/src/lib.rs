@@ -66,6 +66,7 @@ pub const KINDS: [&str; 8] =
 /// Every kind of sink of this build, as it is written in the configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum SinkConfig {
     /// An HTTP endpoint.
     #[cfg(feature = "webhook")]

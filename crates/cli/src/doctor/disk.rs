@@ -33,7 +33,7 @@ pub(super) enum Folder {
 /// What is known of the data folder.
 pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
     let shown = data.display();
-    let is_there = match look(data) {
+    let is_there = match is_usable(data) {
         Ok(is_there) => is_there,
         Err(finding) => {
             findings.push(finding);
@@ -68,7 +68,7 @@ pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
 }
 
 /// Whether the folder is there. Fails if a server could not work on what is there.
-fn look(data: &Path) -> Result<bool, Finding> {
+fn is_usable(data: &Path) -> Result<bool, Finding> {
     match data.metadata() {
         Ok(known) if !known.is_dir() => {
             let remedy = "name a folder as data, or move the file away";

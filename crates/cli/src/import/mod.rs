@@ -330,6 +330,9 @@ async fn answers(client: &Client, lines: &[Line]) -> Result<Vec<BatchResult>, Fa
     let mut answer = client.send_lines(body.freeze()).await?;
     let mut results = Vec::with_capacity(lines.len());
     while let Some(result) = answer.next().await? {
+        if results.len() == lines.len() {
+            return Err(Failure::unreachable(format!("more answers than lines: {}", lines.len())));
+        }
         results.push(result);
     }
     let has_ended_it = results.last().is_some_and(|last| match last {

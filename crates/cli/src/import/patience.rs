@@ -8,7 +8,7 @@ use super::clock;
 
 /// A call is given this long, however little patience is left: a busy disk may take seconds to sync a batch.
 const CALL_MIN: Duration = Duration::from_secs(5);
-/// No call is given longer: a connection whose other end is gone without a word is given up, and another one made.
+/// No call is given longer.
 const CALL_MAX: Duration = Duration::from_secs(60);
 /// The shortest and the longest wait between two calls.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -34,10 +34,15 @@ impl Patience {
         Self { whole, since: None, backoff: BACKOFF_MIN }
     }
 
-    /// The client for the next call. Silence of the server counts as well: the call ends with the patience.
+    /// The client for the next call. Silence of the server counts as well.
     pub(super) fn bound(&mut self, client: &Client) -> Client {
         self.since.get_or_insert_with(clock::instant);
-        client.clone().timeout(self.left().clamp(CALL_MIN, CALL_MAX))
+        client.clone().timeout(self.of_a_call())
+    }
+
+    /// Half of what is left: after a call by a kept connection whose other end is gone without a word, there is time for another one.
+    fn of_a_call(&self) -> Duration {
+        (self.left() / 2).clamp(CALL_MIN, CALL_MAX)
     }
 
     /// The last call brought something.
@@ -58,5 +63,16 @@ impl Patience {
 
     fn left(&self) -> Duration {
         self.whole.saturating_sub(self.since.map_or(Duration::ZERO, |since| since.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_call_leaves_time_for_another_one() {
+        let of = |seconds| Patience::new(Duration::from_secs(seconds)).of_a_call().as_secs();
+        assert_eq!((of(30), of(1), of(3_600)), (15, 5, 60));
     }
 }

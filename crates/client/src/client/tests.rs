@@ -160,6 +160,15 @@ async fn an_answer_that_is_no_http_came_after_the_call_was_sent() {
 }
 
 #[tokio::test]
+async fn a_connection_that_does_not_come_about_in_time_was_not_called() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let client = Client::new(&url).unwrap().timeout(Duration::from_millis(50));
+    let error = client.read::<u8>("/").await.err().unwrap();
+    assert!(matches!(error, Error::Unreachable { .. }) && !error.is_maybe_done(), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_connection_that_spoke_http_is_not_called_with_the_wrong_scheme() {
     let (client, _) = server(vec![(ONE, false), ("no HTTP\r\n\r\n", true)]).await;
     assert_eq!(client.read::<u8>("/a").await.unwrap(), 1);

@@ -211,12 +211,9 @@ impl Shared {
         for ((number, data, keys), keys_len) in tables {
             for key in live_keys(&read_all(&*keys, 0, keys_len)?) {
                 let place = Place { file: number, off8: key.off8 };
-                match read_entry(&*data, place) {
-                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
-                    read => {
-                        read?;
-                        continue;
-                    }
+                // Other errors are those of the disk, which may read it the next time.
+                if !read_entry(&*data, place).is_err_and(|e| e.kind() == std::io::ErrorKind::InvalidData) {
+                    continue;
                 }
                 // One that has ended since is not missed.
                 if self.engine().index.marks(key.hash, place).is_none() {

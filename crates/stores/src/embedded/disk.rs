@@ -75,6 +75,11 @@ pub(super) fn make_private(dir: &Path) -> io::Result<Access> {
     Ok(if mode & OTHERS == 0 { Access::Private } else { Access::Open(mode & 0o777) })
 }
 
+/// The names of all files in a folder that exists.
+pub(super) fn names(dir: &Path) -> io::Result<Vec<String>> {
+    std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
 /// Who can enter a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
@@ -123,7 +128,7 @@ impl Disk for RealDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         make_private(dir)?;
-        std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        names(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -5,9 +5,7 @@ use std::{io, path::Path};
 use duly_core::store::{StoreError, StoreErrorKind};
 
 use super::{
-    backup,
-    disk::{Disk, RealDisk},
-    manifest,
+    backup, disk, manifest,
     recover::{io_error, numbered},
 };
 
@@ -23,7 +21,7 @@ pub enum FolderContents {
 /// Looks at a folder as [`EmbeddedStore::open`](super::EmbeddedStore::open) does at first, and changes nothing. A folder that is refused for what it
 /// is gives the same error here: a backup that was not finished or is not sound, or a journal without its manifest.
 pub fn inspect(dir: &Path) -> Result<FolderContents, StoreError> {
-    match RealDisk.list(dir) {
+    match disk::names(dir) {
         Ok(names) => contents(dir, &names),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FolderContents::Nothing),
         Err(error) => Err(io_error(&format!("listing the data folder {}", dir.display()), error)),
@@ -43,4 +41,20 @@ pub(super) fn contents(dir: &Path, names: &[String]) -> Result<FolderContents, S
         return damaged("the data folder has a journal and no manifest; restore it from a backup".into());
     }
     Ok(FolderContents::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_at_a_folder_that_is_not_there_makes_none() {
+        let above = tempfile::tempdir().unwrap();
+        let missing = above.path().join("a/b");
+        assert_eq!(inspect(&missing).unwrap(), FolderContents::Nothing);
+        assert!(!above.path().join("a").exists());
+        assert_eq!(inspect(above.path()).unwrap(), FolderContents::Nothing);
+        std::fs::write(above.path().join("journal-1"), "").unwrap();
+        assert!(inspect(above.path()).is_err(), "a journal without its manifest");
+    }
 }

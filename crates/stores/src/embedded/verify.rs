@@ -91,7 +91,8 @@ pub async fn verify(
     verified.damaged = verified.damaged.max(metrics.damaged);
     verified.claims_log_missing = metrics.claims_log_missing;
     if verified.damaged > 0 && !verified.is_cut {
-        verified.damaged_ids = name_damaged(&store).await?;
+        // What was found stays found if another read fails now.
+        verified.damaged_ids = name_damaged(&store).await.unwrap_or_default();
     }
     store.abandon();
     Ok(verified)

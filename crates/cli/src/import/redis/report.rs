@@ -71,7 +71,7 @@ impl Report {
     }
 
     /// A member of the latest set would become this message.
-    pub(super) fn movable(&mut self, due: u64, message: &NewMessage) {
+    pub(super) fn acceptable(&mut self, due: u64, message: &NewMessage) {
         self.count(due);
         if self.examples.len() < EXAMPLES {
             self.examples.push(message.clone());

@@ -102,7 +102,7 @@ impl<'a> Transfer<'a> {
             match fate {
                 Err(why) => self.left(key, &member.name, &why),
                 Ok((due, message)) if self.arguments.dry_run => match checked(&message) {
-                    Ok(()) => self.report.movable(due, &message),
+                    Ok(()) => self.report.acceptable(due, &message),
                     Err(why) => self.left(key, &member.name, &why),
                 },
                 Ok((due, message)) => {
