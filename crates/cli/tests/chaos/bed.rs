@@ -4,13 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use duly_core::schedule::Random;
 use serde_json::Value;
-use testkit::servers::redis::{Options, Redis};
+use testkit::servers::{
+    proxy::Proxy,
+    redis::{Options, Redis},
+};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     ledger::Ledger,
     load::{Load, Time},
-    node::{Node, Ways, redis_at},
+    node::{LEASE, Node, Ways, redis_at},
     targets::{Arrivals, Hook, in_streams},
 };
 
@@ -42,6 +45,30 @@ pub(crate) struct Quiet {
     pub(crate) nodes: Arc<Vec<Node>>,
     /// From the end of the load until then.
     pub(crate) after_ms: u64,
+}
+
+/// When the first node was cut from its store.
+pub(crate) struct Cut {
+    from_ms: u64,
+    to_ms: u64,
+}
+
+impl Cut {
+    /// The node posted nothing without a lease, and posts again since the cut ended.
+    pub(crate) fn check(&self, quiet: &Quiet) {
+        let posted: Vec<u64> = quiet
+            .hook
+            .values()
+            .flatten()
+            .filter(|copy| copy.from == NAMES[0])
+            .map(|copy| copy.at_ms)
+            .collect();
+        // Its lease began before the cut. One lease more, for a machine that is busy.
+        let silent = self.from_ms + 2 * LEASE.as_millis() as u64..self.to_ms;
+        let wrong: Vec<_> = posted.iter().filter(|at| silent.contains(at)).collect();
+        assert!(wrong.is_empty(), "posted without a lease: {wrong:?} of {silent:?}");
+        assert!(posted.iter().any(|at| *at > self.to_ms), "it delivers again");
+    }
 }
 
 /// A Redis whose file has everything that it answered for.
@@ -148,6 +175,48 @@ impl Bed {
     /// A number below `end`.
     pub(crate) fn draw(&mut self, end: u64) -> u64 {
         self.random.draw() % end
+    }
+
+    /// kill -9 of a node, which starts again after a while that is drawn: at once, soon, or past its lease. What `ways`
+    /// hold back arrives just before it starts, when other nodes may have taken its place.
+    pub(crate) async fn kill_for_a_while<'a>(
+        &mut self,
+        victim: usize,
+        ways: impl IntoIterator<Item = &'a Proxy>,
+    ) {
+        self.nodes[victim].kill();
+        let away = [0, 200, LEASE.as_millis() as u64 + 500][self.draw(3) as usize];
+        self.time.pass_ms(away).await;
+        ways.into_iter().for_each(Proxy::release);
+        self.nodes[victim].start();
+    }
+
+    /// SIGSTOP of the first node past its lease, while `ways` hold back what it sends.
+    pub(crate) async fn sleep_past_the_lease(&self, ways: &[Proxy]) {
+        self.accept_more(150).await;
+        ways.iter().for_each(Proxy::hold);
+        // Messages become due meanwhile and are sent. The node gives none of them up before it sleeps.
+        self.time.pass(LEASE * 4 / 10).await;
+        self.nodes[0].pause();
+        self.time.pass(LEASE * 2).await;
+        // Other nodes have taken over. What was sent arrives only now, and the sender wakes up.
+        ways.iter().for_each(Proxy::release);
+        self.nodes[0].cont();
+    }
+
+    /// Cuts the first node from its store, by its `way` there, for three leases.
+    pub(crate) async fn cut_from_the_store(&self, way: &Proxy) -> Cut {
+        self.accept_more(100).await;
+        way.hold();
+        let from_ms = self.time.wall_ms();
+        self.time.pass(LEASE * 3).await;
+        let to_ms = self.time.wall_ms();
+        assert!(!self.nodes[0].is_ready().await, "a node without its store says so");
+        way.release();
+        self.until("the node is there again", async || self.nodes[0].is_ready().await).await;
+        // It delivers again.
+        self.accept_more(200).await;
+        Cut { from_ms, to_ms }
     }
 
     /// What the nodes say of what waits and of what is under way.

@@ -66,11 +66,7 @@ async fn nodes_killed_at_random_lose_nothing_and_repeat_nothing_in_a_stream(make
             ways[victim].hold();
             bed.time.pass_ms(150).await;
         }
-        bed.nodes[victim].kill();
-        let away = [0, 200, LEASE.as_millis() as u64 + 500][bed.draw(3) as usize];
-        bed.time.pass_ms(away).await;
-        ways[victim].release();
-        bed.nodes[victim].start();
+        bed.kill_for_a_while(victim, [&ways[victim]]).await;
     }
     bed.quiet_beside().await.check(KILLS * IN_FLIGHT).await;
 }
@@ -117,15 +113,7 @@ async fn a_node_that_slept_past_its_lease_with_sends_on_the_wire_repeats_nothing
         }
     })
     .await;
-    bed.accept_more(150).await;
-    ways.iter().for_each(Proxy::hold);
-    // Messages come due meanwhile, and are sent; none of them is given up before the node sleeps.
-    bed.time.pass(LEASE * 4 / 10).await;
-    bed.nodes[0].pause();
-    bed.time.pass(LEASE * 2).await;
-    // Others have taken over. What was sent arrives only now, and the sender wakes up.
-    ways.iter().for_each(Proxy::release);
-    bed.nodes[0].cont();
+    bed.sleep_past_the_lease(&ways).await;
     bed.accept_more(60).await;
     bed.quiet_beside().await.check(IN_FLIGHT).await;
 }
@@ -139,24 +127,9 @@ async fn a_node_cut_from_the_database_stops_before_its_lease_ends_and_comes_back
         node.store = database.store(port, CONNECTIONS);
     })
     .await;
-    bed.accept_more(100).await;
-    way.hold();
-    let cut_ms = bed.time.wall_ms();
-    bed.time.pass(LEASE * 3).await;
-    let released_ms = bed.time.wall_ms();
-    assert!(!bed.nodes[0].is_ready().await, "a node without its store says so");
-    way.release();
-    bed.until("the node is there again", async || bed.nodes[0].is_ready().await).await;
-    // It delivers again.
-    bed.accept_more(200).await;
+    let cut = bed.cut_from_the_store(&way).await;
     let quiet = bed.quiet_beside().await;
-    let posted: Vec<u64> =
-        quiet.hook.values().flatten().filter(|copy| copy.from == "anna").map(|copy| copy.at_ms).collect();
-    // Its lease began before the cut. A lease more, for a machine that is busy.
-    let silent = cut_ms + 2 * LEASE.as_millis() as u64..released_ms;
-    let wrong: Vec<_> = posted.iter().filter(|at| silent.contains(at)).collect();
-    assert!(wrong.is_empty(), "posted without a right: {wrong:?} of {silent:?}");
-    assert!(posted.iter().any(|at| *at > released_ms), "it delivers again");
+    cut.check(&quiet);
     quiet.check(IN_FLIGHT).await;
 }
 

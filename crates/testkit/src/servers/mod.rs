@@ -6,6 +6,7 @@ pub mod activemq;
 pub mod artemis;
 pub mod chromium;
 mod client;
+pub mod database;
 mod empty;
 mod jars;
 pub mod kafka;

@@ -13,10 +13,12 @@
 
 use std::{fs, io::Read, net::TcpStream, path::Path, process::Command, sync::OnceLock, time::Duration};
 
-use super::{client, empty, find, program::Program, wait_until};
+use super::{
+    database::{Database, Engine},
+    empty, find,
+    program::Program,
+};
 
-/// A server answers within this, or the test fails. A long recovery after a kill is in it.
-const READY_WITHIN: Duration = Duration::from_secs(60);
 const PROGRAMS: [&str; 3] = ["mariadbd", "mariadb-install-db", "mariadb"];
 
 /// Whether MariaDB is installed; if not, says that its tests are skipped, or fails with `CI=true`.
@@ -47,8 +49,22 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    fn words(&self, program: &Program) -> Vec<String> {
+/// One MariaDB server. The port and the data stay over restarts.
+pub type Mysql = Database<Options>;
+
+impl Engine for Options {
+    const NAME: &'static str = "MariaDB";
+    const PROGRAM: &'static str = "mariadbd";
+    const DATABASE: &'static str = "";
+
+    fn prepare() -> Program {
+        let path = find(Self::PROGRAM).expect("mariadbd is not installed: cargo xtask servers");
+        let program = Program::new(&path.display().to_string());
+        empty::copy(empty_name(&path), &program.folder().join("data"), make_empty);
+        program
+    }
+
+    fn arguments(&self, program: &Program) -> Vec<String> {
         let (pool, folder) = (self.buffer_pool_mb, program.folder().display());
         let mut words = vec![
             // First, or it does not count.
@@ -72,6 +88,35 @@ impl Options {
         words.extend(self.more.iter().cloned());
         words
     }
+
+    fn is_ready(program: &Program) -> bool {
+        greets(program.port())
+    }
+
+    fn url(port: u16, database: &str) -> String {
+        let server = format!("mysql://root@127.0.0.1:{port}");
+        if database.is_empty() { server } else { format!("{server}/{database}") }
+    }
+
+    fn create_database(name: &str) -> String {
+        format!("CREATE DATABASE `{name}`")
+    }
+
+    fn client(port: u16, database: &str) -> Command {
+        let database = database.rsplit('/').next().unwrap_or_default();
+        let mut client = Command::new("mariadb");
+        client.env_clear().args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
+        // Rows as they come, and no second try behind the test's back.
+        client.args([
+            "--batch",
+            "--skip-column-names",
+            "--unbuffered",
+            "--skip-reconnect",
+            "--connect-timeout=20",
+        ]);
+        client.args([format!("--port={port}"), format!("--database={database}")]);
+        client
+    }
 }
 
 fn log_mb(pool: u32) -> u32 {
@@ -81,160 +126,6 @@ fn log_mb(pool: u32) -> u32 {
 /// MariaDB runs as root only if told so.
 fn as_root() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
-}
-
-/// One MariaDB server. The port and the data stay over restarts.
-#[derive(Debug)]
-pub struct Mysql {
-    program: Program,
-    options: Options,
-}
-
-impl Mysql {
-    /// A server on its own, with durable settings.
-    pub fn single() -> Self {
-        Self::with(Options::default())
-    }
-
-    /// A server with these options.
-    ///
-    /// # Panics
-    /// If MariaDB is not installed or does not start.
-    pub fn with(options: Options) -> Self {
-        let path = find("mariadbd").expect("mariadbd is not installed: cargo xtask servers");
-        // Somebody who knows nothing of our locks may take a port that was free a moment ago.
-        for _ in 0..5 {
-            let program = Program::new(&path.display().to_string());
-            empty::copy(empty_name(&path), &program.folder().join("data"), make_empty);
-            let mysql = Self { program, options: options.clone() };
-            if mysql.try_start() {
-                return mysql;
-            }
-            if !mysql.log().contains("Address already in use") {
-                panic!("mariadbd did not start:\n{}", mysql.log());
-            }
-        }
-        panic!("mariadbd found no free port");
-    }
-
-    /// Where clients go that name no database.
-    pub fn url(&self) -> String {
-        format!("mysql://root@127.0.0.1:{}", self.port())
-    }
-
-    /// Creates an empty database and answers where clients find it.
-    ///
-    /// # Panics
-    /// If there is one of that name.
-    pub fn database(&self, name: &str) -> String {
-        self.run(&format!("CREATE DATABASE `{name}`"));
-        format!("{}/{name}", self.url())
-    }
-
-    /// Creates an empty database that is the caller's alone and answers where clients find it.
-    pub fn fresh_database(&self) -> String {
-        self.database(&client::fresh_name())
-    }
-
-    /// The port, which stays the same.
-    pub fn port(&self) -> u16 {
-        self.program.port()
-    }
-
-    /// Where the server keeps its data and its log.
-    pub fn folder(&self) -> &Path {
-        self.program.folder()
-    }
-
-    /// What the server wrote to its log, over all restarts.
-    pub fn log(&self) -> String {
-        self.program.log()
-    }
-
-    /// The number of the process, while it runs.
-    pub fn pid(&self) -> Option<u32> {
-        self.program.pid()
-    }
-
-    /// Runs statements of the test itself, in no database; it blocks. Answers the rows of all of them, one per line,
-    /// with tabs between the columns.
-    ///
-    /// # Panics
-    /// If the server is not there or refuses one.
-    pub fn run(&self, statements: &str) -> String {
-        self.run_in("", statements)
-    }
-
-    /// The same in a database, given by its name or by its URL.
-    ///
-    /// # Panics
-    /// If the server is not there or refuses one.
-    pub fn run_in(&self, database: &str, statements: &str) -> String {
-        let answer = self.try_run_in(database, statements);
-        answer.unwrap_or_else(|error| panic!("MariaDB refused {statements}: {error}"))
-    }
-
-    /// The same, and answers what the server said if it refused one; those before it are done.
-    pub fn try_run_in(&self, database: &str, statements: &str) -> Result<String, String> {
-        ask(self.port(), database, statements)
-    }
-
-    /// kill -9.
-    pub fn kill(&self) {
-        self.program.kill();
-    }
-
-    /// Starts it again, after a kill. It has recovered when this returns.
-    pub fn start(&self) {
-        assert!(self.try_start(), "mariadbd did not start again:\n{}", self.log());
-    }
-
-    /// kill -9 and start again.
-    pub fn restart(&self) {
-        self.kill();
-        self.start();
-    }
-
-    /// SIGSTOP: the server does nothing, and its connections stay.
-    pub fn pause(&self) {
-        self.program.pause();
-    }
-
-    /// SIGCONT: the server goes on.
-    pub fn cont(&self) {
-        self.program.cont();
-    }
-
-    fn try_start(&self) -> bool {
-        self.program.start(&self.options.words(&self.program));
-        let mut alive = true;
-        wait_until("mariadbd answers", READY_WITHIN, || {
-            alive = self.program.is_alive();
-            !alive || greets(self.port())
-        });
-        alive
-    }
-}
-
-/// Runs statements through this port, which may be a proxy's.
-fn ask(port: u16, database: &str, statements: &str) -> Result<String, String> {
-    client::ask(&mut client(port, database), statements)
-}
-
-fn client(port: u16, database: &str) -> Command {
-    let database = database.rsplit('/').next().unwrap_or_default();
-    let mut client = Command::new("mariadb");
-    client.env_clear().args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"]);
-    // Rows as they come, and no second try behind the test's back.
-    client.args([
-        "--batch",
-        "--skip-column-names",
-        "--unbuffered",
-        "--skip-reconnect",
-        "--connect-timeout=20",
-    ]);
-    client.args([format!("--port={port}"), format!("--database={database}")]);
-    client
 }
 
 /// Whether somebody on this port says the first words of MySQL's protocol, which it does once it is ready.

@@ -6,8 +6,7 @@ use std::{fs, path::Path, process::Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::READY_WITHIN;
-use crate::servers::wait_until;
+use crate::servers::{database::READY_WITHIN, wait_until};
 
 /// Stops them all. The first one first: then nobody is born, and nobody's number becomes free.
 pub(super) fn pause(first: u32) {

@@ -2,37 +2,11 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::Stdio,
     sync::mpsc,
+    time::Duration,
 };
 
 use super::*;
-use crate::servers::proxy::Proxy;
-
-#[test]
-fn what_is_committed_and_the_port_stay_over_a_kill() {
-    if !installed() {
-        return;
-    }
-    let postgres = Postgres::single();
-    let (url, pid) = (postgres.database("kept"), postgres.pid());
-    postgres.run_in(&url, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (7)");
-    postgres.restart();
-    assert_eq!(postgres.run_in("kept", "SELECT id, 'x' FROM t"), "7\tx");
-    assert_ne!(postgres.pid(), pid);
-    postgres.kill();
-    assert!(postgres.try_run_in(&url, "SELECT 1").is_err());
-}
-
-#[test]
-fn databases_of_the_shared_server_are_apart() {
-    if !installed() {
-        return;
-    }
-    let (one, two) = (shared().fresh_database(), shared().fresh_database());
-    assert_ne!(one, two);
-    shared().run_in(&one, "CREATE TABLE t (id INT)");
-    assert!(shared().try_run_in(&two, "SELECT * FROM t").unwrap_err().contains("does not exist"));
-    assert_eq!(shared().url(), std::thread::spawn(|| shared().url()).join().unwrap());
-}
+use crate::servers::database::READY_WITHIN;
 
 #[test]
 fn a_paused_server_answers_neither_old_nor_new_connections_until_it_goes_on() {
@@ -40,8 +14,11 @@ fn a_paused_server_answers_neither_old_nor_new_connections_until_it_goes_on() {
         return;
     }
     let postgres = Postgres::single();
-    let mut old =
-        psql(postgres.port(), "postgres").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut old = Options::client(postgres.port(), "postgres")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let (mut input, output) = (old.stdin.take().unwrap(), old.stdout.take().unwrap());
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -96,23 +73,4 @@ fn it_is_durable_and_options_reach_it() {
         postgres.run("SHOW fsync; SHOW shared_buffers; SHOW synchronous_commit; SHOW server_encoding");
     assert_eq!(settings.lines().collect::<Vec<_>>(), ["on", "16MB", "off", "UTF8"]);
     assert_eq!(shared().run("SHOW synchronous_commit"), "on");
-}
-
-#[test]
-fn a_commit_is_kept_if_its_answer_is_lost_and_not_if_it_never_came() {
-    if !installed() {
-        return;
-    }
-    let database = shared().fresh_database();
-    shared().run_in(&database, "CREATE TABLE t (id INT)");
-    let proxy = Proxy::to(shared().port());
-    let insert =
-        |id: u32| ask(proxy.port(), &database, &format!("BEGIN; INSERT INTO t VALUES ({id}); COMMIT;"));
-    insert(1).unwrap();
-    proxy.cut_after(b"COMMIT", 1);
-    assert!(insert(2).unwrap_err().contains("closed the connection"));
-    proxy.cut_before(b"COMMIT", 1);
-    assert!(insert(3).unwrap_err().contains("closed the connection"));
-    assert_eq!(shared().run_in(&database, "SELECT id FROM t ORDER BY id"), "1\n2");
-    assert_eq!(proxy.needles_met(), 2);
 }
