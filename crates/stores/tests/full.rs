@@ -378,3 +378,35 @@ fn health_says_that_a_thread_of_the_store_has_died() {
         assert_eq!(health.kind, StoreErrorKind::Closed, "{health}");
     });
 }
+
+/// Syncs of the next manifest say that the disk is full, once told to.
+#[derive(Default)]
+struct FullAtSync(AtomicBool);
+
+impl Hooks for FullAtSync {
+    fn sync(&self, name: &str) -> io::Result<()> {
+        match name == "manifest.new" && self.0.load(SeqCst) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_store_opens_where_only_a_sync_says_that_the_disk_is_full() {
+    testkit::block_on(async {
+        let (hooks, traffic) = (Arc::new(FullAtSync::default()), Traffic::default());
+        let disk = PowerDisk::default();
+        let options = || Options { disk: HookedDisk::on(disk.clone(), hooks.clone()), ..tiny(&disk) };
+        let store = EmbeddedStore::open("/data", options(), traffic.now()).await.unwrap();
+        insert(&store, &traffic, 0, 0).await.unwrap();
+        assert_eq!(claim(&store, &traffic, 1).await.unwrap().len(), 1);
+        store.abandon();
+        hooks.0.store(true, SeqCst);
+        let store = EmbeddedStore::open("/data", options(), traffic.now()).await.unwrap();
+        let again = claim(&store, &traffic, 1).await.unwrap();
+        assert_eq!(again[0].attempt, 2, "the log of claims is read although no manifest names it");
+        deliver(&store, &traffic, &again).await.unwrap();
+        assert!(store.totals().await.unwrap().balance());
+    });
+}

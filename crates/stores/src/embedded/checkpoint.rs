@@ -13,10 +13,10 @@ use duly_core::{
 
 use super::{
     Shared,
+    claim_log::{ClaimLog, ClaimRecord},
     disk::{DiskFile, beyond_repair},
     ended::Slice,
     engine::Engine,
-    in_flight::{ClaimLog, ClaimRecord},
     lanes::LaneState,
     manifest::{EverCounts, FORMAT, JournalStart, LaneLine, Manifest, TableLine},
     table::{GoneRecords, Table},

@@ -10,10 +10,11 @@ use duly_core::{
 
 use super::{
     Shared,
+    claim_log::ClaimRecord,
     disk::DiskFile,
     engine::Engine,
     entry::{self, Peek, Stored},
-    in_flight::{ClaimRecord, ClaimedMessage, Loss},
+    in_flight::{ClaimedMessage, Loss},
     index::Place,
     lanes::{HotEntry, ReleaseKey},
     options::LANE_IN_FLIGHT_MIN,

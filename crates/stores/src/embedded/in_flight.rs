@@ -1,14 +1,10 @@
-//! What is claimed now: leases, tokens, and the log of claims by which a restart knows what a crashed process had claimed.
+//! What is claimed now: leases and tokens.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    sync::{Arc, Mutex},
-};
+use std::collections::{BTreeMap, HashMap};
 
 use duly_core::{MessageId, Monotonic, Timestamp, store::Holder};
 
-use super::{disk::DiskFile, index::Place, locked, number_hasher::NumberHasher};
+use super::{index::Place, number_hasher::NumberHasher};
 
 /// Bytes of a head that stay in memory while its message is claimed. A larger head is read again when the message was delivered.
 const HEAD_BYTES_MAX: usize = 512;
@@ -228,144 +224,6 @@ impl InFlight {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &ClaimedMessage)> {
         self.held.iter().map(|(token, (held, _))| (*token, held))
     }
-}
-
-/// Bytes of one record of the claims log.
-const RECORD_BYTES: usize = 32;
-const CLIENT: u8 = 1;
-const ALONE: u8 = 2;
-const RELEASED: u8 = 4;
-const ONLY: u8 = 8;
-
-/// A record of the claims log: a claim, or the release of one. A release leaves no record in the journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ClaimRecord {
-    pub(super) hash: u64,
-    pub(super) token: u64,
-    pub(super) version: u64,
-    pub(super) lease_ms: u32,
-    pub(super) client: bool,
-    pub(super) alone: bool,
-    pub(super) only: bool,
-    /// Released: the claim does not count.
-    pub(super) released: bool,
-}
-
-impl ClaimRecord {
-    /// The record of a release.
-    pub(super) fn released(token: u64, held: &ClaimedMessage) -> Self {
-        Self {
-            hash: held.hash,
-            token,
-            version: held.version,
-            lease_ms: 0,
-            client: false,
-            alone: held.alone,
-            only: held.only,
-            released: true,
-        }
-    }
-
-    fn write(self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&self.hash.to_le_bytes());
-        out.extend_from_slice(&self.token.to_le_bytes());
-        let version = self.version.to_le_bytes();
-        out.extend_from_slice(&version[..4]);
-        out.extend_from_slice(&self.lease_ms.to_le_bytes());
-        let client = if self.client { CLIENT } else { 0 };
-        let alone = if self.alone { ALONE } else { 0 };
-        let released = if self.released { RELEASED } else { 0 };
-        let only = if self.only { ONLY } else { 0 };
-        out.extend_from_slice(&[client | alone | released | only, 0, version[4], version[5]]);
-        let crc = crc32c::crc32c(&out[start..]);
-        out.extend_from_slice(&crc.to_le_bytes());
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if crc32c::crc32c(&bytes[..RECORD_BYTES - 4]) != word(RECORD_BYTES - 4) {
-            return None;
-        }
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        Some(Self {
-            hash: long(0),
-            token: long(8),
-            version: u64::from(word(16)) | u64::from(u16::from_le_bytes([bytes[26], bytes[27]])) << 32,
-            lease_ms: word(20),
-            client: bytes[24] & CLIENT != 0,
-            alone: bytes[24] & ALONE != 0,
-            only: bytes[24] & ONLY != 0,
-            released: bytes[24] & RELEASED != 0,
-        })
-    }
-}
-
-/// The log of claims. It is written before a message is sent and never synced: the crash of a process is counted as an attempt. A
-/// power cut may lose a claim; the message is then delivered again.
-pub(super) struct ClaimLog {
-    inner: Mutex<(Arc<dyn DiskFile>, u64)>,
-}
-
-impl ClaimLog {
-    /// Bytes allocated for a log before it is used, so that claims go on for a while on a full disk.
-    pub(super) fn room(segment_bytes: u64) -> u64 {
-        (segment_bytes / 4).min(1 << 20)
-    }
-
-    pub(super) fn new(file: Arc<dyn DiskFile>) -> Self {
-        Self::at(file, 0)
-    }
-
-    /// Goes on in a file that has records up to `end`.
-    pub(super) fn at(file: Arc<dyn DiskFile>, end: u64) -> Self {
-        Self { inner: Mutex::new((file, end)) }
-    }
-
-    /// Whether bytes were allocated for it.
-    pub(super) fn has_room(&self) -> io::Result<bool> {
-        locked(&self.inner).0.len().map(|len| len > 0)
-    }
-
-    pub(super) fn write(&self, records: impl IntoIterator<Item = ClaimRecord>) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        records.into_iter().for_each(|record| record.write(&mut bytes));
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let mut inner = locked(&self.inner);
-        inner.0.write_at(&bytes, inner.1)?;
-        inner.1 += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Makes durable what is written, if anything is.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        let inner = locked(&self.inner);
-        if inner.1 == 0 { Ok(()) } else { inner.0.sync() }
-    }
-
-    /// Goes on in another file, which begins with what is claimed now.
-    pub(super) fn switch(&self, file: Arc<dyn DiskFile>, held: &[ClaimRecord]) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(held.len() * RECORD_BYTES);
-        held.iter().for_each(|record| record.write(&mut bytes));
-        let mut inner = locked(&self.inner);
-        file.write_at(&bytes, 0)?;
-        *inner = (file, bytes.len() as u64);
-        Ok(())
-    }
-}
-
-/// Where the records of a claims log end and the allocated zeros begin.
-pub(super) fn end_of_records(bytes: &[u8]) -> u64 {
-    let records = bytes.chunks(RECORD_BYTES);
-    let blank = records.rev().take_while(|record| record.iter().all(|byte| *byte == 0));
-    bytes.len().saturating_sub(blank.map(<[u8]>::len).sum()) as u64
-}
-
-/// The whole records of a claims log. After a power cut any of them may be missing.
-pub(super) fn read_records(bytes: &[u8]) -> impl Iterator<Item = ClaimRecord> + '_ {
-    bytes.chunks_exact(RECORD_BYTES).filter_map(ClaimRecord::read)
 }
 
 #[cfg(test)]

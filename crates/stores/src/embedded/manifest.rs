@@ -128,19 +128,28 @@ impl LaneLine {
     }
 }
 
-/// Writes the manifest: new file, sync, rename, sync of the folder.
+/// Replaces the manifest.
 pub(super) fn write(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Result<()> {
+    stage(disk, dir, manifest)?;
+    publish(disk, dir)
+}
+
+/// Writes the next manifest beside the current one, which stays as it is, and makes it durable.
+pub(super) fn stage(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Result<()> {
     let json = serde_json::to_vec(manifest)?;
     let mut bytes = format!("{:08x}\n", crc32c::crc32c(&json)).into_bytes();
     bytes.extend_from_slice(&json);
-    let new = dir.join(NEW);
-    let file = disk.open(&new)?;
+    let file = disk.open(&dir.join(NEW))?;
     file.set_len(0)?;
     file.write_at(&bytes, 0)?;
     file.sync().map_err(beyond_repair)?;
     // The names of the files that it names must be durable before its own is.
-    disk.sync_dir(dir).map_err(beyond_repair)?;
-    disk.rename(&new, &dir.join(NAME)).map_err(beyond_repair)?;
+    disk.sync_dir(dir).map_err(beyond_repair)
+}
+
+/// Puts the staged manifest in the place of the current one.
+pub(super) fn publish(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    disk.rename(&dir.join(NEW), &dir.join(NAME)).map_err(beyond_repair)?;
     disk.sync_dir(dir).map_err(beyond_repair)
 }
 

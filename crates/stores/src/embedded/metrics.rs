@@ -4,7 +4,7 @@ use std::io;
 
 use duly_core::{Histogram, store::StoreMetrics};
 
-use super::{Shared, in_flight::ClaimLog, journal::Frame};
+use super::{Shared, claim_log::ClaimLog, journal::Frame};
 
 /// How long the journal takes.
 #[derive(Default)]

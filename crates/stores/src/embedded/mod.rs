@@ -7,6 +7,7 @@ mod buffer;
 mod change;
 mod checkpoint;
 mod claim;
+mod claim_log;
 mod compaction;
 mod config;
 mod damage;
@@ -74,9 +75,9 @@ use tokio::sync::Notify;
 #[cfg(test)]
 use self::disk::DiskFile;
 use self::{
+    claim_log::ClaimLog,
     disk::Disk,
     engine::{Admission, Class, Engine},
-    in_flight::ClaimLog,
     index::Place,
     journal::{Commit, Kind},
     metrics::Timing,

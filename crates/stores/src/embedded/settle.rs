@@ -10,10 +10,11 @@ use duly_core::{
 
 use super::{
     Shared,
+    claim_log::ClaimRecord,
     ended::EndKind,
     engine::{Class, Engine},
     entry::{self, Peek, Stored},
-    in_flight::{ClaimRecord, ClaimedMessage, Loss},
+    in_flight::{ClaimedMessage, Loss},
     journal::Commit,
     options::PIECE_BYTES,
 };

@@ -29,6 +29,7 @@ use self::{
     source::Source,
 };
 use super::{
+    claim_log::end_of_records,
     disk::{Disk, RealDisk},
     index::Place,
     manifest::{self, Manifest},
@@ -250,8 +251,7 @@ impl Copy<'_> {
         for number in self.source.numbered("claims")?.into_iter().filter(|number| *number >= first) {
             let name = format!("claims-{number}");
             let bytes = self.source.read(&name)?;
-            let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            self.put(&name, &bytes[..len])?;
+            self.put(&name, &bytes[..end_of_records(&bytes) as usize])?;
         }
         Ok(())
     }

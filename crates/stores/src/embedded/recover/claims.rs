@@ -12,10 +12,11 @@ use super::{
     super::{
         background::is_full,
         checkpoint::claim_records,
+        claim_log::{ClaimLog, ClaimRecord, end_of_records, read_records},
         disk::Disk,
         engine::Engine,
         entry::Peek,
-        in_flight::{ClaimLog, ClaimRecord, ClaimedMessage, Loss, end_of_records, read_records},
+        in_flight::{ClaimedMessage, Loss},
         index::{Marks, Place},
         lanes::ReleaseKey,
         table::{read_all, read_entry},
@@ -77,7 +78,8 @@ impl Opening<'_> {
             };
             self.hold(record, loss, place, &bytes);
         }
-        let is_whole = self.write_held()? && has_room;
+        // Without room, the older logs stay: they name all claims already.
+        let is_whole = has_room && self.write_held()?;
         Ok(self.engine.in_flight.logs().last().copied().filter(|_| is_whole))
     }
 

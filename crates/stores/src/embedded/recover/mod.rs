@@ -22,11 +22,12 @@ use super::{
     background::is_full,
     buckets::Buckets,
     buffer::Buffer,
+    claim_log::ClaimLog,
     damage::{Damaged, DamagedMessages},
     disk::{Disk, DiskFile},
     ended::Ended,
     engine::Engine,
-    in_flight::{ClaimLog, InFlight},
+    in_flight::InFlight,
     index::{Index, Marks, Place},
     inspect,
     journal::Journal,
@@ -253,14 +254,13 @@ impl<'a> Opening<'a> {
         let failed = |error| io_error("writing the claims log's name into the manifest", error);
         let name = [manifest::NAME.to_owned()];
         let Some(old) = manifest::read(&*self.disk, self.dir, &name).map_err(failed)? else { return Ok(()) };
-        match manifest::write(&*self.disk, self.dir, &Manifest { claims, ..old }) {
-            // The store must open on a full disk, too. The manifest is as it was.
-            Err(error) if is_full(&error) => {
-                let _ = self.disk.remove(&self.dir.join(manifest::NEW));
-                Ok(())
-            }
-            written => written.map_err(failed),
+        if let Err(error) = manifest::stage(&*self.disk, self.dir, &Manifest { claims, ..old }) {
+            // The store must open on a full disk, too, also where only a sync says so. The manifest is as it was, and valid.
+            tracing::warn!(%error, "claims log not named in the manifest; the next opening cannot notice if it is missing");
+            let _ = self.disk.remove(&self.dir.join(manifest::NEW));
+            return Ok(());
         }
+        manifest::publish(&*self.disk, self.dir).map_err(failed)
     }
 
     fn into_shared(self) -> Shared {
