@@ -1,7 +1,8 @@
 //! What a parser says of bad input, in the words of whoever wrote it.
 
 /// A parser names Rust's types; readers know JSON's and TOML's.
-const WORDS: [(&str, &str); 26] = [
+const WORDS: [(&str, &str); 27] = [
+    ("EOF while parsing ", "the JSON ends within "),
     ("invalid type: ", "found "),
     ("invalid value: ", "found "),
     ("invalid length ", "found a length of "),

@@ -207,13 +207,25 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
 }
 
 fn no_object() -> Fault {
-    Fault::new(
-        ErrorCode::BadField,
-        "an object in braces is expected here, such as {\"topic\":\"order\",\"body\":\"hello\"}",
-    )
+    Fault::new(ErrorCode::BadField, "an object in braces is expected here; /openapi.json has its fields")
+}
+
+/// The field that is missing or stands twice. The parser's path is that of the object that holds it.
+fn field_of(path: String, words: &str) -> String {
+    let after = ["missing field `", "duplicate field `"].iter().find_map(|begin| words.strip_prefix(begin));
+    let field = after.and_then(|rest| rest.split_once('`')).map(|(field, _)| field);
+    match (path.as_str(), field) {
+        ("" | ".", field) => field.unwrap_or_default().to_owned(),
+        (_, Some(field)) if !path.ends_with(&format!(".{field}")) => format!("{path}.{field}"),
+        _ => path,
+    }
 }
 
 fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        let detail = "the body is empty; send a JSON object, whose fields are in /openapi.json";
+        return Fault::new(ErrorCode::BadJson, detail);
+    }
     let mut input = serde_json::Deserializer::from_slice(bytes);
     match serde_path_to_error::deserialize::<_, T>(&mut input) {
         Ok(_) => {
@@ -229,9 +241,9 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Fault {
             match inner.classify() {
                 serde_json::error::Category::Data if !is_object(bytes) => no_object(),
                 serde_json::error::Category::Data => {
-                    // At the root the error is about the message itself: a missing field, or not an object.
-                    let path = if path == "." { String::new() } else { path };
                     let detail = plain(&inner.to_string());
+                    // At the root, an error without a field is about the object itself.
+                    let path = field_of(path, &detail);
                     if path.is_empty() {
                         Fault::new(ErrorCode::BadField, detail)
                     } else {
@@ -270,6 +282,30 @@ mod tests {
         let fault = parse::<NewMessage>(br#"{"topic":"a","properties":{"x":"\ud800"}}"#).unwrap_err();
         assert_eq!(fault.code(), ErrorCode::BadJson);
         assert_eq!(fault.item().path.as_deref(), Some("properties.x"));
+    }
+
+    #[test]
+    fn a_field_that_is_missing_or_stands_twice_is_told_by_its_path() {
+        for (json, path) in [
+            (r#"{}"#, "receipts"),
+            (r#"{"receipts":[],"receipts":[]}"#, "receipts"),
+            (r#"{"receipts":[],"error":"a","error":"b"}"#, "error"),
+        ] {
+            let fault = parse::<Nack>(json.as_bytes()).unwrap_err();
+            assert_eq!(
+                (fault.code(), fault.item().path.as_deref()),
+                (ErrorCode::BadField, Some(path)),
+                "{json}"
+            );
+        }
+        let fault = parse::<NewMessage>(br#"{"topic":"a","retry":{"min":"1s","min":"1s"}}"#).unwrap_err();
+        assert_eq!(fault.item().path.as_deref(), Some("retry.min"));
+        for empty in ["", " \n"] {
+            let detail = parse::<Nack>(empty.as_bytes()).unwrap_err().item().detail;
+            assert!(detail.starts_with("the body is empty"), "{detail}");
+        }
+        let detail = parse::<Nack>(b"{\"receipts\":").unwrap_err().item().detail;
+        assert!(detail.starts_with("the JSON ends within a value"), "{detail}");
     }
 
     #[test]

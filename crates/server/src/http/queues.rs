@@ -72,8 +72,10 @@ pub(super) async fn receive_any(
 ) -> ApiResult<Json<Received>> {
     who.need(Role::Consume)?;
     let ReceiveAny { topics, max, wait, lease } = body::json(&app, sent).await?;
-    for topic in &topics {
+    for (at, topic) in topics.iter().enumerate() {
         who.touch(topic)?;
+        Topic::parse_new(topic)
+            .map_err(|error| Fault::at(error.code, format!("topics[{at}]"), error.detail))?;
     }
     let want = want(max, wait.as_ref(), lease.as_ref())?;
     take(&app, &topics, want).await
@@ -259,14 +261,14 @@ pub(super) async fn resume(
     Path(topic): Path<String>,
 ) -> ApiResult<StatusCode> {
     who.need(Role::Operate)?.touch(&topic)?;
-    // The library resumes what an older version paused by such a name; a URL cannot name it.
-    Topic::parse_new(&topic)?;
     let is_paused = |status: &LaneStatus| {
         status.paused && matches!(&status.lane, Lane::Queue(own) if own.as_str() == topic)
     };
+    // An older version may have paused a queue by a name that is not allowed any more.
+    let name = Topic::parse_new(&topic);
     // A store may keep the name of a resumed queue, so a limited token could fill the store with names.
-    if !who.sees_all() && app.duly.lanes().await.is_ok_and(|lanes| !lanes.iter().any(is_paused)) {
-        return Ok(StatusCode::NO_CONTENT);
+    if (!who.sees_all() || name.is_err()) && !app.duly.lanes().await?.iter().any(is_paused) {
+        return Ok(name.map(|_| StatusCode::NO_CONTENT)?);
     }
     app.duly.resume_queue(&topic).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -2,7 +2,9 @@
 
 use std::fs;
 
+use duly_core::{Lane, Monotonic, Now, Store, Topic};
 use duly_server::config::{Config, Flags, Sources};
+use duly_stores::{EmbeddedStore, embedded::Options};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -115,8 +117,9 @@ async fn names_that_no_url_can_hold_receipts_and_types_are_refused_by_their_plac
         // What no message can have, nobody can receive, list, settle or pause.
         let topic = json!({"topic": dots}).to_string();
         let escaped = dots.replace('.', "%2E");
+        let answer = bed.post("/v1/receive", json!({"topics": ["a", dots]}).to_string()).await;
+        assert_eq!((answer.code().as_str(), &answer.json()["path"]), ("bad_topic", &json!("topics[1]")));
         for answer in [
-            bed.post("/v1/receive", json!({"topics": ["a", dots]}).to_string()).await,
             bed.post(&format!("/v1/queues/{escaped}/receive"), "").await,
             bed.post(&format!("/v1/queues/{escaped}/ack"), r#"{"receipts":[]}"#).await,
             bed.post(&format!("/v1/queues/{escaped}/pause"), "").await,
@@ -311,4 +314,21 @@ async fn what_a_sink_can_never_take_is_refused_when_it_is_sent() {
         let answer = bed.call_with(Method::POST, "/v1/messages", message, &headers).await;
         assert_eq!(answer.status, 201, "{sink}: {answer:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_of_an_older_name_that_is_paused_can_be_resumed() {
+    let mut bed = Bed::new().await;
+    bed.stop().await;
+    // As an older version did it: the store takes such a name.
+    let now = Now::new(0, Monotonic::from_micros(0));
+    let store = EmbeddedStore::open(bed.data(), Options::default(), now).await.unwrap();
+    store.set_paused(&Lane::Queue(Topic::parse("..").unwrap()), true).await.unwrap();
+    store.close().await.unwrap();
+    bed.restart().await;
+    let is_paused = async || bed.duly().lanes().await.unwrap().iter().any(|status| status.paused);
+    assert!(is_paused().await);
+    assert_eq!(bed.post("/v1/queues/%2E/resume", "").await.code(), "bad_topic", "another one");
+    assert_eq!(bed.post("/v1/queues/%2E%2E/resume", "").await.status, 204);
+    assert!(!is_paused().await);
 }
