@@ -238,9 +238,11 @@ both! {
         tokio::select! {
             _ = claim(&store, 1, 10) => panic!("the wire is held"),
             () = async {
-                while totals(&other).await.in_flight == 0 {
+                // The database makes the claim a moment before the wire breaks and is held.
+                while wire.needles_met() == 0 {
                     tokio::task::yield_now().await;
                 }
+                assert_eq!(totals(&other).await.in_flight, 10, "the database made the claim");
             } => {}
         }
         wire.release();

@@ -148,33 +148,40 @@ pub fn embedded() -> Lab {
     })
 }
 
-struct RedisHome {
-    url: String,
-    options: redis::Options,
-    store: Arc<RedisStore>,
+/// A store that is opened on a server.
+#[async_trait]
+trait ServerStore: Send + Sync + 'static {
+    /// Opens it as the process `instance`.
+    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store>;
 }
 
-impl RedisHome {
-    /// Another process opens the store.
-    async fn open(&mut self, now: Now) {
-        let options = redis::Options { instance: fresh_number(), ..self.options.clone() };
-        self.store = Arc::new(RedisStore::open(&self.url, options, now).await.unwrap());
-    }
+/// The data of a store on a server. Each opening is that of another process.
+struct ServerHome<S> {
+    at: S,
+    store: Arc<dyn Store>,
+}
+
+/// A home of its own on a server.
+fn on_server(at: impl ServerStore, now: Now) -> Making {
+    Box::pin(async move {
+        let store = at.open(fresh_number(), now).await;
+        Box::new(ServerHome { at, store }) as Box<dyn Home>
+    })
 }
 
 #[async_trait]
-impl Home for RedisHome {
+impl<S: ServerStore> Home for ServerHome<S> {
     fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
 
     async fn reopen(&mut self, now: Now) {
         self.store.close().await.unwrap();
-        self.open(now).await;
+        self.crash(now).await;
     }
 
     async fn crash(&mut self, now: Now) {
-        self.open(now).await;
+        self.store = self.at.open(fresh_number(), now).await;
     }
 }
 
@@ -182,6 +189,19 @@ impl Home for RedisHome {
 fn fresh_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+struct OnRedis {
+    url: String,
+    options: redis::Options,
+}
+
+#[async_trait]
+impl ServerStore for OnRedis {
+    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store> {
+        let options = redis::Options { instance, ..self.options.clone() };
+        Arc::new(RedisStore::open(&self.url, options, now).await.unwrap())
+    }
 }
 
 /// The lab of [`RedisStore`] on one server: every store has a name of its own there.
@@ -198,45 +218,23 @@ pub fn redis_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
             retention,
             retention_max,
             pending_max,
-            ..redis::Options::new(fresh_number())
+            ..redis::Options::new(0)
         };
-        let url = url();
-        let making = async move {
-            let store = Arc::new(RedisStore::open(&url, options.clone(), now).await.unwrap());
-            Box::new(RedisHome { url, options, store }) as Box<dyn Home>
-        };
-        Box::pin(making) as Making
+        on_server(OnRedis { url: url(), options }, now)
     };
     Lab::new(make).on_a_server(servers::redis::installed)
 }
 
-struct SqlHome {
+struct OnSql {
     url: String,
     options: sql::Options,
-    store: Arc<SqlStore>,
-}
-
-impl SqlHome {
-    /// Another process opens the store.
-    async fn open(&mut self, now: Now) {
-        let options = sql::Options { instance: fresh_number(), ..self.options.clone() };
-        self.store = Arc::new(SqlStore::open(&self.url, options, now).await.unwrap());
-    }
 }
 
 #[async_trait]
-impl Home for SqlHome {
-    fn store(&self) -> Arc<dyn Store> {
-        self.store.clone()
-    }
-
-    async fn reopen(&mut self, now: Now) {
-        self.store.close().await.unwrap();
-        self.open(now).await;
-    }
-
-    async fn crash(&mut self, now: Now) {
-        self.open(now).await;
+impl ServerStore for OnSql {
+    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store> {
+        let options = sql::Options { instance, ..self.options.clone() };
+        Arc::new(SqlStore::open(&self.url, options, now).await.unwrap())
     }
 }
 
@@ -251,74 +249,35 @@ pub fn postgres() -> Lab {
 }
 
 fn sql_at(url: impl Fn() -> String + Send + Sync + 'static) -> Lab {
-    Lab::new(move |keep: Keep, now| {
-        let Keep { retention, retention_max, pending_max } = keep;
-        let options = sql::Options {
-            retention,
-            retention_max,
-            limits: Limits { pending_max, ..Limits::default() },
-            connections: 4,
-            ..sql::Options::new(fresh_number())
-        };
-        let url = url();
-        let making = async move {
-            let store = Arc::new(SqlStore::open(&url, options.clone(), now).await.unwrap());
-            Box::new(SqlHome { url, options, store }) as Box<dyn Home>
-        };
-        Box::pin(making) as Making
-    })
+    Lab::new(move |keep: Keep, now| on_server(OnSql { url: url(), options: sql_options(keep) }, now))
 }
 
-struct RedisAndMysqlHome {
+fn sql_options(Keep { retention, retention_max, pending_max }: Keep) -> sql::Options {
+    let limits = Limits { pending_max, ..Limits::default() };
+    sql::Options { retention, retention_max, limits, connections: 4, ..sql::Options::new(0) }
+}
+
+struct OnRedisAndMysql {
     redis: String,
     mysql: String,
     options: redis_and_mysql::Options,
-    store: Arc<RedisAndMysqlStore>,
-}
-
-impl RedisAndMysqlHome {
-    /// Another process opens the store.
-    async fn open(&mut self, now: Now) {
-        self.options.sql.instance = fresh_number();
-        let opened = RedisAndMysqlStore::open(&self.redis, &self.mysql, self.options.clone(), now).await;
-        self.store = Arc::new(opened.unwrap());
-    }
 }
 
 #[async_trait]
-impl Home for RedisAndMysqlHome {
-    fn store(&self) -> Arc<dyn Store> {
-        self.store.clone()
-    }
-
-    async fn reopen(&mut self, now: Now) {
-        self.store.close().await.unwrap();
-        self.open(now).await;
-    }
-
-    async fn crash(&mut self, now: Now) {
-        self.open(now).await;
+impl ServerStore for OnRedisAndMysql {
+    async fn open(&self, instance: u64, now: Now) -> Arc<dyn Store> {
+        let mut options = self.options.clone();
+        options.sql.instance = instance;
+        Arc::new(RedisAndMysqlStore::open(&self.redis, &self.mysql, options, now).await.unwrap())
     }
 }
 
 /// The lab of [`RedisAndMysqlStore`]: the truth in MariaDB, the index in Redis.
 pub fn redis_and_mysql() -> Lab {
     let make = |keep: Keep, now| {
-        let Keep { retention, retention_max, pending_max } = keep;
-        let sql = sql::Options {
-            retention,
-            retention_max,
-            limits: Limits { pending_max, ..Limits::default() },
-            connections: 4,
-            ..sql::Options::new(fresh_number())
-        };
-        let options = redis_and_mysql::Options::new(sql);
+        let options = redis_and_mysql::Options::new(sql_options(keep));
         let (redis, mysql) = (servers::redis::shared().url(), servers::mysql::shared().fresh_database());
-        let making = async move {
-            let store = RedisAndMysqlStore::open(&redis, &mysql, options.clone(), now).await.unwrap();
-            Box::new(RedisAndMysqlHome { redis, mysql, options, store: Arc::new(store) }) as Box<dyn Home>
-        };
-        Box::pin(making) as Making
+        on_server(OnRedisAndMysql { redis, mysql, options }, now)
     };
     Lab::new(make).on_a_server(|| servers::redis::installed() && servers::mysql::installed())
 }

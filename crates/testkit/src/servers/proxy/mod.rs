@@ -168,10 +168,11 @@ impl Proxy {
 impl Shared {
     /// Before the client can see it, and when the server has done its part.
     fn breaks(&self) {
-        self.trap.lock().unwrap().broke();
         if self.will_hold.swap(false, Ordering::SeqCst) {
             self.held.send_replace(true);
         }
+        // Last: whoever sees the count may release the wire, and that must come after it was held.
+        self.trap.lock().unwrap().broke();
     }
 }
 
