@@ -114,3 +114,34 @@ fn a_line_that_was_stored_without_an_answer_is_imported_once() {
     assert_eq!(counts, json!({"lines":10,"accepted":6,"duplicates":4,"refused":0,"dry_run":false}));
     assert_eq!(server.pending(), 10);
 }
+
+#[test]
+fn an_import_reads_no_more_answers_than_it_sent_lines() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // Each call gets answers without end: it ends only when the command hangs up.
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let line = "{\"error\":{\"code\":\"bad_topic\",\"detail\":\"x\"}}\n";
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+            let mut sent = stream.write_all(head.as_bytes());
+            while sent.is_ok() {
+                sent = stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes());
+            }
+        }
+    });
+    let mut child = command()
+        .env("DULY_URL", url)
+        .args(["import", "-", "--patience", "1s"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"topic\":\"t\",\"delay\":\"1h\"}\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.contains("more answers than lines"), "{words}");
+}
