@@ -139,8 +139,9 @@ impl Destinations {
         self.uses += 1;
         // At most this many entries are busy.
         let busy_max = under_way + self.parked;
-        if !self.table.contains_key(&key) && self.table.len() >= REMEMBERED_MAX + busy_max {
-            self.evict_one();
+        if !self.table.contains_key(&key) {
+            // More than one is too many where more were busy a moment ago.
+            while self.table.len() >= REMEMBERED_MAX + busy_max && self.evict_one() {}
         }
         let entry = self.table.entry(key).or_insert_with(Destination::new);
         entry.used = self.uses;
@@ -348,11 +349,19 @@ impl Destinations {
         }
     }
 
-    fn evict_one(&mut self) {
+    /// Whether there was one that could be evicted.
+    fn evict_one(&mut self) -> bool {
         let idle = self.table.iter().filter(|(_, entry)| entry.is_idle());
-        let Some(key) = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return };
+        let Some(key) = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return false };
         if self.table.remove(&key).is_some_and(|entry| entry.breaker.allows() != Allow::All) {
             self.open = self.open.saturating_sub(1);
         }
+        true
+    }
+
+    /// How many destinations are remembered or busy.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
     }
 }

@@ -10,6 +10,7 @@ mod destination;
 mod in_store_delivery;
 mod isolation;
 mod lease;
+mod memory;
 mod settle;
 mod stop;
 mod suspect;
