@@ -44,7 +44,7 @@ pub(super) fn sorted(error: &RedisError, is_cluster: bool) -> (SinkError, Option
         (ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig, _) => {
             (SinkErrorKind::Misconfigured, ErrorScope::Target, None)
         }
-        (_, Some(code)) => by_code(code, error.detail().unwrap_or_default(), of_server),
+        (_, Some(code)) => by_code(code, error.detail().unwrap_or_default(), is_cluster),
         (_, None) => (SinkErrorKind::Unknown, of_server, doubt),
     };
     (SinkError::new(kind, words(error)).about(scope), doubt)
@@ -61,9 +61,10 @@ pub(super) fn connect_failed(error: &RedisError) -> SinkError {
 }
 
 /// What the server says by its first word. All of these it says before it has appended anything.
-fn by_code(code: &str, detail: &str, of_server: ErrorScope) -> (SinkErrorKind, ErrorScope, Option<Doubt>) {
+fn by_code(code: &str, detail: &str, is_cluster: bool) -> (SinkErrorKind, ErrorScope, Option<Doubt>) {
     use ErrorScope::{Destination, Target};
     use SinkErrorKind::{Denied, Misconfigured, Refused, Throttled, Unknown, Unreachable};
+    let of_server = if is_cluster { Destination } else { Target };
     match code {
         "NOAUTH" | "WRONGPASS" => (Misconfigured, Target, None),
         // Of a key; otherwise of a command, which every message needs.
@@ -76,7 +77,8 @@ fn by_code(code: &str, detail: &str, of_server: ErrorScope) -> (SinkErrorKind, E
         "OOM" | "BUSY" => (Throttled, of_server, None),
         "LOADING" | "READONLY" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => (Unreachable, of_server, None),
         "CLUSTERDOWN" if detail.contains("slot") => (Unreachable, Destination, None),
-        "CLUSTERDOWN" => (Unreachable, Target, None),
+        // All of its servers say so, or one that has just returned and waits for seconds before it takes anything.
+        "CLUSTERDOWN" => (Unreachable, of_server, is_cluster.then_some(Doubt::Servers)),
         "MOVED" | "ASK" | "TRYAGAIN" => (Unreachable, Destination, None),
         _ => (Unknown, Target, None),
     }
@@ -110,12 +112,13 @@ mod tests {
     fn failures_are_sorted_by_how_much_they_are_about() {
         use ErrorScope::{Destination, Target};
         let of = |code: &str, detail: &str, is_cluster: bool| {
-            let server = if is_cluster { Destination } else { Target };
-            let (kind, scope, _) = by_code(code, detail, server);
+            let (kind, scope, _) = by_code(code, detail, is_cluster);
             (kind, scope)
         };
         let down = "The cluster is down";
-        assert_eq!(of("CLUSTERDOWN", down, true), (SinkErrorKind::Unreachable, Target));
+        let in_doubt = (SinkErrorKind::Unreachable, Destination, Some(Doubt::Servers));
+        assert_eq!(by_code("CLUSTERDOWN", down, true), in_doubt);
+        assert_eq!(of("CLUSTERDOWN", down, false), (SinkErrorKind::Unreachable, Target));
         let slot = "Hash slot not served";
         assert_eq!(of("CLUSTERDOWN", slot, true), (SinkErrorKind::Unreachable, Destination));
         for code in ["LOADING", "MASTERDOWN", "READONLY", "MISCONF"] {

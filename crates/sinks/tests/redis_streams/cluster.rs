@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use duly_core::{ErrorScope, SinkErrorKind};
-use testkit::servers::redis::{Cluster, installed};
+use testkit::servers::redis::{Cluster, Redis, SLOTS, installed};
 
 use crate::{ids, one, sink_with, to};
 
@@ -130,8 +130,49 @@ async fn one_server_of_a_cluster_that_is_full_or_silent_or_gone_holds_up_its_str
     round("gone", &[SinkErrorKind::Unknown, SinkErrorKind::Unreachable]).await;
     round("gone-still", &[SinkErrorKind::Unreachable]).await;
     sink.probe().await.unwrap();
-    cluster.nodes().iter().for_each(testkit::servers::redis::Redis::kill);
+    cluster.nodes().iter().for_each(Redis::kill);
     let _ = one(&sink, &streams[0], "none").await;
     let error = one(&sink, &streams[0], "none").await.unwrap_err();
     assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Target), "{error}");
+}
+
+#[tokio::test]
+async fn one_server_that_finds_its_cluster_down_holds_up_its_streams_alone_and_all_of_them_the_sink() {
+    if !installed() {
+        return;
+    }
+    let cluster = Cluster::of_three();
+    let streams = stream_of_each(&cluster);
+    let sink = sink_with(&cluster.url(), "");
+    let batch = |id: &str| -> Vec<_> { streams.iter().map(|stream| to(stream, id)).collect() };
+    assert!(sink.deliver(&batch("first")).await.iter().all(Result::is_ok));
+    let wants_all_slots = |place: usize, value: &str| {
+        cluster.nodes()[place].run::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", value]);
+    };
+    let drop_slot = |place: usize, slot: u16| {
+        cluster.nodes()[place].run::<()>(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+    };
+    // A slot that nobody has: for a server that wants all of them the cluster is down, and for the others it is not. Its owner
+    // goes first, as the others learn from it who has which.
+    [0, 2].into_iter().for_each(|place| wants_all_slots(place, "no"));
+    [2, 0, 1].into_iter().for_each(|place| drop_slot(place, SLOTS - 1));
+    cluster.wait_until_state(1, "fail");
+    let outcomes = sink.deliver(&batch("second")).await;
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    let error = outcomes[1].as_ref().unwrap_err();
+    assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Destination), "{error}");
+    assert!(error.detail.contains("cluster is down"), "{error}");
+    sink.probe().await.unwrap();
+
+    for place in [2, 0] {
+        wants_all_slots(place, "yes");
+        // It looks again when another slot goes.
+        drop_slot(place, SLOTS - 2);
+        cluster.wait_until_state(place, "fail");
+    }
+    for outcome in sink.deliver(&batch("third")).await {
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind, error.scope), (SinkErrorKind::Unreachable, ErrorScope::Target), "{error}");
+    }
+    assert_eq!(sink.probe().await.unwrap_err().kind, SinkErrorKind::Unreachable);
 }

@@ -6,6 +6,7 @@ mod config;
 mod entries;
 mod failures;
 mod idle;
+mod killed;
 mod moved;
 mod once;
 mod tls;

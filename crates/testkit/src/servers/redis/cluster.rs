@@ -75,6 +75,17 @@ impl Cluster {
         wait_until("the cluster is whole", READY_WITHIN, || self.nodes.iter().all(is_ok));
     }
 
+    /// Returns when the server at `place` says that the cluster is `ok` or `fail`.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn wait_until_state(&self, place: usize, state: &str) {
+        let says = format!("cluster_state:{state}");
+        wait_until(&says, READY_WITHIN, || {
+            self.nodes[place].run::<String>(&["CLUSTER", "INFO"]).contains(&says)
+        });
+    }
+
     /// Begins to move `slot` to the server at `to`: from now on both are asked. Its keys still lie where they were.
     pub fn begin_move(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
