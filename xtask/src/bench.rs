@@ -27,7 +27,7 @@ enum What {
     Redis,
     /// Sinks into brokers, beside bare loops of the same clients; and brokers that are killed, hang or are away
     Brokers,
-    /// The webhook sink: its rate, and lateness beside a slow and a silent endpoint
+    /// The webhook sink: its rate, lateness beside a slow and a silent endpoint, memory of 10,000 origins
     Webhook,
     /// The web console, before ten million messages that wait
     Console,

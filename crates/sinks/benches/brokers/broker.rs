@@ -53,6 +53,11 @@ pub(crate) trait Broker: Send + Sync {
     /// What it does before it acknowledges, if it keeps messages safely.
     fn safety(&self) -> &'static str;
 
+    /// Whether what it acknowledged survives a kill, as it is set here.
+    fn keeps_what_it_acknowledged(&self) -> bool {
+        true
+    }
+
     /// Whether it knows a message again that it has.
     fn knows_copies(&self) -> bool {
         false

@@ -1,4 +1,6 @@
 //! Messages come due within a minute while their broker is killed twice; then everything is counted.
+//!
+//! Where there is a topic that the kills do not affect, the same minute without kills comes first: it is the noise.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,22 +26,22 @@ const AHEAD: Duration = Duration::from_secs(5);
 /// When nothing was delivered for this long, nothing more will be.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The ids of messages begin with this, and those of the minute without kills with the other.
+const PREFIX: &str = "m-";
+const CALM: &str = "calm-";
+
 /// Answers what is broken.
 pub(crate) async fn kills(
     report: &mut Report,
     broker: &Arc<dyn Broker>,
     arguments: &Arguments,
 ) -> Vec<String> {
-    let whole = Whole::start(std::slice::from_ref(broker), Watch::Everything, arguments.body).await;
-    let first = whole.duly.now().saturating_add(AHEAD);
-    let due = |n: usize| {
-        Timestamp::from_millis(
-            first.as_millis() + SPAN.as_millis() as u64 * n as u64 / arguments.killed as u64,
-        )
+    let calm = match broker.bystander() {
+        Some(_) => calm(broker, arguments).await,
+        None => Vec::new(),
     };
-    let all = (0..arguments.killed).map(|n| whole.message(&**broker, format!("m-{n}"), due(n)));
-    let beside = broker.bystander().map(|bystander| bystander::messages(&whole, &**broker, bystander, first));
-    whole.send(all.chain(beside.into_iter().flatten()).collect()).await;
+    let whole = Whole::start(std::slice::from_ref(broker), Watch::Everything, arguments.body).await;
+    let first = send(&whole, broker, arguments.killed, PREFIX).await;
     let mut away = Duration::ZERO;
     let mut outages = Vec::new();
     for at in KILLS {
@@ -65,7 +67,8 @@ pub(crate) async fn kills(
         acknowledged.into_iter().map(|acknowledged| acknowledged.id).collect();
     let sent_beside = broker.bystander().map_or(0, |_| bystander::COUNT);
     let delivered = totals.delivered.saturating_sub(beside.len() as u64);
-    let found = broker.ids().await;
+    let mut found = broker.ids().await;
+    found.retain(|id| id.starts_with(PREFIX));
     let distinct: BTreeSet<&String> = found.iter().collect();
     let duplicates = found.len() - distinct.len();
     let lost = acknowledged.iter().filter(|id| !distinct.contains(id)).count();
@@ -86,11 +89,12 @@ pub(crate) async fn kills(
     row("  lost by the broker after it acknowledged", lost as f64, "");
     if let Some(bystander) = broker.bystander() {
         let outages = &outages[..bystander.unaffected_kills];
-        for (what, late) in bystander::lateness(&beside, first, outages) {
-            row(&what, late, "ms");
+        let rows = bystander::noise(&calm);
+        for (what, late, before) in rows.into_iter().chain(bystander::lateness(&beside, first, outages)) {
+            report.beside(format!("{name}: {what}"), late, "ms", before);
         }
     }
-    row("  load of the machine", process::load(), "");
+    report.alone(format!("{name}:   load of the machine"), process::load(), "");
 
     let mut faults = Vec::new();
     let mut check = |is_so: bool, what: String| {
@@ -104,5 +108,33 @@ pub(crate) async fn kills(
     check(delivered == acknowledged.len() as u64, "delivered is not what was acknowledged".into());
     check(totals.delivered + still == totals.accepted, "some are neither acknowledged nor with Duly".into());
     check(duplicates <= allowed, format!("{duplicates} duplicates, {allowed} allowed"));
+    check(
+        lost == 0 || !broker.keeps_what_it_acknowledged(),
+        format!("{lost} were acknowledged and are not there"),
+    );
     faults
+}
+
+/// Hands over `count` messages that are due within the minute, and those beside them. Gives when the first is due.
+async fn send(whole: &Whole, broker: &Arc<dyn Broker>, count: usize, prefix: &str) -> Timestamp {
+    let first = whole.duly.now().saturating_add(AHEAD);
+    let due = |n: usize| {
+        Timestamp::from_millis(first.as_millis() + SPAN.as_millis() as u64 * n as u64 / count as u64)
+    };
+    let all = (0..count).map(|n| whole.message(&**broker, format!("{prefix}{n}"), due(n)));
+    let beside =
+        broker.bystander().map(|bystander| bystander::messages(whole, &**broker, bystander, first, prefix));
+    whole.send(all.chain(beside.into_iter().flatten()).collect()).await;
+    first
+}
+
+/// The same minute, and nothing is killed: what became of the messages beside.
+async fn calm(broker: &Arc<dyn Broker>, arguments: &Arguments) -> Vec<Acknowledged> {
+    let whole = Whole::start(std::slice::from_ref(broker), Watch::Everything, arguments.body).await;
+    send(&whole, broker, arguments.killed, CALM).await;
+    whole.drained(PATIENCE).await;
+    whole.duly.shutdown().await.unwrap();
+    let mut beside = whole.watched[0].take();
+    beside.retain(|acknowledged| acknowledged.id.starts_with(bystander::PREFIX));
+    beside
 }

@@ -49,6 +49,11 @@ impl Broker for Mqtt {
         "saved after 1000 changes"
     }
 
+    /// It acknowledges before it writes anything down.
+    fn keeps_what_it_acknowledged(&self) -> bool {
+        false
+    }
+
     async fn bare(&self) -> Box<dyn Bare> {
         let mut socket = Socket::to(&format!("127.0.0.1:{}", self.server.port())).await;
         // Version 5, a clean start, user and password, a name of the broker's choice.

@@ -1,8 +1,12 @@
 //! The webhook sink: `cargo xtask bench webhook`.
 //!
-//! `rates`: messages per second to one endpoint. `slow` and `silent`: how late an endpoint's messages come, alone and beside
-//! another that answers after six seconds, or never. A message's lateness is from its due time to its arrival.
+//! `rates`: messages per second to one endpoint, beside a bare loop of the same HTTP client. `slow` and `silent`: how late an
+//! endpoint's messages come, beside another that answers after six seconds, or never, and alone. `origins`: what 10,000 origins
+//! cost in memory, beside as many messages to one. A message's lateness is from its due time to its arrival.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure has nothing else to say")]
+
+mod bare;
+mod origins;
 
 use std::{
     sync::{Arc, Mutex},
@@ -37,9 +41,12 @@ struct Arguments {
     /// Only these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<Case>,
-    /// rates: messages
+    /// rates: messages on each side
     #[arg(long, default_value_t = 20_000)]
     messages: usize,
+    /// rates: requests that the bare loop has under way, at most; as many as the sink by default
+    #[arg(long, default_value_t = 128)]
+    window: usize,
     /// slow, silent: for so many seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -53,12 +60,14 @@ struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Case {
-    /// Messages per second to one endpoint
+    /// Messages per second to one endpoint, beside a bare loop
     Rates,
     /// One message in twenty of 100 per second to a slow path
     Slow,
     /// One message per second to a silent URL, 500 to a good one
     Silent,
+    /// 10,000 origins, one message to each
+    Origins,
 }
 
 fn main() {
@@ -68,13 +77,16 @@ fn main() {
     let wanted = |case| arguments.only.is_empty() || arguments.only.contains(&case);
     report.alone("load of the machine before", process::load(), "");
     if wanted(Case::Rates) {
-        runtime.block_on(rates(&mut report, arguments.messages));
+        runtime.block_on(rates(&mut report, arguments.messages, arguments.window));
     }
     if wanted(Case::Slow) {
         runtime.block_on(slow(&mut report, arguments.seconds));
     }
     if wanted(Case::Silent) {
         runtime.block_on(silent(&mut report, arguments.seconds));
+    }
+    if wanted(Case::Origins) {
+        runtime.block_on(origins::origins(&mut report));
     }
     report.alone("load of the machine after", process::load(), "");
     report.finish();
@@ -89,29 +101,39 @@ async fn start(settings: &str) -> Duly {
 }
 
 /// How late each message came that this server answers at once, in ms.
-#[derive(Clone, Default)]
-struct Late(Arc<Mutex<Vec<f64>>>);
+#[derive(Clone)]
+struct Late {
+    all: Arc<Mutex<Vec<f64>>>,
+    clock: Arc<SystemClock>,
+}
 
 impl Late {
+    fn new() -> Self {
+        Self { all: Arc::default(), clock: Arc::new(SystemClock::new().unwrap()) }
+    }
+
     /// A server whose path `/slow` takes its time.
     fn server(&self) -> HttpServer {
-        let (late, clock) = (self.0.clone(), SystemClock::new().unwrap());
-        HttpServer::start(move |request: &Request| {
-            if request.uri.path() == "/slow" {
-                return Reply::Later(Response::new(Bytes::new()), SLOW);
-            }
-            let due: f64 = request.header("duly-due").unwrap().parse().unwrap();
-            late.lock().unwrap().push(clock.now().wall_micros() as f64 / 1e3 - due);
-            Reply::status(204, "")
+        let late = self.clone();
+        HttpServer::start(move |request| match request.uri.path() {
+            "/slow" => Reply::Later(Response::new(Bytes::new()), SLOW),
+            _ => late.came(request),
         })
     }
 
+    /// Writes down a message, and takes it.
+    fn came(&self, request: &Request) -> Reply {
+        let due: f64 = request.header("duly-due").unwrap().parse().unwrap();
+        self.all.lock().unwrap().push(self.clock.now().wall_micros() as f64 / 1e3 - due);
+        Reply::status(204, "")
+    }
+
     fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.all.lock().unwrap().len()
     }
 
     fn take(&self) -> Vec<f64> {
-        let mut late = std::mem::take(&mut *self.0.lock().unwrap());
+        let mut late = std::mem::take(&mut *self.all.lock().unwrap());
         late.sort_by(f64::total_cmp);
         late
     }
@@ -140,15 +162,18 @@ fn spread(topic: &str, rate: u64, seconds: u64, first: Timestamp) -> Vec<Message
     (0..rate * seconds).map(|n| Message::to_sink("hooks", topic).at(due(n)).text("x")).collect()
 }
 
-async fn rates(report: &mut Report, messages: usize) {
-    let late = Late::default();
+async fn rates(report: &mut Report, messages: usize, window: usize) {
+    let late = Late::new();
     let server = late.server();
+    let bare = bare::rate(&server, messages, window).await;
+    late.take();
     let duly = start(&format!("url = '{}'", server.url())).await;
     let due = duly.now().saturating_add(AHEAD * 2);
     let all = (0..messages).map(|_| Message::to_sink("hooks", "orders").at(due).text("x")).collect();
     let late = run(&duly, &late, all, messages).await;
     let last = late.last().copied().unwrap_or_default();
-    report.alone("to one endpoint, all due at once", late.len() as f64 / last * 1e3, "1/s");
+    let rate = late.len() as f64 / last * 1e3;
+    report.beside("to one endpoint, all due at once, and a bare loop", rate, "1/s", bare);
     duly.shutdown().await.unwrap();
 }
 
@@ -161,7 +186,7 @@ fn lateness(report: &mut Report, what: &str, beside: &[f64], alone: &[f64]) {
 }
 
 async fn slow(report: &mut Report, seconds: u64) {
-    let late = Late::default();
+    let late = Late::new();
     let server = late.server();
     let duly = start(&format!("url = '{}'", server.url())).await;
     let count = (95 * seconds) as usize;
@@ -176,7 +201,7 @@ async fn slow(report: &mut Report, seconds: u64) {
 }
 
 async fn silent(report: &mut Report, seconds: u64) {
-    let late = Late::default();
+    let late = Late::new();
     let good = late.server();
     let mute = HttpServer::start(|_| Reply::Never);
     let duly = start("allow_urls = ['http://127.0.0.1:*']").await;
