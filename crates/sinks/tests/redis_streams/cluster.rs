@@ -83,7 +83,7 @@ async fn a_slot_that_moves_under_load_leaves_one_entry_of_each() {
 }
 
 /// A stream of each server, by its place.
-fn stream_of_each(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn stream_of_each(cluster: &Cluster) -> Vec<String> {
     let of = |place| {
         let mut names = (0..).map(|n| format!("s{n}"));
         names.find(|name| cluster.owner(cluster.slot(name)) == place).unwrap()
