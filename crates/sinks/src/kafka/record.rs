@@ -13,6 +13,8 @@ const CONTENT_TYPE: &str = "content-type";
 const OURS: &str = "duly-";
 /// The longest name of a topic.
 const TOPIC_MAX: usize = 249;
+/// Kafka keeps its own state in these: a broker takes no records for them from clients.
+const INTERNAL: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
 
 /// Why this message fits into no topic, if it does not.
 pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
@@ -21,6 +23,10 @@ pub(super) fn check(message: &StoredMessage) -> Result<(), Invalid> {
         let detail = format!(
             "{topic:?} is no name for a topic: at most {TOPIC_MAX} letters a-z A-Z, digits, dots, - and _"
         );
+        return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
+    }
+    if INTERNAL.contains(&topic) {
+        let detail = format!("{topic:?} is a topic of Kafka itself, which takes no messages: choose another");
         return Err(Invalid::new(ErrorCode::BadTopic, "topic", detail));
     }
     let is_taken = |name: &str| name == CONTENT_TYPE || name.starts_with(OURS);
