@@ -8,6 +8,7 @@ mod failures;
 mod reader;
 mod records;
 mod rights;
+mod scripted;
 #[cfg(feature = "kafka-tls")]
 mod tls;
 mod topics;
