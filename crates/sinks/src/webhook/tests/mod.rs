@@ -3,3 +3,4 @@
 mod addresses;
 mod any_input;
 mod names;
+mod origins;
