@@ -19,7 +19,7 @@ use tokio::sync::{OnceCell, broadcast::error::RecvError};
 use super::{
     Outcome,
     ask::why_nobody,
-    failure::{denied, no_answer, no_connection, not_stored, unanswered},
+    failure::{not_stored, unanswered},
     link::{Connection, ConnectionEvent},
 };
 
@@ -166,7 +166,7 @@ impl<'a> Publication<'a> {
         let mut answers = stream::iter(asking).buffer_unordered(PIPELINE);
         let mut begun = 0;
         while self.left > 0 {
-            // Those are polled for the first time in order.
+            // The futures are polled for the first time in order.
             while begun < self.stages.len().min(self.stages.len() - self.left + PIPELINE) {
                 if self.stages[begun] == Stage::Waiting {
                     self.stages[begun] = Stage::Sent;
@@ -193,12 +193,12 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Whoever may not publish to a subject may publish nothing to it.
+    /// A denial of a subject concerns all messages to it.
     fn denied(&mut self, subject: &str, words: &str) {
         for position in 0..self.subjects.len() {
             if self.stages[position] == Stage::Sent && self.subjects[position] == subject {
                 self.connection.give_up(1);
-                self.end(position, Err(denied(words)));
+                self.end(position, Err(SinkError::denied(words)));
             }
         }
     }
@@ -213,7 +213,10 @@ impl<'a> Publication<'a> {
         for position in 0..self.stages.len() {
             match self.stages[position] {
                 Stage::Waiting => {
-                    self.end(position, Err(no_connection("the connection was lost before this was sent")));
+                    self.end(
+                        position,
+                        Err(SinkError::unreachable("the connection was lost before this was sent")),
+                    );
                 }
                 Stage::Sent => {
                     self.connection.give_up(1);
@@ -253,7 +256,7 @@ impl<P: Fn() -> Pause> Nobody<'_, P> {
                 biased;
                 why = why_nobody(self.connection, subject) => why,
                 () = (self.pause)() => {
-                    no_connection("no stream took it, and JetStream does not say why").at_destination()
+                    SinkError::unreachable("no stream took it, and JetStream does not say why").at_destination()
                 }
             }
         });
@@ -281,7 +284,7 @@ fn read(answer: &[u8]) -> Outcome {
         Ok(Response::Err { error }) => Err(not_stored(&error)),
         Err(_) => {
             let words: String = str::from_utf8(answer).unwrap_or_default().chars().take(200).collect();
-            Err(no_answer(format!("somebody answered who is not JetStream: {words:?}")))
+            Err(SinkError::unknown(format!("somebody answered who is not JetStream: {words:?}")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What RocketMQ and the way to it may answer instead of yes, sorted by what comes next. The table is in `docs.md`.
+//! Errors of RocketMQ and of the way to it, sorted by what comes next. The table is in `docs.md`.
 
 use std::io;
 
@@ -38,12 +38,12 @@ const NOT_WRITTEN: [&str; 2] = ["in-sync replicas not enough", "create mapped fi
 pub(super) fn query_failed(answer: &Answer) -> SinkError {
     let failure = classify(answer);
     match failure.kind {
-        SinkErrorKind::Unknown | SinkErrorKind::Refused => no_connection(failure.detail),
+        SinkErrorKind::Unknown | SinkErrorKind::Refused => SinkError::unreachable(failure.detail),
         _ => failure.error(false),
     }
 }
 
-/// What a failure is about.
+/// The scope of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     /// The message, everything, or nobody knows.
@@ -86,11 +86,6 @@ impl Failure {
             About::Broker | About::Topic => error.at_destination(),
         }
     }
-}
-
-/// Nobody can be asked.
-pub(super) fn no_connection(detail: impl Into<String>) -> SinkError {
-    SinkError::new(SinkErrorKind::Unreachable, detail)
 }
 
 /// The failure to connect, or to ask something by which nothing is written.

@@ -31,7 +31,7 @@ use brokers::Brokers;
 use call::Call;
 pub use config::RocketmqConfig;
 use connection::Connections;
-use failure::{Failure, SUCCESS, no_connection};
+use failure::{Failure, SUCCESS};
 use frame::Code;
 use route::Routes;
 use settings::Settings;
@@ -44,7 +44,7 @@ pub struct RocketmqSink {
     timeout: Duration,
     accept_weaker: bool,
     clock: Arc<dyn Clock>,
-    /// Whose turn it is, for messages that may go to any queue.
+    /// Round-robin counter, for messages that may go to any queue.
     turn: AtomicUsize,
 }
 
@@ -112,11 +112,11 @@ impl Sink for RocketmqSink {
         let masters = self.routes.masters(begin_until).await?;
         let pending = masters.iter().map(|master| self.heartbeat(&master.address, end));
         let mut pending: FuturesUnordered<_> = pending.collect();
-        let mut failed = no_connection("there is no broker");
+        let mut failed = SinkError::unreachable("there is no broker");
         while let Some(answer) = pending.next().await {
             match answer {
                 Ok(()) => return Ok(()),
-                // What a broker says tells more than that another is away.
+                // The error of a broker says more than that another one is unreachable.
                 Err(failure) if failed.kind == SinkErrorKind::Unreachable => failed = failure.error(false),
                 Err(_) => {}
             }

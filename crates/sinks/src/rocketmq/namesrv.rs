@@ -8,7 +8,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
     connection::Connections,
-    failure::{self, SUCCESS, TOPIC_NOT_EXIST, no_connection},
+    failure::{self, SUCCESS, TOPIC_NOT_EXIST},
     frame::{Answer, Code},
 };
 
@@ -27,7 +27,7 @@ pub(super) struct Queue {
     pub(super) number: u32,
 }
 
-/// What a name server says of a topic.
+/// The answer of a name server about a topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// These queues take messages, in an order that is the same for everybody.
@@ -131,7 +131,7 @@ impl NameServers {
             answer.map_err(|why| failure::connect_failed("the name server", address, &why).error(false))
         });
         let mut pending: FuturesUnordered<_> = pending.collect();
-        let mut best = Err(no_connection("there is no name server"));
+        let mut best = Err(SinkError::unreachable("there is no name server"));
         while let Some(answer) = pending.next().await {
             let reply = answer.and_then(|answer| read(&answer));
             let is_better = match (&reply, &best) {
@@ -181,11 +181,11 @@ fn found(reply: TopicRoute) -> Found {
     if all.is_empty() { Found::NoMaster } else { Found::Queues(all) }
 }
 
-/// What a name server wrote, also if it is of the old ones that leave numbers bare where JSON wants texts: `{0:"10.0.0.1:10911"}`.
+/// Parses the JSON of a name server. Old ones write bare numbers as keys, where JSON has texts: `{0:"10.0.0.1:10911"}`.
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, SinkError> {
     let read =
         serde_json::from_slice(&answer.body).or_else(|_| serde_json::from_slice(&quoted(&answer.body)));
-    read.map_err(|why| no_connection(format!("the name server's answer cannot be read: {why}")))
+    read.map_err(|why| SinkError::unreachable(format!("the name server's answer cannot be read: {why}")))
 }
 
 /// An old name server's text as JSON.

@@ -4,9 +4,29 @@ use std::borrow::Cow;
 
 use duly_core::{ErrorCode, Invalid};
 use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use super::pattern::Pattern;
+
+/// Characters that are escaped in a path: all that a path may not hold, and ";", where some servers cut a segment off.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'=');
 
 /// Where one message goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +52,7 @@ impl Endpoint {
     }
 }
 
-/// What shares pacing and breaker with this topic: the whole path, without the query.
+/// The destination of a topic: the whole path, without the query. Its messages share pacing and breaker.
 ///
 /// Not the origin: one path may be silent, slow or forbidden while the others answer, and many customers' addresses lie at one
 /// origin (those of a chat service, say). What is lost by that is little. The table of destinations is bounded
@@ -43,7 +63,7 @@ pub(super) fn destination(topic: &str) -> Cow<'_, str> {
         let path = topic.strip_prefix('/').unwrap_or(topic);
         return Cow::Borrowed(if path.is_empty() { "/" } else { path });
     }
-    // What is no URL is refused alone, whatever it is called.
+    // A topic that is no URL is refused alone, whatever its name.
     let Ok(url) = Url::parse(topic) else { return Cow::Borrowed(topic) };
     let name = &url[..url::Position::AfterPath];
     match topic.get(..name.len()) {
@@ -101,20 +121,9 @@ fn below(base: &str, topic: &str, path: &mut String) -> Result<(), Invalid> {
             ));
         }
         path.push('/');
-        escape(segment, path);
+        path.extend(utf8_percent_encode(segment, &ESCAPED));
     }
     Ok(())
-}
-
-fn escape(segment: &str, path: &mut String) {
-    for byte in segment.bytes() {
-        // Of what a path may hold, without ";": some servers cut a segment off there.
-        if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,=".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
 }
 
 fn whole(topic: &str, allowed: &[Pattern]) -> Result<Endpoint, Invalid> {
