@@ -32,6 +32,9 @@ pub(super) fn tighten(api: &mut Value) {
     let paths = api.get_mut("paths").and_then(Value::as_object_mut);
     for (path, operations) in paths.into_iter().flat_map(Map::iter_mut) {
         for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            if can_fail(path) {
+                operation["responses"]["default"] = failure();
+            }
             let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
             for parameter in parameters.into_iter().flatten() {
                 let name = parameter["name"].as_str().unwrap_or_default().to_owned();
@@ -41,6 +44,17 @@ pub(super) fn tighten(api: &mut Value) {
             }
         }
     }
+}
+
+/// Whether a route answers errors as a `Problem`. `/v1/whoami` answers everybody; those outside `/v1` have answers of their own.
+fn can_fail(path: &str) -> bool {
+    path.starts_with("/v1/") && path != "/v1/whoami"
+}
+
+/// The answer of every status that a route does not name.
+fn failure() -> Value {
+    let schema = json!({"$ref": "#/components/schemas/Problem"});
+    json!({"description": "See /errors", "content": {"application/problem+json": {"schema": schema}}})
 }
 
 /// `rules` has rules by property; `+` stands for the schema itself.

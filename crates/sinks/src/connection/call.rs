@@ -14,7 +14,6 @@ use tokio::sync::{SemaphorePermit, oneshot};
 use super::{
     Connection, Pool, Protocol,
     in_flight::{Cut, InFlight},
-    no_connection,
 };
 use crate::exchange::Exchange;
 

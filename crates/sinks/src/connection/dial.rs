@@ -13,7 +13,6 @@ use super::{
     address::{Address, Host},
     connect_failed,
     link::Link,
-    no_connection,
 };
 
 /// Finds a host that lets us in, and remembers it.

@@ -10,7 +10,6 @@ use duly_core::{Monotonic, SinkError};
 
 use super::{
     connection::Connections,
-    failure::no_connection,
     namesrv::{Found, Master, NameServers, Queue},
 };
 
