@@ -98,8 +98,8 @@ fn table(out: &Output, messages: &[Message]) -> String {
             message.sink.clone(),
             message.topic.clone(),
             message.state.clone(),
-            message.deliver_at.clone(),
-            clock::away(message.deliver_at_ms),
+            message.times.deliver_at.clone(),
+            clock::away(message.times.deliver_at_ms),
             message.attempts_counted.to_string(),
         ]);
     }

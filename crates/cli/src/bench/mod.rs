@@ -206,7 +206,7 @@ fn verdict(report: &Report) -> Result<(), Failure> {
             "{missing} accepted messages had not come when the wait was over"
         )));
     }
-    if report.accepted == 0 && report.errors > 0 {
+    if report.accepted == 0 && report.errors.count > 0 {
         return Err(Failure::failed("nothing was accepted"));
     }
     Ok(())

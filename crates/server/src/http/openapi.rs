@@ -16,6 +16,7 @@ const PROPERTIES_MAX: u64 = 1_024;
 /// Adds the rules to a file that has the shapes.
 pub(super) fn tighten(api: &mut Value) {
     if let Some(schemas) = api.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        flatten("Message", schemas);
         for (name, schema) in added() {
             schemas.insert(name.into(), schema);
         }
@@ -55,6 +56,31 @@ fn can_fail(path: &str) -> bool {
 fn failure() -> Value {
     let schema = json!({"$ref": "#/components/schemas/Problem"});
     json!({"description": "See /errors", "content": {"application/problem+json": {"schema": schema}}})
+}
+
+/// Makes one object of a schema and those whose fields it has beside its own (`#[serde(flatten)]`): that is what is sent.
+fn flatten(name: &str, schemas: &mut Map<String, Value>) {
+    let Some(Value::Object(whole)) = schemas.get_mut(name) else { return };
+    let Some(Value::Array(mut parts)) = whole.remove("allOf") else { return };
+    // The schema's own fields stand last.
+    parts.rotate_right(1);
+    let (mut required, mut properties) = (Vec::new(), Map::new());
+    for part in parts {
+        let of_type = part["$ref"].as_str().and_then(|at| at.rsplit('/').next()).map(str::to_owned);
+        let Some(Value::Object(mut part)) = of_type.map_or(Some(part), |of_type| schemas.remove(&of_type))
+        else {
+            continue;
+        };
+        required.extend(part.remove("required").and_then(|all| all.as_array().cloned()).unwrap_or_default());
+        if let Some(Value::Object(fields)) = part.remove("properties") {
+            properties.extend(fields);
+        }
+    }
+    if let Some(Value::Object(whole)) = schemas.get_mut(name) {
+        whole.insert("type".into(), "object".into());
+        whole.insert("required".into(), required.into());
+        whole.insert("properties".into(), properties.into());
+    }
 }
 
 /// `rules` has rules by property; `+` stands for the schema itself.
