@@ -44,9 +44,9 @@ fn to_text(out: &Output, message: &Message) -> String {
     if let Some(at) = &message.times.accepted_at {
         row("accepted", at);
     }
-    row("due", &format!("{} ({})", message.times.deliver_at, clock::away(message.times.deliver_at_ms)));
+    row("due", &format!("{} ({})", message.times.deliver_at, clock::relative(message.times.deliver_at_ms)));
     if let (Some(at), Some(ms)) = (&message.times.retry_at, message.times.retry_at_ms) {
-        row("next try", &format!("{at} ({})", clock::away(ms)));
+        row("next try", &format!("{at} ({})", clock::relative(ms)));
     }
     if let Some(ms) = message.end.delivered_at_ms {
         let late = clock::span(ms.saturating_sub(message.times.deliver_at_ms));

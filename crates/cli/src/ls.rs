@@ -99,7 +99,7 @@ fn table(out: &Output, messages: &[Message]) -> String {
             message.topic.clone(),
             message.state.clone(),
             message.times.deliver_at.clone(),
-            clock::away(message.times.deliver_at_ms),
+            clock::relative(message.times.deliver_at_ms),
             message.attempts_counted.to_string(),
         ]);
     }

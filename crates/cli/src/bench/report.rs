@@ -57,7 +57,7 @@ impl Report {
         use std::sync::{PoisonError, atomic::Ordering::SeqCst};
         let counts = &shared.counts;
         let refused = shared.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (accepted, delivered) = (counts.accepted.load(SeqCst), shared.seen.delivered());
+        let (accepted, delivered) = (counts.accepted.load(SeqCst), shared.deliveries.delivered());
         let broken = counts.reconnects.load(SeqCst);
         // A run so short that all came at once has no rate.
         let per_second = |count: u64, span: Duration| count as f64 / span.as_secs_f64().max(0.001);
@@ -70,8 +70,8 @@ impl Report {
             accepted_per_second: per_second(accepted, sending),
             delivered: late.map(|_| delivered),
             delivered_per_second: late.map(|_| per_second(delivered, shared.delivering())),
-            duplicates: shared.seen.duplicates(),
-            missing: late.map(|_| shared.seen.missing()),
+            duplicates: shared.deliveries.duplicates(),
+            missing: late.map(|_| shared.deliveries.missing()),
             early: counts.early.load(SeqCst),
             errors: Errors {
                 count: refused.values().sum::<u64>() + broken,

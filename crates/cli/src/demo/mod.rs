@@ -33,11 +33,11 @@ pub(crate) struct Demo {}
 
 /// Something that the demo has seen.
 #[derive(Debug)]
-enum Seen {
+enum DemoEvent {
     /// It came; `late_us` if this was its first try.
     Delivered { id: String, attempt: u32, late_us: Option<u64>, by: &'static str },
     /// The worker gave it back.
-    GivenBack { id: String, attempt: u32, again: Duration },
+    Released { id: String, attempt: u32, again: Duration },
     /// Somebody changed their mind about it, in time.
     Cancelled { id: String },
     /// Somebody wants it at once.

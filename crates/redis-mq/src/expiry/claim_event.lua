@@ -14,38 +14,38 @@
 -- result   a token to act with, greater than the last; 0 if another acts
 local record, own = KEYS[1], 's' .. ARGV[1]
 local n = tonumber(redis.call('HGET', record, 'n') or '0')
-local heard
+local position
 local before = redis.call('HGET', record, own)
 if before then
   local count, number, answer = string.match(before, '^(%d+) (%d+) (%d+)$')
   if number == ARGV[3] then return tonumber(answer) end
-  heard = tonumber(count)
+  position = tonumber(count)
 else
   -- Those before its time it never hears.
-  heard = n
-  while heard > 0 do
-    local at = redis.call('HGET', record, 'c' .. heard)
+  position = n
+  while position > 0 do
+    local at = redis.call('HGET', record, 'c' .. position)
     if not at or tonumber(at) < tonumber(ARGV[2]) then break end
-    heard = heard - 1
+    position = position - 1
   end
 end
-heard = heard + 1
+position = position + 1
 local token = 0
-if heard > n then
+if position > n then
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
   token = math.max(now, tonumber(redis.call('HGET', record, 't') or '0') + 1)
-  redis.call('HSET', record, 'n', heard, 'c' .. heard, string.format('%.0f', now), 't', string.format('%.0f', token))
-  redis.call('HDEL', record, 'c' .. (heard - tonumber(ARGV[5])))
+  redis.call('HSET', record, 'n', position, 'c' .. position, string.format('%.0f', now), 't', string.format('%.0f', token))
+  redis.call('HDEL', record, 'c' .. (position - tonumber(ARGV[5])))
   -- A key that expires every few seconds for ever: those that are so far behind have long ended.
   if redis.call('HLEN', record) > 4 * tonumber(ARGV[5]) then
     local all = redis.call('HGETALL', record)
     for i = 1, #all, 2 do
       local count = all[i]:sub(1, 1) == 's' and tonumber(string.match(all[i + 1], '^%d+'))
-      if count and count < heard - tonumber(ARGV[5]) then redis.call('HDEL', record, all[i]) end
+      if count and count < position - tonumber(ARGV[5]) then redis.call('HDEL', record, all[i]) end
     end
   end
 end
-redis.call('HSET', record, own, string.format('%d %s %.0f', heard, ARGV[3], token))
+redis.call('HSET', record, own, string.format('%d %s %.0f', position, ARGV[3], token))
 redis.call('PEXPIRE', record, ARGV[4])
 return token

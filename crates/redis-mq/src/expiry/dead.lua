@@ -12,7 +12,7 @@ local function forget(key)
 end
 
 -- `keep` is 'keep' or 'drop', `most` a length or ''.
-local function bury(key, tries, due, reason, keep, most)
+local function add_dead(key, tries, due, reason, keep, most)
   if keep == 'keep' then
     local entry = {KEYS[4]}
     if most ~= '' then

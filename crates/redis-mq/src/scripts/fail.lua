@@ -21,9 +21,9 @@ if not fields then
 end
 local counted = redis.call('HGET', KEYS[2], id .. '?')
 if counted then
-  local name, told = string.match(counted, '^(.*) (%d+)$')
+  local name, answered = string.match(counted, '^(.*) (%d+)$')
   if name == ARGV[10] then
-    return {'retry', tonumber(told)}
+    return {'retry', tonumber(answered)}
   end
 end
 local failures = redis.call('HINCRBY', KEYS[2], id, 1)

@@ -102,9 +102,9 @@ mod tests {
         }
         assert_eq!(shop.ids_in_words(), "order*, mail:*");
         assert!(caller(&[Role::Produce], &[]).may_choose("42"));
-        let told = Caller { ids: vec!["s-*".into()], ..shop };
-        assert!(told.may_choose("s-1") && !told.may_choose("order-42"));
-        assert_eq!(told.ids_in_words(), "s-*");
+        let limited = Caller { ids: vec!["s-*".into()], ..shop };
+        assert!(limited.may_choose("s-1") && !limited.may_choose("order-42"));
+        assert_eq!(limited.ids_in_words(), "s-*");
     }
 
     #[test]

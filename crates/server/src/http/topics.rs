@@ -42,7 +42,7 @@ pub(crate) struct Topics {
     rest: usize,
     /// Tokens with a share.
     limited: Vec<Caller>,
-    known: Mutex<Known>,
+    known: Mutex<TopicTable>,
     /// One call queries the store, concurrent ones wait for it.
     asking: tokio::sync::Mutex<()>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Topics {
 type Owner = Option<usize>;
 
 #[derive(Default)]
-struct Known {
+struct TopicTable {
     topics: HashMap<String, Owner>,
     /// Topics of each owner, counted as they are added. Counting at each refusal would let a caller with many topics slow down
     /// all others.
@@ -61,7 +61,7 @@ struct Known {
     asked: Option<Instant>,
 }
 
-impl Known {
+impl TopicTable {
     fn add(&mut self, topic: String, owner: Owner) {
         *self.counts.entry(owner).or_default() += 1;
         self.topics.insert(topic, owner);
@@ -220,7 +220,7 @@ impl Topics {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, TopicTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,7 +19,7 @@ const REMOVED_AT_ONCE: usize = 100;
 const OWN: &[u8] = b"duly:";
 
 /// Member and score, as Redis writes them.
-type Pair = (Vec<u8>, Vec<u8>);
+type ScoredMember = (Vec<u8>, Vec<u8>);
 
 /// A member of a sorted set.
 #[derive(Debug, Clone)]
@@ -126,9 +126,9 @@ impl Source {
         let mut zscan = command("ZSCAN", key);
         zscan.arg(cursor).arg("COUNT").arg(count);
         let answer = self.patient("ZSCAN", async |link| link.req_packed_command(&zscan).await).await?;
-        let (next, page): (Vec<u8>, Vec<Pair>) =
+        let (next, page): (Vec<u8>, Vec<ScoredMember>) =
             FromRedisValue::from_redis_value(answer).map_err(|error| self.garbled(&error.into()))?;
-        let member = |(name, written): Pair| {
+        let member = |(name, written): ScoredMember| {
             let score = std::str::from_utf8(&written).ok().and_then(|text| text.parse().ok());
             Member { name, score: score.unwrap_or(f64::NAN), written }
         };
