@@ -70,7 +70,8 @@ pub(crate) fn code(source: &Source) -> Option<String> {
 
 /// How many bytes at the front of `rest` are a comment or a literal.
 fn skipped(rest: &str, syntax: &Syntax) -> usize {
-    let until = |from: usize, end: &str| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
+    let until =
+        |from: usize, end: &str| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
     if rest.starts_with(syntax.line_comment) {
         return rest.find('\n').unwrap_or(rest.len());
     }
