@@ -7,6 +7,7 @@ mod examples;
 mod glossary;
 mod growth;
 mod names;
+mod packages;
 mod rules;
 mod sources;
 mod stores;
