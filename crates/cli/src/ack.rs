@@ -1,4 +1,4 @@
-//! `duly ack`, `nack` and `extend`: what becomes of what was received.
+//! `duly ack`, `nack` and `extend`: settle received messages.
 
 use clap::Args;
 
@@ -8,7 +8,7 @@ use duly_client::{
     wire::{Delay, Extend, Nack, ReceiptResults},
 };
 
-/// So many receipts in one call.
+/// Receipts per call.
 const CHUNK: usize = 1_000;
 
 #[derive(Debug, Args)]

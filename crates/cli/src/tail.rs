@@ -29,7 +29,7 @@ pub(crate) struct Tail {
     #[arg(long)]
     sink: Option<String>,
 
-    /// End after so many
+    /// End after this many
     #[arg(short = 'n', long, value_name = "COUNT")]
     count: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Which of the messages sent were accepted, and which have come.
+//! Which messages were accepted, and which were received.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -8,8 +8,8 @@ use std::sync::{
 const ACCEPTED: u8 = 1;
 const RECEIVED: u8 = 2;
 
-/// A byte per message, by connection and number. What comes twice counts once; what comes without having been
-/// accepted (its answer was lost) stands for nothing else.
+/// A byte per message, by connection and number. A message that is received twice counts once. One that is received but was not
+/// accepted, because the answer was lost, does not stand for a missing one.
 pub(super) struct Deliveries {
     connections: Vec<Mutex<Vec<u8>>>,
     missing: AtomicU64,
@@ -28,7 +28,7 @@ impl Deliveries {
     }
 
     pub(super) fn accepted(&self, connection: usize, number: u64) {
-        // Counted before it is marked: whoever receives it meanwhile must find something to take away.
+        // Counted before it is marked: a receiver in between subtracts from this count.
         self.missing.fetch_add(1, SeqCst);
         if self.mark(connection, number, ACCEPTED) != Some(0) {
             self.missing.fetch_sub(1, SeqCst);
@@ -50,17 +50,17 @@ impl Deliveries {
         }
     }
 
-    /// Accepted and not yet come.
+    /// Messages accepted and not received yet.
     pub(super) fn missing(&self) -> u64 {
         self.missing.load(SeqCst)
     }
 
-    /// Come, each counted once.
+    /// Messages received, each counted once.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered.load(SeqCst)
     }
 
-    /// Come again.
+    /// Messages received again.
     pub(super) fn duplicates(&self) -> u64 {
         self.duplicates.load(SeqCst)
     }

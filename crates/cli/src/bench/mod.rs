@@ -164,14 +164,14 @@ impl Bench {
         let interrupted = shared.clone();
         let watch = tokio::spawn(async move {
             let _ = tokio::signal::ctrl_c().await;
-            // What was measured until now is told.
+            // The measurements so far are reported.
             interrupted.stop.store(true, Relaxed);
             interrupted.gave_up.store(true, SeqCst);
         });
         let latency = merged(&mut sending).await?;
         let span = shared.began.elapsed();
         shared.sent_all.store(true, SeqCst);
-        // What a server had given out when it was killed comes again when its lease is over.
+        // Messages in flight when a server was killed are received again after their lease.
         let hidden = if self.keep_going { self.lease } else { Duration::ZERO };
         let patience = self.drain.saturating_add(shared.plan.longest()).saturating_add(hidden);
         let late = match tokio::time::timeout(patience, merged(&mut receiving)).await {

@@ -21,17 +21,17 @@ pub(super) struct Report {
     /// None: nothing was received.
     pub(super) delivered: Option<u64>,
     pub(super) delivered_per_second: Option<f64>,
-    /// Came again, after an acknowledgement was lost.
+    /// Received again, after an acknowledgement was lost.
     pub(super) duplicates: u64,
-    /// Accepted, and not come when the wait was over.
+    /// Accepted, and not received within the wait.
     pub(super) missing: Option<u64>,
-    /// Came before their time: must be 0.
+    /// Received before their due time: must be 0.
     pub(super) early: u64,
     #[serde(flatten)]
     pub(super) errors: Errors,
     /// From sending to the answer.
     pub(super) accept_latency: Lateness,
-    /// From the due time to the receiver's hands.
+    /// From the due time to the receipt.
     pub(super) lateness: Option<Lateness>,
 }
 

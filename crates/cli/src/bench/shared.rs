@@ -1,4 +1,4 @@
-//! What the connections of one run share.
+//! State shared by the connections of one run.
 
 use std::{
     collections::BTreeMap,

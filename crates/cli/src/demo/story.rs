@@ -1,4 +1,4 @@
-//! What happens in the demo, and in which order.
+//! The steps of the demo, in order.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use duly_client::{
 pub(super) const SINK: &str = "hooks";
 pub(super) const LEVEL: &str = "P0";
 pub(super) const TOPIC: &str = "order";
-/// Given back once, taken at the second try.
+/// Nacked once, acknowledged at the second attempt.
 pub(super) const FLAKY: &str = "flaky";
-/// Given back until its tries are used up, taken after its replay.
+/// Nacked until its attempts are used up, acknowledged after its replay.
 pub(super) const POISON: &str = "poison";
 pub(super) const POISON_TRIES: u32 = 2;
 
@@ -109,7 +109,7 @@ async fn changes_of_mind(client: &Client, seen: UnboundedSender<DemoEvent>) -> R
     let cancelled = client.cancel("order-6").await?;
     let _ = seen.send(DemoEvent::Cancelled { id: cancelled.id });
     clock::sleep(Duration::from_millis(3_000)).await;
-    // Told first: its delivery may be quicker than the answer to this call.
+    // Sent first: the delivery may come before the answer to this call.
     let _ = seen.send(DemoEvent::Fired { id: "someday".into() });
     client.fire("someday").await?;
     Ok(())

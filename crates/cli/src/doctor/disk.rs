@@ -19,7 +19,7 @@ const FREE_WARN: u64 = 1 << 30;
 const SYNC_WARN_MS: f64 = 20.0;
 const SYNCS: usize = 32;
 
-/// What the rest of the checks need to know of the data folder.
+/// Facts about the data folder that later checks need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Folder {
     /// A server works on it now.
@@ -30,7 +30,7 @@ pub(super) enum Folder {
     Unusable,
 }
 
-/// What is known of the data folder.
+/// The state of the data folder.
 pub(super) fn check(data: &Path, findings: &mut Vec<Finding>) -> Folder {
     let shown = data.display();
     let is_there = match is_usable(data) {
@@ -256,7 +256,7 @@ mod tests {
         assert!(denied.remedy.unwrap().starts_with("give the folder"));
     }
 
-    /// What a real file system says when it is full.
+    /// The error of a file system that is full.
     fn full() -> io::Error {
         let mut file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         file.write_all(b"x").unwrap_err()

@@ -36,7 +36,7 @@ enum State {
     Fail,
 }
 
-/// What was found at one place.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     check: String,

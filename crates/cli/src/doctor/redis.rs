@@ -8,7 +8,7 @@ use duly_stores::{
 use super::{super::clock, Finding, skew};
 use duly_server::config::Secret;
 
-/// Says whether a node works on the store, too.
+/// Checks the Redis. Returns whether a node runs on the store.
 pub(super) async fn check(setup: &RedisConfig, findings: &mut Vec<Finding>) -> bool {
     let address = setup.shown();
     let begun = clock::now_ms();

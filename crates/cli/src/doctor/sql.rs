@@ -11,7 +11,7 @@ use super::{super::clock, Finding, skew};
 /// What a statement has besides a body.
 const BESIDES_BODY: u64 = 1 << 20;
 
-/// Says whether a node works on the store, too.
+/// Checks the database. Returns whether a node runs on the store.
 pub(super) async fn check(setup: &SqlConfig, limits: &Limits, findings: &mut Vec<Finding>) -> bool {
     let address = setup.shown();
     let check = setup.server.kind();

@@ -1,4 +1,4 @@
-//! Messages, as they are sent and as they are told.
+//! Messages as they are sent, and as they are shown.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ pub enum BatchResult {
     Accepted(Accepted),
     /// It was not; its neighbours stand.
     Refused {
-        /// Why.
+        /// Why it was refused.
         error: ItemError,
     },
 }
@@ -158,7 +158,7 @@ pub struct Reschedule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Rescheduled {
-    /// Which.
+    /// The id of the message.
     pub id: String,
     /// `pending`.
     pub state: String,
@@ -175,7 +175,7 @@ pub struct Rescheduled {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cancelled {
-    /// Which.
+    /// The id of the message.
     pub id: String,
     /// `cancelled`.
     pub state: String,

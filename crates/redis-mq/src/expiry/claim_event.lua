@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Decides which of those who hear that a key has expired acts on it: whoever is the first to tell of this occurrence.
+-- Decides which subscriber acts on the expiry of a key: the first one that reports this occurrence.
 --
--- An event has no number, so occurrences are counted: within one subscription every event is another occurrence, and a subscription hears
--- those of one key in their order. The n-th that it hears is the n-th there was, after those that were before its time.
+-- An event has no number, so occurrences are counted. Within one subscription every event is another occurrence, and events of one key
+-- arrive in order. The n-th event of a subscription is the n-th occurrence after the subscription began.
 --
 -- KEYS[1]  the record of this key: n, the occurrences acted on; t, the last token; c<n>, when; s<subscription>, how many of them it has heard,
 --          the number of the event, and what it was answered
@@ -21,7 +21,7 @@ if before then
   if number == ARGV[3] then return tonumber(answer) end
   position = tonumber(count)
 else
-  -- Those before its time it never hears.
+  -- A subscription never receives occurrences from before it began.
   position = n
   while position > 0 do
     local at = redis.call('HGET', record, 'c' .. position)

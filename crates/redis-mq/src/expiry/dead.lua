@@ -1,4 +1,4 @@
--- Gives a timer up: written to the dead ones and forgotten in one. For claim.lua and settle.lua, which have these keys:
+-- Makes a dead timer: adds it to the stream of dead timers and forgets it, in one step. For claim.lua and settle.lua, with these keys:
 -- KEYS[1]  due     KEYS[2]  values    KEYS[3]  states, as in set.lua    KEYS[4]  the stream of dead timers
 local function now_ms()
   local time = redis.call('TIME')

@@ -1,4 +1,4 @@
--- A handler failed on an entry: counted, and either to be tried again later or a dead letter.
+-- Records that a handler failed on an entry: the entry is retried later, or becomes a dead letter.
 --
 -- ARGV[1] the group    ARGV[2] the consumer    ARGV[3] the id    ARGV[4] why
 -- ARGV[5] ms to wait   ARGV[6] most attempts, 0 for no limit

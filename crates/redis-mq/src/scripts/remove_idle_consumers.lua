@@ -1,10 +1,9 @@
--- Takes consumers out of a group that said nothing for long, unless they hold something: their pending entries would be
--- forgotten with them.
+-- Removes consumers that were idle for long from a group, unless they have pending entries: those would be lost with them.
 --
 -- ARGV[1]  the group
 -- ARGV[2]  the consumer that asks, which stays
 -- ARGV[3]  silent for more than so many ms
--- Result   the names of those that went
+-- Result   the names of the removed consumers
 local removed = {}
 for _, reply in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local consumer = {}

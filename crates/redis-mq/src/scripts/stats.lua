@@ -1,4 +1,4 @@
--- How a group stands.
+-- The numbers of a group.
 --
 -- ARGV[1] the group
 -- Result  {entries in the stream, not read yet (the most that it can be, where Redis does not know), pending, ms since the oldest pending was sent or -1, waiting for their next try,

@@ -1,15 +1,15 @@
-//! Who calls.
+//! The caller of a request.
 
 use duly::{MessageId, matches_pattern};
 
 use super::Role;
 
-/// Who calls: what the token allows.
+/// The caller, with the rights of its token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The name of the token, for the log.
     pub name: String,
-    /// What it may do.
+    /// Its roles.
     pub roles: Vec<Role>,
     /// For which topics: patterns with `*`. Empty: all.
     pub topics: Vec<String>,

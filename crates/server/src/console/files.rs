@@ -4,12 +4,12 @@
 pub(super) struct File {
     /// Below the page's own address.
     pub(super) path: &'static str,
-    /// What is in it.
+    /// Its content.
     pub(super) bytes: &'static [u8],
 }
 
 impl File {
-    /// What a browser is told that it is; `nosniff` makes it believe that.
+    /// Its content type; `nosniff` makes browsers follow it.
     pub(super) fn kind(&self) -> &'static str {
         match self.path.rsplit_once('.').map(|(_, ending)| ending) {
             Some("html") => "text/html; charset=utf-8",

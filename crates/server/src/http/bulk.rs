@@ -202,7 +202,7 @@ async fn by_ids(
     Ok(())
 }
 
-/// Those of `ids` whose topics the caller may access. The others look like unknown ids to the caller.
+/// The ids whose topics the caller may access. The others look like unknown ids to the caller.
 async fn own(app: &App, who: &Who, ids: &[MessageId], unknown: &mut u64) -> ApiResult<Vec<MessageId>> {
     if who.sees_all() {
         return Ok(ids.to_vec());

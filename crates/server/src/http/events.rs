@@ -26,7 +26,7 @@ use crate::{
     wire::{Alert, EVENTS_KEEP_ALIVE, Happened},
 };
 
-/// What to follow.
+/// The events to follow.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -193,7 +193,7 @@ pub(super) struct List {
 /// Parses the query of a URL.
 pub(super) type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-/// What a caller with the role `read` asks for.
+/// The query of a caller with the role `read`.
 pub(super) struct ReadQuery<T> {
     pub(super) who: Who,
     pub(super) query: T,

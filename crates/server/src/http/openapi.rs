@@ -1,6 +1,6 @@
-//! What the shapes alone do not say of the API: which texts, numbers and combinations are taken.
+//! Rules of the API that types do not express: the texts, numbers and combinations that are accepted.
 //!
-//! Written down beside the file that is made from the code, so that a client which validates by it sends nothing that is
+//! They are added to the schemas made from the types, so that a client which validates by the file sends nothing that is
 //! refused for its form. A fuzzer holds the two together (`crates/server/tests/http/schema.rs`).
 
 use duly::{Key, MessageId, Properties, Receive, SinkName, State, Tag, Timestamp, Topic};
@@ -112,7 +112,7 @@ struct Text {
     min: usize,
     max: usize,
     ascii: &'static str,
-    /// What it does not begin with.
+    /// A negative lookahead: it does not begin with this.
     unlike: String,
 }
 

@@ -123,7 +123,7 @@ pub(super) async fn extend(
 struct Sorted {
     /// All receipts, and whether each is among `own`.
     all: Vec<(String, bool)>,
-    /// Those that the caller may settle, in their order.
+    /// The receipts that the caller may settle, in order.
     own: Vec<String>,
 }
 

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::auth::Token;
 
-    /// What a store that holds nothing told just now.
+    /// The answer of an empty store.
     fn topics(max: usize, limited: &[(&str, &str)]) -> (Topics, impl Fn(&str) -> Caller) {
         let root = ("root", Token::new("root", "root", &[Role::Admin], &[]));
         let token = |(name, topics): &(&str, &str)| Token::new(name, name, &[Role::Produce], &[topics]);
@@ -283,7 +283,7 @@ mod tests {
         let (topics, caller) = topics(10, &[("shop", "shop*")]);
         let (shop, begun) = (caller("shop"), Instant::now());
         let make = |place: usize, now| {
-            // Whoever sends, cancels and goes on has no more than one at a time.
+            // A caller that sends and cancels has one topic at a time.
             topics.learn(std::iter::empty(), now);
             topics.room(Some(&shop), &format!("shop.{place}"), Duration::MAX, now)
         };

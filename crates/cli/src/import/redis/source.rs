@@ -15,7 +15,7 @@ const KEYS_PAGE: usize = 1_000;
 const TOGETHER: usize = 256;
 /// Members that one script removes: it must not hold up Redis.
 const REMOVED_AT_ONCE: usize = 100;
-/// What Duly keeps in Redis itself is nobody's to take over.
+/// Keys that Duly or redis-mq keep in Redis are not imported.
 const OWN: &[u8] = b"duly:";
 
 /// Member and score, as Redis writes them.
@@ -30,7 +30,7 @@ pub(super) struct Member {
     written: Vec<u8>,
 }
 
-/// What became of a member that was to be removed.
+/// The result of removing a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Removed {
     Done,
@@ -135,7 +135,7 @@ impl Source {
         Ok((page.into_iter().map(member).collect(), Some(next).filter(|next| next != b"0")))
     }
 
-    /// What stands at these places: bytes, nothing, or why they cannot be read.
+    /// The values at these keys: bytes, nothing, or the error of reading them.
     pub(super) async fn bodies(
         &mut self,
         places: &[BodyAt],
